@@ -1,0 +1,1 @@
+"""How a budget is divided between the layers."""

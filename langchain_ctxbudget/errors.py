@@ -1,0 +1,114 @@
+"""Every error this package raises on purpose.
+
+    CtxBudgetError
+    ├── BudgetError (also ValueError)
+    │   ├── BudgetTooSmallError        the floors do not fit; names every floor
+    │   └── SystemPromptTooLargeError  the system prompt takes more than its share of the window
+    ├── InputError (also ValueError)
+    │   ├── InvalidSettingsError       a setting outside its range
+    │   ├── EmptyMessageError          nothing to answer
+    │   ├── UnsupportedContentError    a message that is not a message
+    │   ├── MissingScopeError          no user, or no conversation
+    │   ├── MessageConflictError       a known id with other content; use `sync`
+    │   └── ConversationFormatError    a file that is none of the accepted formats
+    ├── StoreError
+    │   ├── StoreLockedError           the folder is open in another process
+    │   ├── StoreReadOnlyError         the folder cannot be written
+    │   ├── EmbeddingMismatchError     the store was written with other embeddings
+    │   └── StoreDataError             the store holds something it should not
+    └── TokenizerUnavailableError      an exact tokenizer that cannot be had here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from langchain_core.exceptions import LangChainException
+
+
+class CtxBudgetError(LangChainException):
+    """The base of every error of this package."""
+
+
+class BudgetError(CtxBudgetError, ValueError):
+    """The request cannot be brought within its budget."""
+
+
+class BudgetTooSmallError(BudgetError):
+    """The parts that must be sent do not fit into the budget.
+
+    Attributes:
+        budget_tokens: the budget of the request, in tokens.
+        floors: what each part needs at least, in tokens; their sum is over the budget.
+    """
+
+    def __init__(self, budget_tokens: int, floors: Mapping[str, int], advice: str) -> None:
+        self.budget_tokens = budget_tokens
+        self.floors = dict(floors)
+        self.advice = advice
+        width = max(map(len, self.floors), default=0)
+        needed = sum(self.floors.values())
+        table = "\n".join(f"  {name:<{width}}  {tokens:>8,}" for name, tokens in self.floors.items())
+        super().__init__(
+            f"The budget is {budget_tokens:,} tokens, but what must be sent needs {needed:,}:\n"
+            f"{table}\n{advice}"
+        )
+
+    def __reduce__(self) -> tuple[type, tuple[int, dict[str, int], str]]:
+        return type(self), (self.budget_tokens, self.floors, self.advice)
+
+
+class SystemPromptTooLargeError(BudgetError):
+    """The system prompt takes more than its allowed share of the model's window."""
+
+
+class InputError(CtxBudgetError, ValueError):
+    """An argument that cannot be used."""
+
+
+class InvalidSettingsError(InputError):
+    """A setting outside its range."""
+
+
+class EmptyMessageError(InputError):
+    """The current message has no content."""
+
+
+class UnsupportedContentError(InputError):
+    """Something that is not a message, or a message of a kind that no model can be sent."""
+
+
+class MissingScopeError(InputError):
+    """A user or conversation id is missing; nothing is read or written without both."""
+
+
+class MessageConflictError(InputError):
+    """A message id that the conversation knows came with other content."""
+
+
+class ConversationFormatError(InputError):
+    """A file that is none of the accepted conversation formats, or is cut off."""
+
+
+class StoreError(CtxBudgetError):
+    """The store cannot be used."""
+
+
+class StoreLockedError(StoreError):
+    """The store's folder is open in another process."""
+
+
+class StoreReadOnlyError(StoreError):
+    """The store's folder cannot be written."""
+
+
+class EmbeddingMismatchError(StoreError):
+    """The store was written with other embeddings than it is opened with."""
+
+
+class StoreDataError(StoreError):
+    """The store holds a record that this version cannot read."""
+
+
+class TokenizerUnavailableError(CtxBudgetError):
+    """An exact tokenizer that is not installed here and cannot be fetched."""

@@ -1,0 +1,1 @@
+"""Renderings of a report; they read its plain data and nothing else."""

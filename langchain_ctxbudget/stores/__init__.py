@@ -1,0 +1,1 @@
+"""Where records live: LangGraph stores and what is kept in them."""
