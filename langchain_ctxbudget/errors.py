@@ -1,22 +1,22 @@
 """Every error this package raises on purpose.
 
-    CtxBudgetError
-    ├── BudgetError (also ValueError)
-    │   ├── BudgetTooSmallError        the floors do not fit; names every floor
-    │   └── SystemPromptTooLargeError  the system prompt takes more than its share of the window
-    ├── InputError (also ValueError)
-    │   ├── InvalidSettingsError       a setting outside its range
-    │   ├── EmptyMessageError          nothing to answer
-    │   ├── UnsupportedContentError    a message that is not a message
-    │   ├── MissingScopeError          no user, or no conversation
-    │   ├── MessageConflictError       a known id with other content; use `sync`
-    │   └── ConversationFormatError    a file that is none of the accepted formats
-    ├── StoreError
-    │   ├── StoreLockedError           the folder is open in another process
-    │   ├── StoreReadOnlyError         the folder cannot be written
-    │   ├── EmbeddingMismatchError     the store was written with other embeddings
-    │   └── StoreDataError             the store holds something it should not
-    └── TokenizerUnavailableError      an exact tokenizer that cannot be had here
+CtxBudgetError
+├── BudgetError (also ValueError)
+│   ├── BudgetTooSmallError        the floors do not fit; names every floor
+│   └── SystemPromptTooLargeError  the system prompt takes more than its share of the window
+├── InputError (also ValueError)
+│   ├── InvalidSettingsError       a setting outside its range
+│   ├── EmptyMessageError          nothing to answer
+│   ├── UnsupportedContentError    a message that is not a message
+│   ├── MissingScopeError          no user, or no conversation
+│   ├── MessageConflictError       a known id with other content; use `sync`
+│   └── ConversationFormatError    a file that is none of the accepted formats
+├── StoreError
+│   ├── StoreLockedError           the folder is open in another process
+│   ├── StoreReadOnlyError         the folder cannot be written
+│   ├── EmbeddingMismatchError     the store was written with other embeddings
+│   └── StoreDataError             the store holds something it should not
+└── TokenizerUnavailableError      an exact tokenizer that cannot be had here
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ class BudgetTooSmallError(BudgetError):
         needed = sum(self.floors.values())
         table = "\n".join(f"  {name:<{width}}  {tokens:>8,}" for name, tokens in self.floors.items())
         super().__init__(
-            f"The budget is {budget_tokens:,} tokens, but what must be sent needs {needed:,}:\n"
-            f"{table}\n{advice}"
+            f"The budget is {budget_tokens:,} tokens, but what must be sent needs {needed:,}:\n{table}\n{advice}"
         )
 
     def __reduce__(self) -> tuple[type, tuple[int, dict[str, int], str]]:

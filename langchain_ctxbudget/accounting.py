@@ -1,0 +1,215 @@
+"""From a finished draft to its report: every candidate with its reason, numbers that add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.core.assembly import Content, Fragment, Measure, Prompt, group_tokens
+from langchain_ctxbudget.core.layers import Layer, Reason, Status
+from langchain_ctxbudget.core.messages import fingerprint, plain_text
+from langchain_ctxbudget.core.report import (
+    ContextReport,
+    CoverageRange,
+    CoverageState,
+    ReportItem,
+    Stability,
+    layer_report,
+    preview,
+    ranges,
+)
+from langchain_ctxbudget.core.tokens import TokenCounter
+from langchain_ctxbudget.core.turns import Group
+from langchain_ctxbudget.draft import Draft
+
+
+def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -> ContextReport:
+    """The report of a finished prompt.
+
+    Args:
+        draft: what the steps chose.
+        content: what is left of it after pruning.
+        prompt: what is sent.
+        measured: what it costs.
+    """
+    items = _items(draft, content)
+    more = _more_omitted(draft, content)
+    return ContextReport(
+        user_id=draft.conversation.scope.user_id,
+        conversation_id=draft.conversation.scope.conversation_id,
+        budget_tokens=draft.limit_tokens,
+        window_tokens=draft.target.window_tokens,
+        output_reserve_tokens=draft.output_reserve_tokens,
+        total_tokens=measured.total_tokens,
+        count_mode=draft.counter.mode,
+        tokenizer=draft.counter.name,
+        allocation_strategy=draft.allocated.strategy,
+        history_strategy=draft.history.strategy,
+        layers=tuple(
+            layer_report(
+                layer,
+                allocated=draft.allocated.tokens.get(layer, 0),
+                items=items[layer],
+                overhead=measured.layer_overhead_tokens[layer],
+                more=more.get(layer, {}),
+            )
+            for layer in Layer
+        ),
+        overhead_tokens=measured.request_overhead_tokens,
+        coverage=_coverage(draft, content),
+        stability=_stability(draft, prompt),
+        repairs=(*draft.history.repairs, *draft.turn_repairs),
+        failures=tuple(draft.failures),
+        tokenizer_calls=draft.counter.calls - draft.calls_before,
+        timings_ms={},
+    )
+
+
+def _items(draft: Draft, content: Content) -> dict[Layer, list[ReportItem]]:
+    items: dict[Layer, list[ReportItem]] = {layer: [] for layer in Layer}
+    if content.system_prompt:
+        tokens = draft.counter.count_text(content.system_prompt)
+        items[Layer.IDENTITY].append(
+            _item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, content.system_prompt)
+        )
+    shown = (*content.preferences, *content.arc, *content.summary, *content.volatile, *draft.pruned)
+    for fragment in shown:
+        items[fragment.layer].append(_of_fragment(fragment))
+    for number in range(len(content.preferences) + 1, len(draft.settings.preferences) + 1):
+        line = draft.settings.preferences[number - 1]
+        if not any(f.id == f"preference {number}" for f in draft.pruned):
+            items[Layer.PREFERENCES].append(
+                _item(
+                    f"preference {number}",
+                    draft.counter.count_text(line),
+                    Status.OMITTED,
+                    Reason.NO_ROOM,
+                    line,
+                )
+            )
+    items[Layer.HISTORY] += _of_groups(content.history, draft.counter, Status.INCLUDED, Reason.RECENT)
+    gone = draft.history.groups[: len(draft.history.groups) - len(content.history)]
+    items[Layer.HISTORY] += _of_groups(gone, draft.counter, Status.OMITTED, Reason.PRUNED)
+    items[Layer.MESSAGE] += _of_groups(content.turn, draft.counter, Status.INCLUDED, Reason.REQUIRED)
+    items[Layer.MESSAGE] += _of_groups(draft.turn_left_out, draft.counter, Status.OMITTED, Reason.NO_ROOM)
+    for layer, item in draft.bundles.omitted:
+        items[layer].append(item)
+    if not content.volatile:
+        items = _without_human(draft, items)
+    items[Layer.RETRIEVAL] += draft.retrieved.omitted
+    return items
+
+
+def _without_human(draft: Draft, items: dict[Layer, list[ReportItem]]) -> dict[Layer, list[ReportItem]]:
+    """A turn without a human message has no place for topics and entities."""
+    pruned = {fragment.id for fragment in draft.pruned}
+    for fragment in draft.bundles.fragments:
+        if fragment.id not in pruned:
+            items[fragment.layer].append(
+                _item(fragment.id, fragment.tokens, Status.OMITTED, Reason.NO_HUMAN_MESSAGE, fragment.text)
+            )
+    return items
+
+
+def _more_omitted(draft: Draft, content: Content) -> dict[Layer, dict[Reason, int]]:
+    """Omitted candidates that are counted rather than listed."""
+    more: dict[Layer, dict[Reason, int]] = {}
+    if draft.history.cut:
+        reason = Reason.SUMMARIZED if content.summary or content.arc else Reason.NO_ROOM
+        more[Layer.HISTORY] = {reason: draft.history.cut}
+    if draft.retrieved.more_omitted:
+        more[Layer.RETRIEVAL] = {Reason.RANKED_LOWER: draft.retrieved.more_omitted}
+    return more
+
+
+def _of_fragment(fragment: Fragment) -> ReportItem:
+    return _item(fragment.id, fragment.tokens, fragment.status, fragment.reason, fragment.text)
+
+
+def _of_groups(groups: Iterable[Group], counter: TokenCounter, status: Status, reason: Reason) -> list[ReportItem]:
+    return [
+        _item(
+            " + ".join(message.id or message.type for message in part.messages),
+            group_tokens(part, counter),
+            status,
+            reason,
+            plain_text(part.messages[0]),
+        )
+        for part in groups
+    ]
+
+
+def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> ReportItem:
+    return ReportItem(id=name, tokens=tokens, status=status, reason=reason, preview=preview(text))
+
+
+def _coverage(draft: Draft, content: Content) -> tuple[CoverageRange, ...]:
+    """Every message of the conversation in exactly one state."""
+    base: CoverageState = "summarized" if content.summary or content.arc else "omitted"
+    states: dict[int, CoverageState] = {}
+    sent = {position for part in content.history for position in part.positions}
+    for position in range(draft.history.cut, len(draft.conversation.entries)):
+        if position not in sent:
+            states[position] = "omitted"
+    included = {fragment.id for fragment in content.volatile if fragment.layer is Layer.RETRIEVAL}
+    for position in draft.retrieved.positions:
+        if draft.conversation.entries[position].id in included:
+            states[position] = "retrieved"
+    return ranges(states.items(), len(draft.conversation.entries), base, draft.history.cut)
+
+
+def _stability(draft: Draft, prompt: Prompt) -> Stability:
+    """What this prompt has in common with the conversation's previous one, from the start."""
+    counter = draft.counter
+    costs = [counter.count_message(message) for message in prompt.messages]
+    stable = sum(costs[: prompt.stable])
+    previous = draft.conversation.previous
+    if not previous:
+        return Stability(
+            stable_zone_tokens=stable,
+            shared_tokens=None,
+            stable_zone_share=None,
+            prompt_share=None,
+            compaction_step=draft.history.step,
+        )
+    shared, same = _shared(prompt.messages, costs, previous, counter)
+    within = min(shared, stable)
+    total = sum(costs)
+    return Stability(
+        stable_zone_tokens=stable,
+        shared_tokens=shared,
+        stable_zone_share=1.0 if same >= prompt.stable else within / stable,
+        prompt_share=shared / total if total else 1.0,
+        compaction_step=draft.history.step,
+    )
+
+
+def _shared(
+    messages: Sequence[BaseMessage],
+    costs: Sequence[int],
+    previous: Sequence[tuple[BaseMessage, int]],
+    counter: TokenCounter,
+) -> tuple[int, int]:
+    """Tokens of the common prefix, and how many whole messages are in it."""
+    shared = same = 0
+    for message, cost, (before, _) in zip(messages, costs, previous, strict=False):
+        if message is not before and fingerprint(message) != fingerprint(before):
+            if isinstance(message.content, str) and isinstance(before.content, str):
+                shared += counter.count_text(_common_prefix(message.content, before.content))
+            break
+        shared += cost
+        same += 1
+    return shared, same
+
+
+def _common_prefix(first: str, second: str) -> str:
+    """What two texts begin with, found by halving: comparing slices is far faster than characters."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[:middle] == second[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return first[:low]

@@ -1,0 +1,236 @@
+"""The command `ctxbudget`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from langchain_core.messages import BaseMessage, convert_to_openai_messages
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from langchain_ctxbudget.core.layers import Layer, Status
+from langchain_ctxbudget.core.messages import plain_text
+from langchain_ctxbudget.draft import AssembledContext
+from langchain_ctxbudget.errors import CtxBudgetError
+from langchain_ctxbudget.formats import ConversationFile, pick_conversation, read_conversations
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.reporting.text import render_items
+from langchain_ctxbudget.settings import ContextSettings
+
+DEMO_BUDGET = 3_000
+IMPORT_BATCH = 200
+"""Messages written at once by `import`; a batch that was written stays when the command is stopped."""
+DEFAULT_USER = "me"
+ROLE_STYLES = {"system": "magenta", "human": "green", "ai": "cyan", "tool": "yellow"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; its exit code is 0, or 1 with a message on standard error.
+
+    Args:
+        arguments: what follows the command's name; default: what the shell gave.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except CtxBudgetError as error:
+        Console(stderr=True, highlight=False).print(Text(f"{type(error).__name__}: {error}", style="red"))
+        return 1
+    except BrokenPipeError:  # the reader, `head` for instance, has seen enough
+        sys.stderr.close()
+        return 0
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ctxbudget", description="Decides what goes into the context window of a model call."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="assemble a prompt from a bundled conversation of over 200 messages")
+    demo.add_argument("--message", help="ask something else than the demo's question")
+    demo.add_argument("--budget", type=int, default=DEMO_BUDGET, help="tokens (default: %(default)s)")
+    _output(demo)
+    demo.set_defaults(run=_demo)
+
+    assemble = commands.add_parser("assemble", help="assemble a prompt from a conversation of your own")
+    assemble.add_argument(
+        "--conversation",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="OpenAI or LangChain messages, a ChatGPT export, a LangGraph state, or the evaluation format",
+    )
+    assemble.add_argument("--message", required=True, metavar="TEXT", help="the user's new message")
+    assemble.add_argument("--budget", type=int, required=True, metavar="N", help="tokens")
+    assemble.add_argument("--title", help="which conversation, where the file holds several")
+    assemble.add_argument("--system", default="", metavar="TEXT", help="a system prompt")
+    assemble.add_argument("--model", help="count for this model (default: o200k_base)")
+    _output(assemble)
+    assemble.set_defaults(run=_assemble)
+
+    load = commands.add_parser("import", help="write the conversations of a file into a store")
+    load.add_argument("file", type=Path, metavar="FILE")
+    load.add_argument("--store", type=Path, required=True, metavar="FOLDER", help="made if it is not there")
+    load.add_argument("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
+    load.add_argument("--title", help="only this conversation")
+    load.set_defaults(run=_import)
+    return parser
+
+
+def _output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="messages and report as JSON")
+    parser.add_argument("--items", action="store_true", help="list every item with its reason")
+    parser.add_argument("--full", action="store_true", help="print long messages whole")
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from langchain_ctxbudget import demo  # noqa: PLC0415 - only this command reads the conversation
+
+    pipeline = ContextPipeline(
+        ContextSettings(
+            max_context_tokens=options.budget,
+            preferences=demo.DEMO_PREFERENCES,
+            topics=demo.DEMO_TOPICS,
+            entities=demo.DEMO_ENTITIES,
+        ),
+        system_prompt=demo.DEMO_SYSTEM_PROMPT,
+    )
+    messages = demo.demo_messages()
+    question = options.message or demo.DEMO_QUESTION
+    with pipeline:
+        pipeline.add_messages(messages, user_id="maya", conversation_id="demo")
+        context = pipeline.assemble(question, user_id="maya", conversation_id="demo")
+    if options.json:
+        return _print_json(context)
+    console = Console(highlight=False)
+    _print_prompt(console, context, full=options.full)
+    _print_report(console, context, items=options.items)
+    if not options.message:
+        _print_evidence(console, context, messages, demo.DEMO_EVIDENCE_IDS)
+    return 0
+
+
+def _assemble(options: argparse.Namespace) -> int:
+    conversation = pick_conversation(read_conversations(options.conversation), title=options.title)
+    pipeline = ContextPipeline(
+        {"max_context_tokens": options.budget}, system_prompt=options.system, model=options.model
+    )
+    scope = {"user_id": DEFAULT_USER, "conversation_id": conversation.conversation_id}
+    with pipeline:
+        pipeline.add_messages(conversation.messages, **scope)
+        context = pipeline.assemble(options.message, **scope)
+    if options.json:
+        return _print_json(context)
+    console = Console(highlight=False)
+    _print_prompt(console, context, full=options.full)
+    _print_report(console, context, items=options.items)
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
+
+    conversations = read_conversations(options.file)
+    if options.title:
+        conversations = [pick_conversation(conversations, title=options.title)]
+    table = Table("conversation", "title", "messages", "new", title=f"{options.file.name} → {options.store}")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+    with ChromaStore(options.store) as store, progress:
+        pipeline = ContextPipeline(store=store)
+        task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
+        for conversation in conversations:
+            new = _import_one(pipeline, conversation, options.user, lambda n: progress.advance(task, n))
+            table.add_row(
+                conversation.conversation_id,
+                conversation.title or "",
+                f"{len(conversation.messages):,}",
+                f"{new:,}",
+            )
+    Console().print(table)
+    return 0
+
+
+def _import_one(
+    pipeline: ContextPipeline, conversation: ConversationFile, user: str, advance: Callable[[int], None]
+) -> int:
+    scope = {"user_id": user, "conversation_id": conversation.conversation_id}
+    before = len(pipeline.get_messages(**scope))
+    for start in range(0, len(conversation.messages), IMPORT_BATCH):
+        part = conversation.messages[start : start + IMPORT_BATCH]
+        pipeline.add_messages(part, **scope)
+        advance(len(part))
+    return len(pipeline.get_messages(**scope)) - before
+
+
+def _print_json(context: AssembledContext) -> int:
+    data = {
+        "messages": convert_to_openai_messages(context.messages),
+        "report": context.report.to_dict(),
+    }
+    print(json.dumps(data, indent=2))
+    return 0
+
+
+PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
+
+
+def _print_prompt(console: Console, context: AssembledContext, *, full: bool) -> None:
+    console.rule("[bold]the prompt")
+    for number, message in enumerate(context.messages, 1):
+        name = f" {message.name}" if message.name else ""
+        style = ROLE_STYLES.get(message.type, "white")
+        last = number == len(context.messages)
+        text = plain_text(message)
+        body = text if full or last else _shortened(text)
+        console.print(Text(f"{number:>3} {message.type}{name}", style=f"bold {style}"))
+        console.print(Text(body), soft_wrap=True)
+    console.print()
+
+
+def _shortened(text: str) -> str:
+    lines = text.splitlines()
+    shown = [line if len(line) <= PREVIEW_WIDTH else line[: PREVIEW_WIDTH - 1] + "…" for line in lines[:PREVIEW_LINES]]
+    if len(lines) > PREVIEW_LINES:
+        shown.append(f"… {len(lines) - PREVIEW_LINES} more lines (--full prints them)")
+    return "\n".join(shown)
+
+
+def _print_report(console: Console, context: AssembledContext, *, items: bool) -> None:
+    console.rule("[bold]the report")
+    console.print(Text(context.report.to_text(width=console.width)), soft_wrap=True)
+    if items:
+        console.print()
+        listed = render_items(context.report.to_dict(), layers=list(Layer), width=console.width)
+        console.print(Text(listed), soft_wrap=True)
+
+
+def _print_evidence(
+    console: Console, context: AssembledContext, messages: Sequence[BaseMessage], ids: Sequence[str]
+) -> None:
+    retrieved = {item.id for item in context.report.layer(Layer.RETRIEVAL).items if item.status is Status.INCLUDED}
+    position = {message.id: number for number, message in enumerate(messages, 1)}
+    console.print()
+    for wanted in ids:
+        where = f"message {position[wanted]} of {len(messages)}, which holds the answer"
+        found = "is in the prompt (retrieved, L5)" if wanted in retrieved else "is not in this prompt verbatim"
+        console.print(Text(f"{where}, {found}.", style="green" if wanted in retrieved else "red"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

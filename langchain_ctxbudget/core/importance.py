@@ -1,0 +1,63 @@
+"""How important a text is, by its look alone (seed 000, `scoreMessageImportance`), and what kind it is."""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a sentence does in a conversation."""
+
+    DECISION = "decision"
+    OPEN = "open"
+    PLAIN = "plain"
+
+
+_DECISION = re.compile(
+    r"\b(decided|decision|let's go with|we'll use|we will use|agreed|final|conclusion|solution|answer|resolved"
+    r"|settled on|going with|we picked|chose|approved)\b",
+    re.IGNORECASE,
+)
+_PROBLEM = re.compile(
+    r"\b(error|bug|issue|problem|failed|broken|fix|crash|exception|TypeError|undefined)\b", re.IGNORECASE
+)
+_OPEN = re.compile(
+    r"\[OPEN\]|\b(open question|still open|still need to (?:decide|find out|figure out|check)|to be decided|tbd"
+    r"|not sure yet|undecided|need to decide|waiting (?:for|on) (?:an answer|a reply|word)|unclear (?:whether|if))\b",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"\d")
+_NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w'-]+")
+_LIST_ITEM = re.compile(r"^\s*[-*•]\s", re.MULTILINE)
+_CODE = re.compile(r"`[^`\n]+`|\b[\w/-]+\.(?:py|ts|js|sql|md|json|ya?ml|toml|sh|html|css|rs|go)\b|\w+\(\)")
+
+
+def kind_of(sentence: str) -> Kind:
+    """Whether a sentence decides something, leaves something open, or neither."""
+    if _OPEN.search(sentence):
+        return Kind.OPEN
+    return Kind.DECISION if _DECISION.search(sentence) and not sentence.endswith("?") else Kind.PLAIN
+
+
+def importance(text: str, *, from_user: bool) -> float:
+    """The seed's score of a text, without its terms for place in the conversation.
+
+    Numbers, names and code artifacts count as well: they are what a summary must not lose.
+
+    Args:
+        text: a message or a sentence.
+        from_user: the user's own words set the context and count a little more.
+    """
+    score = min(25.0, math.log2(len(text.split()) + 1) * 5)
+    score += text.count("```") / 2 * 15
+    score += min(15, text.count("?") * 5)
+    score += len(_DECISION.findall(text)) * 10
+    score += 10 if _OPEN.search(text) else 0
+    score += min(15, len(_PROBLEM.findall(text)) * 5)
+    score += min(10, len(_LIST_ITEM.findall(text)) * 2)
+    score += 8 if _NUMBER.search(text) else 0
+    score += min(10, len(_NAME.findall(text)) * 4)
+    score += min(8, len(_CODE.findall(text)) * 4)
+    return score + (5 if from_user else 0)

@@ -1,0 +1,152 @@
+"""What a message is to this package: who said what when, which one it is, and how it is shown to a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    BaseMessageChunk,
+    HumanMessage,
+    RemoveMessage,
+    ToolMessage,
+    message_chunk_to_message,
+)
+from pydantic_core import to_jsonable_python
+
+from langchain_ctxbudget.core.text import iso_date
+from langchain_ctxbudget.core.turns import is_empty, provider_name
+from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
+
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
+
+
+def speaker(message: BaseMessage) -> str:
+    """Who said it: the name, else the role."""
+    if isinstance(message, ToolMessage):
+        return f"tool {message.name}" if message.name else "tool"
+    if message.name:
+        return message.name
+    return _ROLES.get(message.type, getattr(message, "role", message.type))
+
+
+def date_of(message: BaseMessage) -> str | None:
+    """The day it was said, `YYYY-MM-DD`, where `additional_kwargs["created_at"]` tells."""
+    return iso_date(message.additional_kwargs.get("created_at"))
+
+
+def plain_text(message: BaseMessage) -> str:
+    """What a message says, as text: its text, and a mention of its calls and of what is not text."""
+    parts: list[str] = []
+    blocks = [message.content] if isinstance(message.content, str) else message.content
+    for block in blocks:
+        if isinstance(block, str):
+            parts.append(block)
+        elif isinstance(block.get("text"), str):
+            parts.append(block["text"])
+        elif block.get("type") not in ("tool_use", "tool_call", "function_call"):
+            parts.append(f"[{block.get('type', 'content')}]")
+    if isinstance(message, AIMessage):
+        parts.extend(
+            f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
+            for call in message.tool_calls
+        )
+    return "\n".join(part for part in (part.strip() for part in parts) if part)
+
+
+def fingerprint(message: BaseMessage) -> str:
+    """A digest of what a message says; two messages with the same one are the same but for their ids."""
+    said: dict[str, Any] = {
+        "type": message.type,
+        "content": message.content,
+        "name": message.name,
+        "kwargs": message.additional_kwargs,
+    }
+    if isinstance(message, AIMessage):
+        said["calls"] = [(call["name"], call["args"], call["id"]) for call in message.tool_calls]
+        said["invalid"] = [(call["name"], call["args"], call["id"]) for call in message.invalid_tool_calls]
+    if isinstance(message, ToolMessage):
+        said["result"] = (message.tool_call_id, message.status)
+    text = json.dumps(to_jsonable_python(said, fallback=repr), sort_keys=True)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def content_id(print_of_message: str, occurrence: int) -> str:
+    """The id of a message that has none: what it says, and the how manieth time it is said."""
+    return f"m-{print_of_message}-{occurrence}"
+
+
+def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]:
+    """Messages as whole messages (chunks of a stream merged into their plain class).
+
+    Raises:
+        UnsupportedContentError: something that is not a message, or a `RemoveMessage`, which is an
+            instruction to a reducer and holds nothing.
+    """
+    if isinstance(messages, str | bytes | dict) or not isinstance(messages, Sequence):
+        raise UnsupportedContentError(f"{argument} must be a list of LangChain messages, not {type(messages).__name__}")
+    for index, message in enumerate(messages):
+        if not isinstance(message, BaseMessage):
+            raise UnsupportedContentError(
+                f"{argument}[{index}] is a {type(message).__name__}, not a LangChain message; "
+                f"`langchain_core.messages.convert_to_messages` converts dicts and tuples"
+            )
+        if isinstance(message, RemoveMessage):
+            raise UnsupportedContentError(
+                f"{argument}[{index}] is a RemoveMessage; to remove messages, call `sync` with those that stay"
+            )
+    return [
+        message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message for message in messages
+    ]
+
+
+def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:
+    """The current turn as a list: a string or a human message stands for itself.
+
+    Raises:
+        EmptyMessageError: there is nothing in it to answer.
+        UnsupportedContentError: it is none of the three, or a single message that is not human.
+    """
+    if isinstance(message, str):
+        turn: list[BaseMessage] = [HumanMessage(message)]
+    elif isinstance(message, BaseMessage):
+        turn = checked([message], "message")
+        if not isinstance(turn[0], HumanMessage):
+            raise UnsupportedContentError(
+                f"message must be a string, a HumanMessage or the turn so far as a list, not a single "
+                f"{type(message).__name__}"
+            )
+    else:
+        turn = checked(message, "message")
+    if not turn:
+        raise EmptyMessageError("message is an empty list: give at least the message to answer")
+    for position, part in enumerate(turn):
+        if isinstance(part, HumanMessage) and is_empty(part):
+            raise EmptyMessageError(
+                f"message has no content (position {position} of the turn): say what is to be answered"
+            )
+    return turn
+
+
+def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
+    """A message in the form that is sent: a name that every provider accepts, a heading on its own line.
+
+    The content itself stays as it is; the given message is not changed.
+    """
+    changes: dict[str, Any] = {}
+    if message.name and not isinstance(message, ToolMessage):
+        clean = provider_name(message.name)
+        if clean != message.name:
+            changes["name"] = clean
+    if heading:
+        prefix = f"{heading}\n"
+        changes["content"] = (
+            prefix + message.content
+            if isinstance(message.content, str)
+            else [{"type": "text", "text": prefix}, *message.content]
+        )
+    return message.model_copy(update=changes) if changes else message

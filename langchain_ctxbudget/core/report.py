@@ -1,0 +1,227 @@
+"""What went into a prompt, what did not, why, and what it cost: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from langchain_ctxbudget.core.layers import TITLES, Layer, Reason, Status
+from langchain_ctxbudget.core.turns import Repair
+from langchain_ctxbudget.reporting.text import render_text
+
+SCHEMA_VERSION = 1
+LISTED_OMISSIONS = 50
+"""Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
+PREVIEW_CHARACTERS = 80
+
+CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportItem:
+    """One candidate for a place in the prompt."""
+
+    id: str
+    tokens: int
+    """What it costs in the prompt; for an omitted one, what it would have cost."""
+    status: Status
+    reason: Reason
+    preview: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerReport:
+    """One layer: what it was given, what it used, and for what."""
+
+    layer: Layer
+    title: str
+    allocated_tokens: int
+    items: tuple[ReportItem, ...]
+    overhead_tokens: int
+    """Headings and fences of the layer."""
+    used_tokens: int
+    """The included items and the overhead."""
+    more_omitted: dict[Reason, int] = field(default_factory=dict)
+    """Omitted candidates beyond those listed, per reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageRange:
+    """Messages in a row that are in the same state; positions count from 1, both ends included."""
+
+    first: int
+    last: int
+    state: CoverageState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stability:
+    """How much of this prompt the previous one of the conversation had, in tokens."""
+
+    stable_zone_tokens: int
+    """Everything before the current turn."""
+    shared_tokens: int | None
+    """The common prefix with the previous prompt; None where there was none in this process."""
+    stable_zone_share: float | None
+    """The share of the stable zone that is in the common prefix."""
+    prompt_share: float | None
+    """The share of the whole prompt that is in the common prefix."""
+    compaction_step: bool
+    """Whether the cut between summarised and verbatim history moved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextReport:
+    """The account of one assembly: numbers that add up, and a reason for every item.
+
+    `sum(layer.used_tokens) + sum(overhead_tokens.values()) == total_tokens`, and the total is an independent
+    count of the finished messages, tool schemas and response format.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> context.report.total_tokens
+        8
+    """
+
+    user_id: str
+    conversation_id: str
+    budget_tokens: int
+    """What the request may cost at most: the setting, or less where the model's window is smaller."""
+    window_tokens: int | None
+    """The model's window, where it is known."""
+    output_reserve_tokens: int
+    total_tokens: int
+    count_mode: Literal["exact", "estimated"]
+    tokenizer: str
+    allocation_strategy: str
+    history_strategy: Literal["empty", "full", "windowed"]
+    layers: tuple[LayerReport, ...]
+    overhead_tokens: dict[str, int]
+    """What no layer owns: tool schemas, response format, framing of messages."""
+    coverage: tuple[CoverageRange, ...]
+    stability: Stability
+    repairs: tuple[Repair, ...]
+    failures: tuple[str, ...]
+    """Parts that failed and were replaced by their fallback."""
+    tokenizer_calls: int
+    """Texts that had to be tokenized for this assembly; all others were known."""
+    timings_ms: dict[str, float]
+    """Milliseconds per step; the only part that differs between two equal runs."""
+    schema_version: int = SCHEMA_VERSION
+
+    def layer(self, layer: Layer | str) -> LayerReport:
+        """One layer by its short name, for instance `"L5"`."""
+        return next(part for part in self.layers if part.layer == layer)
+
+    def coverage_counts(self) -> dict[CoverageState, int]:
+        """How many messages are in each state; their sum is the conversation."""
+        counts: dict[CoverageState, int] = {"verbatim": 0, "summarized": 0, "retrieved": 0, "omitted": 0}
+        for part in self.coverage:
+            counts[part.state] += part.last - part.first + 1
+        return counts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        data: dict[str, Any] = TypeAdapter(ContextReport).dump_python(self, mode="json")
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ContextReport:
+        """A report from what `to_dict` gave."""
+        return TypeAdapter(cls).validate_python(data)
+
+    def to_text(self, width: int = 80) -> str:
+        """A bar chart for terminals and logs.
+
+        Args:
+            width: columns to use.
+        """
+        return render_text(self.to_dict(), width=width)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        """The chart, for notebooks."""
+        return f"<pre>{escape(self.to_text(width=100))}</pre>"
+
+
+def layer_report(
+    layer: Layer, *, allocated: int, items: Iterable[ReportItem], overhead: int, more: Mapping[Reason, int]
+) -> LayerReport:
+    """A layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts.
+
+    Args:
+        layer: which layer.
+        allocated: tokens it was given.
+        items: its candidates.
+        overhead: tokens of its headings and fences.
+        more: omitted candidates that `items` does not have, per reason.
+    """
+    listed: list[ReportItem] = []
+    counts = dict(more)
+    omitted = used = 0
+    for item in items:
+        if item.status is not Status.OMITTED:
+            used += item.tokens
+        else:
+            omitted += 1
+            if omitted > LISTED_OMISSIONS:
+                counts[item.reason] = counts.get(item.reason, 0) + 1
+                continue
+        listed.append(item)
+    return LayerReport(
+        layer=layer,
+        title=TITLES[layer],
+        allocated_tokens=allocated,
+        items=tuple(listed),
+        overhead_tokens=overhead,
+        used_tokens=used + overhead,
+        more_omitted=counts,
+    )
+
+
+def ranges(
+    states: Iterable[tuple[int, CoverageState]], total: int, base: CoverageState, cut: int
+) -> tuple[CoverageRange, ...]:
+    """The coverage of a conversation as ranges.
+
+    Args:
+        states: positions (from 0) whose state differs from that of their side of the cut.
+        total: messages in the conversation.
+        base: the state of the messages before the cut.
+        cut: the first verbatim message.
+    """
+    marks = sorted(dict(states).items())
+    result: list[CoverageRange] = []
+
+    def add(first: int, last: int, state: CoverageState) -> None:
+        if first > last:
+            return
+        if result and result[-1].state == state:
+            result[-1] = CoverageRange(first=result[-1].first, last=last + 1, state=state)
+        else:
+            result.append(CoverageRange(first=first + 1, last=last + 1, state=state))
+
+    def fill(first: int, end: int) -> None:
+        add(first, min(end, cut) - 1, base)
+        add(max(first, cut), end - 1, "verbatim")
+
+    at = 0
+    for position, state in marks:
+        fill(at, position)
+        add(position, position, state)
+        at = position + 1
+    fill(at, total)
+    return tuple(result)
+
+
+def preview(text: str) -> str:
+    """The beginning of a text on one line."""
+    flat = " ".join(text[: PREVIEW_CHARACTERS * 4].split())
+    return flat if len(flat) <= PREVIEW_CHARACTERS else flat[: PREVIEW_CHARACTERS - 1] + "…"

@@ -1,0 +1,154 @@
+"""Messages as units that live or die together, and the repairs that make a sequence valid.
+
+A group is one message, or an AI message with calls together with all its results. Every cut falls between
+groups. What a provider would refuse is repaired in the view, never in the store, and reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+
+NO_RESULT = "[No result was recorded for this call.]"
+SYSTEM_NOTE = "[Note from the application]\n"
+
+_REFUSED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+_MAX_NAME_LENGTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """One thing that was changed in the view so that a provider accepts it."""
+
+    kind: str
+    """`orphan_result`, `missing_result`, `empty_message`, `system_in_history` or `name`."""
+    message_id: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Messages that stay together; `positions` says where they stood in what was given."""
+
+    messages: tuple[BaseMessage, ...]
+    positions: tuple[int, ...]
+
+
+def call_ids(message: BaseMessage) -> tuple[str, ...]:
+    """The ids of the tool calls that a message makes, valid or not, as a provider will be sent them."""
+    if not isinstance(message, AIMessage):
+        return ()
+    calls = [*message.tool_calls, *message.invalid_tool_calls]
+    return tuple(call["id"] or "" for call in calls)
+
+
+def is_empty(message: BaseMessage) -> bool:
+    """Whether a message has nothing to say: no content beyond white space, and no call."""
+    if isinstance(message, ToolMessage) or call_ids(message) or "function_call" in message.additional_kwargs:
+        return False
+    if isinstance(message.content, str):
+        return not message.content.strip()
+    return not any(
+        block.strip() if isinstance(block, str) else block.get("type") != "text" or block.get("text", "").strip()
+        for block in message.content
+    )
+
+
+def provider_name(name: str) -> str | None:
+    """A speaker's name in the form that every provider accepts, or None where nothing of it is left."""
+    clean = _REFUSED_IN_NAMES.sub("_", name)[:_MAX_NAME_LENGTH]
+    return clean if clean.strip("_-") else None
+
+
+def safe_cuts(messages: Iterable[BaseMessage], open_calls: set[str] | None = None) -> list[bool]:
+    """For every message, whether a cut right before it leaves calls and results together.
+
+    Args:
+        messages: messages in order.
+        open_calls: ids of calls made before these messages and not answered yet; updated in place.
+    """
+    waiting = set() if open_calls is None else open_calls
+    safe: list[bool] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            safe.append(False)
+            waiting.discard(message.tool_call_id)
+            continue
+        if isinstance(message, HumanMessage):
+            waiting.clear()  # a call that was never answered holds nothing back
+        safe.append(not waiting)
+        waiting.update(call_ids(message))
+    return safe
+
+
+def group(messages: Sequence[BaseMessage]) -> tuple[list[Group], list[Repair]]:
+    """Groups that every provider accepts, in order, and what had to be repaired.
+
+    Results are moved right behind their call in the order of the calls; a call without a result gets a
+    stand-in; a result without a call, and a message with nothing in it, is left out; a system message in the
+    middle becomes a note, because only the first message may be one.
+    """
+    results: defaultdict[str, deque[int]] = defaultdict(deque)
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            results[message.tool_call_id].append(position)
+    groups: list[Group] = []
+    repairs: list[Repair] = []
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            continue
+        if is_empty(message):
+            repairs.append(Repair("empty_message", message.id or "", "left out: it has no content"))
+            continue
+        members: list[BaseMessage] = [_as_note(message, repairs)]
+        positions = [position]
+        for call_id in call_ids(message):
+            if results[call_id]:
+                found = results[call_id].popleft()
+                members.append(messages[found])
+                positions.append(found)
+            else:
+                members.append(ToolMessage(NO_RESULT, tool_call_id=call_id))
+                repairs.append(Repair("missing_result", message.id or "", f"a stand-in answers call {call_id!r}"))
+        groups.append(Group(tuple(members), tuple(positions)))
+    repairs.extend(
+        Repair("orphan_result", messages[position].id or "", f"left out: nothing calls {call_id!r}")
+        for call_id, positions_left in results.items()
+        for position in positions_left
+    )
+    return groups, repairs
+
+
+def _as_note(message: BaseMessage, repairs: list[Repair]) -> BaseMessage:
+    if not isinstance(message, SystemMessage):
+        return message
+    repairs.append(
+        Repair("system_in_history", message.id or "", "sent as a note: only the first message may be system")
+    )
+    return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
+
+
+def newest_that_fit(costs: Sequence[int], budget_tokens: int) -> int:
+    """How many of the last items fit together into a budget, counting from the end.
+
+    Args:
+        costs: what each item costs, in tokens, oldest first.
+        budget_tokens: what they may cost together.
+    """
+    used = count = 0
+    for cost in reversed(costs):
+        used += cost
+        if used > budget_tokens:
+            break
+        count += 1
+    return count

@@ -1,0 +1,118 @@
+"""A prompt on its way, and the prompt it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import BaseMessage, HumanMessage
+
+from langchain_ctxbudget.core.allocation import Allocation
+from langchain_ctxbudget.core.assembly import Content, Fragment, has_human
+from langchain_ctxbudget.core.messages import plain_text
+from langchain_ctxbudget.core.report import ContextReport
+from langchain_ctxbudget.core.tokens import TokenCounter
+from langchain_ctxbudget.core.turns import Group, Repair
+from langchain_ctxbudget.history.compact import HistoryView
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.knowledge.declared import Bundles, Detected
+from langchain_ctxbudget.retrieval.evicted import Retrieved
+from langchain_ctxbudget.settings import ContextSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What the prompt is for: the model's limits and its tokenizer."""
+
+    counter: TokenCounter
+    window_tokens: int | None = None
+    output_tokens: int | None = None
+    """What the model says it may answer with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssembledContext:
+    """A prompt and its account.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> context.messages[-1].content
+        'Hello'
+    """
+
+    messages: list[BaseMessage]
+    """Ready for `model.invoke`."""
+    report: ContextReport
+    """What is in them, why, and what it cost."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """A prompt on its way; every step fills in its part."""
+
+    conversation: Conversation
+    target: Target
+    settings: ContextSettings
+    system_prompt: str
+    turn: list[BaseMessage]
+    tools: Sequence[Any] = ()
+    response_format: object = None
+    calls_before: int = 0
+    detected: Detected = field(default_factory=Detected)
+    limit_tokens: int = 0
+    extras: dict[str, int] = field(default_factory=dict)
+    turn_groups: tuple[Group, ...] = ()
+    turn_left_out: tuple[Group, ...] = ()
+    turn_repairs: tuple[Repair, ...] = ()
+    keep: int = 0
+    preferences: tuple[Fragment, ...] = ()
+    allocation: Allocation | None = None
+    bundles: Bundles = field(default_factory=Bundles)
+    history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
+    retrieved: Retrieved = field(default_factory=Retrieved)
+    pruned: list[Fragment] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    timings_ms: dict[str, float] = field(default_factory=dict)
+    context: AssembledContext | None = None
+
+    @property
+    def counter(self) -> TokenCounter:
+        """How tokens are counted."""
+        return self.target.counter
+
+    @property
+    def allocated(self) -> Allocation:
+        """The allocation; there once the budget is computed."""
+        assert self.allocation is not None  # noqa: S101 - steps run in order
+        return self.allocation
+
+    @property
+    def output_reserve_tokens(self) -> int:
+        """What is kept free for the answer: the setting, else what the model says, at most half its window."""
+        if self.settings.output_reserve_tokens is not None:
+            return self.settings.output_reserve_tokens
+        window, said = self.target.window_tokens, self.target.output_tokens
+        return min(said, window // 2) if window and said else 0
+
+    @property
+    def content(self) -> Content:
+        """Everything that was chosen so far."""
+        volatile = (*self.bundles.fragments, *self.retrieved.fragments)
+        return Content(
+            system_prompt=self.system_prompt,
+            preferences=self.preferences,
+            arc=self.history.arc,
+            summary=self.history.summary,
+            summary_intro=self.history.summary_intro,
+            summary_outro=self.history.summary_outro,
+            history=self.history.groups,
+            volatile=volatile if has_human(self.turn_groups) else (),
+            turn=self.turn_groups,
+        )
+
+    @property
+    def query(self) -> str:
+        """The words of the current turn's human message."""
+        return next((plain_text(m) for m in reversed(self.turn) if isinstance(m, HumanMessage)), "")

@@ -1,0 +1,158 @@
+"""Sync and async from one description.
+
+A step that needs I/O is a generator: it yields a `Call` and receives its result. `drive` runs it with the
+blocking form of every call, `adrive` with the awaitable one. The idea is that of httpx's `auth_flow`.
+
+    def title(store, namespace, key):              # no I/O in here
+        item = yield from batch(store, [GetOp(namespace, key)])
+        return item[0].value["title"]
+
+    drive(title(...))                              # sync
+    await adrive(title(...))                       # async
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import BaseStore, Op, Result
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One piece of I/O, in its blocking and its awaitable form."""
+
+    sync: Callable[[], Any]
+    asynchronous: Callable[[], Awaitable[Any]]
+
+
+Flow: TypeAlias = Generator[Call, Any, T]
+"""A description of work with I/O in it; ends with a `T`."""
+
+
+def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
+    """Run store operations as one batch; none at all costs nothing."""
+    todo = list(operations)
+    if not todo:
+        return []
+    result: list[Result] = yield Call(lambda: store.batch(todo), lambda: store.abatch(todo))
+    return result
+
+
+def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
+    """Embed texts as documents; none at all costs nothing."""
+    if not texts:
+        return []
+    vectors: list[list[float]] = yield Call(
+        lambda: embeddings.embed_documents(texts), lambda: embeddings.aembed_documents(texts)
+    )
+    return vectors
+
+
+def embed_query(embeddings: Embeddings, text: str) -> Flow[list[float]]:
+    """Embed one text as a query."""
+    vector: list[float] = yield Call(lambda: embeddings.embed_query(text), lambda: embeddings.aembed_query(text))
+    return vector
+
+
+def drive(flow: Flow[T]) -> T:
+    """Run a flow to its end in this thread."""
+    try:
+        call = next(flow)
+        while True:
+            try:
+                result = call.sync()
+            except Exception as error:  # noqa: BLE001 - the flow decides what an error means
+                call = flow.throw(error)
+            else:
+                call = flow.send(result)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    finally:
+        flow.close()
+
+
+async def adrive(flow: Flow[T]) -> T:
+    """Run a flow to its end in this task."""
+    try:
+        call = next(flow)
+        while True:
+            try:
+                result = await call.asynchronous()
+            except Exception as error:  # noqa: BLE001 - the flow decides what an error means
+                call = flow.throw(error)
+            else:
+                call = flow.send(result)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    finally:
+        flow.close()
+
+
+class Lock:
+    """A lock that threads wait for and tasks await, first come, first served.
+
+    Example:
+        >>> lock = Lock()
+        >>> lock.acquire()
+        >>> lock.release()
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._held = False
+        self._waiting: deque[Future[None]] = deque()
+
+    def _request(self) -> Future[None]:
+        turn: Future[None] = Future()
+        with self._mutex:
+            if self._held:
+                self._waiting.append(turn)
+            else:
+                self._held = True
+                turn.set_result(None)
+        return turn
+
+    def acquire(self) -> None:
+        """Wait in this thread."""
+        self._request().result()
+
+    async def aacquire(self) -> None:
+        """Wait in this task; a cancelled wait does not keep the lock."""
+        turn = self._request()
+        try:
+            await asyncio.wrap_future(turn)
+        except asyncio.CancelledError:
+            if not turn.cancel() and not turn.cancelled():
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Hand it to the next that waits."""
+        with self._mutex:
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if turn.set_running_or_notify_cancel():
+                    turn.set_result(None)
+                    return
+            self._held = False
+
+
+def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
+    """Run a flow while holding a lock."""
+    yield Call(lock.acquire, lock.aacquire)
+    try:
+        return (yield from flow)
+    finally:
+        lock.release()

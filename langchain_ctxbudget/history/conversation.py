@@ -1,0 +1,187 @@
+"""An open conversation: everything about it that is kept in memory, brought up to date by what is new.
+
+Each message is read once: its cost, its search terms, its vector and the sentences worth keeping are made when
+they are first needed and then stay. An edit or a removal takes back exactly what was made from there on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+from langchain_core.messages import BaseMessage, HumanMessage
+from numpy.typing import NDArray
+
+from langchain_ctxbudget.core.extractive import SEGMENT_MESSAGES, Line, Sentence, keep_sentences
+from langchain_ctxbudget.core.messages import as_sent, date_of, fingerprint, plain_text, speaker
+from langchain_ctxbudget.core.ranking import LexicalIndex
+from langchain_ctxbudget.core.text import terms
+from langchain_ctxbudget.core.tokens import TokenCounter
+from langchain_ctxbudget.core.turns import safe_cuts
+from langchain_ctxbudget.flow import Lock
+from langchain_ctxbudget.stores.records import CutRecord, LaneRecord, MessageRecord, Scope
+
+
+@dataclass(slots=True)
+class Entry:
+    """One message and what is known about it."""
+
+    record: MessageRecord
+    message: BaseMessage
+    """As it was given."""
+    sent: BaseMessage
+    """As it stands in a prompt."""
+    tokens: int
+    """What `sent` costs."""
+    fingerprint: str
+    digest: str
+    """A digest of this message and all before it."""
+    speaker: str
+    date: str | None
+    text: str
+    safe_cut: bool
+    """Whether a cut right before it leaves calls and results together."""
+    open_calls: frozenset[str]
+    """Calls not answered yet after it."""
+    line_tokens: int | None = None
+    """What it costs as a retrieved item, once that was counted."""
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return self.record.id
+
+
+@dataclass(slots=True)
+class Conversation:
+    """The working set of one conversation; whoever uses it holds its lock."""
+
+    scope: Scope
+    counter: TokenCounter
+    lock: Lock = field(default_factory=Lock)
+    lanes: dict[str, LaneRecord] | None = None
+    """How far every writer had come when it was read; None before that."""
+    entries: list[Entry] = field(default_factory=list)
+    costs: list[int] = field(default_factory=list)
+    safe: list[bool] = field(default_factory=list)
+    total_tokens: int = 0
+    positions: dict[str, int] = field(default_factory=dict)
+    occurrences: Counter[str] = field(default_factory=Counter)
+    lexical: LexicalIndex = field(default_factory=LexicalIndex)
+    vectors: NDArray[np.float32] | None = None
+    segments: list[tuple[Sentence, ...]] = field(default_factory=list)
+    cut: CutRecord | None = None
+    cut_known: bool = False
+    """Whether the stored cut was read."""
+    previous: list[tuple[BaseMessage, int]] = field(default_factory=list)
+    """The last prompt's messages and what they cost."""
+
+    def update(self, records: Sequence[MessageRecord]) -> None:
+        """Make this the conversation of these records; what stays the same is not read again."""
+        same = 0
+        for entry, record in zip(self.entries, records, strict=False):
+            if entry.record.place != record.place or entry.record.message != record.message:
+                break
+            same += 1
+        self._truncate(same)
+        for record in records[same:]:
+            self.append(record, record.to_message())
+
+    def append(self, record: MessageRecord, message: BaseMessage) -> None:
+        """Take in a message at the end."""
+        last = self.entries[-1] if self.entries else None
+        date = date_of(message)
+        shown = self._date_shown()
+        heading = f"[{date}]" if date and date != shown and isinstance(message, HumanMessage) else None
+        sent = as_sent(message, heading=heading)
+        waiting = set(last.open_calls) if last else set()
+        [safe] = safe_cuts([message], waiting)
+        said = fingerprint(message)
+        chain = blake2b((last.digest if last else "").encode(), digest_size=16)
+        chain.update(f"{record.id}\0{said}".encode(errors="surrogatepass"))
+        entry = Entry(
+            record=record,
+            message=message,
+            sent=sent,
+            tokens=self.counter.count_message(sent),
+            fingerprint=said,
+            digest=chain.hexdigest(),
+            speaker=speaker(message),
+            date=date or (last.date if last else None),
+            text=plain_text(message),
+            safe_cut=safe,
+            open_calls=frozenset(waiting),
+        )
+        self.positions[entry.id] = len(self.entries)
+        self.occurrences[said] += 1
+        self.entries.append(entry)
+        self.costs.append(entry.tokens)
+        self.safe.append(safe)
+        self.total_tokens += entry.tokens
+
+    def _date_shown(self) -> str | None:
+        """The date that the last human message stands under."""
+        for entry in reversed(self.entries):
+            if isinstance(entry.message, HumanMessage):
+                return entry.date
+        return None
+
+    def _truncate(self, length: int) -> None:
+        gone = self.entries[length:]
+        if not gone:
+            return
+        for entry in gone:
+            del self.positions[entry.id]
+            self.occurrences[entry.fingerprint] -= 1
+        del self.entries[length:], self.costs[length:], self.safe[length:]
+        self.total_tokens = sum(self.costs)
+        del self.segments[length // SEGMENT_MESSAGES :]
+        if len(self.lexical) > length:
+            self.lexical = LexicalIndex()
+        if self.vectors is not None:
+            self.vectors = self.vectors[:length]
+
+    def index_until(self, end: int) -> None:
+        """Bring the lexical index up to the messages before `end`."""
+        start = len(self.lexical)
+        self.lexical.extend(terms(f"{entry.speaker} {entry.text}") for entry in self.entries[start:end])
+
+    def texts_to_embed(self, end: int) -> list[str]:
+        """The texts before `end` that have no vector yet."""
+        start = 0 if self.vectors is None else len(self.vectors)
+        return [f"{entry.speaker}: {entry.text}" for entry in self.entries[start:end]]
+
+    def add_vectors(self, vectors: Sequence[Sequence[float]]) -> None:
+        """Take in the vectors of `texts_to_embed`."""
+        new = np.asarray(vectors, dtype=np.float32)
+        self.vectors = new if self.vectors is None else np.concatenate((self.vectors, new))
+
+    def kept_sentences(self, end: int) -> list[Sentence]:
+        """What the summariser kept of the messages before `end`; whole segments are read once."""
+        whole = end // SEGMENT_MESSAGES
+        for number in range(len(self.segments), whole):
+            first = number * SEGMENT_MESSAGES
+            self.segments.append(keep_sentences(self._lines(first, first + SEGMENT_MESSAGES)))
+        rest = keep_sentences(self._lines(whole * SEGMENT_MESSAGES, end))
+        return [sentence for segment in self.segments[:whole] for sentence in segment] + list(rest)
+
+    def _lines(self, first: int, end: int) -> list[Line]:
+        return [
+            Line(
+                position=first + offset,
+                speaker=entry.speaker,
+                date=entry.date,
+                text=entry.text,
+                from_user=isinstance(entry.message, HumanMessage),
+            )
+            for offset, entry in enumerate(self.entries[first:end])
+        ]
+
+    def cut_is_valid(self, cut: CutRecord) -> bool:
+        """Whether a cut was made for the messages that stand before it now."""
+        if not 0 < cut.position <= len(self.entries):
+            return False
+        return self.entries[cut.position - 1].digest == cut.digest

@@ -1,0 +1,113 @@
+"""A report as a bar chart for terminals and logs (the chart of seed 000; this one adds up)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+FULL, EMPTY = "█", "░"
+LABEL_WIDTH = 21
+NUMBERS_WIDTH = 26
+MIN_BAR, MAX_BAR = 8, 60
+COVERAGE_WORDS = {
+    "verbatim": "verbatim",
+    "retrieved": "retrieved",
+    "summarized": "behind the summary",
+    "omitted": "left out",
+}
+
+
+def render_text(report: Mapping[str, Any], *, width: int = 80) -> str:
+    """Draw a report.
+
+    Args:
+        report: what `ContextReport.to_dict` gives.
+        width: columns to use; at least what labels and numbers need.
+    """
+    budget, total = report["budget_tokens"], report["total_tokens"]
+    bar = max(MIN_BAR, min(MAX_BAR, width - LABEL_WIDTH - NUMBERS_WIDTH))
+    line = "─" * (LABEL_WIDTH + bar + NUMBERS_WIDTH)
+    rows = [
+        _row(f"{layer['layer']} {layer['title']}", layer["used_tokens"], budget, bar, layer["allocated_tokens"])
+        for layer in report["layers"]
+    ]
+    rows += [_row(f"   {name.capitalize()}", tokens, budget, bar) for name, tokens in report["overhead_tokens"].items()]
+    return "\n".join(
+        [
+            f"{'CONTEXT BUDGET':<{LABEL_WIDTH + bar}}{f'{budget:,} tokens':>{NUMBERS_WIDTH}}",
+            f"{'':<{LABEL_WIDTH + bar}}{'used':>8} {'share':>6} {'given':>10}",
+            line,
+            *rows,
+            line,
+            _row("   Total", total, budget, bar),
+            f"{'   Free':<{LABEL_WIDTH}}{'':<{bar}}{budget - total:>8,}",
+            "",
+            *_facts(report),
+        ]
+    )
+
+
+def _row(label: str, tokens: int, budget: int, bar: int, given: int | None = None) -> str:
+    share = tokens / budget if budget else 0.0
+    filled = min(bar, round(share * bar)) or (1 if tokens > 0 else 0)
+    drawn = FULL * filled + EMPTY * (bar - filled)
+    allowed = "" if given is None else f"{given:>10,}"
+    return f"{label:<{LABEL_WIDTH}}{drawn}{tokens:>8,} {share:>6.1%} {allowed}".rstrip()
+
+
+def _facts(report: Mapping[str, Any]) -> list[str]:
+    facts = [_history(report), _stability(report["stability"])]
+    how = "exact" if report["count_mode"] == "exact" else "estimated, with a margin"
+    facts.append(f"Counted    {how} ({report['tokenizer']}), {_plural(report['tokenizer_calls'], 'new text')}")
+    if report["window_tokens"] is not None:
+        facts.append(
+            f"Window     {report['window_tokens']:,} tokens, {report['output_reserve_tokens']:,} kept free "
+            f"for the answer"
+        )
+    facts.extend(f"Repaired   {item['kind']} {item['message_id']}: {item['detail']}" for item in report["repairs"])
+    facts.extend(f"Failed     {failure}" for failure in report["failures"])
+    steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report["timings_ms"].items())
+    facts.append(f"Time       {sum(report['timings_ms'].values()):.1f} ms ({steps})")
+    return facts
+
+
+def _history(report: Mapping[str, Any]) -> str:
+    counts = dict.fromkeys(COVERAGE_WORDS, 0)
+    for part in report["coverage"]:
+        counts[part["state"]] += part["last"] - part["first"] + 1
+    if not any(counts.values()):
+        return "History    no messages yet"
+    parts = [f"{counts[state]:,} {words}" for state, words in COVERAGE_WORDS.items() if counts[state]]
+    total = _plural(sum(counts.values()), "message")
+    return f"History    {report['history_strategy']}: {total}: {', '.join(parts)}"
+
+
+def _stability(stability: Mapping[str, Any]) -> str:
+    zone = f"{stability['stable_zone_tokens']:,} tokens in the stable zone"
+    if stability["shared_tokens"] is None:
+        return f"Stable     {zone}; first prompt of this conversation"
+    step = ", a compaction step" if stability["compaction_step"] else ""
+    return (
+        f"Stable     {zone}, {stability['stable_zone_share']:.0%} of it as in the previous prompt "
+        f"({stability['prompt_share']:.0%} of the whole){step}"
+    )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def render_items(report: Mapping[str, Any], *, layers: Sequence[str], width: int = 100) -> str:
+    """The items of some layers, one per line, with their reasons."""
+    lines: list[str] = []
+    for layer in report["layers"]:
+        if layer["layer"] not in layers:
+            continue
+        for item in layer["items"]:
+            head = f"{layer['layer']} {item['status']:<8} {item['reason']:<14} {item['tokens']:>6,}  "
+            lines.append(f"{head}{item['preview'][: max(10, width - len(head))]}")
+        lines.extend(
+            f"{layer['layer']} omitted  {reason:<14} {count:>6,} more"
+            for reason, count in layer["more_omitted"].items()
+        )
+    return "\n".join(lines)

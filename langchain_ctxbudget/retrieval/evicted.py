@@ -1,0 +1,130 @@
+"""Just-in-time retrieval from the conversation's own messages that are no longer verbatim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+
+from langchain_ctxbudget.core import fences
+from langchain_ctxbudget.core.assembly import Fragment
+from langchain_ctxbudget.core.layers import Layer, Reason, Status
+from langchain_ctxbudget.core.packing import pack
+from langchain_ctxbudget.core.ranking import Scores, cosine, relevance, value_per_token
+from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
+from langchain_ctxbudget.core.text import terms
+from langchain_ctxbudget.flow import Flow, embed, embed_query
+from langchain_ctxbudget.history.conversation import Conversation, Entry
+
+SMALLEST_ITEM_TOKENS = 8
+LINE_OVERHEAD_TOKENS = 4
+"""About what a line costs on top of its message: the dash, the colon, the line break."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """What was found, in the order of time, and the account of the rest."""
+
+    fragments: tuple[Fragment, ...] = ()
+    positions: tuple[int, ...] = ()
+    omitted: tuple[ReportItem, ...] = ()
+    """The best of those left out."""
+    more_omitted: int = 0
+    """How many more were left out."""
+
+
+def rank(
+    conversation: Conversation, end: int, query: str, embeddings: Embeddings | None
+) -> Flow[tuple[Scores, str | None]]:
+    """How relevant every message before `end` is to a query, and what failed on the way.
+
+    Lexical and dense scores over all of them; without embeddings, or where they fail, lexical alone.
+    """
+    conversation.index_until(end)
+    lexical = conversation.lexical.scores(terms(query))[:end]
+    if embeddings is None:
+        return relevance(lexical, None), None
+    try:
+        new = yield from embed(embeddings, conversation.texts_to_embed(end))
+        if new:
+            conversation.add_vectors(new)
+        target = yield from embed_query(embeddings, query)
+        vectors = conversation.vectors
+        dense = None if vectors is None else cosine(vectors[:end], np.asarray(target, dtype=np.float32))
+    except Exception as error:  # noqa: BLE001 - whatever embeddings raise, lexical search still works
+        return relevance(lexical, None), f"embeddings: {type(error).__name__}: {error}"
+    return relevance(lexical, dense), None
+
+
+def select(conversation: Conversation, relevances: Scores, budget_tokens: int) -> Retrieved:
+    """Fill a budget with the messages that are worth most per token.
+
+    Args:
+        conversation: an open conversation.
+        relevances: one score per message from the first one on; shape `(messages before the cut,)`.
+        budget_tokens: what the items and their date headings may cost together.
+    """
+    entries = conversation.entries[: len(relevances)]
+    keys = value_per_token(relevances, [entry.tokens for entry in entries])
+    order = [int(i) for i in np.lexsort((np.arange(len(keys)), -keys)) if entries[int(i)].text]
+    count = conversation.counter.count_text
+    dated: set[str] = set()
+    remaining = budget_tokens
+
+    def cost(position: int) -> int:
+        nonlocal remaining
+        entry = entries[position]
+        heading = 0 if not entry.date or entry.date in dated else count(date_heading(entry))
+        if entry.line_tokens is None:
+            if isinstance(entry.message.content, str) and entry.tokens - SMALLEST_ITEM_TOKENS > remaining:
+                return entry.tokens + heading  # certainly too large: not worth tokenizing
+            entry.line_tokens = count(line(entry))
+        price = entry.line_tokens + heading
+        if price <= remaining:
+            remaining -= price
+            if entry.date:
+                dated.add(entry.date)
+        return price
+
+    taken = pack(order, cost, budget_tokens, SMALLEST_ITEM_TOKENS)
+    chosen = sorted(taken)
+    left_out = [position for position in order if position not in set(taken)]
+    return Retrieved(
+        fragments=tuple(_fragment(entries[i], float(keys[i]), count(line(entries[i]))) for i in chosen),
+        positions=tuple(chosen),
+        omitted=tuple(_omitted(entries[i]) for i in left_out[:LISTED_OMISSIONS]),
+        more_omitted=max(0, len(left_out) - LISTED_OMISSIONS),
+    )
+
+
+def date_heading(entry: Entry) -> str:
+    """The line that items of one day stand under."""
+    return f"[{entry.date}]\n" if entry.date else ""
+
+
+def line(entry: Entry) -> str:
+    """A past message as an item."""
+    return f"- {entry.speaker}: {fences.as_data(entry.text)}\n"
+
+
+def _fragment(entry: Entry, value: float, tokens: int) -> Fragment:
+    return Fragment(
+        layer=Layer.RETRIEVAL,
+        id=entry.id,
+        text=line(entry),
+        tokens=tokens,
+        reason=Reason.RELEVANT,
+        heading=date_heading(entry),
+        value=value,
+    )
+
+
+def _omitted(entry: Entry) -> ReportItem:
+    return ReportItem(
+        id=entry.id,
+        tokens=entry.line_tokens or entry.tokens + LINE_OVERHEAD_TOKENS,
+        status=Status.OMITTED,
+        reason=Reason.RANKED_LOWER,
+        preview=preview(entry.text),
+    )

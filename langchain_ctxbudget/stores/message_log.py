@@ -1,0 +1,77 @@
+"""A conversation's messages in a store: append, replace, remove, read; one order for every reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from langgraph.store.base import BaseStore, Item, Op, PutOp, SearchOp
+
+from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Scope
+
+MESSAGES, LANES, ARCHIVE = "messages", "lanes", "archive"
+PAGE = 1_000
+
+
+def read_all(store: BaseStore, namespace: tuple[str, ...]) -> Flow[list[Item]]:
+    """Every item of a namespace."""
+    items: list[Item] = []
+    while True:
+        [page] = yield from batch(store, [SearchOp(namespace, limit=PAGE, offset=len(items))])
+        items.extend(page)  # type: ignore[arg-type] - a search gives items
+        if len(page) < PAGE:  # type: ignore[arg-type]
+            return [item for item in items if item.namespace == namespace]
+
+
+def read_lanes(store: BaseStore, scope: Scope) -> Flow[dict[str, LaneRecord]]:
+    """How far every writer of a conversation has come."""
+    items = yield from read_all(store, scope.namespace(LANES))
+    return {item.key: LaneRecord.read(item.value, f"lane {item.key!r}") for item in items}
+
+
+def read_messages(store: BaseStore, scope: Scope) -> Flow[list[MessageRecord]]:
+    """Every message of a conversation, in order."""
+    items = yield from read_all(store, scope.namespace(MESSAGES))
+    records: list[MessageRecord] = [MessageRecord.read(item.value, f"message {item.key!r}") for item in items]
+    return sorted(records, key=lambda record: record.place.key)
+
+
+def write(
+    store: BaseStore,
+    scope: Scope,
+    *,
+    lane: str,
+    head: LaneRecord,
+    put: Sequence[MessageRecord] = (),
+    archive: Sequence[MessageRecord] = (),
+    forget: Sequence[str] = (),
+) -> Flow[None]:
+    """Write messages, and then that they are written.
+
+    The lane's record comes last: a reader that was cut off in between still finds every message, because a
+    conversation that is opened is read whole.
+
+    Args:
+        store: where to.
+        scope: whose conversation.
+        lane: the writer.
+        head: how far it will have come.
+        put: messages to add or replace.
+        archive: messages to take out of the conversation and keep aside.
+        forget: ids of messages to delete.
+    """
+    operations: list[Op] = [_put(scope.namespace(MESSAGES), record) for record in put]
+    operations += [_put(scope.namespace(ARCHIVE), record) for record in archive]
+    yield from batch(store, operations)
+    gone = [record.id for record in archive] + list(forget)
+    removals: list[Op] = [PutOp(scope.namespace(MESSAGES), message_id, None) for message_id in gone]
+    yield from batch(store, [*removals, PutOp(scope.namespace(LANES), lane, head.model_dump(), index=False)])
+
+
+def _put(namespace: tuple[str, ...], record: MessageRecord) -> PutOp:
+    return PutOp(namespace, record.id, record.model_dump(), index=False)
+
+
+def next_clock(lanes: Mapping[str, LaneRecord]) -> int:
+    """A clock past everything that was seen."""
+    return 1 + max((lane.clock for lane in lanes.values()), default=0)

@@ -1,0 +1,136 @@
+"""What is kept, under which labels, and how a user's scope becomes a namespace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote
+
+from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import to_jsonable_python
+
+from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
+
+ROOT = "ctxbudget"
+
+
+def label(text: str) -> str:
+    """A namespace label for any text: LangGraph refuses dots and empty labels (an e-mail has dots)."""
+    return quote(text, safe=" @+", errors="surrogatepass").replace(".", "%2E")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose conversation it is; part of every read and write.
+
+    Raises:
+        MissingScopeError: an id is missing.
+    """
+
+    user_id: str
+    conversation_id: str
+
+    def __post_init__(self) -> None:
+        for name, value in (("user_id", self.user_id), ("conversation_id", self.conversation_id)):
+            if not isinstance(value, str) or not value:
+                raise MissingScopeError(
+                    f"{name} must be a non-empty string, not {value!r}: "
+                    f"nothing is read or written without a user and a conversation"
+                )
+
+    def namespace(self, kind: str) -> tuple[str, ...]:
+        """The namespace of one kind of record of this conversation."""
+        return (ROOT, label(self.user_id), kind, label(self.conversation_id))
+
+
+class Record(BaseModel):
+    """The base of every record: immutable, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def read(cls, value: dict[str, Any], where: str) -> Self:
+        """A record from its stored form.
+
+        Raises:
+            StoreDataError: it is not one.
+        """
+        try:
+            return cls.model_validate(value)
+        except ValidationError as error:
+            raise StoreDataError(f"{where} is not a {cls.__name__}: {error}") from error
+
+
+class Place(Record):
+    """Where a message stands in a conversation that several writers append to.
+
+    Every writer has its own lane and counts in it; its clock is always past every message it has seen
+    (Lamport 1978). Sorted by clock, lane and number, every reader sees one order, and no two writers ever
+    write the same record.
+    """
+
+    clock: int
+    lane: str
+    number: int
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """What places are sorted by."""
+        return (self.clock, self.lane, self.number)
+
+
+class MessageRecord(Record):
+    """One message of a conversation, as it was given."""
+
+    id: str
+    place: Place
+    message: dict[str, Any]
+
+    @classmethod
+    def of(cls, message: BaseMessage, place: Place) -> MessageRecord:
+        """The record of a message that has an id; what is not JSON in it is kept as its `repr`."""
+        return cls(
+            id=str(message.id),
+            place=place,
+            message=to_jsonable_python(message_to_dict(message), fallback=repr),
+        )
+
+    def to_message(self) -> BaseMessage:
+        """The message as it was given."""
+        return messages_from_dict([self.message])[0]
+
+
+class LaneRecord(Record):
+    """How far a writer has come; what readers look at to see whether anything is new."""
+
+    clock: int
+    count: int
+    """Messages it has appended."""
+    edits: int = 0
+    """Times it has changed or removed messages."""
+
+
+class CutRecord(Record):
+    """Where verbatim history begins, and what stands for the messages before it."""
+
+    position: int
+    """How many messages are not verbatim."""
+    first_id: str | None
+    """The first verbatim message; None where the last one is cut off too."""
+    digest: str
+    """A digest of the messages before the cut: another one means that they have changed."""
+    summary: tuple[SummaryLine, ...]
+    arc: tuple[SummaryLine, ...]
+
+
+class SummaryLine(Record):
+    """One line of a summary or of the arc."""
+
+    position: int
+    """The message that it comes from."""
+    heading: str
+    text: str
+
+
+CutRecord.model_rebuild()
