@@ -21,7 +21,6 @@ from langchain_ctxbudget.errors import CtxBudgetError
 from langchain_ctxbudget.formats import ConversationFile, pick_conversation, read_conversations
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.reporting.text import render_items
-from langchain_ctxbudget.settings import ContextSettings
 
 DEMO_BUDGET = 3_000
 IMPORT_BATCH = 200
@@ -95,12 +94,12 @@ def _demo(options: argparse.Namespace) -> int:
     from langchain_ctxbudget import demo  # noqa: PLC0415 - only this command reads the conversation
 
     pipeline = ContextPipeline(
-        ContextSettings(
-            max_context_tokens=options.budget,
-            preferences=demo.DEMO_PREFERENCES,
-            topics=demo.DEMO_TOPICS,
-            entities=demo.DEMO_ENTITIES,
-        ),
+        {
+            "max_context_tokens": options.budget,
+            "preferences": demo.DEMO_PREFERENCES,
+            "topics": demo.DEMO_TOPICS,
+            "entities": demo.DEMO_ENTITIES,
+        },
         system_prompt=demo.DEMO_SYSTEM_PROMPT,
     )
     messages = demo.demo_messages()
@@ -123,10 +122,10 @@ def _assemble(options: argparse.Namespace) -> int:
     pipeline = ContextPipeline(
         {"max_context_tokens": options.budget}, system_prompt=options.system, model=options.model
     )
-    scope = {"user_id": DEFAULT_USER, "conversation_id": conversation.conversation_id}
+    key = conversation.conversation_id
     with pipeline:
-        pipeline.add_messages(conversation.messages, **scope)
-        context = pipeline.assemble(options.message, **scope)
+        pipeline.add_messages(conversation.messages, user_id=DEFAULT_USER, conversation_id=key)
+        context = pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key)
     if options.json:
         return _print_json(context)
     console = Console(highlight=False)
@@ -195,9 +194,9 @@ def _print_prompt(console: Console, context: AssembledContext, *, full: bool) ->
     for number, message in enumerate(context.messages, 1):
         name = f" {message.name}" if message.name else ""
         style = ROLE_STYLES.get(message.type, "white")
-        last = number == len(context.messages)
         text = plain_text(message)
-        body = text if full or last else _shortened(text)
+        said_before = message.id is not None and number < len(context.messages)
+        body = _shortened(text) if said_before and not full else text
         console.print(Text(f"{number:>3} {message.type}{name}", style=f"bold {style}"))
         console.print(Text(body), soft_wrap=True)
     console.print()

@@ -16,7 +16,8 @@ CtxBudgetError
 │   ├── StoreReadOnlyError         the folder cannot be written
 │   ├── EmbeddingMismatchError     the store was written with other embeddings
 │   └── StoreDataError             the store holds something it should not
-└── TokenizerUnavailableError      an exact tokenizer that cannot be had here
+├── TokenizerUnavailableError      an exact tokenizer that cannot be had here
+└── EmbeddingsUnavailableError     local embeddings that are not installed here
 """
 
 from __future__ import annotations
@@ -111,3 +112,7 @@ class StoreDataError(StoreError):
 
 class TokenizerUnavailableError(CtxBudgetError):
     """An exact tokenizer that is not installed here and cannot be fetched."""
+
+
+class EmbeddingsUnavailableError(CtxBudgetError):
+    """The word vectors of the local embeddings are not installed here."""

@@ -49,12 +49,18 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
 
 
 def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
-    """Embed texts as documents; none at all costs nothing."""
+    """Embed texts as documents; none at all costs nothing.
+
+    Raises:
+        ValueError: not one vector per text.
+    """
     if not texts:
         return []
     vectors: list[list[float]] = yield Call(
         lambda: embeddings.embed_documents(texts), lambda: embeddings.aembed_documents(texts)
     )
+    if len(vectors) != len(texts):
+        raise ValueError(f"the embeddings gave {len(vectors)} vectors for {len(texts)} texts")
     return vectors
 
 
@@ -125,18 +131,27 @@ class Lock:
         return turn
 
     def acquire(self) -> None:
-        """Wait in this thread."""
-        self._request().result()
+        """Wait in this thread; an interrupted wait does not keep the lock."""
+        turn = self._request()
+        try:
+            turn.result()
+        except BaseException:
+            self._withdraw(turn)
+            raise
 
     async def aacquire(self) -> None:
         """Wait in this task; a cancelled wait does not keep the lock."""
         turn = self._request()
         try:
             await asyncio.wrap_future(turn)
-        except asyncio.CancelledError:
-            if not turn.cancel() and not turn.cancelled():
-                self.release()
+        except BaseException:
+            self._withdraw(turn)
             raise
+
+    def _withdraw(self, turn: Future[None]) -> None:
+        """Leave the queue, or hand on a turn that has come already."""
+        if not turn.cancel():
+            self.release()
 
     def release(self) -> None:
         """Hand it to the next that waits."""

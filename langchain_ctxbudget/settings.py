@@ -13,8 +13,10 @@ Depth = Literal["minimal", "standard", "deep"]
 T = TypeVar("T")
 
 
-def _declared(kind: type[T], values: Iterable[Any], setting: str) -> tuple[T, ...]:
+def _declared(kind: type[T], values: object, setting: str) -> tuple[T, ...]:
     """Turn mappings into `kind`, so that settings can come from JSON."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        raise InvalidSettingsError(f"{setting} must be a list of {kind.__name__}, not {values!r}")
     result: list[T] = []
     for index, value in enumerate(values):
         if isinstance(value, kind):
@@ -37,7 +39,7 @@ def _require_text(value: object, setting: str) -> None:
 
 
 def _strings(value: object, setting: str) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise InvalidSettingsError(f"{setting} must be a list of strings, not {value!r}")
     result = tuple(value)
     for index, text in enumerate(result):
@@ -155,6 +157,8 @@ class ContextSettings:
             )
         if self.depth not in ("minimal", "standard", "deep"):
             raise InvalidSettingsError(f"depth must be 'minimal', 'standard' or 'deep', not {self.depth!r}")
+        _require_flag(self.prioritize_history, "prioritize_history")
+        _require_flag(self.include_entities, "include_entities")
         object.__setattr__(self, "preferences", _strings(self.preferences, "preferences"))
         object.__setattr__(self, "topics", _declared(Topic, self.topics, "topics"))
         object.__setattr__(self, "entities", _declared(Entity, self.entities, "entities"))
@@ -185,6 +189,11 @@ class ContextSettings:
 def _require_count(value: object, setting: str, *, minimum: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         raise InvalidSettingsError(f"{setting} must be a whole number of at least {minimum}, not {value!r}")
+
+
+def _require_flag(value: object, setting: str) -> None:
+    if not isinstance(value, bool):
+        raise InvalidSettingsError(f"{setting} must be True or False, not {value!r}")
 
 
 def _require_share(value: object, setting: str) -> None:

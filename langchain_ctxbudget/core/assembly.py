@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
@@ -213,7 +214,8 @@ def without_least(content: Content, counter: TokenCounter, excess_tokens: int) -
         gone = _least([f for f in fragments if f.layer is layer], excess_tokens)
         if gone:
             left = tuple(fragment for fragment in fragments if fragment not in gone)
-            return replace(content, **{field: left}), gone
+            changes: dict[str, Any] = {field: left}
+            return replace(content, **changes), gone
     return content, []
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from langchain_ctxbudget.core.importance import Kind, importance, kind_of
-from langchain_ctxbudget.core.text import one_line, sentences, terms
+from langchain_ctxbudget.core.text import one_line, sentences, terms, word_count
 
 SEGMENT_MESSAGES = 20
 """Messages of a segment (seed 000: chunks of about 20)."""
@@ -59,30 +59,34 @@ def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SEGMENT) -> tupl
         lines: the segment's messages; every one of them is read.
         limit: how many sentences to keep at most.
     """
-    candidates = [
-        _sentence(line, order, text)
+    candidates = (
+        (-importance(flat, from_user=line.from_user), line.position, order, flat, line)
         for line in lines
-        for order, text in enumerate(sentences(line.text))
-        if len(text.split()) > 2  # noqa: PLR2004 - "Thanks!", "Sounds good." say nothing later
-    ]
-    best = heapq.nsmallest(limit, candidates, key=lambda s: (-s.score, s.position, s.order))
-    return tuple(sorted(best, key=lambda s: (s.position, s.order)))
-
-
-def _sentence(line: Line, order: int, text: str) -> Sentence:
-    flat = one_line(text)
-    if len(flat) > MAX_SENTENCE_CHARACTERS:
-        flat = flat[: MAX_SENTENCE_CHARACTERS - 1].rstrip() + "…"
-    return Sentence(
-        position=line.position,
-        order=order,
-        speaker=line.speaker,
-        date=line.date,
-        text=flat,
-        score=importance(text, from_user=line.from_user),
-        kind=kind_of(flat),
-        terms=frozenset(terms(flat)),
+        for order, flat in enumerate(map(_flat, sentences(line.text)))
+        if word_count(flat) > 2  # noqa: PLR2004 - "Thanks!", "Sounds good." say nothing later
     )
+    best = heapq.nsmallest(limit, candidates, key=lambda candidate: candidate[:3])
+    return tuple(
+        Sentence(
+            position=line.position,
+            order=order,
+            speaker=line.speaker,
+            date=line.date,
+            text=flat,
+            score=-negative,
+            kind=kind_of(flat),
+            terms=frozenset(terms(flat)),
+        )
+        for negative, _, order, flat, line in sorted(best, key=lambda candidate: candidate[1:3])
+    )
+
+
+def _flat(sentence: str) -> str:
+    """A sentence on one line, cut where it is too long; what is scored is what is kept."""
+    flat = one_line(sentence)
+    if len(flat) > MAX_SENTENCE_CHARACTERS:
+        return flat[: MAX_SENTENCE_CHARACTERS - 1].rstrip() + "…"
+    return flat
 
 
 def choose(kept: Sequence[Sentence], costs: Sequence[int], budget_tokens: int) -> list[int]:
@@ -104,7 +108,7 @@ def choose(kept: Sequence[Sentence], costs: Sequence[int], budget_tokens: int) -
     left = budget_tokens
 
     def gain(i: int) -> float:
-        new = sum(weight[term] for term in kept[i].terms - covered)
+        new = math.fsum(weight[term] for term in kept[i].terms - covered)  # exact: sets have no fixed order
         return new * kept[i].score / math.sqrt(max(1, costs[i]))
 
     # Gains only fall, so a stale one is an upper bound: the top that is still the top when renewed is the best.

@@ -14,7 +14,7 @@ SUMMARY = "conversation_summary"
 ARC = "conversation_arc"
 PREFERENCES = "user_preferences"
 
-_IMITATION = re.compile(rf"<(?=\s*/?\s*(?:{CONTEXT}|{SUMMARY}|{ARC}|{PREFERENCES})\b)", re.IGNORECASE)
+_IMITATION = re.compile(rf"<(?=\s*+(?:/\s*+)?(?:{CONTEXT}|{SUMMARY}|{ARC}|{PREFERENCES})\b)", re.IGNORECASE)
 
 
 def as_data(text: str) -> str:

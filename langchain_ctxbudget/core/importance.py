@@ -6,6 +6,8 @@ import math
 import re
 from enum import StrEnum
 
+from langchain_ctxbudget.core.text import word_count
+
 
 class Kind(StrEnum):
     """What a sentence does in a conversation."""
@@ -30,15 +32,17 @@ _OPEN = re.compile(
 )
 _NUMBER = re.compile(r"\d")
 _NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w'-]+")
-_LIST_ITEM = re.compile(r"^\s*[-*•]\s", re.MULTILINE)
-_CODE = re.compile(r"`[^`\n]+`|\b[\w/-]+\.(?:py|ts|js|sql|md|json|ya?ml|toml|sh|html|css|rs|go)\b|\w+\(\)")
+_LIST_ITEM = re.compile(r"^[^\S\n]*[-*•]\s", re.MULTILINE)
+# One character stands for a file's or a function's name: matching all of it takes quadratic time on long runs.
+_CODE = re.compile(r"`[^`\n]+`|[\w/-]\.(?:py|ts|js|sql|md|json|ya?ml|toml|sh|html|css|rs|go)\b|\w\(\)")
+_QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
 
 
 def kind_of(sentence: str) -> Kind:
     """Whether a sentence decides something, leaves something open, or neither."""
     if _OPEN.search(sentence):
         return Kind.OPEN
-    return Kind.DECISION if _DECISION.search(sentence) and not sentence.endswith("?") else Kind.PLAIN
+    return Kind.DECISION if _DECISION.search(sentence) and not _QUESTION_MARK.search(sentence[-1:]) else Kind.PLAIN
 
 
 def importance(text: str, *, from_user: bool) -> float:
@@ -50,9 +54,9 @@ def importance(text: str, *, from_user: bool) -> float:
         text: a message or a sentence.
         from_user: the user's own words set the context and count a little more.
     """
-    score = min(25.0, math.log2(len(text.split()) + 1) * 5)
+    score = min(25.0, math.log2(word_count(text) + 1) * 5)
     score += text.count("```") / 2 * 15
-    score += min(15, text.count("?") * 5)
+    score += min(15, len(_QUESTION_MARK.findall(text)) * 5)
     score += len(_DECISION.findall(text)) * 10
     score += 10 if _OPEN.search(text) else 0
     score += min(15, len(_PROBLEM.findall(text)) * 5)

@@ -11,6 +11,7 @@ from langchain_core.messages import (
     AIMessage,
     BaseMessage,
     BaseMessageChunk,
+    ChatMessage,
     HumanMessage,
     RemoveMessage,
     ToolMessage,
@@ -18,20 +19,19 @@ from langchain_core.messages import (
 )
 from pydantic_core import to_jsonable_python
 
-from langchain_ctxbudget.core.text import iso_date
-from langchain_ctxbudget.core.turns import is_empty, provider_name
+from langchain_ctxbudget.core import fences
+from langchain_ctxbudget.core.text import iso_date, one_line
+from langchain_ctxbudget.core.turns import group, is_empty, provider_name
 from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
 
 
 def speaker(message: BaseMessage) -> str:
-    """Who said it: the name, else the role."""
-    if isinstance(message, ToolMessage):
-        return f"tool {message.name}" if message.name else "tool"
-    if message.name:
-        return message.name
-    return _ROLES.get(message.type, getattr(message, "role", message.type))
+    """Who said it: the name, else the role; on one line, and as data, since names may come from anywhere."""
+    role = _ROLES.get(message.type, getattr(message, "role", message.type))
+    name = fences.as_data(one_line(message.name or ""))
+    return " ".join(filter(None, ("tool", name))) if isinstance(message, ToolMessage) else name or role
 
 
 def date_of(message: BaseMessage) -> str | None:
@@ -71,7 +71,9 @@ def fingerprint(message: BaseMessage) -> str:
         said["invalid"] = [(call["name"], call["args"], call["id"]) for call in message.invalid_tool_calls]
     if isinstance(message, ToolMessage):
         said["result"] = (message.tool_call_id, message.status)
-    text = json.dumps(to_jsonable_python(said, fallback=repr), sort_keys=True)
+    if isinstance(message, ChatMessage):
+        said["role"] = message.role
+    text = json.dumps(to_jsonable_python(said, bytes_mode="base64", fallback=repr), sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -129,6 +131,8 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
             raise EmptyMessageError(
                 f"message has no content (position {position} of the turn): say what is to be answered"
             )
+    if not group(turn)[0]:
+        raise EmptyMessageError("message has nothing that can be sent: no content, or results that answer no call")
     return turn
 
 

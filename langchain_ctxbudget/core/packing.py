@@ -42,6 +42,8 @@ def shrink_to(text: str, count: Callable[[str], int], budget_tokens: int) -> str
         count: tokens of a text.
         budget_tokens: what the result, its ellipsis included, may cost.
     """
+    if budget_tokens <= 0:
+        return None  # nothing fits: not worth tokenizing
     if count(text) <= budget_tokens:
         return text
     parts = sentences(text)

@@ -72,7 +72,9 @@ class LexicalIndex:
 
 def z_scores(scores: Scores) -> Scores:
     """Scores with mean 0 and standard deviation 1; zeros where all are alike."""
-    deviation = scores.std() if scores.size else 0.0
+    if not scores.size or np.ptp(scores) == 0:  # a deviation of rounding errors is none
+        return np.zeros_like(scores)
+    deviation = scores.std()
     return (scores - scores.mean()) / deviation if deviation > 0 else np.zeros_like(scores)
 
 
@@ -82,11 +84,18 @@ def cosine(vectors: NDArray[np.float32], query: NDArray[np.float32]) -> Scores:
     Args:
         vectors: shape `(rows, dimensions)`.
         query: shape `(dimensions,)`.
+
+    Raises:
+        ValueError: a vector holds something that is not a number.
     """
+    if not len(vectors):
+        return np.zeros(0)
     mean = vectors.mean(axis=0)
     rows, target = vectors - mean, query - mean
     norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(target)
     similarity: Scores = (rows @ target / np.maximum(norms, 1e-12)).astype(np.float64)
+    if not np.isfinite(similarity).all():
+        raise ValueError("the embeddings hold values that are not numbers (NaN or infinite)")
     return similarity
 
 

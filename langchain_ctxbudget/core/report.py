@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html import escape
 from typing import Any, Literal
 
@@ -115,8 +116,13 @@ class ContextReport:
     schema_version: int = SCHEMA_VERSION
 
     def layer(self, layer: Layer | str) -> LayerReport:
-        """One layer by its short name, for instance `"L5"`."""
-        return next(part for part in self.layers if part.layer == layer)
+        """One layer by its short name, for instance `"L5"`.
+
+        Raises:
+            ValueError: there is no such layer.
+        """
+        wanted = Layer(layer)
+        return next(part for part in self.layers if part.layer is wanted)
 
     def coverage_counts(self) -> dict[CoverageState, int]:
         """How many messages are in each state; their sum is the conversation."""
@@ -127,13 +133,13 @@ class ContextReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
-        data: dict[str, Any] = TypeAdapter(ContextReport).dump_python(self, mode="json")
+        data: dict[str, Any] = _schema().dump_python(self, mode="json")
         return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ContextReport:
         """A report from what `to_dict` gave."""
-        return TypeAdapter(cls).validate_python(data)
+        return _schema().validate_python(data)
 
     def to_text(self, width: int = 80) -> str:
         """A bar chart for terminals and logs.
@@ -149,6 +155,11 @@ class ContextReport:
     def _repr_html_(self) -> str:
         """The chart, for notebooks."""
         return f"<pre>{escape(self.to_text(width=100))}</pre>"
+
+
+@lru_cache(maxsize=1)
+def _schema() -> TypeAdapter[ContextReport]:
+    return TypeAdapter(ContextReport)
 
 
 def layer_report(

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 
 import snowballstemmer
 
-# Scripts that are written without spaces: their characters are read in pairs.
-_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\u0e00-\u0e7f"
-_WORDS = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
+# Scripts that are written without spaces (Thai to Myanmar, Khmer, kana, Han, Hangul): read in pairs of characters.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003134f"
+)
+# Marks that belong to the letter before them but are no letters to `re` (accents, Hebrew, Arabic and Indic vowels).
+_MARKS = (
+    "\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    "\u0900-\u0963\u0966-\u0dff"
+)
+_WORDS = re.compile(rf"[{_UNSPACED}]+|(?:[^\W_{_UNSPACED}]+|[{_MARKS}]+)+")
 _IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
-# A sentence ends at its mark and white space, at the full-width marks, and at a line break.
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[\u3002\uff01\uff1f])|\n+")
-_ISO_DATE = re.compile(r"^\d{4}-\d{2}-\d{2}")
+# A sentence ends at its mark (and the quotation mark or bracket that closes there) before white space, at a
+# full-width mark, and at a line break.
+_ENDS, _CLOSING = r"[.!?…؟۔।॥]", r"[\"')\]”’»]"  # noqa: RUF001 - these are the marks
+_FULL_WIDTH_ENDS, _FULL_WIDTH_CLOSING = "[。！？]", "[」』）”’]"  # noqa: RUF001
+_SENTENCE_END = re.compile(
+    rf"(?:(?<={_ENDS})|(?<={_ENDS}{_CLOSING})|(?<={_ENDS}{_CLOSING}{{2}}))\s+"
+    rf"|(?<={_FULL_WIDTH_ENDS})(?!{_FULL_WIDTH_ENDS}|{_FULL_WIDTH_CLOSING})"
+    rf"|(?<={_FULL_WIDTH_ENDS}{_FULL_WIDTH_CLOSING})"
+    r"|\n+"
+)
+_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 _STOP_WORDS = (
     "a about above after again all also am an and any are as at be because been before being below "
@@ -42,7 +60,7 @@ def stem(word: str) -> str:
 def terms(text: str) -> list[str]:
     """The search terms of a text: stems without stop words; scripts without spaces as pairs of characters."""
     found: list[str] = []
-    for word in _WORDS.findall(text.lower()):
+    for word in _WORDS.findall(fold(text)):
         if _IS_UNSPACED.match(word):
             found.extend(word[i : i + 2] for i in range(max(1, len(word) - 1)))
         elif word not in STOP_WORDS:
@@ -50,9 +68,33 @@ def terms(text: str) -> list[str]:
     return found
 
 
-def has_borders(character: str) -> bool:
-    """Whether words of this character's script are told apart by what is not a letter."""
-    return bool(re.match(r"\w", character)) and not _IS_UNSPACED.match(character)
+def word_count(text: str) -> int:
+    """How many words a text has; in scripts without spaces, two characters are about one."""
+    return sum((len(word) + 1) // 2 if _IS_UNSPACED.match(word) else 1 for word in _WORDS.findall(text))
+
+
+def mentions(folded: str, names: Iterable[str]) -> int:
+    """How often a folded text has one of these names as whole words, in any case and spacing."""
+    return sum(len(_whole_words(name).findall(folded)) for name in names)
+
+
+@lru_cache(maxsize=4_096)
+def _whole_words(name: str) -> re.Pattern[str]:
+    """The pattern of a name; where it begins or ends with a letter of a spaced script, its word does too."""
+    parts = fold(name).split()
+    pattern = r"\s+".join(map(re.escape, parts))
+    left = rf"(?<![\w{_MARKS}])" if _has_borders(parts[0][0]) else ""
+    right = rf"(?![\w{_MARKS}])" if _has_borders(parts[-1][-1]) else ""
+    return re.compile(f"{left}{pattern}{right}")
+
+
+def _has_borders(character: str) -> bool:
+    return bool(re.match(rf"[\w{_MARKS}]", character)) and not _IS_UNSPACED.match(character)
+
+
+def fold(text: str) -> str:
+    """One form for all ways to write the same text: compatibility forms composed, no case."""
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 def sentences(text: str) -> list[str]:

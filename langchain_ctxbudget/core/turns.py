@@ -10,6 +10,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from langchain_core.messages import (
     AIMessage,
@@ -21,6 +22,8 @@ from langchain_core.messages import (
 
 NO_RESULT = "[No result was recorded for this call.]"
 SYSTEM_NOTE = "[Note from the application]\n"
+CALL_BLOCKS = ("tool_use", "tool_call")
+"""Types of content blocks in which a message repeats its calls (Anthropic, LangChain)."""
 
 _REFUSED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _MAX_NAME_LENGTH = 64
@@ -31,7 +34,7 @@ class Repair:
     """One thing that was changed in the view so that a provider accepts it."""
 
     kind: str
-    """`orphan_result`, `missing_result`, `empty_message`, `system_in_history` or `name`."""
+    """`orphan_result`, `missing_result`, `empty_message`, `call_id` or `system_in_history`."""
     message_id: str
     detail: str
 
@@ -59,7 +62,7 @@ def is_empty(message: BaseMessage) -> bool:
     if isinstance(message.content, str):
         return not message.content.strip()
     return not any(
-        block.strip() if isinstance(block, str) else block.get("type") != "text" or block.get("text", "").strip()
+        block.strip() if isinstance(block, str) else block.get("type") != "text" or (block.get("text") or "").strip()
         for block in message.content
     )
 
@@ -95,13 +98,12 @@ def group(messages: Sequence[BaseMessage]) -> tuple[list[Group], list[Repair]]:
     """Groups that every provider accepts, in order, and what had to be repaired.
 
     Results are moved right behind their call in the order of the calls; a call without a result gets a
-    stand-in; a result without a call, and a message with nothing in it, is left out; a system message in the
-    middle becomes a note, because only the first message may be one.
+    stand-in; a result without a call, and a message with nothing in it, is left out; a call id that is missing
+    or used before is replaced; a system message in the middle becomes a note, because only the first message
+    may be one.
     """
-    results: defaultdict[str, deque[int]] = defaultdict(deque)
-    for position, message in enumerate(messages):
-        if isinstance(message, ToolMessage):
-            results[message.tool_call_id].append(position)
+    answers, orphans = _answers(messages)
+    used: dict[str, int] = {}
     groups: list[Group] = []
     repairs: list[Repair] = []
     for position, message in enumerate(messages):
@@ -110,23 +112,84 @@ def group(messages: Sequence[BaseMessage]) -> tuple[list[Group], list[Repair]]:
         if is_empty(message):
             repairs.append(Repair("empty_message", message.id or "", "left out: it has no content"))
             continue
+        ids = call_ids(message)
+        unique = [_unused(call_id, used) for call_id in ids]
         members: list[BaseMessage] = [_as_note(message, repairs)]
+        if isinstance(message, AIMessage) and unique != list(ids):
+            repairs.append(Repair("call_id", message.id or "", f"calls {list(ids)} are sent as {unique}"))
+            members = [_with_call_ids(message, unique)]
         positions = [position]
-        for call_id in call_ids(message):
-            if results[call_id]:
-                found = results[call_id].popleft()
-                members.append(messages[found])
+        for place, (given, call_id) in enumerate(zip(ids, unique, strict=True)):
+            if (found := answers.get((position, place))) is not None:
+                result = messages[found]
+                members.append(result if given == call_id else result.model_copy(update={"tool_call_id": call_id}))
                 positions.append(found)
             else:
                 members.append(ToolMessage(NO_RESULT, tool_call_id=call_id))
-                repairs.append(Repair("missing_result", message.id or "", f"a stand-in answers call {call_id!r}"))
+                repairs.append(Repair("missing_result", message.id or "", f"a stand-in answers call {given!r}"))
         groups.append(Group(tuple(members), tuple(positions)))
-    repairs.extend(
-        Repair("orphan_result", messages[position].id or "", f"left out: nothing calls {call_id!r}")
-        for call_id, positions_left in results.items()
-        for position in positions_left
-    )
+    repairs.extend(Repair("orphan_result", messages[i].id or "", "left out: nothing calls for it") for i in orphans)
     return groups, repairs
+
+
+def _answers(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int], list[int]]:
+    """For every answered call, as (message, place in it), where its result stands; and results that answer none.
+
+    Ids may repeat: a result answers the newest open call before it, else the first one after it that nothing
+    else answers. So a call that was never answered does not take the results of later ones.
+    """
+    waiting: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    early: defaultdict[str, list[int]] = defaultdict(list)
+    answers: dict[tuple[int, int], int] = {}
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            if waiting[message.tool_call_id]:
+                answers[waiting[message.tool_call_id].pop()] = position
+            else:
+                early[message.tool_call_id].append(position)
+        for place, call_id in reversed(list(enumerate(call_ids(message)))):
+            waiting[call_id].append((position, place))
+    orphans: list[int] = []
+    for call_id, positions in early.items():
+        calls = iter(sorted(waiting[call_id]))  # all after the last of these results, or they would have matched
+        for position in positions:
+            later = next(calls, None)
+            if later is None:
+                orphans.append(position)
+            else:
+                answers[later] = position
+    return answers, sorted(orphans)
+
+
+def _unused(call_id: str, used: dict[str, int]) -> str:
+    """This id if no call has it yet, else one like it; `used` counts how often each was asked for."""
+    candidate = call_id
+    while not candidate or candidate in used:
+        used[call_id] = used.get(call_id, 0) + 1
+        candidate = f"{call_id or 'call'}-{used[call_id]}"
+    used[candidate] = 1
+    return candidate
+
+
+def _with_call_ids(message: AIMessage, ids: Sequence[str]) -> AIMessage:
+    """A message whose calls have these ids, also where its content repeats the calls."""
+    calls = [*message.tool_calls, *message.invalid_tool_calls]
+    renamed = [{**call, "id": call_id} for call, call_id in zip(calls, ids, strict=True)]
+    left: defaultdict[str | None, deque[str]] = defaultdict(deque)
+    for call, call_id in zip(calls, ids, strict=True):
+        left[call["id"]].append(call_id)
+    changes: dict[str, Any] = {
+        "tool_calls": renamed[: len(message.tool_calls)],
+        "invalid_tool_calls": renamed[len(message.tool_calls) :],
+    }
+    if not isinstance(message.content, str):
+        changes["content"] = [
+            {**block, "id": left[block.get("id")].popleft()}
+            if isinstance(block, dict) and block.get("type") in CALL_BLOCKS and left[block.get("id")]
+            else block
+            for block in message.content
+        ]
+    return message.model_copy(update=changes)
 
 
 def _as_note(message: BaseMessage, repairs: list[Repair]) -> BaseMessage:

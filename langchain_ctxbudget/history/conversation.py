@@ -64,6 +64,8 @@ class Conversation:
     lock: Lock = field(default_factory=Lock)
     lanes: dict[str, LaneRecord] | None = None
     """How far every writer had come when it was read; None before that."""
+    latest: str | None = None
+    """The token of the last write that was seen."""
     entries: list[Entry] = field(default_factory=list)
     costs: list[int] = field(default_factory=list)
     safe: list[bool] = field(default_factory=list)

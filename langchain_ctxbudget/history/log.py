@@ -22,12 +22,14 @@ OnRemoval = Literal["archive", "forget"]
 
 def refresh(store: BaseStore, conversation: Conversation) -> Flow[None]:
     """Bring an open conversation up to date; where no writer has come further, that is one small read."""
-    lanes = yield from message_log.read_lanes(store, conversation.scope)
-    if conversation.lanes == lanes:
+    known = conversation.lanes
+    latest, heads = yield from message_log.read_heads(store, conversation.scope, known or ())
+    if known is not None and latest == conversation.latest and heads == known:
         return
+    lanes = yield from message_log.read_lanes(store, conversation.scope)
     records = yield from message_log.read_messages(store, conversation.scope)
     conversation.update(records)
-    conversation.lanes = lanes
+    conversation.lanes, conversation.latest = lanes, latest
 
 
 def add(store: BaseStore, conversation: Conversation, messages: Sequence[BaseMessage], lane: str) -> Flow[list[str]]:
@@ -138,7 +140,7 @@ def _append(store: BaseStore, conversation: Conversation, messages: Sequence[Bas
     yield from message_log.write(store, conversation.scope, lane=lane, head=new_head, put=records)
     for record, message in zip(records, messages, strict=True):
         conversation.append(record, message)
-    conversation.lanes = {**(lanes or {}), lane: new_head}
+    conversation.lanes, conversation.latest = {**(lanes or {}), lane: new_head}, new_head.token(lane)
 
 
 def _head(conversation: Conversation, lane: str) -> tuple[LaneRecord, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,7 +11,7 @@ from langchain_ctxbudget.core.assembly import Fragment
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.packing import shrink_to
 from langchain_ctxbudget.core.report import ReportItem, preview
-from langchain_ctxbudget.core.text import has_borders
+from langchain_ctxbudget.core.text import fold, mentions
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 
 T = TypeVar("T")
@@ -40,32 +39,27 @@ class Bundles:
 
 def detect(text: str, settings: ContextSettings) -> Detected:
     """The declared topics and entities that a text names, by label or alias, whole words, any case."""
+    folded = fold(text)
     return Detected(
-        topics=_named(text, settings.topics, lambda topic: topic.names),
-        entities=_named(text, settings.entities, lambda entity: entity.names),
+        topics=_named(folded, settings.topics, lambda topic: topic.names),
+        entities=_named(folded, settings.entities, lambda entity: entity.names),
     )
 
 
-def _named(text: str, declared: Iterable[T], names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
-    counted = [(sum(_mentions(text, name) for name in names(item)), item) for item in declared]
+def _named(folded: str, declared: Iterable[T], names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
+    counted = [(mentions(folded, names(item)), item) for item in declared]
     found = [(count, item) for count, item in counted if count]
     return tuple(item for _, item in sorted(found, key=lambda pair: -pair[0]))
 
 
-def _mentions(text: str, name: str) -> int:
-    left = r"(?<!\w)" if has_borders(name[0]) else ""
-    right = r"(?!\w)" if has_borders(name[-1]) else ""
-    return len(re.findall(f"{left}{re.escape(name)}{right}", text, re.IGNORECASE))
-
-
 def topic_line(topic: Topic) -> str:
     """A topic as it stands in the prompt."""
-    return f"- {topic.label}: {fences.as_data(topic.context.strip())}\n"
+    return fences.as_data(f"- {topic.label}: {topic.context.strip()}\n")
 
 
 def entity_line(entity: Entity) -> str:
     """An entity as it stands in the prompt."""
-    return f"- {entity.name} ({entity.type}): {fences.as_data(entity.context.strip())}\n"
+    return fences.as_data(f"- {entity.name} ({entity.type}): {entity.context.strip()}\n")
 
 
 def bundles(
@@ -93,13 +87,12 @@ def bundles(
     omitted: list[tuple[Layer, ReportItem]] = []
 
     def place(layer: Layer, name: str, line: str, room: int, rank: int) -> None:
-        text = shrink_to(line, count, room)
-        if text is None:
+        shrunk = shrink_to(line.removesuffix("\n"), lambda part: count(part + "\n"), room)
+        if shrunk is None:
             omitted.append((layer, _left_out(name, line, Reason.NO_ROOM, count)))
             return
+        text = shrunk + "\n"
         whole = text == line
-        if not whole:
-            text += "\n"
         fragments.append(
             Fragment(
                 layer=layer,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 FULL, EMPTY = "█", "░"
 LABEL_WIDTH = 21
-NUMBERS_WIDTH = 26
+NUMBERS_WIDTH = 27
 MIN_BAR, MAX_BAR = 8, 60
+FACT_INDENT = " " * 11
 COVERAGE_WORDS = {
     "verbatim": "verbatim",
     "retrieved": "retrieved",
@@ -26,7 +28,8 @@ def render_text(report: Mapping[str, Any], *, width: int = 80) -> str:
     """
     budget, total = report["budget_tokens"], report["total_tokens"]
     bar = max(MIN_BAR, min(MAX_BAR, width - LABEL_WIDTH - NUMBERS_WIDTH))
-    line = "─" * (LABEL_WIDTH + bar + NUMBERS_WIDTH)
+    columns = LABEL_WIDTH + bar + NUMBERS_WIDTH
+    line = "─" * columns
     rows = [
         _row(f"{layer['layer']} {layer['title']}", layer["used_tokens"], budget, bar, layer["allocated_tokens"])
         for layer in report["layers"]
@@ -35,24 +38,24 @@ def render_text(report: Mapping[str, Any], *, width: int = 80) -> str:
     return "\n".join(
         [
             f"{'CONTEXT BUDGET':<{LABEL_WIDTH + bar}}{f'{budget:,} tokens':>{NUMBERS_WIDTH}}",
-            f"{'':<{LABEL_WIDTH + bar}}{'used':>8} {'share':>6} {'given':>10}",
+            f"{'':<{LABEL_WIDTH + bar}}{'used':>9} {'share':>6} {'planned':>10}",
             line,
             *rows,
             line,
             _row("   Total", total, budget, bar),
-            f"{'   Free':<{LABEL_WIDTH}}{'':<{bar}}{budget - total:>8,}",
+            f"{'   Free':<{LABEL_WIDTH}}{'':<{bar}}{budget - total:>9,}",
             "",
-            *_facts(report),
+            *(row for fact in _facts(report) for row in wrap(fact, columns, subsequent_indent=FACT_INDENT)),
         ]
     )
 
 
-def _row(label: str, tokens: int, budget: int, bar: int, given: int | None = None) -> str:
+def _row(label: str, tokens: int, budget: int, bar: int, planned: int | None = None) -> str:
     share = tokens / budget if budget else 0.0
-    filled = min(bar, round(share * bar)) or (1 if tokens > 0 else 0)
+    filled = max(0, min(bar, round(share * bar))) or (1 if tokens > 0 else 0)
     drawn = FULL * filled + EMPTY * (bar - filled)
-    allowed = "" if given is None else f"{given:>10,}"
-    return f"{label:<{LABEL_WIDTH}}{drawn}{tokens:>8,} {share:>6.1%} {allowed}".rstrip()
+    allowed = "" if planned is None else f"{planned:>10,}"
+    return f"{label:<{LABEL_WIDTH}}{drawn}{tokens:>9,} {share:>6.1%} {allowed}".rstrip()
 
 
 def _facts(report: Mapping[str, Any]) -> list[str]:

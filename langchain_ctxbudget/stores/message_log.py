@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
-from langgraph.store.base import BaseStore, Item, Op, PutOp, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, SearchOp
 
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Scope
 
-MESSAGES, LANES, ARCHIVE = "messages", "lanes", "archive"
+MESSAGES, ARCHIVE, LANES, LATEST = "messages", "archive", "lanes", "latest"
 PAGE = 1_000
 
 
@@ -17,16 +18,35 @@ def read_all(store: BaseStore, namespace: tuple[str, ...]) -> Flow[list[Item]]:
     """Every item of a namespace."""
     items: list[Item] = []
     while True:
-        [page] = yield from batch(store, [SearchOp(namespace, limit=PAGE, offset=len(items))])
-        items.extend(page)  # type: ignore[arg-type] - a search gives items
-        if len(page) < PAGE:  # type: ignore[arg-type]
+        results = yield from batch(store, [SearchOp(namespace, limit=PAGE, offset=len(items))])
+        page = cast("list[Item]", results[0])
+        items.extend(page)
+        if len(page) < PAGE:
             return [item for item in items if item.namespace == namespace]
+
+
+def read_heads(store: BaseStore, scope: Scope, known: Iterable[str]) -> Flow[tuple[str | None, dict[str, LaneRecord]]]:
+    """The last write's token, and how far the known writers have come: what tells whether anything is new.
+
+    Read by id, so that it costs the same however long the conversation is. A writer that is not known shows
+    by its token; should another writer's token hide it, by its next write.
+    """
+    lanes = list(known)
+    gets = [GetOp(scope.namespace(LATEST), LATEST), *(GetOp(scope.namespace(LANES), lane) for lane in lanes)]
+    latest, *heads = yield from batch(store, gets)
+    token = str(latest.value["token"]) if isinstance(latest, Item) else None
+    found = zip(lanes, heads, strict=True)
+    return token, {lane: _lane(head) for lane, head in found if isinstance(head, Item)}
 
 
 def read_lanes(store: BaseStore, scope: Scope) -> Flow[dict[str, LaneRecord]]:
     """How far every writer of a conversation has come."""
     items = yield from read_all(store, scope.namespace(LANES))
-    return {item.key: LaneRecord.read(item.value, f"lane {item.key!r}") for item in items}
+    return {item.key: _lane(item) for item in items}
+
+
+def _lane(item: Item) -> LaneRecord:
+    return LaneRecord.read(item.value, f"lane {item.key!r}")
 
 
 def read_messages(store: BaseStore, scope: Scope) -> Flow[list[MessageRecord]]:
@@ -65,7 +85,11 @@ def write(
     yield from batch(store, operations)
     gone = [record.id for record in archive] + list(forget)
     removals: list[Op] = [PutOp(scope.namespace(MESSAGES), message_id, None) for message_id in gone]
-    yield from batch(store, [*removals, PutOp(scope.namespace(LANES), lane, head.model_dump(), index=False)])
+    progress: list[Op] = [
+        PutOp(scope.namespace(LANES), lane, head.model_dump(), index=False),
+        PutOp(scope.namespace(LATEST), LATEST, {"token": head.token(lane)}, index=False),
+    ]
+    yield from batch(store, [*removals, *progress])
 
 
 def _put(namespace: tuple[str, ...], record: MessageRecord) -> PutOp:

@@ -89,16 +89,23 @@ class MessageRecord(Record):
 
     @classmethod
     def of(cls, message: BaseMessage, place: Place) -> MessageRecord:
-        """The record of a message that has an id; what is not JSON in it is kept as its `repr`."""
+        """The record of a message that has an id; bytes in it become base64, what else is not JSON its `repr`."""
         return cls(
             id=str(message.id),
             place=place,
-            message=to_jsonable_python(message_to_dict(message), fallback=repr),
+            message=to_jsonable_python(message_to_dict(message), bytes_mode="base64", fallback=repr),
         )
 
     def to_message(self) -> BaseMessage:
-        """The message as it was given."""
-        return messages_from_dict([self.message])[0]
+        """The message as it was given.
+
+        Raises:
+            StoreDataError: the record holds no message of a known kind.
+        """
+        try:
+            return messages_from_dict([self.message])[0]
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreDataError(f"message {self.id!r} is no message that can be read: {error}") from error
 
 
 class LaneRecord(Record):
@@ -109,6 +116,10 @@ class LaneRecord(Record):
     """Messages it has appended."""
     edits: int = 0
     """Times it has changed or removed messages."""
+
+    def token(self, lane: str) -> str:
+        """A text that no other write of any writer has."""
+        return f"{lane}/{self.count}/{self.edits}"
 
 
 class CutRecord(Record):

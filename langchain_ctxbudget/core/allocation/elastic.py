@@ -20,7 +20,7 @@ PRESSURE_WEIGHT = 0.4
 
 TOPIC_SHARE, TOPIC_CAP, TOPIC_FLOOR = 0.12, 0.25, 300
 ENTITY_SHARE, ENTITY_CAP, ENTITY_FLOOR, TOKENS_PER_ENTITY = 0.06, 0.12, 150, 400
-ARC_TOKENS_PER_DOUBLING, ARC_SHARE, ARC_CAP, ARC_FLOOR = 150, 0.05, 0.08, 200
+ARC_TOKENS_PER_DOUBLING, ARC_SHARE, ARC_CAP, ARC_FLOOR = 150, 0.08, 0.12, 200
 RETRIEVAL_FLOOR, HISTORY_FLOOR = 200, 500
 FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""
@@ -29,14 +29,14 @@ REOPEN_SHARE = 0.6
 """A compacted conversation is shown whole again only below this share of the room, or a long and a short
 message in turn would rewrite the prompt every time."""
 
-HISTORY_MIN_SHARE = 0.30
+HISTORY_MIN_SHARE = 0.35
 """What history keeps of the pool that it shares with retrieval, however long it is."""
 
 
 def history_share(ratio: float) -> float:
     """The share of the pool that goes to history when it is `ratio` times as large as the pool.
 
-    One at ratio 1, a half at 4, `HISTORY_MIN_SHARE` from about 11 on: the longer a conversation, the
+    One at ratio 1, a half at 4, `HISTORY_MIN_SHARE` from about 8 on: the longer a conversation, the
     smaller the part of it that its newest messages are, and the more there is to retrieve.
     """
     return max(HISTORY_MIN_SHARE, min(1.0, 1.0 / math.sqrt(max(ratio, 1.0))))
@@ -84,11 +84,12 @@ def _topics(situation: Situation) -> LayerSpec:
     wanted = budget * TOPIC_SHARE * DEPTH_FACTOR[situation.depth] * factor
     wanted *= 1 - _pressure(situation) * PRESSURE_WEIGHT
     knowledge_heavy = count >= 2 or situation.depth == "deep"  # noqa: PLR2004 - the seed's number
+    low, high = min(held, _floor(TOPIC_FLOOR, budget)), min(held, int(budget * TOPIC_CAP))
     return LayerSpec(
         layer=Layer.TOPICS,
-        min_tokens=min(held, _floor(TOPIC_FLOOR, budget)),
-        ideal_tokens=min(held, int(wanted)),
-        max_tokens=min(held, int(budget * TOPIC_CAP)),
+        min_tokens=low,
+        ideal_tokens=min(high, max(low, int(wanted))),
+        max_tokens=high,
         priority=85 if knowledge_heavy else 70,
         elasticity=0.6,
     )
@@ -98,11 +99,12 @@ def _entities(situation: Situation) -> LayerSpec:
     budget, count, held = situation.total_tokens, situation.entity_count, situation.entity_tokens
     factor = min(2.0, 1.0 + (count - 1) * 0.4) if count else 0.0
     wanted = min(budget * ENTITY_SHARE * factor, count * TOKENS_PER_ENTITY)
+    low, high = min(held, _floor(ENTITY_FLOOR, budget)), min(held, int(budget * ENTITY_CAP))
     return LayerSpec(
         layer=Layer.ENTITIES,
-        min_tokens=min(held, _floor(ENTITY_FLOOR, budget)),
-        ideal_tokens=min(held, int(wanted)),
-        max_tokens=min(held, int(budget * ENTITY_CAP)),
+        min_tokens=low,
+        ideal_tokens=min(high, max(low, int(wanted))),
+        max_tokens=high,
         priority=65,
         elasticity=0.7,
     )
@@ -129,8 +131,10 @@ def _compacted(situation: Situation, fixed: int) -> tuple[LayerSpec, ...]:
     steady = max(0, budget - fixed - situation.preferences_tokens)
     wanted_arc = ARC_TOKENS_PER_DOUBLING * math.log2(situation.message_count + 1) * depth
     arc = int(min(wanted_arc, steady * ARC_SHARE))
+    retrieval = _floor(RETRIEVAL_FLOOR, budget)
     pool = max(0, steady - arc)
-    history = max(situation.keep_tokens, int(pool * history_share(situation.history_tokens / max(1, pool))))
+    least = max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget))
+    history = max(least, int(pool * history_share(situation.history_tokens / max(1, pool))))
     return (
         LayerSpec(
             layer=Layer.ARC,
@@ -142,15 +146,15 @@ def _compacted(situation: Situation, fixed: int) -> tuple[LayerSpec, ...]:
         ),
         LayerSpec(
             layer=Layer.RETRIEVAL,
-            min_tokens=_floor(RETRIEVAL_FLOOR, budget),
-            ideal_tokens=max(0, pool - history),
+            min_tokens=retrieval,
+            ideal_tokens=max(retrieval, pool - history),
             max_tokens=budget,
             priority=75,
             elasticity=0.5,
         ),
         LayerSpec(
             layer=Layer.HISTORY,
-            min_tokens=max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget)),
+            min_tokens=least,
             ideal_tokens=history,
             max_tokens=history,
             priority=90 if situation.prioritize_history else 78,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from langchain_ctxbudget.core.allocation.model import LayerSpec
 from langchain_ctxbudget.core.layers import Layer
@@ -16,8 +17,10 @@ def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[Layer, int
     are used up (seed 000, second pass, without its dependence on order). What nobody wanted goes to the
     highest priorities, up to their maximum (third pass).
 
+    More budget never means less for a layer (floors permitting), nor does a higher priority or ideal of its own.
+
     Args:
-        specs: what the layers want.
+        specs: what the layers want; of each, `min_tokens <= ideal_tokens <= max_tokens`.
         available_tokens: what they may use together.
 
     Returns:
@@ -33,34 +36,29 @@ def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[Layer, int
         if fits:
             remaining -= spec.min_tokens
             growing.append(spec)
-    for layer, share in _grow(growing, remaining).items():
-        tokens[layer] += share
-        remaining -= share
+    wants = {spec.layer: max(0, spec.ideal_tokens - spec.min_tokens) for spec in growing}
+    unwanted = remaining - sum(wants.values())
+    shares = wants if unwanted >= 0 else _grow(growing, wants, remaining)
     for spec in growing:
-        extra = min(remaining, max(0, spec.max_tokens - tokens[spec.layer]))
+        tokens[spec.layer] += shares[spec.layer]
+        extra = max(0, min(unwanted, spec.max_tokens - tokens[spec.layer]))
         tokens[spec.layer] += extra
-        remaining -= extra
+        unwanted -= extra
     return tokens
 
 
-def _grow(specs: Sequence[LayerSpec], tokens: int) -> dict[Layer, int]:
-    """Raise layers from floor to ideal together; each at its own speed, none past its ideal."""
-    wants = {spec.layer: spec.ideal_tokens - spec.min_tokens for spec in specs if spec.ideal_tokens > spec.min_tokens}
-    speeds = {
-        spec.layer: wants[spec.layer] * spec.priority * (1 - spec.elasticity / 2)
-        for spec in specs
-        if spec.layer in wants
-    }
-    if sum(wants.values()) <= tokens:
-        return wants
-    shares: dict[Layer, int] = {}
-    left = tokens
-    # Whoever is full first (least want per speed) frees the rest of its share for the others.
-    for layer in sorted(
-        wants, key=lambda layer: (wants[layer] / speeds[layer] if speeds[layer] else float("inf"), layer)
-    ):
-        speed_left = sum(speeds[other] for other in wants if other not in shares)
-        fair = int(left * speeds[layer] / speed_left) if speed_left else 0
-        shares[layer] = min(wants[layer], fair)
-        left -= shares[layer]
-    return shares
+def _grow(specs: Sequence[LayerSpec], wants: Mapping[Layer, int], tokens: int) -> dict[Layer, int]:
+    """Raise layers together until the tokens, fewer than they want, are used up; none past what it wants.
+
+    Computed in fractions and rounded down once, so that no layer ever loses a token to rounding when its
+    priority, its ideal or the budget is raised; the few tokens that rounding leaves stay unspent.
+    """
+    keenness = {spec.layer: max(1, spec.priority) * (1 - Fraction(spec.elasticity) / 2) for spec in specs}
+    speeds = {layer: wants[layer] * keenness[layer] for layer in wants}
+    left, together = tokens, sum(speeds.values())
+    for layer in sorted(wants, key=lambda layer: -keenness[layer]):
+        if keenness[layer] * left < together:
+            break
+        left -= wants[layer]  # it gets all it wants; the rest of its share is for the others
+        together -= speeds[layer]
+    return {layer: min(wants[layer], int(speeds[layer] * left / together)) for layer in wants}

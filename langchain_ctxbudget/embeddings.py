@@ -1,0 +1,149 @@
+"""`LocalEmbeddings`: static word vectors that need no network, no model server and no torch.
+
+The vectors and the tokenizer are two files in the wheel of `wordllama`; they are read directly. Importing the package
+would configure the root logger and load an HTTP client, and its own look-up of the files can end in a download;
+finding the folder without importing it has none of this, and needs only what `wordllama` itself depends on.
+
+A text is the mean of its tokens' vectors, the frequent ones weighing less: `a / (a + p)` with a token's probability
+`p` (smooth inverse frequency: Arora, Liang and Ma, ICLR 2017). The tokenizer lists its merged tokens, and after them
+its single characters, roughly by frequency, so that Zipf's law over the place in the list gives `p` without a corpus.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from langchain_core.embeddings import Embeddings
+
+from langchain_ctxbudget.errors import EmbeddingsUnavailableError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_WEIGHTS = "weights/l2_supercat_256.safetensors"
+_TOKENIZER = "tokenizers/l2_supercat_tokenizer_config.json"
+_TENSOR = "embedding.weight"
+# The tokenizer's list: 3 special tokens and 256 bytes, the merged tokens, the single characters.
+_FIRST_MERGED = 259
+_FIRST_CHARACTER = 29_871
+_SIF_A = 1e-3
+_BATCH = 256
+"""Texts whose token vectors are held in memory together."""
+
+_lock = threading.Lock()
+
+
+class _Model(NamedTuple):
+    tokenizer: Tokenizer
+    vectors: npt.NDArray[np.float32]
+    """A row per token, its weight multiplied in."""
+
+
+class LocalEmbeddings(Embeddings):
+    """Sentence vectors of 256 dimensions and length 1 from static word vectors, offline.
+
+    They are loaded when first used (about 0.1 s and 33 MB, once per process). A text without any token has the zero
+    vector, which is similar to nothing. Threads may share an instance.
+
+    Example:
+        >>> from langchain_ctxbudget import LocalEmbeddings
+        >>> len(LocalEmbeddings().embed_query("Where is my umbrella?"))
+        256
+    """
+
+    model = "wordllama-l2-supercat-256-sif"
+    """Names the vectors: stores refuse to mix those of different models."""
+    dimensions = 256
+
+    def __init__(self) -> None:
+        """Check that the vectors are installed.
+
+        Raises:
+            EmbeddingsUnavailableError: they are not.
+        """
+        if not local_embeddings_available():
+            raise EmbeddingsUnavailableError(
+                "LocalEmbeddings needs the word vectors of the package wordllama, which is not installed here: "
+                "pip install wordllama, or pass any other LangChain embeddings"
+            )
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """A vector per text."""
+        rows: list[list[float]] = []
+        for start in range(0, len(texts), _BATCH):
+            rows += _embed(texts[start : start + _BATCH]).tolist()
+        return rows
+
+    def embed_query(self, text: str) -> list[float]:
+        """The vector of one text; the same as that of a document."""
+        return self.embed_documents([text])[0]
+
+
+def local_embeddings_available() -> bool:
+    """Whether the word vectors are installed."""
+    return _folder() is not None
+
+
+def _folder() -> Path | None:
+    """The folder of `wordllama`, found without importing it; None where its files are not there."""
+    spec = find_spec("wordllama")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        folder = Path(place)
+        if (folder / _WEIGHTS).is_file() and (folder / _TOKENIZER).is_file():
+            return folder
+    return None
+
+
+def _load() -> _Model:
+    with _lock:
+        return _loaded()
+
+
+@lru_cache(maxsize=1)
+def _loaded() -> _Model:
+    from safetensors.numpy import load_file  # noqa: PLC0415 - comes with wordllama, which is optional
+    from tokenizers import Tokenizer  # noqa: PLC0415
+
+    folder = _folder()
+    if folder is None:
+        raise EmbeddingsUnavailableError("The word vectors of the package wordllama are gone: pip install wordllama")
+    vectors = load_file(folder / _WEIGHTS)[_TENSOR].astype(np.float32)
+    vectors *= _token_weights(len(vectors))[:, np.newaxis]
+    return _Model(Tokenizer.from_file(str(folder / _TOKENIZER)), vectors)
+
+
+def _token_weights(size: int) -> npt.NDArray[np.float32]:
+    """The weight of every token: near 0 for the most frequent ones, near 1 for the rare ones."""
+    ids = np.arange(size)
+    rank = np.where(ids < _FIRST_CHARACTER, ids - _FIRST_MERGED, ids - _FIRST_CHARACTER) + 1
+    rank[:_FIRST_MERGED] = size  # bytes and special tokens stand for what is rare
+    probability = 1 / (rank * np.log(size))
+    weights: npt.NDArray[np.float32] = (_SIF_A / (_SIF_A + probability)).astype(np.float32)
+    return weights
+
+
+def _embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
+    """A row of length 1 per text, zeros where a text has no tokens."""
+    tokenizer, vectors = _load()
+    encoded = tokenizer.encode_batch_fast([_valid(text) for text in texts], add_special_tokens=False)
+    ids = [encoding.ids for encoding in encoded]
+    sums = np.zeros((len(texts), vectors.shape[1]), dtype=np.float32)
+    filled = [row for row, tokens in enumerate(ids) if tokens]
+    if filled:
+        starts = np.cumsum([0, *(len(ids[row]) for row in filled[:-1])])
+        sums[filled] = np.add.reduceat(vectors[np.concatenate([ids[row] for row in filled])], starts)
+    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+    np.divide(sums, lengths, out=sums, where=lengths > 0)
+    return sums
+
+
+def _valid(text: str) -> str:
+    """A text without lone surrogates, which the tokenizer refuses."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,27 @@
+"""Fixtures that several test modules use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import tiktoken.registry
+from langchain_openai import ChatOpenAI
+
+from langchain_ctxbudget.core import vocab
+
+
+@pytest.fixture(scope="session")
+def offline_tiktoken() -> Iterator[None]:
+    """Gives tiktoken o200k_base without fetching it: that of this package, whose identity `test_vocab` proves."""
+    before = dict(tiktoken.registry.ENCODINGS)
+    tiktoken.registry.ENCODINGS["o200k_base"] = vocab.encoding()
+    yield
+    tiktoken.registry.ENCODINGS.clear()
+    tiktoken.registry.ENCODINGS.update(before)
+
+
+@pytest.fixture(scope="session")
+def chat_openai(offline_tiktoken: None) -> ChatOpenAI:
+    """A model that counts tokens without a network; calling it is not possible."""
+    return ChatOpenAI(model="gpt-4o", api_key="not-used")

@@ -1,0 +1,166 @@
+"""Bad input: a clear error, and nothing lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextSettings
+from langchain_ctxbudget.errors import (
+    BudgetTooSmallError,
+    CtxBudgetError,
+    EmbeddingMismatchError,
+    EmptyMessageError,
+    InvalidSettingsError,
+    StoreDataError,
+    StoreError,
+    StoreLockedError,
+    SystemPromptTooLargeError,
+    UnsupportedContentError,
+)
+from tests.integration_tests.conftest import Call
+
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+
+
+def windowed(tokens: int, answer: int | None = None) -> FakeListChatModel:
+    """A model that knows its window."""
+    profile: dict[str, Any] = {"max_input_tokens": tokens}
+    if answer is not None:
+        profile["max_output_tokens"] = answer
+    return FakeListChatModel(responses=["ok"], profile=profile)
+
+
+def test_a_budget_below_the_floors_names_every_floor(call: Call) -> None:
+    pipeline = ContextPipeline(
+        {"max_context_tokens": 20}, system_prompt="You are helpful. " * 10, store=InMemoryStore()
+    )
+    with pytest.raises(BudgetTooSmallError) as caught:
+        call(pipeline, "assemble", "Hello", tools=[{"type": "web_search"}], **SCOPE)
+    assert set(caught.value.floors) == {"L0 system prompt", "L7 current message", "tool schemas", "framing"}
+    assert "The budget is 20 tokens" in str(caught.value)
+    assert "Raise max_context_tokens" in str(caught.value)
+
+
+@pytest.mark.parametrize("message", ["", "  \n", HumanMessage(""), HumanMessage([]), [], [HumanMessage(" ")]])
+def test_an_empty_message_is_an_error(call: Call, message: Any) -> None:
+    with pytest.raises(EmptyMessageError):
+        call(ContextPipeline(store=InMemoryStore()), "assemble", message, **SCOPE)
+
+
+@pytest.mark.parametrize(
+    "message", [42, None, b"hello", {"role": "user"}, [42], AIMessage("I answer myself"), [RemoveMessage(id="x")]]
+)
+def test_content_of_an_unknown_kind_is_an_error_that_says_what_it_was(call: Call, message: Any) -> None:
+    with pytest.raises(UnsupportedContentError, match="message"):
+        call(ContextPipeline(store=InMemoryStore()), "assemble", message, **SCOPE)
+
+
+def test_one_bad_message_keeps_the_others_out_of_the_store(call: Call) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    with pytest.raises(UnsupportedContentError, match=r"messages\[1\] is a dict"):
+        call(pipeline, "add_messages", [HumanMessage("a"), {"role": "user", "content": "b"}], **SCOPE)
+    assert call(pipeline, "get_messages", **SCOPE) == []
+
+
+def test_an_unknown_content_block_is_sent_and_counted(call: Call) -> None:
+    message = HumanMessage([{"type": "hologram", "data": "x" * 400}])
+    context = call(ContextPipeline(store=InMemoryStore()), "assemble", message, **SCOPE)
+    assert context.messages[0].content == message.content
+    assert context.report.total_tokens > 40
+
+
+def test_an_unknown_setting_is_an_error_that_lists_the_known_ones(call: Call) -> None:
+    with pytest.raises(InvalidSettingsError, match="max_context_tokens"):
+        call(ContextPipeline(store=InMemoryStore()), "assemble", "Hi", settings={"max_tokens": 5}, **SCOPE)
+
+
+def test_a_system_prompt_over_a_quarter_of_the_window_is_an_error(call: Call) -> None:
+    pipeline = ContextPipeline(system_prompt="word " * 300, model=windowed(1000), store=InMemoryStore())
+    with pytest.raises(SystemPromptTooLargeError, match="25%"):
+        call(pipeline, "assemble", "Hello", **SCOPE)
+
+
+def test_the_output_reserve_is_kept_free_in_the_window(call: Call) -> None:
+    pipeline = ContextPipeline(model=windowed(1000, answer=300), store=InMemoryStore())
+    report = call(pipeline, "assemble", "Hello", **SCOPE).report
+    assert (report.budget_tokens, report.output_reserve_tokens, report.window_tokens) == (700, 300, 1000)
+
+
+def test_a_window_too_small_for_the_message_says_so(call: Call) -> None:
+    pipeline = ContextPipeline(model=windowed(1000, answer=300), store=InMemoryStore())
+    with pytest.raises(BudgetTooSmallError, match="window of 1,000 tokens less the output reserve of 300"):
+        call(pipeline, "assemble", "word " * 900, **SCOPE)
+
+
+def test_a_folder_written_with_other_embeddings_is_refused(tmp_path: Path) -> None:
+    first = {"dims": 8, "embed": DeterministicFakeEmbedding(size=8)}
+    with ChromaStore(tmp_path, index=first) as store:
+        store.put(("a",), "k", {"text": "hello"})
+    with pytest.raises(EmbeddingMismatchError, match="8"):
+        ChromaStore(tmp_path, index={"dims": 16, "embed": DeterministicFakeEmbedding(size=16)})
+    with ChromaStore(tmp_path, index=first) as store:
+        assert store.get(("a",), "k") is not None
+
+
+def test_a_folder_open_in_another_process_is_refused(tmp_path: Path) -> None:
+    code = (
+        "import sys; from langchain_ctxbudget import ChromaStore\n"
+        f"store = ChromaStore({str(tmp_path)!r}); print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(StoreLockedError, match="another process"):
+            ChromaStore(tmp_path)
+        other.communicate(b"")
+    ChromaStore(tmp_path).close()
+
+
+def test_a_file_in_the_folder_s_place_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("hello", encoding="utf-8")
+    with pytest.raises(StoreError, match="file"):
+        ChromaStore(path)
+    assert path.read_text(encoding="utf-8") == "hello"
+
+
+def test_a_record_that_is_not_one_is_an_error_that_says_where(call: Call) -> None:
+    store = InMemoryStore()
+    pipeline = ContextPipeline(store=store)
+    [key] = call(pipeline, "add_messages", [HumanMessage("a")], **SCOPE)
+    [namespace] = [name for name in store.list_namespaces() if "messages" in name]
+    store.put(namespace, key, {"id": key, "from": "somewhere else"})
+    with pytest.raises(StoreDataError, match=key):
+        call(ContextPipeline(store=store), "get_messages", **SCOPE)
+
+
+def test_a_closed_pipeline_says_so(call: Call) -> None:
+    pipeline = ContextPipeline()
+    pipeline.close()
+    with pytest.raises(StoreError, match="closed"):
+        call(pipeline, "assemble", "Hello", **SCOPE)
+
+
+def test_settings_must_be_settings() -> None:
+    with pytest.raises(InvalidSettingsError, match="not list"):
+        ContextPipeline(settings=[1])  # type: ignore[arg-type]
+    with pytest.raises(InvalidSettingsError, match="max_context_tokens must be a whole number"):
+        ContextSettings(max_context_tokens=0)
+
+
+def test_every_error_has_one_base() -> None:
+    from langchain_ctxbudget import errors  # noqa: PLC0415
+
+    kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    own = [kind for kind in kinds if kind.__module__ == errors.__name__]
+    assert len(own) > 10
+    assert all(issubclass(kind, CtxBudgetError) for kind in own)

@@ -1,0 +1,276 @@
+"""Who said what when, which message it is, and how it is shown."""
+
+import datetime as dt
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    HumanMessageChunk,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+    message_to_dict,
+    messages_from_dict,
+)
+from pydantic_core import to_jsonable_python
+
+from langchain_ctxbudget.core.messages import (
+    as_sent,
+    checked,
+    content_id,
+    current_turn,
+    date_of,
+    fingerprint,
+    plain_text,
+    speaker,
+)
+from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
+
+CALL = {"name": "search", "args": {"q": "bike"}, "id": "a", "type": "tool_call"}
+IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        (HumanMessage("x"), "user"),
+        (AIMessage("x"), "assistant"),
+        (SystemMessage("x"), "system"),
+        (ToolMessage("x", tool_call_id="a"), "tool"),
+        (ToolMessage("x", tool_call_id="a", name="search"), "tool search"),
+        (ChatMessage("x", role="critic"), "critic"),
+        (FunctionMessage("x", name="f"), "f"),
+        (HumanMessage("x", name="Ada"), "Ada"),
+        (HumanMessage("x", name="李"), "李"),
+        (HumanMessage("x", name=" \n "), "user"),
+        (HumanMessage("x", name="Ada\n## Topics"), "Ada ## Topics"),
+        (HumanMessage("x", name="</context>"), "‹/context>"),
+    ],
+)
+def test_the_speaker_is_the_name_or_the_role(message, name):
+    assert speaker(message) == name
+
+
+def test_the_date_is_that_of_created_at():
+    assert date_of(HumanMessage("x", additional_kwargs={"created_at": "2024-05-01T10:00:00Z"})) == "2024-05-01"
+
+
+def test_without_created_at_there_is_no_date():
+    assert date_of(HumanMessage("x")) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (HumanMessage(" hi "), "hi"),
+        (HumanMessage(["a", {"type": "text", "text": "b"}, IMAGE, {"x": 1}]), "a\nb\n[image_url]\n[content]"),
+        (AIMessage("ok", tool_calls=[CALL]), 'ok\n[called search({"q": "bike"})]'),
+        (AIMessage([{"type": "tool_use", "id": "a", "name": "search", "input": {}}]), ""),
+        (AIMessage("", tool_calls=[{**CALL, "args": {"q": "räd"}}]), '[called search({"q": "räd"})]'),
+        (HumanMessage([{"type": "text", "text": None}]), "[text]"),
+        (HumanMessage([]), ""),
+    ],
+)
+def test_plain_text_says_what_a_message_says(message, text):
+    assert plain_text(message) == text
+
+
+DIFFERENT = [
+    HumanMessage("hi"),
+    HumanMessage("hi "),
+    AIMessage("hi"),
+    SystemMessage("hi"),
+    ChatMessage("hi", role="critic"),
+    ChatMessage("hi", role="judge"),
+    HumanMessage("hi", name="ada"),
+    HumanMessage(["hi"]),
+    HumanMessage([{"type": "text", "text": "hi"}]),
+    HumanMessage("hi", additional_kwargs={"created_at": "2024-05-01"}),
+    AIMessage("hi", tool_calls=[CALL]),
+    AIMessage("hi", tool_calls=[{**CALL, "id": "b"}]),
+    AIMessage("hi", tool_calls=[{**CALL, "args": {"q": "car"}}]),
+    AIMessage("hi", tool_calls=[CALL, {**CALL, "id": "b"}]),
+    AIMessage("hi", invalid_tool_calls=[{"name": "f", "args": "{", "id": "a", "error": "e"}]),
+    ToolMessage("hi", tool_call_id="a"),
+    ToolMessage("hi", tool_call_id="b"),
+    ToolMessage("hi", tool_call_id="a", status="error"),
+    ToolMessage("hi", tool_call_id="a", name="search"),
+    HumanMessage("\ud800"),
+    HumanMessage("\ud801"),
+    HumanMessage("", additional_kwargs={"raw": b"\xff"}),
+    HumanMessage("", additional_kwargs={"raw": b"\xfe"}),
+]
+
+
+def test_messages_that_say_different_things_have_different_fingerprints():
+    assert len({fingerprint(message) for message in DIFFERENT}) == len(DIFFERENT)
+
+
+@pytest.mark.parametrize("message", DIFFERENT, ids=range(len(DIFFERENT)))
+def test_a_fingerprint_does_not_depend_on_the_id(message):
+    assert fingerprint(message.model_copy(update={"id": "other"})) == fingerprint(message)
+
+
+@pytest.mark.parametrize("message", DIFFERENT, ids=range(len(DIFFERENT)))
+def test_a_fingerprint_survives_the_store(message):
+    kept = to_jsonable_python(message_to_dict(message), bytes_mode="base64")
+    assert fingerprint(messages_from_dict([kept])[0]) == fingerprint(message)
+
+
+def test_a_fingerprint_does_not_depend_on_what_is_not_sent():
+    assert fingerprint(AIMessage("x", response_metadata={"model": "m"})) == fingerprint(AIMessage("x"))
+
+
+def test_a_fingerprint_does_not_depend_on_the_order_of_keys():
+    first, second = ({"created_at": "2024", "b": 1}, {"b": 1, "created_at": "2024"})
+    assert fingerprint(HumanMessage("x", additional_kwargs=first)) == fingerprint(
+        HumanMessage("x", additional_kwargs=second)
+    )
+
+
+def test_what_is_not_json_has_a_fingerprint():
+    message = HumanMessage("x", additional_kwargs={"when": dt.date(2024, 5, 1), "z": 1 + 2j, "nan": float("nan")})
+    assert fingerprint(message) == fingerprint(message.model_copy(deep=True))
+
+
+def test_a_fingerprint_is_the_same_in_another_process():
+    script = (
+        "from langchain_core.messages import HumanMessage as H;"
+        "from langchain_ctxbudget.core.messages import fingerprint as f;"
+        "print(f(H('x', additional_kwargs={'a': 1, 'b': {'c': 2, 'd': 3}})))"
+    )
+    prints = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(prints) == 1
+
+
+def test_a_second_message_of_the_same_content_has_another_id():
+    assert content_id("p", 1) != content_id("p", 2)
+
+
+def test_chunks_become_whole_messages():
+    assert checked([HumanMessageChunk("a"), AIMessageChunk("b", id="i")], "x") == [
+        HumanMessage("a"),
+        AIMessage("b", id="i"),
+    ]
+
+
+def test_a_tuple_of_messages_is_accepted():
+    assert checked((HumanMessage("a"),), "x") == [HumanMessage("a")]
+
+
+@pytest.mark.parametrize("wrong", ["hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])])
+def test_what_is_no_list_of_messages_is_refused(wrong):
+    with pytest.raises(UnsupportedContentError, match="messages must be a list of LangChain messages"):
+        checked(wrong, "messages")
+
+
+@pytest.mark.parametrize("wrong", [("user", "hi"), {"role": "user", "content": "hi"}, "hi", None])
+def test_what_is_no_message_is_refused_with_its_place_and_a_way_out(wrong):
+    with pytest.raises(UnsupportedContentError, match=r"messages\[1\] is a \w+.*convert_to_messages"):
+        checked([HumanMessage("x"), wrong], "messages")
+
+
+def test_an_instruction_to_remove_is_refused_with_a_way_out():
+    with pytest.raises(UnsupportedContentError, match=r"messages\[0\] is a RemoveMessage.*sync"):
+        checked([RemoveMessage(id="a")], "messages")
+
+
+@pytest.mark.parametrize("given", ["hi", HumanMessage("hi"), [HumanMessage("hi")]])
+def test_a_turn_can_be_a_string_a_message_or_a_list(given):
+    assert current_turn(given) == [HumanMessage("hi")]
+
+
+def test_a_turn_goes_on_with_calls_and_results():
+    turn = [HumanMessage("hi"), AIMessage("", tool_calls=[CALL]), ToolMessage("x", tool_call_id="a")]
+    assert current_turn(turn) == turn
+
+
+def test_a_turn_may_go_on_without_a_human_message():
+    assert current_turn([AIMessage("Well")]) == [AIMessage("Well")]
+
+
+def test_multimodal_content_is_content():
+    assert current_turn(HumanMessage([IMAGE]))[0].content == [IMAGE]
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        "",
+        " \n",
+        [],
+        HumanMessage(""),
+        HumanMessage([]),
+        [AIMessage("")],
+        [HumanMessage("hi"), HumanMessage(" ")],
+        [ToolMessage("x", tool_call_id="a")],
+    ],
+)
+def test_a_turn_with_nothing_to_answer_is_refused(empty):
+    with pytest.raises(EmptyMessageError):
+        current_turn(empty)
+
+
+@pytest.mark.parametrize("wrong", [AIMessage("x"), SystemMessage("x"), ToolMessage("x", tool_call_id="a")])
+def test_a_single_message_that_is_not_human_is_refused(wrong):
+    with pytest.raises(UnsupportedContentError, match=f"not a single {type(wrong).__name__}"):
+        current_turn(wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, None, {"role": "user"}, ["hi"]])
+def test_a_turn_of_something_else_is_refused(wrong):
+    with pytest.raises(UnsupportedContentError):
+        current_turn(wrong)
+
+
+def test_a_message_that_needs_no_change_is_sent_as_it_is():
+    message = HumanMessage("x", name="ada")
+    assert as_sent(message) is message
+
+
+def test_a_name_is_sent_in_the_form_that_providers_accept():
+    assert as_sent(HumanMessage("x", name="Ada L.")).name == "Ada_L_"
+
+
+def test_a_name_of_which_nothing_is_left_is_not_sent():
+    assert as_sent(HumanMessage("x", name="李")).name is None
+
+
+def test_the_name_of_a_tool_is_left_alone():
+    message = ToolMessage("x", tool_call_id="a", name="my.tool")
+    assert as_sent(message) is message
+
+
+def test_a_heading_stands_on_its_own_line():
+    assert as_sent(HumanMessage("x"), heading="[2024]").content == "[2024]\nx"
+
+
+def test_a_heading_of_a_list_content_is_a_block_of_its_own():
+    assert as_sent(HumanMessage([IMAGE]), heading="[2024]").content == [{"type": "text", "text": "[2024]\n"}, IMAGE]
+
+
+@settings(deadline=None)
+@given(st.text(), st.text(max_size=5) | st.none(), st.text(max_size=5))
+def test_the_given_message_is_not_changed(content, name, heading):
+    message = HumanMessage(content, name=name)
+    before = message.model_copy(deep=True)
+    as_sent(message, heading=heading)
+    assert message == before

@@ -1,0 +1,245 @@
+"""The report: plain data that adds up."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from langchain_ctxbudget.core.layers import TITLES, Layer, Reason, Status
+from langchain_ctxbudget.core.report import (
+    LISTED_OMISSIONS,
+    PREVIEW_CHARACTERS,
+    ContextReport,
+    CoverageRange,
+    ReportItem,
+    Stability,
+    layer_report,
+    preview,
+    ranges,
+)
+from langchain_ctxbudget.core.turns import Repair
+
+
+def item(tokens=5, status=Status.INCLUDED, reason=Reason.RECENT, name="m1"):
+    return ReportItem(id=name, tokens=tokens, status=status, reason=reason, preview="hi")
+
+
+def layer(which=Layer.HISTORY, items=(), overhead=0, more=None, allocated=100):
+    return layer_report(which, allocated=allocated, items=items, overhead=overhead, more=more or {})
+
+
+ITEMS = st.lists(
+    st.builds(
+        ReportItem,
+        id=st.text(max_size=4),
+        tokens=st.integers(0, 500),
+        status=st.sampled_from(Status),
+        reason=st.sampled_from(Reason),
+        preview=st.text(max_size=8),
+    ),
+    max_size=6,
+)
+REPAIRS = st.builds(
+    Repair, st.sampled_from(["orphan_result", "empty_message"]), st.text(max_size=4), st.text(max_size=9)
+)
+COVERAGE = st.builds(
+    CoverageRange,
+    first=st.just(1),
+    last=st.integers(1, 10**6),
+    state=st.sampled_from(["verbatim", "summarized", "retrieved", "omitted"]),
+)
+
+
+@st.composite
+def reports(draw):
+    layers = tuple(
+        layer(which, draw(ITEMS), draw(st.integers(0, 50)), {Reason.SUMMARIZED: 3}, draw(st.integers(0, 5_000)))
+        for which in Layer
+    )
+    overhead = draw(st.dictionaries(st.sampled_from(["framing", "tool schemas"]), st.integers(0, 2_000)))
+    total = sum(part.used_tokens for part in layers) + sum(overhead.values())
+    first = draw(st.booleans())
+    share = None if first else draw(st.floats(0, 1))
+    return ContextReport(
+        user_id=draw(st.text(max_size=5)),
+        conversation_id="c1",
+        budget_tokens=max(1, total + draw(st.integers(0, 5 * 10**6))),
+        window_tokens=draw(st.none() | st.integers(1, 10**7)),
+        output_reserve_tokens=draw(st.integers(0, 10**6)),
+        total_tokens=total,
+        count_mode=draw(st.sampled_from(["exact", "estimated"])),
+        tokenizer="o200k_base",
+        allocation_strategy="elastic",
+        history_strategy=draw(st.sampled_from(["empty", "full", "windowed"])),
+        layers=layers,
+        overhead_tokens=overhead,
+        coverage=tuple(draw(st.lists(COVERAGE, max_size=4))),
+        stability=Stability(
+            stable_zone_tokens=draw(st.integers(0, 10**7)),
+            shared_tokens=None if first else 7,
+            stable_zone_share=share,
+            prompt_share=share,
+            compaction_step=draw(st.booleans()),
+        ),
+        repairs=tuple(draw(st.lists(REPAIRS, max_size=2))),
+        failures=tuple(draw(st.lists(st.text(max_size=300), max_size=2))),
+        tokenizer_calls=draw(st.integers(0, 9)),
+        timings_ms=draw(st.dictionaries(st.sampled_from(["open", "assemble"]), st.floats(0, 1e6))),
+    )
+
+
+@settings(deadline=None)
+@given(reports())
+def test_a_report_comes_back_from_json_as_it_was(report):
+    assert ContextReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+
+
+def example(**changes):
+    base = ContextReport(
+        user_id="ada",
+        conversation_id="c1",
+        budget_tokens=1_000,
+        window_tokens=None,
+        output_reserve_tokens=0,
+        total_tokens=15,
+        count_mode="exact",
+        tokenizer="o200k_base",
+        allocation_strategy="elastic",
+        history_strategy="full",
+        layers=tuple(layer(which, [item()] if which is Layer.HISTORY else []) for which in Layer),
+        overhead_tokens={"framing": 10},
+        coverage=(
+            CoverageRange(first=1, last=30, state="summarized"),
+            CoverageRange(first=31, last=31, state="retrieved"),
+            CoverageRange(first=32, last=40, state="summarized"),
+        ),
+        stability=Stability(
+            stable_zone_tokens=5, shared_tokens=None, stable_zone_share=None, prompt_share=None, compaction_step=False
+        ),
+        repairs=(),
+        failures=(),
+        tokenizer_calls=1,
+        timings_ms={},
+    )
+    return replace(base, **changes)
+
+
+def test_a_layer_is_found_by_its_short_name():
+    assert example().layer("L6") is example().layer(Layer.HISTORY) or example().layer("L6").title == "History"
+
+
+def test_a_layer_that_does_not_exist_is_an_error():
+    with pytest.raises(ValueError, match="L9"):
+        example().layer("L9")
+
+
+def test_coverage_counts_add_up_to_the_conversation():
+    assert example().coverage_counts() == {"verbatim": 0, "summarized": 39, "retrieved": 1, "omitted": 0}
+
+
+def test_a_report_in_a_notebook_is_escaped():
+    shown = example(failures=("<script>",))._repr_html_()
+    assert "&lt;script&gt;" in shown
+    assert "<script>" not in shown
+
+
+def test_a_report_prints_as_its_chart():
+    assert str(example()) == example().to_text()
+
+
+@settings(deadline=None)
+@given(ITEMS, st.integers(0, 50))
+def test_a_layer_has_used_its_items_and_its_overhead(items, overhead):
+    used = sum(i.tokens for i in items if i.status is not Status.OMITTED)
+    assert layer(items=items, overhead=overhead).used_tokens == used + overhead
+
+
+def test_a_shrunk_item_is_used():
+    assert layer(items=[item(7, Status.SHRUNK)]).used_tokens == 7
+
+
+def test_a_layer_has_its_title():
+    assert [layer(which).title for which in Layer] == list(TITLES.values())
+
+
+def test_omissions_beyond_those_listed_are_counted_per_reason():
+    many = [item(status=Status.OMITTED, reason=Reason.NO_ROOM)] * (LISTED_OMISSIONS + 3)
+    part = layer(items=[*many, item(status=Status.OMITTED, reason=Reason.PRUNED), item()], more={Reason.NO_ROOM: 2})
+    assert part.more_omitted == {Reason.NO_ROOM: 5, Reason.PRUNED: 1}
+
+
+@settings(deadline=None)
+@given(st.integers(0, 120), st.integers(0, 120), st.integers(0, 20))
+def test_every_candidate_is_listed_or_counted(omitted, included, more):
+    items = [item(status=Status.OMITTED)] * omitted + [item()] * included
+    part = layer(items=items, more={Reason.SUMMARIZED: more})
+    assert len(part.items) + sum(part.more_omitted.values()) == omitted + included + more
+
+
+def test_included_items_after_many_omissions_are_listed():
+    part = layer(items=[item(status=Status.OMITTED)] * 200 + [item(name="last")])
+    assert part.items[-1].id == "last"
+
+
+def test_what_was_counted_before_is_not_changed():
+    more = {Reason.NO_ROOM: 1}
+    layer(items=[item(status=Status.OMITTED, reason=Reason.NO_ROOM)] * 99, more=more)
+    assert more == {Reason.NO_ROOM: 1}
+
+
+STATES = st.sampled_from(["verbatim", "summarized", "retrieved", "omitted"])
+
+
+@st.composite
+def coverages(draw):
+    total = draw(st.integers(0, 40))
+    cut = draw(st.integers(0, total))
+    marks = draw(st.dictionaries(st.integers(0, total - 1), STATES)) if total else {}
+    return marks, total, draw(STATES), cut
+
+
+@settings(deadline=None, max_examples=500)
+@given(coverages())
+def test_ranges_put_every_message_in_its_state(coverage):
+    marks, total, base, cut = coverage
+    expected = [marks.get(i, base if i < cut else "verbatim") for i in range(total)]
+    found = [part.state for part in ranges(marks.items(), total, base, cut) for _ in range(part.first, part.last + 1)]
+    assert found == expected
+
+
+@settings(deadline=None)
+@given(coverages())
+def test_ranges_are_a_partition_of_the_conversation(coverage):
+    marks, total, base, cut = coverage
+    positions = [p for part in ranges(marks.items(), total, base, cut) for p in range(part.first, part.last + 1)]
+    assert positions == list(range(1, total + 1))
+
+
+@settings(deadline=None)
+@given(coverages())
+def test_ranges_are_as_few_as_can_be(coverage):
+    marks, total, base, cut = coverage
+    states = [part.state for part in ranges(marks.items(), total, base, cut)]
+    assert all(a != b for a, b in pairwise(states))
+
+
+def test_a_long_conversation_has_few_ranges():
+    assert len(ranges([(7, "retrieved")], 1_000_000, "summarized", 999_000)) == 4
+
+
+@settings(deadline=None)
+@given(st.text(max_size=2_000))
+def test_a_preview_is_short_and_on_one_line(text):
+    assert len(preview(text)) <= PREVIEW_CHARACTERS
+    assert len(preview(text).splitlines()) <= 1
+
+
+def test_a_short_text_is_its_own_preview():
+    assert preview("a\n b") == "a b"
+
+
+def test_a_preview_that_is_cut_says_so():
+    assert preview("x" * 200) == "x" * (PREVIEW_CHARACTERS - 1) + "…"
