@@ -119,7 +119,7 @@ def _more_omitted(draft: Draft, content: Content) -> dict[Layer, dict[Reason, in
         reason = Reason.SUMMARIZED if content.summary or content.arc else Reason.NO_ROOM
         more[Layer.HISTORY] = {reason: draft.history.cut}
     if draft.retrieved.more_omitted:
-        more[Layer.RETRIEVAL] = {Reason.RANKED_LOWER: draft.retrieved.more_omitted}
+        more[Layer.RETRIEVAL] = dict(draft.retrieved.more_omitted)
     return more
 
 

@@ -22,11 +22,20 @@ _DECISION = re.compile(
     r"|settled on|going with|we picked|chose|approved)\b",
     re.IGNORECASE,
 )
+# Narrower than the words that make a text important: "answer" and "final" alone decide nothing.
+_DECIDES = re.compile(
+    r"\b(?:(?:decided|agreed|settled|reversed)[:,]|(?:decided|agreed|settled|opted) (?:to|on|against|that|for)"
+    r"|(?:we|I|they|board|team|is|are|was|were|been|have|has|'ve) (?:(?:have|has|all|already|now|finally) )*"
+    r"(?:decided|agreed|chose|chosen|picked|approved|rejected|reversed|settled)"
+    r"|(?:let's|we'll|we will|I'll|I will) (?:go with|use|take)|go(?:ing)? with (?:that|it|the)"
+    r"|(?:the|my|our|final) decision)(?!\w)",
+    re.IGNORECASE,
+)
 _PROBLEM = re.compile(
     r"\b(error|bug|issue|problem|failed|broken|fix|crash|exception|TypeError|undefined)\b", re.IGNORECASE
 )
 _OPEN = re.compile(
-    r"\[OPEN\]|\b(open question|still open|still need to (?:decide|find out|figure out|check)|to be decided|tbd"
+    r"\[OPEN\]|^open:|\b(open question|still open|still need to (?:decide|find out|figure out|check)|to be decided|tbd"
     r"|not sure yet|undecided|need to decide|waiting (?:for|on) (?:an answer|a reply|word)|unclear (?:whether|if))\b",
     re.IGNORECASE,
 )
@@ -42,7 +51,7 @@ def kind_of(sentence: str) -> Kind:
     """Whether a sentence decides something, leaves something open, or neither."""
     if _OPEN.search(sentence):
         return Kind.OPEN
-    return Kind.DECISION if _DECISION.search(sentence) and not _QUESTION_MARK.search(sentence[-1:]) else Kind.PLAIN
+    return Kind.DECISION if _DECIDES.search(sentence) and not _QUESTION_MARK.search(sentence[-1:]) else Kind.PLAIN
 
 
 def importance(text: str, *, from_user: bool) -> float:

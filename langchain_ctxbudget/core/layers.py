@@ -59,6 +59,8 @@ class Reason(StrEnum):
     """Does not fit into what its layer was given."""
     RANKED_LOWER = "ranked_lower"
     """Others are worth more per token."""
+    LOW_RELEVANCE = "low_relevance"
+    """Less relevant than the average candidate."""
     NOT_DETECTED = "not_detected"
     """Not named in the current message."""
     SWITCHED_OFF = "switched_off"

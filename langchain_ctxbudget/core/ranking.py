@@ -22,6 +22,10 @@ NEIGHBOURS = ((-1, 0.15), (-2, 0.10), (1, 0.10), (2, 0.05))
 """A hit's neighbours: the turn after a hit gets 15 % of its score, and so on."""
 RELEVANCE_POWER, RELEVANCE_OFFSET = 3.0, 0.15
 LENGTH_POWER, LENGTH_OFFSET = 0.8, 4.0
+VARIETY_POWER = 0.25
+"""A text of many different terms says more than its length costs; "Show me." says nothing."""
+RELEVANCE_FLOOR = 0.0
+"""A text less relevant than the average one is not worth its tokens, even where there is room."""
 
 
 class LexicalIndex:
@@ -40,6 +44,7 @@ class LexicalIndex:
         self._postings: dict[str, list[tuple[int, int]]] = {}
         self._lengths: list[int] = []
         self._total_length = 0
+        self._distinct: list[int] = []
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -51,7 +56,12 @@ class LexicalIndex:
             for term, count in Counter(text).items():
                 self._postings.setdefault(term, []).append((number, count))
             self._lengths.append(len(text))
+            self._distinct.append(len(set(text)))
             self._total_length += len(text)
+
+    def distinct_terms(self, end: int) -> list[int]:
+        """How many different terms each of the first `end` texts has."""
+        return self._distinct[:end]
 
     def scores(self, query: Iterable[str]) -> Scores:
         """The score of every text for a query, shape `(len(self),)`; zero where no term is shared."""
@@ -115,12 +125,19 @@ def relevance(lexical: Scores, dense: Scores | None) -> Scores:
     return fused
 
 
-def value_per_token(relevances: Scores, costs: Sequence[int]) -> Scores:
-    """Relevance and length as one key to pack by: higher is a better use of a token."""
+def value_per_token(relevances: Scores, costs: Sequence[int], distinct_terms: Sequence[int]) -> Scores:
+    """Relevance, length and variety as one key to pack by: higher is a better use of a token.
+
+    Args:
+        relevances: what `relevance` gave; shape `(texts,)`.
+        costs: what each text costs, in tokens.
+        distinct_terms: how many different terms each has.
+    """
     if not len(relevances):
         return relevances
     low, high = relevances.min(), relevances.max()
     scaled = (relevances - low) / (high - low) if high > low else np.ones_like(relevances)
     length = np.log(np.asarray(costs, dtype=np.float64) + LENGTH_OFFSET)
-    key: Scores = RELEVANCE_POWER * np.log(scaled + RELEVANCE_OFFSET) - LENGTH_POWER * length
+    variety = np.log1p(np.asarray(distinct_terms, dtype=np.float64))
+    key: Scores = RELEVANCE_POWER * np.log(scaled + RELEVANCE_OFFSET) - LENGTH_POWER * length + VARIETY_POWER * variety
     return key

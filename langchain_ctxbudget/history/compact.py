@@ -108,7 +108,13 @@ def view(
 
 
 def _verbatim(conversation: Conversation, cut: int) -> tuple[tuple[Group, ...], tuple[Repair, ...]]:
-    groups, repairs = group([entry.sent for entry in conversation.entries[cut:]])
+    shown = conversation.entries[cut:]
+    groups, repairs = group([entry.sent for entry in shown])
+    repairs += [
+        Repair("name", entry.id, f"{entry.message.name!r} is sent as {entry.sent.name!r}")
+        for entry in shown
+        if entry.sent.name != entry.message.name
+    ]
     shifted = [Group(g.messages, tuple(cut + position for position in g.positions)) for g in groups]
     return tuple(shifted), tuple(repairs)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.core.extractive import SEGMENT_MESSAGES, Line, Sentence, keep_sentences
@@ -20,7 +20,7 @@ from langchain_ctxbudget.core.messages import as_sent, date_of, fingerprint, pla
 from langchain_ctxbudget.core.ranking import LexicalIndex
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.core.turns import safe_cuts
+from langchain_ctxbudget.core.turns import provider_name, safe_cuts
 from langchain_ctxbudget.flow import Lock
 from langchain_ctxbudget.stores.records import CutRecord, LaneRecord, MessageRecord, Scope
 
@@ -46,6 +46,8 @@ class Entry:
     """Whether a cut right before it leaves calls and results together."""
     open_calls: frozenset[str]
     """Calls not answered yet after it."""
+    date_shown: str | None
+    """The date that the newest human message up to here stands under."""
     line_tokens: int | None = None
     """What it costs as a retrieved item, once that was counted."""
 
@@ -72,6 +74,8 @@ class Conversation:
     total_tokens: int = 0
     positions: dict[str, int] = field(default_factory=dict)
     occurrences: Counter[str] = field(default_factory=Counter)
+    names: set[str] = field(default_factory=set)
+    """Everyone who has spoken under a name."""
     lexical: LexicalIndex = field(default_factory=LexicalIndex)
     vectors: NDArray[np.float32] | None = None
     segments: list[tuple[Sentence, ...]] = field(default_factory=list)
@@ -96,9 +100,8 @@ class Conversation:
         """Take in a message at the end."""
         last = self.entries[-1] if self.entries else None
         date = date_of(message)
-        shown = self._date_shown()
-        heading = f"[{date}]" if date and date != shown and isinstance(message, HumanMessage) else None
-        sent = as_sent(message, heading=heading)
+        human = isinstance(message, HumanMessage)
+        sent = as_sent(message, heading=_heading(message, date, last.date_shown if last else None) if human else None)
         waiting = set(last.open_calls) if last else set()
         [safe] = safe_cuts([message], waiting)
         said = fingerprint(message)
@@ -116,20 +119,16 @@ class Conversation:
             text=plain_text(message),
             safe_cut=safe,
             open_calls=frozenset(waiting),
+            date_shown=(date if human and date else None) or (last.date_shown if last else None),
         )
+        if message.name and not isinstance(message, ToolMessage):
+            self.names.add(message.name)
         self.positions[entry.id] = len(self.entries)
         self.occurrences[said] += 1
         self.entries.append(entry)
         self.costs.append(entry.tokens)
         self.safe.append(safe)
         self.total_tokens += entry.tokens
-
-    def _date_shown(self) -> str | None:
-        """The date that the last human message stands under."""
-        for entry in reversed(self.entries):
-            if isinstance(entry.message, HumanMessage):
-                return entry.date
-        return None
 
     def _truncate(self, length: int) -> None:
         gone = self.entries[length:]
@@ -154,7 +153,7 @@ class Conversation:
     def texts_to_embed(self, end: int) -> list[str]:
         """The texts before `end` that have no vector yet."""
         start = 0 if self.vectors is None else len(self.vectors)
-        return [f"{entry.speaker}: {entry.text}" for entry in self.entries[start:end]]
+        return [entry.text for entry in self.entries[start:end]]
 
     def add_vectors(self, vectors: Sequence[Sequence[float]]) -> None:
         """Take in the vectors of `texts_to_embed`."""
@@ -187,3 +186,10 @@ class Conversation:
         if not 0 < cut.position <= len(self.entries):
             return False
         return self.entries[cut.position - 1].digest == cut.digest
+
+
+def _heading(message: BaseMessage, date: str | None, shown: str | None) -> str | None:
+    """What stands above a human message: its date where that is new, its speaker where the name cannot be sent."""
+    lost = message.name if message.name and provider_name(message.name) is None else None
+    parts = [part for part in (date if date != shown else None, lost) if part]
+    return f"[{', '.join(parts)}]" if parts else None

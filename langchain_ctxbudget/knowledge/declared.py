@@ -87,6 +87,9 @@ def bundles(
     omitted: list[tuple[Layer, ReportItem]] = []
 
     def place(layer: Layer, name: str, line: str, room: int, rank: int) -> None:
+        if rank >= (MAX_TOPICS if layer is Layer.TOPICS else MAX_ENTITIES):
+            omitted.append((layer, _left_out(name, line, Reason.RANKED_LOWER, count)))
+            return
         shrunk = shrink_to(line.removesuffix("\n"), lambda part: count(part + "\n"), room)
         if shrunk is None:
             omitted.append((layer, _left_out(name, line, Reason.NO_ROOM, count)))
@@ -106,10 +109,9 @@ def bundles(
         )
 
     for rank, topic in enumerate(detected.topics):
-        room = shares[rank] if rank < MAX_TOPICS else 0
-        place(Layer.TOPICS, topic.label, topic_line(topic), room, rank)
+        place(Layer.TOPICS, topic.label, topic_line(topic), shares[min(rank, 1)], rank)
     for rank, entity in enumerate(people):
-        place(Layer.ENTITIES, entity.name, entity_line(entity), each if rank < MAX_ENTITIES else 0, rank)
+        place(Layer.ENTITIES, entity.name, entity_line(entity), each, rank)
     omitted += _undetected(detected, settings, count)
     return Bundles(tuple(fragments), tuple(omitted))
 

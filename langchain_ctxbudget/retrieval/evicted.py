@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -11,7 +14,7 @@ from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.assembly import Fragment
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.packing import pack
-from langchain_ctxbudget.core.ranking import Scores, cosine, relevance, value_per_token
+from langchain_ctxbudget.core.ranking import RELEVANCE_FLOOR, Scores, cosine, relevance, value_per_token
 from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.flow import Flow, embed, embed_query
@@ -30,8 +33,8 @@ class Retrieved:
     positions: tuple[int, ...] = ()
     omitted: tuple[ReportItem, ...] = ()
     """The best of those left out."""
-    more_omitted: int = 0
-    """How many more were left out."""
+    more_omitted: Mapping[Reason, int] = field(default_factory=dict)
+    """How many more were left out, per reason."""
 
 
 def rank(
@@ -39,7 +42,8 @@ def rank(
 ) -> Flow[tuple[Scores, str | None]]:
     """How relevant every message before `end` is to a query, and what failed on the way.
 
-    Lexical and dense scores over all of them; without embeddings, or where they fail, lexical alone.
+    Lexical and dense scores over all of them; without embeddings, or where they fail, lexical alone. Who said it
+    is left to the lexical score: a name outweighs everything else in a mean of word vectors.
     """
     conversation.index_until(end)
     lexical = conversation.lexical.scores(terms(query))[:end]
@@ -49,12 +53,19 @@ def rank(
         new = yield from embed(embeddings, conversation.texts_to_embed(end))
         if new:
             conversation.add_vectors(new)
-        target = yield from embed_query(embeddings, query)
+        target = yield from embed_query(embeddings, without_names(query, conversation.names))
         vectors = conversation.vectors
         dense = None if vectors is None else cosine(vectors[:end], np.asarray(target, dtype=np.float32))
     except Exception as error:  # noqa: BLE001 - whatever embeddings raise, lexical search still works
         return relevance(lexical, None), f"embeddings: {type(error).__name__}: {error}"
     return relevance(lexical, dense), None
+
+
+def without_names(query: str, names: Iterable[str]) -> str:
+    """A query without the speakers' names; the query itself where nothing else is in it."""
+    pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query  # noqa: RUF001
+    return rest if rest.strip() else query
 
 
 def select(conversation: Conversation, relevances: Scores, budget_tokens: int) -> Retrieved:
@@ -65,9 +76,11 @@ def select(conversation: Conversation, relevances: Scores, budget_tokens: int) -
         relevances: one score per message from the first one on; shape `(messages before the cut,)`.
         budget_tokens: what the items and their date headings may cost together.
     """
-    entries = conversation.entries[: len(relevances)]
-    keys = value_per_token(relevances, [entry.tokens for entry in entries])
-    order = [int(i) for i in np.lexsort((np.arange(len(keys)), -keys)) if entries[int(i)].text]
+    end = len(relevances)
+    entries = conversation.entries
+    keys = value_per_token(relevances, conversation.costs[:end], conversation.lexical.distinct_terms(end))
+    ranked = [int(i) for i in np.argsort(-keys, kind="stable") if entries[i].text]
+    order = [i for i in ranked if relevances[i] >= RELEVANCE_FLOOR]
     count = conversation.counter.count_text
     dated: set[str] = set()
     remaining = budget_tokens
@@ -87,15 +100,19 @@ def select(conversation: Conversation, relevances: Scores, budget_tokens: int) -
                 dated.add(entry.date)
         return price
 
-    taken = pack(order, cost, budget_tokens, SMALLEST_ITEM_TOKENS)
-    chosen = sorted(taken)
-    left_out = [position for position in order if position not in set(taken)]
+    taken = set(pack(order, cost, budget_tokens, SMALLEST_ITEM_TOKENS))
+    left_out = [i for i in ranked if i not in taken]
+    listed, more = left_out[:LISTED_OMISSIONS], left_out[LISTED_OMISSIONS:]
     return Retrieved(
-        fragments=tuple(_fragment(entries[i], float(keys[i]), count(line(entries[i]))) for i in chosen),
-        positions=tuple(chosen),
-        omitted=tuple(_omitted(entries[i]) for i in left_out[:LISTED_OMISSIONS]),
-        more_omitted=max(0, len(left_out) - LISTED_OMISSIONS),
+        fragments=tuple(_fragment(entries[i], float(keys[i]), count(line(entries[i]))) for i in sorted(taken)),
+        positions=tuple(sorted(taken)),
+        omitted=tuple(_omitted(entries[i], _reason(relevances[i])) for i in listed),
+        more_omitted=Counter(_reason(relevances[i]) for i in more),
     )
+
+
+def _reason(relevance_of_item: float) -> Reason:
+    return Reason.RANKED_LOWER if relevance_of_item >= RELEVANCE_FLOOR else Reason.LOW_RELEVANCE
 
 
 def date_heading(entry: Entry) -> str:
@@ -120,11 +137,11 @@ def _fragment(entry: Entry, value: float, tokens: int) -> Fragment:
     )
 
 
-def _omitted(entry: Entry) -> ReportItem:
+def _omitted(entry: Entry, reason: Reason) -> ReportItem:
     return ReportItem(
         id=entry.id,
         tokens=entry.line_tokens or entry.tokens + LINE_OVERHEAD_TOKENS,
         status=Status.OMITTED,
-        reason=Reason.RANKED_LOWER,
+        reason=reason,
         preview=preview(entry.text),
     )

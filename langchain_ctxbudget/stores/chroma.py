@@ -1,4 +1,4 @@
-"""A LangGraph store over Chroma. The only module that imports `chromadb`.
+"""A LangGraph store over Chroma.
 
 Two kinds of collections, each split into `BUCKETS` by the first two labels of a namespace:
 
@@ -14,25 +14,18 @@ neighbour in six where texts repeat ("yes", "thanks"); figures are in `docs/deci
 from __future__ import annotations
 
 import asyncio
-import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, cast
+from typing import Self, cast
 
 import numpy as np
-from chromadb.api import ClientAPI, ServerAPI
-from chromadb.api.client import Client
-from chromadb.api.collection_configuration import CreateCollectionConfiguration
-from chromadb.api.models.Collection import Collection
+from chromadb.api import ClientAPI
 from chromadb.api.types import Include
-from chromadb.config import Settings, System
-from chromadb.errors import ChromaError, NotFoundError
 from langgraph.store.base import (
     BaseStore,
     GetOp,
@@ -44,180 +37,29 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from langchain_ctxbudget.errors import (
-    EmbeddingMismatchError,
-    StoreDataError,
-    StoreError,
-    StoreReadOnlyError,
+from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreDataError, StoreError
+from langchain_ctxbudget.stores.chroma_engine import (
+    BUCKETS,
+    LAYOUT,
+    READ_SIZE,
+    Engine,
+    Row,
+    open_engine,
+    release,
+    typed_errors,
 )
 from langchain_ctxbudget.stores.dense import DenseIndex, Embedded, Vector, identity
-from langchain_ctxbudget.stores.folder import lock_folder
 from langchain_ctxbudget.stores.matching import (
     Namespace,
     bucket_of,
-    buckets_below,
     fingerprint,
-    id_prefix,
     item_id,
     matches,
     parse_item_id,
     prefix_fields,
-    prefix_query,
     to_microseconds,
 )
 from langchain_ctxbudget.stores.operations import Plan, Put, Record, fixed_prefix, list_namespaces, page, plan
-
-BUCKETS = 16
-"""Collections of each kind: one takes 2.6 MB of memory, and the fuller it is the longer a scan."""
-
-LAYOUT = 1
-"""How records are laid out; recorded in every store, to be refused by versions that do not know it."""
-
-READ_SIZE = 2_000
-"""Records per read; SQLite refuses statements with more than 32,766 variables."""
-
-Kind = Literal["items", "vectors"]
-_Row = tuple[str, Any, dict[str, Any]]
-
-# The smallest graph that Chroma builds, because nothing searches it: ef 400 and M 32 make writes 7 times as
-# slow. Every write reads the log since the last sync, so Chroma's 1,000 between two of them is too many.
-_CONFIGURATION: CreateCollectionConfiguration = {
-    "hnsw": {"space": "l2", "max_neighbors": 2, "ef_construction": 2, "sync_threshold": 100}
-}
-
-
-class _PrivateClient(Client):
-    """A client with a Chroma of its own; `chromadb.EphemeralClient` shares one with the whole process."""
-
-    def __init__(self, system: System) -> None:
-        self._server = system.instance(ServerAPI)  # type: ignore[type-abstract]
-
-
-@dataclass(slots=True)
-class _Chroma:
-    """An open Chroma, and what the stores over it share."""
-
-    client: ClientAPI
-    stop: Callable[[], object]
-    stores: int = 0
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    collections: dict[str, Collection] = field(default_factory=dict)
-
-    def bucket(self, kind: Kind, number: int) -> Collection | None:
-        """One collection, or `None` if nothing was ever written to it."""
-        name = f"ctxbudget-{kind}-{number:02}"
-        if name not in self.collections:
-            try:
-                self.collections[name] = self.client.get_collection(name, embedding_function=None)
-            except NotFoundError:
-                return None
-        return self.collections[name]
-
-    def write(self, kind: Kind, number: int, rows: Sequence[_Row]) -> None:
-        """Put rows of id, vector and metadata into one collection, over those with the same ids."""
-        size = min(READ_SIZE, self.client.get_max_batch_size())
-        for first in range(0, len(rows), size):
-            ids, embeddings, metadatas = zip(*rows[first : first + size], strict=True)
-            bucket = self.bucket(kind, number) or self.client.create_collection(
-                f"ctxbudget-{kind}-{number:02}",
-                configuration=_CONFIGURATION,
-                embedding_function=None,
-                get_or_create=True,
-            )
-            bucket.upsert(ids=list(ids), embeddings=list(embeddings), metadatas=list(metadatas))
-
-    def delete(self, kind: Kind, number: int, ids: Sequence[str]) -> None:
-        """Delete the records with these ids, where they exist."""
-        if bucket := self.bucket(kind, number):
-            for first in range(0, len(ids), READ_SIZE):
-                bucket.delete(ids=list(ids[first : first + READ_SIZE]))
-
-    def below(self, kind: Kind, prefix: Namespace) -> Iterator[tuple[Collection, list[str]]]:
-        """The ids of all records below a prefix, some at a time, with their collection."""
-        start = id_prefix(prefix)
-        for number in buckets_below(prefix, BUCKETS):
-            if bucket := self.bucket(kind, number):
-                found = bucket.get(where=cast("Any", prefix_query(prefix)), include=[])["ids"]
-                ids = [id_ for id_ in found if id_.startswith(start)]
-                for first in range(0, len(ids), READ_SIZE):
-                    yield bucket, ids[first : first + READ_SIZE]
-
-    def records(self, bucket: Collection, ids: list[str]) -> Iterator[Record]:
-        """The records with these ids, in no order, without those that do not exist."""
-        for first in range(0, len(ids), READ_SIZE):
-            found = bucket.get(ids=ids[first : first + READ_SIZE], include=["metadatas"])
-            for id_, fields in zip(found["ids"], found["metadatas"] or [], strict=True):
-                yield Record.from_fields(id_, fields)
-
-    def read(self, ids: Iterable[str]) -> dict[str, Record]:
-        """The records with these ids, wherever they are."""
-        groups = defaultdict(list)
-        for id_ in dict.fromkeys(ids):
-            groups[bucket_of(parse_item_id(id_)[0], BUCKETS)].append(id_)
-        buckets = ((self.bucket("items", number), group) for number, group in groups.items())
-        return {record.id: record for b, group in buckets if b for record in self.records(b, group)}
-
-
-_folders: dict[Path, _Chroma] = {}
-_folders_lock = threading.RLock()  # a garbage collection inside the lock may release another store
-
-
-def _start(folder: Path | None) -> tuple[_PrivateClient, System]:
-    settings = Settings(
-        anonymized_telemetry=False, is_persistent=folder is not None, persist_directory=str(folder or "")
-    )
-    system = System(settings)
-    system.start()
-    return _PrivateClient(system), system
-
-
-def _open(folder: Path | None) -> _Chroma:
-    """The Chroma of a folder, shared by the stores of this process, or a new one in memory."""
-    if folder is None:
-        client, system = _start(None)
-        return _Chroma(client, system.stop, stores=1)
-    with _folders_lock:
-        if folder not in _folders:
-            lock = lock_folder(folder)
-            try:
-                with _typed_errors(str(folder)):
-                    client, system = _start(folder)
-            except BaseException:
-                lock.release()
-                raise
-
-            def stop() -> None:
-                del _folders[folder]
-                system.stop()
-                lock.release()
-
-            _folders[folder] = _Chroma(client, stop)
-        _folders[folder].stores += 1
-        return _folders[folder]
-
-
-def _release(chroma: _Chroma) -> None:
-    with _folders_lock:
-        chroma.stores -= 1
-        if not chroma.stores:
-            chroma.stop()
-
-
-@contextmanager
-def _typed_errors(where: str) -> Iterator[None]:
-    """Chroma's errors as ours."""
-    try:
-        yield
-    except BaseException as error:  # the engine panics on some damage, and a panic is no Exception
-        if not isinstance(error, ChromaError) and type(error).__name__ != "PanicException":
-            raise
-        text = str(error)
-        if "malformed" in text or "not a database" in text:
-            message = f"The store {where} is damaged: {text}. Nothing was deleted: restore it from a copy."
-            raise StoreDataError(message) from error
-        if "readonly" in text or "read-only" in text:
-            raise StoreReadOnlyError(f"The store {where} cannot be written: {text}.") from error
-        raise StoreError(f"Chroma failed on the store {where}: {text}") from error
 
 
 class ChromaStore(BaseStore):
@@ -268,10 +110,10 @@ class ChromaStore(BaseStore):
         if path is not None:
             folder = Path(path).expanduser().resolve()
             self._where = str(folder)
-            self._chroma = _open(folder)
+            self._chroma = open_engine(folder)
         else:
-            self._chroma = _Chroma(client, lambda: None, stores=1) if client else _open(None)
-        self._finalizer = weakref.finalize(self, _release, self._chroma)
+            self._chroma = Engine(client, lambda: None, stores=1) if client else open_engine(None)
+        self._finalizer = weakref.finalize(self, release, self._chroma)
         try:
             with self._using():
                 self._record_embeddings()
@@ -309,7 +151,7 @@ class ChromaStore(BaseStore):
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        with self._chroma.lock, _typed_errors(self._where):
+        with self._chroma.lock, typed_errors(self._where):
             if not self._finalizer.alive:
                 raise StoreError("The store is closed. Open a new one.")
             yield
@@ -415,8 +257,8 @@ class ChromaStore(BaseStore):
             ]
             self._chroma.delete("vectors", number, stale)
             self._chroma.delete("items", number, [id_ for id_ in known if group[id_].text is None])
-            items: list[_Row] = []
-            dense: list[_Row] = []
+            items: list[Row] = []
+            dense: list[Row] = []
             for id_, put in group.items():
                 if put.text is None:
                     continue

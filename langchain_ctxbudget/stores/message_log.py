@@ -11,7 +11,8 @@ from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Scope
 
 MESSAGES, ARCHIVE, LANES, LATEST = "messages", "archive", "lanes", "latest"
-PAGE = 1_000
+PAGE = 100_000
+"""Items per search: every page reads the namespace again."""
 
 
 def read_all(store: BaseStore, namespace: tuple[str, ...]) -> Flow[list[Item]]:

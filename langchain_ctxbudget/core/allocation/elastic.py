@@ -29,6 +29,10 @@ REOPEN_SHARE = 0.6
 """A compacted conversation is shown whole again only below this share of the room, or a long and a short
 message in turn would rewrite the prompt every time."""
 
+KEEP_ROOM = 2.0
+"""Room for history, as a multiple of the newest messages that must stay: they may not pass the compaction
+trigger by themselves, or every turn would compact."""
+
 HISTORY_MIN_SHARE = 0.35
 """What history keeps of the pool that it shares with retrieval, however long it is."""
 
@@ -134,7 +138,8 @@ def _compacted(situation: Situation, fixed: int) -> tuple[LayerSpec, ...]:
     retrieval = _floor(RETRIEVAL_FLOOR, budget)
     pool = max(0, steady - arc)
     least = max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget))
-    history = max(least, int(pool * history_share(situation.history_tokens / max(1, pool))))
+    share = history_share(situation.history_tokens / max(1, pool))
+    history = max(least, int(pool * share), int(situation.keep_tokens * KEEP_ROOM))
     return (
         LayerSpec(
             layer=Layer.ARC,
