@@ -26,16 +26,16 @@ Row = tuple[float, float, bool]
 def replay(conversation: ConversationFile, budget: int, turns: int) -> list[Row]:
     """Share of the stable zone, share of the prompt, and whether the cut moved, per turn after the first."""
     rows: list[Row] = []
-    scope = {"user_id": "replay", "conversation_id": conversation.conversation_id}
+    user, key = "replay", conversation.conversation_id
     with ContextPipeline({"max_context_tokens": budget}, system_prompt="You are a helpful assistant.") as pipeline:
         for message in conversation.messages:
             if isinstance(message, HumanMessage):
                 if len(rows) >= turns:
                     break
-                stability = pipeline.assemble(message.text, **scope).report.stability
+                stability = pipeline.assemble(message.text, user_id=user, conversation_id=key).report.stability
                 if stability.stable_zone_share is not None and stability.prompt_share is not None:
                     rows.append((stability.stable_zone_share, stability.prompt_share, stability.compaction_step))
-            pipeline.add_messages([message], **scope)
+            pipeline.add_messages([message], user_id=user, conversation_id=key)
     return rows
 
 

@@ -11,7 +11,7 @@ import os
 from typing import Annotated, Any
 
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
-from langchain_core.messages import AnyMessage
+from langchain_core.messages import AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
@@ -21,10 +21,15 @@ from typing_extensions import TypedDict
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 
 
-class State(TypedDict):
-    """An agent's state; the context graph reads `messages` and writes the other two."""
+class Question(TypedDict):
+    """What a turn begins with."""
 
     messages: Annotated[list[AnyMessage], add_messages]
+
+
+class State(Question):
+    """An agent's state; the context graph reads `messages` and writes the other two."""
+
     llm_input_messages: list[AnyMessage]
     report: dict[str, Any]
 
@@ -46,7 +51,7 @@ def main() -> None:
     def call_model(state: State) -> dict[str, Any]:
         return {"messages": [model.invoke(state["llm_input_messages"])]}
 
-    graph = StateGraph(State)
+    graph = StateGraph(State, input_schema=Question)
     graph.add_node("context", build_context_graph(pipeline))
     graph.add_node("model", call_model)
     graph.add_edge(START, "context")
@@ -58,7 +63,7 @@ def main() -> None:
     print("turn  messages in state  messages sent  tokens")
     for turn in range(1, 31):
         question = f"Question {turn}: what should I plant in bed number {turn}, next to the tomatoes?"
-        state = agent.invoke({"messages": [("human", question)]}, config)
+        state = agent.invoke({"messages": [HumanMessage(question)]}, config)
         if turn % 5 == 0:
             sent, tokens = len(state["llm_input_messages"]), state["report"]["total_tokens"]
             print(f"{turn:>4}  {len(state['messages']):>17}  {sent:>13}  {tokens:>6}")

@@ -97,7 +97,8 @@ def compute_budget(draft: Draft) -> None:
             topic_tokens=sum(counter.count_text(topic_line(topic)) for topic in topics),
             entity_count=len(entities),
             entity_tokens=sum(counter.count_text(entity_line(entity)) for entity in entities),
-            compacted=conversation.cut is not None,
+            # A cut that was made for a smaller budget says nothing about this one.
+            compacted=conversation.cut is not None and conversation.cut.budget_tokens >= draft.limit_tokens,
             depth=settings.depth,
             prioritize_history=settings.prioritize_history,
         )
@@ -204,6 +205,7 @@ def compact_history(draft: Draft, store: BaseStore, _embeddings: Embeddings | No
         conversation,
         draft.settings,
         fits_whole=draft.allocated.fits_whole,
+        budget_tokens=draft.limit_tokens,
         history_tokens=tokens[Layer.HISTORY],
         arc_tokens=tokens[Layer.ARC],
         keep=draft.keep,

@@ -53,6 +53,7 @@ def view(
     settings: ContextSettings,
     *,
     fits_whole: bool,
+    budget_tokens: int,
     history_tokens: int,
     arc_tokens: int,
     keep: int,
@@ -63,6 +64,7 @@ def view(
         conversation: an open conversation; its `cut` is replaced at a compaction step.
         settings: trigger and target.
         fits_whole: whether everything goes in.
+        budget_tokens: what the request may cost; noted with a new cut.
         history_tokens: what summary and verbatim messages may cost together.
         arc_tokens: what the arc may cost.
         keep: the newest messages that stay verbatim.
@@ -90,7 +92,7 @@ def view(
     if step:
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
         grown = max(int(room * settings.compaction_trigger), kept_tokens)
-        conversation.cut = _compact(conversation, cut, room - grown, arc_tokens)
+        conversation.cut = _compact(conversation, cut, budget_tokens, room - grown, arc_tokens)
     record = conversation.cut
     assert record is not None  # noqa: S101 - set right above
     groups, repairs = _verbatim(conversation, cut)
@@ -119,7 +121,9 @@ def _verbatim(conversation: Conversation, cut: int) -> tuple[tuple[Group, ...], 
     return tuple(shifted), tuple(repairs)
 
 
-def _compact(conversation: Conversation, cut: int, summary_tokens: int, arc_tokens: int) -> CutRecord:
+def _compact(
+    conversation: Conversation, cut: int, budget_tokens: int, summary_tokens: int, arc_tokens: int
+) -> CutRecord:
     """Read everything before the cut and keep what fits: first the arc, then a summary of the rest."""
     kept = conversation.kept_sentences(cut)
     count = conversation.counter.count_text
@@ -141,6 +145,7 @@ def _compact(conversation: Conversation, cut: int, summary_tokens: int, arc_toke
     return CutRecord(
         position=cut,
         first_id=conversation.entries[cut].id if cut < len(conversation.entries) else None,
+        budget_tokens=budget_tokens,
         digest=conversation.entries[cut - 1].digest,
         summary=tuple(lines[i] for i in summary),
         arc=tuple(arc_lines[i] for i in sorted(arc, key=lambda i: (kinds.index(kept[i].kind), i))),

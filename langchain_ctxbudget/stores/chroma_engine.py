@@ -159,6 +159,7 @@ def open_engine(folder: Path | None) -> Engine:
 
 
 def release(chroma: Engine) -> None:
+    """Let go of an engine; the last store that does stops it."""
     with _folders_lock:
         chroma.stores -= 1
         if not chroma.stores:

@@ -129,6 +129,8 @@ class CutRecord(Record):
     """How many messages are not verbatim."""
     first_id: str | None
     """The first verbatim message; None where the last one is cut off too."""
+    budget_tokens: int
+    """The budget of the request that it was made for."""
     digest: str
     """A digest of the messages before the cut: another one means that they have changed."""
     summary: tuple[SummaryLine, ...]

@@ -246,6 +246,27 @@ def test_what_is_stored_between_turns_leaves_the_stable_zone_as_it_was(store: Ba
     assert all(later[: len(earlier)] == earlier for earlier, later in quiet)
 
 
+def test_a_larger_budget_shows_a_compacted_conversation_whole_again(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 1000}, store=store)
+    call(pipeline, "add_messages", chat(60), **SCOPE)
+    assert call(pipeline, "assemble", "And now?", **SCOPE).report.history_strategy == "windowed"
+    whole = pipeline.token_counter.count_messages(chat(60)) + 300
+    context = call(pipeline, "assemble", "And now?", settings={"max_context_tokens": whole}, **SCOPE)
+    assert context.report.history_strategy == "full"
+
+
+def test_a_long_and_a_short_message_in_turn_do_not_open_and_close_a_compacted_conversation(
+    store: BaseStore, call: Call
+) -> None:
+    messages = chat(60)
+    budget = ContextPipeline().token_counter.count_messages(messages) + 100
+    pipeline = ContextPipeline({"max_context_tokens": budget}, store=store)
+    call(pipeline, "add_messages", messages, **SCOPE)
+    questions = ["And now? " * 60, "And now?", "And now? " * 60, "And now?"]
+    shown = [call(pipeline, "assemble", question, **SCOPE).report.history_strategy for question in questions]
+    assert shown == ["windowed"] * 4
+
+
 def test_a_new_turn_tokenizes_only_what_is_new(store: BaseStore, call: Call) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2000}, store=store)
     call(pipeline, "add_messages", chat(200), **SCOPE)

@@ -149,18 +149,29 @@ def test_relevance_does_not_change_what_it_is_given():
 @settings(deadline=None)
 @given(FLOATS, st.integers(1, 1000))
 def test_at_the_same_cost_the_more_relevant_is_worth_at_least_as_much(relevances, cost):
-    keys = value_per_token(relevances, [cost] * len(relevances))
+    keys = value_per_token(relevances, [cost] * len(relevances), [3] * len(relevances))
     assert (np.diff(keys[np.argsort(relevances)]) >= 0).all()
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 10_000), min_size=1))
 def test_at_the_same_relevance_the_cheaper_is_worth_at_least_as_much(costs):
-    keys = value_per_token(np.ones(len(costs)), costs)
+    keys = value_per_token(np.ones(len(costs)), costs, [3] * len(costs))
     assert (np.diff(keys[np.argsort(costs, kind="stable")]) <= 0).all()
 
 
 @settings(deadline=None)
 @given(FLOATS)
 def test_every_value_is_a_number(relevances):
-    assert np.isfinite(value_per_token(relevances, [0] * len(relevances))).all()
+    nothing = [0] * len(relevances)
+    assert np.isfinite(value_per_token(relevances, nothing, nothing)).all()
+
+
+def test_at_the_same_relevance_and_cost_more_different_terms_are_worth_more():
+    assert value_per_token(np.ones(2), [10, 10], [1, 8]).argmax() == 1
+
+
+def test_distinct_terms_counts_every_term_of_a_text_once():
+    index = LexicalIndex()
+    index.extend([["a", "b", "a"], [], ["c"]])
+    assert index.distinct_terms(2) == [2, 0]
