@@ -39,7 +39,7 @@ class HistoryView:
     summary_outro: str = ""
     arc: tuple[Fragment, ...] = ()
     step: bool = False
-    """Whether the cut moved."""
+    """Whether the cut moved, or what stands for the messages before it was made for another budget."""
 
 
 def keep_count(conversation: Conversation, settings: ContextSettings, budget_tokens: int) -> int:
@@ -88,7 +88,8 @@ def view(
     if cut == 0:
         groups, repairs = _verbatim(conversation, 0)
         return HistoryView(strategy="full", cut=0, groups=groups, repairs=repairs)
-    step = conversation.cut is None or conversation.cut.position != cut
+    before = conversation.cut
+    step = before is None or (before.position, before.budget_tokens) != (cut, budget_tokens)
     if step:
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
         grown = max(int(room * settings.compaction_trigger), kept_tokens)

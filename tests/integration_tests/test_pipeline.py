@@ -250,9 +250,21 @@ def test_a_larger_budget_shows_a_compacted_conversation_whole_again(store: BaseS
     pipeline = ContextPipeline({"max_context_tokens": 1000}, store=store)
     call(pipeline, "add_messages", chat(60), **SCOPE)
     assert call(pipeline, "assemble", "And now?", **SCOPE).report.history_strategy == "windowed"
-    whole = pipeline.token_counter.count_messages(chat(60)) + 300
+    whole = pipeline.token_counter.count_messages(chat(60)) + 1000
     context = call(pipeline, "assemble", "And now?", settings={"max_context_tokens": whole}, **SCOPE)
     assert context.report.history_strategy == "full"
+
+
+def test_a_larger_budget_gets_a_larger_summary_of_its_own(store: BaseStore, call: Call) -> None:
+    def summary_tokens(pipeline: ContextPipeline, budget: int) -> int:
+        context = call(pipeline, "assemble", "And now?", settings={"max_context_tokens": budget}, **SCOPE)
+        assert context.report.total_tokens <= budget
+        return sum(item.tokens for item in context.report.layer("L6").items if item.reason is Reason.SUMMARY)
+
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "add_messages", chat(300), **SCOPE)
+    small, large, small_again = (summary_tokens(pipeline, budget) for budget in (1500, 4000, 1500))
+    assert small == small_again < large
 
 
 def test_a_long_and_a_short_message_in_turn_do_not_open_and_close_a_compacted_conversation(
