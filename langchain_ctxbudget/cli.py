@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from langchain_ctxbudget.core.layers import Layer, Status
+from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.messages import plain_text
 from langchain_ctxbudget.draft import AssembledContext
 from langchain_ctxbudget.errors import CtxBudgetError
@@ -222,13 +222,14 @@ def _print_report(console: Console, context: AssembledContext, *, items: bool) -
 def _print_evidence(
     console: Console, context: AssembledContext, messages: Sequence[BaseMessage], ids: Sequence[str]
 ) -> None:
-    retrieved = {item.id for item in context.report.layer(Layer.RETRIEVAL).items if item.status is Status.INCLUDED}
-    position = {message.id: number for number, message in enumerate(messages, 1)}
+    prompt = "\n".join(message.text for message in context.messages)
     console.print()
-    for wanted in ids:
-        where = f"message {position[wanted]} of {len(messages)}, which holds the answer"
-        found = "is in the prompt (retrieved, L5)" if wanted in retrieved else "is not in this prompt verbatim"
-        console.print(Text(f"{where}, {found}.", style="green" if wanted in retrieved else "red"))
+    for number, message in enumerate(messages, 1):
+        if message.id in ids:
+            found = message.text in prompt
+            where = f"Message {number} of {len(messages)}, which holds the answer,"
+            state = "stands in the prompt word for word." if found else "is not in this prompt word for word."
+            console.print(Text(f"{where} {state}", style="green" if found else "red"))
 
 
 if __name__ == "__main__":
