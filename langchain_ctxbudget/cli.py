@@ -16,6 +16,7 @@ from rich.text import Text
 
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.messages import plain_text
+from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import AssembledContext
 from langchain_ctxbudget.errors import CtxBudgetError
 from langchain_ctxbudget.formats import ConversationFile, pick_conversation, read_conversations
@@ -104,8 +105,12 @@ def _demo(options: argparse.Namespace) -> int:
     )
     messages = demo.demo_messages()
     question = options.message or demo.DEMO_QUESTION
+    history, turn = split_turn(messages)
     with pipeline:
-        pipeline.add_messages(messages, user_id="maya", conversation_id="demo")
+        # The turn before the question as well, as an application would: the report then tells what both share.
+        pipeline.add_messages(history, user_id="maya", conversation_id="demo")
+        pipeline.assemble(turn[:1], user_id="maya", conversation_id="demo")
+        pipeline.add_messages(turn, user_id="maya", conversation_id="demo")
         context = pipeline.assemble(question, user_id="maya", conversation_id="demo")
     if options.json:
         return _print_json(context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
-from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AnyMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.graph import END, START, StateGraph
@@ -13,6 +13,7 @@ from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
 from typing_extensions import TypedDict
 
+from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.errors import MissingScopeError
 from langchain_ctxbudget.flow import Flow, adrive, drive
@@ -109,14 +110,6 @@ def _node(
 
     asynchronous: Callable[..., Coroutine[Any, Any, dict[str, Any]]] = arun
     return RunnableLambda(run, asynchronous, name=name)
-
-
-def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list[BaseMessage]]:
-    """An agent's messages as history and current turn; the turn starts at the last human message."""
-    for position in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[position], HumanMessage):
-            return list(messages[:position]), list(messages[position:])
-    return [], list(messages)
 
 
 def scope_of(config: RunnableConfig, default_user: str | None) -> Scope:

@@ -201,6 +201,14 @@ def _as_note(message: BaseMessage, repairs: list[Repair]) -> BaseMessage:
     return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
 
 
+def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list[BaseMessage]]:
+    """An agent's messages as history and current turn; the turn starts at the last human message."""
+    for position in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[position], HumanMessage):
+            return list(messages[:position]), list(messages[position:])
+    return [], list(messages)
+
+
 def newest_that_fit(costs: Sequence[int], budget_tokens: int) -> int:
     """How many of the last items fit together into a budget, counting from the end.
 
