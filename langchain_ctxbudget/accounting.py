@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.core.assembly import Content, Fragment, Measure, Prompt, group_tokens
+from langchain_ctxbudget.core.assembly import (
+    NO_FIRST_QUESTION,
+    Content,
+    Fragment,
+    Measure,
+    Prompt,
+    group_tokens,
+    opening_note,
+)
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.messages import fingerprint, plain_text
 from langchain_ctxbudget.core.report import (
@@ -20,7 +28,7 @@ from langchain_ctxbudget.core.report import (
     ranges,
 )
 from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.core.turns import Group
+from langchain_ctxbudget.core.turns import Group, Repair
 from langchain_ctxbudget.draft import Draft
 
 
@@ -59,11 +67,17 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
         overhead_tokens=measured.request_overhead_tokens,
         coverage=_coverage(draft, content),
         stability=_stability(draft, prompt),
-        repairs=(*draft.history.repairs, *draft.turn_repairs),
+        repairs=(*draft.history.repairs, *draft.turn_repairs, *_opening(content)),
         failures=tuple(draft.failures),
         tokenizer_calls=draft.counter.calls - draft.calls_before,
         timings_ms={},
     )
+
+
+def _opening(content: Content) -> tuple[Repair, ...]:
+    if content.summary or opening_note(content) != NO_FIRST_QUESTION:
+        return ()
+    return (Repair("first_message", "", f"{NO_FIRST_QUESTION} stands before an answer that comes first"),)
 
 
 def _items(draft: Draft, content: Content) -> dict[Layer, list[ReportItem]]:

@@ -18,6 +18,7 @@ from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.allocation import Situation, elastic
 from langchain_ctxbudget.core.assembly import (
     CONTEXT_INTRO,
+    NO_FIRST_QUESTION,
     SECTION,
     build,
     group_tokens,
@@ -76,6 +77,8 @@ def compute_budget(draft: Draft) -> None:
     }
     identity = _identity_tokens(draft)
     framing = counter.count_messages([]) + (counter.count_message(SystemMessage("")) if identity else 0)
+    if not isinstance(draft.turn[0], HumanMessage):
+        framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
     fixed = identity + framing + sum(draft.extras.values())
     _fit_turn(draft, fixed, identity, framing)
     draft.keep = compact.keep_count(conversation, settings, draft.limit_tokens)

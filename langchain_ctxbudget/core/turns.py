@@ -34,7 +34,7 @@ class Repair:
     """One thing that was changed in the view so that a provider accepts it."""
 
     kind: str
-    """`orphan_result`, `missing_result`, `empty_message`, `call_id`, `name` or `system_in_history`."""
+    """`orphan_result`, `missing_result`, `empty_message`, `call_id`, `name`, `first_message` or `system_in_history`."""
     message_id: str
     detail: str
 

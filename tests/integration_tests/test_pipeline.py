@@ -288,6 +288,22 @@ def test_a_new_turn_tokenizes_only_what_is_new(store: BaseStore, call: Call) -> 
     assert pipeline.token_counter.calls - before <= 3
 
 
+def test_a_conversation_that_begins_with_an_answer_gets_a_note_in_front(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "add_messages", [AIMessage("Welcome!")], **SCOPE)
+    context = call(pipeline, "assemble", "Hello", **SCOPE)
+    assert [message.type for message in context.messages] == ["human", "ai", "human"]
+    assert [repair.kind for repair in context.report.repairs] == ["first_message"]
+
+
+def test_what_is_left_out_without_a_summary_is_dated(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 200}, store=store)
+    call(pipeline, "add_messages", chat(60), **SCOPE)
+    context = call(pipeline, "assemble", "And now?", **SCOPE)
+    assert not any(item.reason is Reason.SUMMARY for item in context.report.layer("L6").items)
+    assert context.messages[0].content == "[The conversation goes on, 2026-03-04.]"
+
+
 def test_a_system_message_in_the_history_becomes_a_note(store: BaseStore, call: Call) -> None:
     pipeline = ContextPipeline(store=store, system_prompt="You help.")
     call(pipeline, "add_messages", [HumanMessage("a"), SystemMessage("Now be formal."), AIMessage("b")], **SCOPE)

@@ -56,6 +56,7 @@ def current(turn: Any) -> list[BaseMessage]:
 def check_valid(context: AssembledContext, turn: Any) -> None:
     """The rules of OpenAI and Anthropic for the order of messages."""
     waiting: list[str] = []
+    assert context.messages[1].type == "human", "the first message after the system message is a user's"
     for position, message in enumerate(context.messages):
         if isinstance(message, ToolMessage):
             assert message.tool_call_id in waiting, "a result without its call right before it"
