@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.core.assembly import (
+    NO_FIRST_QUESTION,
     PRUNE_ORDER,
     Content,
     Fragment,
@@ -13,6 +14,7 @@ from langchain_ctxbudget.core.assembly import (
     group_tokens,
     has_human,
     measure,
+    opening_note,
     volatile_lines,
     with_headings,
     without_least,
@@ -178,7 +180,21 @@ def test_the_block_stands_once_in_a_turn_of_several_human_messages():
 
 
 def test_a_block_without_a_human_message_is_not_sent():
-    assert build(Content(volatile=(fragment(),), turn=(one(AIMessage("Well")),))).messages == (AIMessage("Well"),)
+    [_, answer] = build(Content(volatile=(fragment(),), turn=(one(AIMessage("Well")),))).messages
+    assert answer == AIMessage("Well")
+
+
+def test_an_answer_that_comes_first_has_a_note_in_front_of_it():
+    assert build(Content(turn=(one(AIMessage("Well")),))).messages[0] == HumanMessage(NO_FIRST_QUESTION)
+
+
+def test_recent_messages_without_a_summary_follow_the_note_that_messages_are_left_out():
+    content = Content(history=(QUESTION,), summary_outro="[The conversation goes on.]", turn=(QUESTION,))
+    assert build(content).messages[0] == HumanMessage("[The conversation goes on.]")
+
+
+def test_a_conversation_that_begins_with_a_question_has_no_note():
+    assert opening_note(Content(history=(QUESTION,), turn=(QUESTION,))) == ""
 
 
 @pytest.mark.parametrize(("turn", "human"), [((), False), ((one(AIMessage("x")),), False), ((QUESTION,), True)])
