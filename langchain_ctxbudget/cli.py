@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
-from langchain_core.messages import BaseMessage, convert_to_openai_messages
+from langchain_core.messages import BaseMessage, messages_to_dict
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from langchain_ctxbudget.core.layers import Layer
-from langchain_ctxbudget.core.messages import plain_text
+from langchain_ctxbudget.core.messages import fingerprint, plain_text, split_instructions
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import AssembledContext
-from langchain_ctxbudget.errors import CtxBudgetError
+from langchain_ctxbudget.errors import CtxBudgetError, MessageConflictError
 from langchain_ctxbudget.formats import ConversationFile, pick_conversation, read_conversations
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.reporting.text import render_items
@@ -37,10 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows the command's name; default: what the shell gave.
     """
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without these characters gets question marks
     try:
         code: int = options.run(options)
     except CtxBudgetError as error:
-        Console(stderr=True, highlight=False).print(Text(f"{type(error).__name__}: {error}", style="red"))
+        text = Text(_printable(f"{type(error).__name__}: {error}"), style="red")
+        Console(stderr=True, highlight=False).print(text, soft_wrap=True)
         return 1
     except BrokenPipeError:  # the reader, `head` for instance, has seen enough
         sys.stderr.close()
@@ -52,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ctxbudget", description="Decides what goes into the context window of a model call."
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('langchain-ctxbudget')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="assemble a prompt from a bundled conversation of over 200 messages")
@@ -71,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     assemble.add_argument("--message", required=True, metavar="TEXT", help="the user's new message")
     assemble.add_argument("--budget", type=int, required=True, metavar="N", help="tokens")
     assemble.add_argument("--title", help="which conversation, where the file holds several")
-    assemble.add_argument("--system", default="", metavar="TEXT", help="a system prompt")
+    assemble.add_argument("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
     assemble.add_argument("--model", help="count for this model (default: o200k_base)")
     _output(assemble)
     assemble.set_defaults(run=_assemble)
@@ -81,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     load.add_argument("--store", type=Path, required=True, metavar="FOLDER", help="made if it is not there")
     load.add_argument("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
     load.add_argument("--title", help="only this conversation")
+    load.add_argument(
+        "--replace", action="store_true", help="let the file win where a stored conversation differs from it"
+    )
     load.set_defaults(run=_import)
     return parser
 
@@ -124,12 +134,15 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _assemble(options: argparse.Namespace) -> int:
     conversation = pick_conversation(read_conversations(options.conversation), title=options.title)
+    instructions, messages = split_instructions(conversation.messages)
     pipeline = ContextPipeline(
-        {"max_context_tokens": options.budget}, system_prompt=options.system, model=options.model
+        {"max_context_tokens": options.budget},
+        system_prompt=options.system or "\n\n".join(instructions),
+        model=options.model,
     )
     key = conversation.conversation_id
     with pipeline:
-        pipeline.add_messages(conversation.messages, user_id=DEFAULT_USER, conversation_id=key)
+        pipeline.add_messages(messages, user_id=DEFAULT_USER, conversation_id=key)
         context = pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key)
     if options.json:
         return _print_json(context)
@@ -157,12 +170,17 @@ def _import(options: argparse.Namespace) -> int:
     )
     with ChromaStore(options.store) as store, progress:
         pipeline = ContextPipeline(store=store)
+        if not options.replace:
+            for conversation in conversations:
+                _require_continuation(pipeline, conversation, options.user)
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
         for conversation in conversations:
-            new = _import_one(pipeline, conversation, options.user, lambda n: progress.advance(task, n))
+            new = _import_one(
+                pipeline, conversation, options.user, lambda n: progress.advance(task, n), replace=options.replace
+            )
             table.add_row(
                 conversation.conversation_id,
-                conversation.title or "",
+                _printable(conversation.title or ""),
                 f"{len(conversation.messages):,}",
                 f"{new:,}",
             )
@@ -170,21 +188,48 @@ def _import(options: argparse.Namespace) -> int:
     return 0
 
 
+def _require_continuation(pipeline: ContextPipeline, conversation: ConversationFile, user: str) -> None:
+    """Refuse a file whose conversation is not the stored one with more, or fewer, messages at its end.
+
+    Raises:
+        MessageConflictError: a message in the middle differs, as after an edit or on another branch.
+    """
+    stored = pipeline.get_messages(user_id=user, conversation_id=conversation.conversation_id)
+    pairs = zip(stored, conversation.messages, strict=False)
+    for number, (known, given) in enumerate(pairs, 1):
+        if known.id != given.id or fingerprint(known) != fingerprint(given):
+            raise MessageConflictError(
+                f"{conversation.label!r} differs from the stored conversation at message {number} of "
+                f"{len(conversation.messages)}: it was edited, or is another branch. Nothing was imported. "
+                f"--replace lets the file win (messages that it does not have are kept aside)"
+            )
+
+
 def _import_one(
-    pipeline: ContextPipeline, conversation: ConversationFile, user: str, advance: Callable[[int], None]
+    pipeline: ContextPipeline,
+    conversation: ConversationFile,
+    user: str,
+    advance: Callable[[int], None],
+    *,
+    replace: bool,
 ) -> int:
     scope = {"user_id": user, "conversation_id": conversation.conversation_id}
-    before = len(pipeline.get_messages(**scope))
+    known = {message.id for message in pipeline.get_messages(**scope)}
+    new = sum(message.id not in known for message in conversation.messages)
+    if replace:
+        pipeline.sync(conversation.messages, user_id=user, conversation_id=conversation.conversation_id)
+        advance(len(conversation.messages))
+        return new
     for start in range(0, len(conversation.messages), IMPORT_BATCH):
         part = conversation.messages[start : start + IMPORT_BATCH]
         pipeline.add_messages(part, **scope)
         advance(len(part))
-    return len(pipeline.get_messages(**scope)) - before
+    return new
 
 
 def _print_json(context: AssembledContext) -> int:
     data = {
-        "messages": convert_to_openai_messages(context.messages),
+        "messages": messages_to_dict(context.messages),
         "report": context.report.to_dict(),
     }
     print(json.dumps(data, indent=2))
@@ -192,6 +237,7 @@ def _print_json(context: AssembledContext) -> int:
 
 
 PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
+_CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421}
 
 
 def _print_prompt(console: Console, context: AssembledContext, *, full: bool) -> None:
@@ -199,12 +245,17 @@ def _print_prompt(console: Console, context: AssembledContext, *, full: bool) ->
     for number, message in enumerate(context.messages, 1):
         name = f" {message.name}" if message.name else ""
         style = ROLE_STYLES.get(message.type, "white")
-        text = plain_text(message)
+        text = _printable(plain_text(message))
         said_before = message.id is not None and number < len(context.messages)
         body = _shortened(text) if said_before and not full else text
         console.print(Text(f"{number:>3} {message.type}{name}", style=f"bold {style}"))
         console.print(Text(body), soft_wrap=True)
     console.print()
+
+
+def _printable(text: str) -> str:
+    """A text whose control characters are shown, not obeyed: a conversation must not steer the terminal."""
+    return text.translate(_CONTROL_PICTURES)
 
 
 def _shortened(text: str) -> str:
@@ -220,7 +271,7 @@ def _print_report(console: Console, context: AssembledContext, *, items: bool) -
     console.print(Text(context.report.to_text(width=console.width)), soft_wrap=True)
     if items:
         console.print()
-        listed = render_items(context.report.to_dict(), layers=list(Layer), width=console.width)
+        listed = _printable(render_items(context.report.to_dict(), layers=list(Layer), width=console.width))
         console.print(Text(listed), soft_wrap=True)
 
 

@@ -16,6 +16,7 @@ CtxBudgetError
 │   ├── StoreReadOnlyError         the folder cannot be written
 │   ├── EmbeddingMismatchError     the store was written with other embeddings
 │   └── StoreDataError             the store holds something it should not
+├── BlockedLoopError               a blocking call that would stop its own event loop for ever
 ├── TokenizerUnavailableError      an exact tokenizer that cannot be had here
 └── EmbeddingsUnavailableError     local embeddings that are not installed here
 """
@@ -108,6 +109,10 @@ class EmbeddingMismatchError(StoreError):
 
 class StoreDataError(StoreError):
     """The store holds a record that this version cannot read."""
+
+
+class BlockedLoopError(CtxBudgetError, RuntimeError):
+    """A blocking call would wait for a task of the event loop that it blocks."""
 
 
 class TokenizerUnavailableError(CtxBudgetError):

@@ -24,6 +24,8 @@ from typing import Any, TypeAlias, TypeVar
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, Result
 
+from langchain_ctxbudget.errors import BlockedLoopError
+
 T = TypeVar("T")
 
 
@@ -119,6 +121,8 @@ class Lock:
         self._mutex = threading.Lock()
         self._held = False
         self._waiting: deque[Future[None]] = deque()
+        # The event loop of the task that holds it, where a task does.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def _request(self) -> Future[None]:
         turn: Future[None] = Future()
@@ -131,13 +135,26 @@ class Lock:
         return turn
 
     def acquire(self) -> None:
-        """Wait in this thread; an interrupted wait does not keep the lock."""
+        """Wait in this thread; an interrupted wait does not keep the lock.
+
+        Raises:
+            BlockedLoopError: a task of this thread's event loop holds it, and could never let it go.
+        """
         turn = self._request()
         try:
+            if not turn.done():
+                self._require_another_loop()
             turn.result()
         except BaseException:
             self._withdraw(turn)
             raise
+
+    def _require_another_loop(self) -> None:
+        if self._loop is not None and self._loop is _running_loop():
+            raise BlockedLoopError(
+                "A task of this event loop works on the conversation, and a blocking call would stop it for ever. "
+                "Await the async method instead, for instance `aassemble`"
+            )
 
     async def aacquire(self) -> None:
         """Wait in this task; a cancelled wait does not keep the lock."""
@@ -147,6 +164,7 @@ class Lock:
         except BaseException:
             self._withdraw(turn)
             raise
+        self._loop = asyncio.get_running_loop()
 
     def _withdraw(self, turn: Future[None]) -> None:
         """Leave the queue, or hand on a turn that has come already."""
@@ -156,12 +174,20 @@ class Lock:
     def release(self) -> None:
         """Hand it to the next that waits."""
         with self._mutex:
+            self._loop = None
             while self._waiting:
                 turn = self._waiting.popleft()
                 if turn.set_running_or_notify_cancel():
                     turn.set_result(None)
                     return
             self._held = False
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:

@@ -14,11 +14,11 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.core.messages import checked, current_turn
+from langchain_ctxbudget.core.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.core.tokens import TokenCounter, counter_for
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
 from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
-from langchain_ctxbudget.errors import CtxBudgetError, InputError, InvalidSettingsError, StoreError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, StoreError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.conversation import Conversation
@@ -76,6 +76,13 @@ class ContextPipeline:
         """
         if not isinstance(system_prompt, str):
             raise InvalidSettingsError(f"system_prompt must be a string, not {type(system_prompt).__name__}")
+        for name, value, kind in (
+            ("store", store, BaseStore),
+            ("embeddings", embeddings, Embeddings),
+            ("token_counter", token_counter, TokenCounter),
+        ):
+            if value is not None and not isinstance(value, kind):
+                raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
         self.settings = ContextSettings().override(settings)
         self.system_prompt = system_prompt
         profile: Mapping[str, Any] = getattr(model, "profile", None) or {}
@@ -252,7 +259,7 @@ class ContextPipeline:
         given = checked(messages, "messages")
         return (
             yield from self._open.using(
-                scope, lambda conversation: log.add(self.store, conversation, given, self._writer_id)
+                self.store, scope, lambda conversation: log.add(self.store, conversation, given, self._writer_id)
             )
         )
 
@@ -262,6 +269,7 @@ class ContextPipeline:
         given = checked(messages, "messages")
         return (
             yield from self._open.using(
+                self.store,
                 scope,
                 lambda conversation: log.sync(self.store, conversation, given, self._writer_id, on_removal),
             )
@@ -270,9 +278,9 @@ class ContextPipeline:
     def _get(self, scope: Scope) -> Flow[list[BaseMessage]]:
         def body(conversation: Conversation) -> Flow[list[BaseMessage]]:
             yield from log.refresh(self.store, conversation)
-            return [entry.message for entry in conversation.entries]
+            return [entry.record.to_message() for entry in conversation.entries]
 
-        return (yield from self._open.using(scope, body))
+        return (yield from self._open.using(self.store, scope, body))
 
     def _assemble(
         self,
@@ -293,7 +301,7 @@ class ContextPipeline:
             assert draft.context is not None  # noqa: S101 - the last step sets it
             return draft.context
 
-        return (yield from self._open.using(scope, body))
+        return (yield from self._open.using(self.store, scope, body))
 
     def _open_draft(
         self,
@@ -331,31 +339,31 @@ class ContextPipeline:
     ) -> Flow[Draft]:
         """Begin a prompt for an agent's state: history is copied into the store, the turn is to be answered.
 
-        Where the copy cannot be written, the draft goes on with the given messages and says so.
+        System messages at its beginning join the system prompt. Where the copy cannot be written, the draft goes
+        on with the given messages and says so.
         """
         current = current_turn(turn)
-        given = checked(history, "messages")
+        instructions, given = split_instructions(checked(history, "messages"))
+        system_prompt = "\n\n".join(text for text in (self.system_prompt, *instructions) if text)
 
         def body(conversation: Conversation) -> Flow[Draft]:
             failure = None
             try:
                 yield from log.sync(self.store, conversation, given, self._writer_id, "archive")
-            except CtxBudgetError:
+            except InputError:
                 raise
             except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
                 failure = f"history not copied to the store: {type(error).__name__}: {error}"
                 conversation = log.detached(scope, self.token_counter, given)
             draft = yield from self._open_draft(conversation, self.settings, current, tools, None)
-            return draft if failure is None else _with_failure(draft, failure)
+            draft.system_prompt = system_prompt
+            if failure is not None:
+                draft.failures.append(failure)
+            return draft
 
-        return (yield from self._open.using(scope, body))
+        return (yield from self._open.using(self.store, scope, body))
 
     def run_step(self, name: str, draft: Draft) -> Flow[None]:
         """Run one of the six steps on a draft."""
         scope = draft.conversation.scope
-        return (yield from self._open.using(scope, lambda _: run(name, draft, self.store, self.embeddings)))
-
-
-def _with_failure(draft: Draft, failure: str) -> Draft:
-    draft.failures.append(failure)
-    return draft
+        return (yield from self._open.using(self.store, scope, lambda _: run(name, draft, self.store, self.embeddings)))

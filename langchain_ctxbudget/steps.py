@@ -274,7 +274,8 @@ def assemble(draft: Draft) -> None:
     report = account(draft, content, prompt, measured)
     costs = [draft.counter.count_message(message) for message in prompt.messages]
     draft.conversation.previous = list(zip(prompt.messages, costs, strict=True))
-    draft.context = AssembledContext(messages=list(prompt.messages), report=report)
+    # Copies: what a caller does to its prompt must not change the next one.
+    draft.context = AssembledContext(messages=[m.model_copy(deep=True) for m in prompt.messages], report=report)
 
 
 def _without_io(step: Callable[[Draft], None]) -> Step:

@@ -22,6 +22,11 @@ def as_data(text: str) -> str:
     return _IMITATION.sub("\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", text)
 
 
+def as_item(text: str) -> str:
+    """A text as data in one item: further lines are indented, so that none can pass for an item or a heading."""
+    return "\n  ".join(as_data(text).splitlines())
+
+
 def opening(name: str) -> str:
     """The line that opens a fence."""
     return f"<{name}>\n"

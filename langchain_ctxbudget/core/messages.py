@@ -14,6 +14,7 @@ from langchain_core.messages import (
     ChatMessage,
     HumanMessage,
     RemoveMessage,
+    SystemMessage,
     ToolMessage,
     message_chunk_to_message,
 )
@@ -73,8 +74,14 @@ def fingerprint(message: BaseMessage) -> str:
         said["result"] = (message.tool_call_id, message.status)
     if isinstance(message, ChatMessage):
         said["role"] = message.role
-    text = json.dumps(to_jsonable_python(said, bytes_mode="base64", fallback=repr), sort_keys=True)
+    text = json.dumps(as_json_data(said), sort_keys=True)
     return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
+    """A value as JSON can hold it: bytes as base64, NaN and infinities as text, what else is not JSON as its `repr`."""
+    plain = to_jsonable_python(value, bytes_mode="base64", fallback=repr)
+    return json.loads(json.dumps(plain), parse_constant=str)
 
 
 def content_id(print_of_message: str, occurrence: int) -> str:
@@ -104,6 +111,12 @@ def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]
     return [
         message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message for message in messages
     ]
+
+
+def split_instructions(messages: Sequence[BaseMessage]) -> tuple[list[str], list[BaseMessage]]:
+    """The texts of the system messages that a conversation begins with, and the rest of it."""
+    first = next((i for i, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
+    return [message.text for message in messages[:first]], list(messages[first:])
 
 
 def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:

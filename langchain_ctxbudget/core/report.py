@@ -112,7 +112,8 @@ class ContextReport:
     tokenizer_calls: int
     """Texts that had to be tokenized for this assembly; all others were known."""
     timings_ms: dict[str, float]
-    """Milliseconds per step; the only part that differs between two equal runs."""
+    """Milliseconds per step. Apart from these, from what had to be tokenized and from what a previous prompt of
+    this process shares, equal inputs give equal reports."""
     schema_version: int = SCHEMA_VERSION
 
     def layer(self, layer: Layer | str) -> LayerReport:

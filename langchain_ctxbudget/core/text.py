@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from calendar import monthrange
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -104,9 +105,10 @@ def sentences(text: str) -> list[str]:
 
 def iso_date(created_at: object) -> str | None:
     """The `YYYY-MM-DD` of an ISO 8601 time, or None."""
-    if isinstance(created_at, str) and _ISO_DATE.match(created_at):
-        return created_at[:10]
-    return None
+    if not isinstance(created_at, str) or not _ISO_DATE.match(created_at):
+        return None
+    year, month, day = map(int, created_at[:10].split("-"))
+    return created_at[:10] if month in range(1, 13) and 1 <= day <= monthrange(max(year, 1), month)[1] else None
 
 
 def one_line(text: str) -> str:

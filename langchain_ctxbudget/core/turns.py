@@ -62,7 +62,7 @@ def is_empty(message: BaseMessage) -> bool:
     if isinstance(message.content, str):
         return not message.content.strip()
     return not any(
-        block.strip() if isinstance(block, str) else block.get("type") != "text" or (block.get("text") or "").strip()
+        block.strip() if isinstance(block, str) else block.get("type") != "text" or str(block.get("text") or "").strip()
         for block in message.content
     )
 
@@ -175,17 +175,17 @@ def _with_call_ids(message: AIMessage, ids: Sequence[str]) -> AIMessage:
     """A message whose calls have these ids, also where its content repeats the calls."""
     calls = [*message.tool_calls, *message.invalid_tool_calls]
     renamed = [{**call, "id": call_id} for call, call_id in zip(calls, ids, strict=True)]
-    left: defaultdict[str | None, deque[str]] = defaultdict(deque)
+    left: defaultdict[str, deque[str]] = defaultdict(deque)
     for call, call_id in zip(calls, ids, strict=True):
-        left[call["id"]].append(call_id)
+        left[str(call["id"])].append(call_id)
     changes: dict[str, Any] = {
         "tool_calls": renamed[: len(message.tool_calls)],
         "invalid_tool_calls": renamed[len(message.tool_calls) :],
     }
     if not isinstance(message.content, str):
         changes["content"] = [
-            {**block, "id": left[block.get("id")].popleft()}
-            if isinstance(block, dict) and block.get("type") in CALL_BLOCKS and left[block.get("id")]
+            {**block, "id": left[str(block.get("id"))].popleft()}
+            if isinstance(block, dict) and block.get("type") in CALL_BLOCKS and left[str(block.get("id"))]
             else block
             for block in message.content
         ]

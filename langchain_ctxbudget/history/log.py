@@ -123,7 +123,8 @@ def detached(scope: Scope, counter: TokenCounter, messages: Sequence[BaseMessage
     conversation = Conversation(scope, counter, cut_known=True)
     for number, (message, _) in enumerate(_identify(messages, Counter())):
         place = Place(clock=0, lane="", number=number)
-        conversation.append(MessageRecord.of(message, place), message)
+        record = MessageRecord.of(message, place)
+        conversation.append(record, record.to_message())
     return conversation
 
 
@@ -138,8 +139,8 @@ def _append(store: BaseStore, conversation: Conversation, messages: Sequence[Bas
     new_head = LaneRecord(clock=clock, count=head.count + len(records), edits=head.edits)
     lanes, conversation.lanes = conversation.lanes, None  # a write that fails half-way is read again
     yield from message_log.write(store, conversation.scope, lane=lane, head=new_head, put=records)
-    for record, message in zip(records, messages, strict=True):
-        conversation.append(record, message)
+    for record in records:
+        conversation.append(record, record.to_message())
     conversation.lanes, conversation.latest = {**(lanes or {}), lane: new_head}, new_head.token(lane)
 
 

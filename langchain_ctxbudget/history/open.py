@@ -5,14 +5,27 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.flow import Flow, T, locked
+from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.stores.records import Scope
 
 MAX_OPEN = 256
 """Working sets kept in memory; the one unused for longest goes first, and is read again when needed."""
+
+
+_locks: WeakKeyDictionary[BaseStore, WeakValueDictionary[Scope, Lock]] = WeakKeyDictionary()
+_locks_mutex = threading.Lock()
+
+
+def _lock_of(store: BaseStore, scope: Scope) -> Lock:
+    """The lock of a conversation in a store, shared by every pipeline of this process that uses the store."""
+    with _locks_mutex:
+        return _locks.setdefault(store, WeakValueDictionary()).setdefault(scope, Lock())
 
 
 class OpenConversations:
@@ -25,19 +38,19 @@ class OpenConversations:
         self._open: OrderedDict[Scope, Conversation] = OrderedDict()
         self._users: dict[Scope, int] = {}
 
-    def using(self, scope: Scope, body: Callable[[Conversation], Flow[T]]) -> Flow[T]:
+    def using(self, store: BaseStore, scope: Scope, body: Callable[[Conversation], Flow[T]]) -> Flow[T]:
         """Run a flow with a conversation's working set, alone."""
-        conversation = self._check_out(scope)
+        conversation = self._check_out(store, scope)
         try:
             return (yield from locked(conversation.lock, body(conversation)))
         finally:
             self._check_in(scope)
 
-    def _check_out(self, scope: Scope) -> Conversation:
+    def _check_out(self, store: BaseStore, scope: Scope) -> Conversation:
         with self._mutex:
             conversation = self._open.get(scope)
             if conversation is None:
-                conversation = self._open[scope] = Conversation(scope, self._counter)
+                conversation = self._open[scope] = Conversation(scope, self._counter, _lock_of(store, scope))
             self._open.move_to_end(scope)
             self._users[scope] = self._users.get(scope, 0) + 1
             return conversation

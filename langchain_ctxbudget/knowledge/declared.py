@@ -54,12 +54,12 @@ def _named(folded: str, declared: Iterable[T], names: Callable[[T], tuple[str, .
 
 def topic_line(topic: Topic) -> str:
     """A topic as it stands in the prompt."""
-    return fences.as_data(f"- {topic.label}: {topic.context.strip()}\n")
+    return f"- {fences.as_item(f'{topic.label}: {topic.context.strip()}')}\n"
 
 
 def entity_line(entity: Entity) -> str:
     """An entity as it stands in the prompt."""
-    return fences.as_data(f"- {entity.name} ({entity.type}): {entity.context.strip()}\n")
+    return f"- {fences.as_item(f'{entity.name} ({entity.type}): {entity.context.strip()}')}\n"
 
 
 def bundles(
@@ -142,7 +142,7 @@ def preference_fragments(settings: ContextSettings, count: Callable[[str], int])
         Fragment(
             layer=Layer.PREFERENCES,
             id=f"preference {number}",
-            text=(line := f"- {fences.as_data(text.strip())}\n"),
+            text=(line := f"- {fences.as_item(text.strip())}\n"),
             tokens=count(line),
             reason=Reason.CONFIGURED,
             value=-float(number),

@@ -122,7 +122,7 @@ def date_heading(entry: Entry) -> str:
 
 def line(entry: Entry) -> str:
     """A past message as an item."""
-    return f"- {entry.speaker}: {fences.as_data(entry.text)}\n"
+    return f"- {entry.speaker}: {fences.as_item(entry.text)}\n"
 
 
 def _fragment(entry: Entry, value: float, tokens: int) -> Fragment:

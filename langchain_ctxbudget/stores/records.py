@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import to_jsonable_python
 
+from langchain_ctxbudget.core.messages import as_json_data
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
 
 ROOT = "ctxbudget"
@@ -89,11 +89,11 @@ class MessageRecord(Record):
 
     @classmethod
     def of(cls, message: BaseMessage, place: Place) -> MessageRecord:
-        """The record of a message that has an id; bytes in it become base64, what else is not JSON its `repr`."""
+        """The record of a message that has an id; bytes in it become base64, what else is not JSON text."""
         return cls(
             id=str(message.id),
             place=place,
-            message=to_jsonable_python(message_to_dict(message), bytes_mode="base64", fallback=repr),
+            message=as_json_data(message_to_dict(message)),
         )
 
     def to_message(self) -> BaseMessage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_demo_prints_the_prompt_and_its_report(capsys: pytest.CaptureFixture[str
 
 def test_demo_finds_what_was_said_near_the_start(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "demo", "--json")
-    prompt = "\n".join(str(message["content"]) for message in json.loads(out)["messages"])
+    prompt = "\n".join(str(message["data"]["content"]) for message in json.loads(out)["messages"])
     evidence = [str(message.content) for message in demo_messages() if message.id in DEMO_EVIDENCE_IDS]
     assert code == 0
     assert evidence
@@ -69,7 +70,7 @@ def test_assemble_gives_json(capsys: pytest.CaptureFixture[str], chat_file: Path
     )
     data = json.loads(out)
     assert code == 0
-    assert [message["role"] for message in data["messages"]] == ["user", "assistant", "user"]
+    assert [message["type"] for message in data["messages"]] == ["human", "ai", "human"]
     assert data["report"]["total_tokens"] <= data["report"]["budget_tokens"] == 500
 
 
@@ -107,7 +108,7 @@ def test_import_writes_into_a_store_once(capsys: pytest.CaptureFixture[str], tmp
         assert pipeline.get_messages(user_id="ada", conversation_id=namespace) == messages
 
 
-def test_an_imported_file_with_a_changed_message_points_to_sync(
+def test_an_imported_file_with_a_changed_message_writes_nothing_unless_it_may_replace(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, chat_file: Path
 ) -> None:
     chat_file.write_text(json.dumps({"id": "c1", "messages": CHAT}), encoding="utf-8")
@@ -116,7 +117,36 @@ def test_an_imported_file_with_a_changed_message_points_to_sync(
     chat_file.write_text(json.dumps({"id": "c1", "messages": changed}), encoding="utf-8")
     code, _, err = run(capsys, "import", chat_file, "--store", tmp_path / "store")
     assert code == 1
-    assert "sync" in err
+    assert "--replace" in err
+    assert run(capsys, "import", chat_file, "--store", tmp_path / "store", "--replace")[0] == 0
+    with ChromaStore(tmp_path / "store") as store:
+        kept = ContextPipeline(store=store).get_messages(user_id="me", conversation_id="c1")
+    assert [message.content for message in kept] == ["My bike is red."]
+
+
+def test_a_system_message_in_the_file_is_the_system_prompt(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+    chat_file.write_text(json.dumps([{"role": "system", "content": "Be a pirate."}, *CHAT]), encoding="utf-8")
+    code, out, _ = run(
+        capsys, "assemble", "--conversation", chat_file, "--message", "Which colour?", "--budget", 500, "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["messages"][0]["data"]["content"] == "Be a pirate."
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+    chat_file.write_text(json.dumps([{"role": "user", "content": "red \x1b[31m alert"}]), encoding="utf-8")
+    _, out, _ = run(capsys, "assemble", "--conversation", chat_file, "--message", "Hm?", "--budget", 500, "--items")
+    assert "alert" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_a_terminal_without_box_characters_gets_question_marks(encoding: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "langchain_ctxbudget.cli", "demo"],
+        capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_installed_command_runs() -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -113,6 +113,12 @@ def test_the_report_and_the_draft_are_not_checkpointed(invoke: Invoke) -> None:
     invoke(graph, {"messages": [("human", "One?")]}, CONFIG)
     saved = graph.get_state(CONFIG).values
     assert set(saved) == {"messages", "llm_input_messages"}
+
+
+def test_system_messages_at_the_beginning_join_the_system_prompt(invoke: Invoke) -> None:
+    messages = [SystemMessage("You are a pirate.", id="s"), *chat(80), HumanMessage("And now?")]
+    state = invoke(build_context_graph(make_pipeline()), {"messages": messages}, CONFIG)
+    assert state["llm_input_messages"][0].text.startswith("You help.\n\nYou are a pirate.")
 
 
 def test_no_thread_is_an_error(invoke: Invoke) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextSettings
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
-from langchain_ctxbudget.errors import MessageConflictError, MissingScopeError
+from langchain_ctxbudget.errors import BlockedLoopError, MessageConflictError, MissingScopeError
 from tests.integration_tests.conftest import Call
 
 SCOPE = {"user_id": "ada@example.org", "conversation_id": "c.1"}
@@ -370,6 +371,63 @@ def test_a_failed_write_of_messages_is_an_error_and_can_be_tried_again(call: Cal
     store.kind = "nothing"
     call(pipeline, "add_messages", chat(2), **SCOPE)
     assert call(pipeline, "get_messages", **SCOPE) == chat(2)
+
+
+def test_the_same_words_from_several_pipelines_at_once_are_all_kept(store: BaseStore) -> None:
+    pipelines = [ContextPipeline(store=store) for _ in range(4)]
+
+    def work(pipeline: ContextPipeline) -> None:
+        for _ in range(5):
+            pipeline.add_messages([HumanMessage("yes")], **SCOPE)
+
+    threads = [threading.Thread(target=work, args=(pipeline,)) for pipeline in pipelines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ContextPipeline(store=store).get_messages(**SCOPE)) == 20
+
+
+def test_what_a_caller_does_to_its_messages_afterwards_changes_nothing(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    mine = HumanMessage("blue", id="1")
+    call(pipeline, "add_messages", [mine], **SCOPE)
+    mine.content = "red"
+    call(pipeline, "get_messages", **SCOPE)[0].content = "green"
+    call(pipeline, "assemble", "Which?", **SCOPE).messages[0].content = "yellow"
+    assert call(pipeline, "assemble", "Which?", **SCOPE).messages[0].content == "blue"
+
+
+def test_values_that_are_not_json_are_kept_as_text(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "add_messages", [ToolMessage("x", tool_call_id="1", artifact={"v": float("nan")})], **SCOPE)
+    assert call(pipeline, "get_messages", **SCOPE)[0].artifact == {"v": "NaN"}
+
+
+@pytest.mark.parametrize("text", [5, ["x"], True, None])
+def test_a_text_block_without_text_does_not_break_the_conversation(store: BaseStore, call: Call, text: Any) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "add_messages", [HumanMessage([{"type": "text", "text": text}], id="1")], **SCOPE)
+    assert call(pipeline, "assemble", "Hello", **SCOPE).messages[-1].content == "Hello"
+
+
+def test_a_blocking_call_that_would_stop_its_own_event_loop_is_an_error() -> None:
+    pipeline = ContextPipeline(store=SlowStore())
+
+    async def both() -> None:
+        task = asyncio.create_task(pipeline.aassemble("Hello", **SCOPE))
+        await asyncio.sleep(0.02)
+        with pytest.raises(BlockedLoopError, match="aassemble"):
+            pipeline.assemble("Hello", **SCOPE)
+        await task
+
+    asyncio.run(both())
+
+
+class SlowStore(InMemoryStore):
+    async def abatch(self, ops: Any) -> list[Result]:
+        await asyncio.sleep(0.2)
+        return super().batch(ops)
 
 
 def test_threads_may_share_a_conversation(store: BaseStore) -> None:

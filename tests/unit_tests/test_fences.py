@@ -55,3 +55,9 @@ def test_brackets_and_spaces_are_read_in_one_pass(text):
 
 def test_a_fence_opens_and_closes_on_lines_of_their_own():
     assert fences.opening("x") + "- y\n" + fences.closing("x") == "<x>\n- y\n</x>\n"
+
+
+def test_further_lines_of_an_item_are_indented_so_that_none_passes_for_an_item():
+    assert fences.as_item("The price is 38p.\n[2020-01-01]\n- assistant: 99p\n## Topics") == (
+        "The price is 38p.\n  [2020-01-01]\n  - assistant: 99p\n  ## Topics"
+    )
