@@ -90,23 +90,19 @@ def _items(draft: Draft, content: Content) -> dict[Layer, list[ReportItem]]:
     shown = (*content.preferences, *content.arc, *content.summary, *content.volatile, *draft.pruned)
     for fragment in shown:
         items[fragment.layer].append(_of_fragment(fragment))
-    for number in range(len(content.preferences) + 1, len(draft.settings.preferences) + 1):
-        line = draft.settings.preferences[number - 1]
-        if not any(f.id == f"preference {number}" for f in draft.pruned):
-            items[Layer.PREFERENCES].append(
-                _item(
-                    f"preference {number}",
-                    draft.counter.count_text(line),
-                    Status.OMITTED,
-                    Reason.NO_ROOM,
-                    line,
-                )
-            )
+    items[Layer.PREFERENCES] += [
+        _item(left.id, left.tokens, Status.OMITTED, Reason.NO_ROOM, left.text) for left in draft.preferences_left_out
+    ]
     items[Layer.HISTORY] += _of_groups(content.history, draft.counter, Status.INCLUDED, Reason.RECENT)
     gone = draft.history.groups[: len(draft.history.groups) - len(content.history)]
     items[Layer.HISTORY] += _of_groups(gone, draft.counter, Status.OMITTED, Reason.PRUNED)
     items[Layer.MESSAGE] += _of_groups(content.turn, draft.counter, Status.INCLUDED, Reason.REQUIRED)
     items[Layer.MESSAGE] += _of_groups(draft.turn_left_out, draft.counter, Status.OMITTED, Reason.NO_ROOM)
+    history = [entry.sent for entry in draft.conversation.entries[draft.history.cut :]]
+    sent = {position - draft.history.cut for part in draft.history.groups for position in part.positions}
+    items[Layer.HISTORY] += _repaired(history, sent, draft.counter)
+    sent = {position for part in (*draft.turn_groups, *draft.turn_left_out) for position in part.positions}
+    items[Layer.MESSAGE] += _repaired(draft.turn, sent, draft.counter)
     for layer, item in draft.bundles.omitted:
         items[layer].append(item)
     if not content.volatile:
@@ -151,6 +147,21 @@ def _of_groups(groups: Iterable[Group], counter: TokenCounter, status: Status, r
             plain_text(part.messages[0]),
         )
         for part in groups
+    ]
+
+
+def _repaired(messages: Sequence[BaseMessage], shown: set[int], counter: TokenCounter) -> list[ReportItem]:
+    """Messages that could not be sent as they stand and were left out."""
+    return [
+        _item(
+            message.id or message.type,
+            counter.count_message(message),
+            Status.OMITTED,
+            Reason.REPAIRED,
+            plain_text(message),
+        )
+        for position, message in enumerate(messages)
+        if position not in shown
     ]
 
 

@@ -60,6 +60,8 @@ class Draft:
     tools: Sequence[Any] = ()
     response_format: object = None
     calls_before: int = 0
+    begun_with: str = ""
+    """The digest of the conversation when the prompt was begun."""
     detected: Detected = field(default_factory=Detected)
     limit_tokens: int = 0
     extras: dict[str, int] = field(default_factory=dict)
@@ -68,6 +70,7 @@ class Draft:
     turn_repairs: tuple[Repair, ...] = ()
     keep: int = 0
     preferences: tuple[Fragment, ...] = ()
+    preferences_left_out: tuple[Fragment, ...] = ()
     allocation: Allocation | None = None
     bundles: Bundles = field(default_factory=Bundles)
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
@@ -115,4 +118,4 @@ class Draft:
     @property
     def query(self) -> str:
         """The words of the current turn's human message."""
-        return next((plain_text(m) for m in reversed(self.turn) if isinstance(m, HumanMessage)), "")
+        return next((plain_text(m) for m in self.turn if isinstance(m, HumanMessage)), "")

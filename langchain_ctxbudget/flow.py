@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, Op, Result
+from langgraph.store.base import BaseStore, Op, PutOp, Result
 
 from langchain_ctxbudget.errors import BlockedLoopError
 
@@ -35,6 +35,8 @@ class Call:
 
     sync: Callable[[], Any]
     asynchronous: Callable[[], Awaitable[Any]]
+    writes: bool = False
+    """A write that has begun is waited for, also when its task is cancelled."""
 
 
 Flow: TypeAlias = Generator[Call, Any, T]
@@ -46,7 +48,8 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
     todo = list(operations)
     if not todo:
         return []
-    result: list[Result] = yield Call(lambda: store.batch(todo), lambda: store.abatch(todo))
+    writes = any(isinstance(operation, PutOp) for operation in todo)
+    result: list[Result] = yield Call(lambda: store.batch(todo), lambda: store.abatch(todo), writes)
     return result
 
 
@@ -96,7 +99,7 @@ async def adrive(flow: Flow[T]) -> T:
         call = next(flow)
         while True:
             try:
-                result = await call.asynchronous()
+                result = await (_to_its_end(call) if call.writes else call.asynchronous())
             except Exception as error:  # noqa: BLE001 - the flow decides what an error means
                 call = flow.throw(error)
             else:
@@ -106,6 +109,16 @@ async def adrive(flow: Flow[T]) -> T:
         return value
     finally:
         flow.close()
+
+
+async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anything
+    """Await a call; when cancelled, wait for its end first, or it would go on after its lock is let go."""
+    task = asyncio.ensure_future(call.asynchronous())
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 class Lock:

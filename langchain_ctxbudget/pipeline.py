@@ -18,7 +18,7 @@ from langchain_ctxbudget.core.messages import checked, current_turn, split_instr
 from langchain_ctxbudget.core.tokens import TokenCounter, counter_for
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
 from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError, StoreError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MessageConflictError, StoreError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.conversation import Conversation
@@ -294,8 +294,11 @@ class ContextPipeline:
         settings = self.settings.override(overrides)
 
         def body(conversation: Conversation) -> Flow[AssembledContext]:
+            started, calls = time.perf_counter(), self.token_counter.calls
             yield from log.refresh(self.store, conversation)
-            draft = yield from self._open_draft(conversation, settings, turn, tools, response_format)
+            draft = yield from self._open_draft(
+                conversation, settings, turn, tools, response_format, started=started, calls_before=calls
+            )
             for name in STEPS:
                 yield from run(name, draft, self.store, self.embeddings)
             assert draft.context is not None  # noqa: S101 - the last step sets it
@@ -310,18 +313,21 @@ class ContextPipeline:
         turn: list[BaseMessage],
         tools: Sequence[Any],
         response_format: object,
+        *,
+        started: float,
+        calls_before: int,
     ) -> Flow[Draft]:
         """Begin a prompt for a conversation that is up to date."""
-        started = time.perf_counter()
         draft = Draft(
             conversation=conversation,
+            begun_with=conversation.digest,
             target=self._target,
             settings=settings,
             system_prompt=self.system_prompt,
             turn=turn,
             tools=tools,
             response_format=response_format,
-            calls_before=self.token_counter.calls,
+            calls_before=calls_before,
         )
         if failure := (yield from read_cut(conversation, self.store)):
             draft.failures.append(failure)
@@ -347,6 +353,7 @@ class ContextPipeline:
         system_prompt = "\n\n".join(text for text in (self.system_prompt, *instructions) if text)
 
         def body(conversation: Conversation) -> Flow[Draft]:
+            started, calls = time.perf_counter(), self.token_counter.calls
             failure = None
             try:
                 yield from log.sync(self.store, conversation, given, self._writer_id, "archive")
@@ -355,7 +362,9 @@ class ContextPipeline:
             except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
                 failure = f"history not copied to the store: {type(error).__name__}: {error}"
                 conversation = log.detached(scope, self.token_counter, given)
-            draft = yield from self._open_draft(conversation, self.settings, current, tools, None)
+            draft = yield from self._open_draft(
+                conversation, self.settings, current, tools, None, started=started, calls_before=calls
+            )
             draft.system_prompt = system_prompt
             if failure is not None:
                 draft.failures.append(failure)
@@ -364,6 +373,18 @@ class ContextPipeline:
         return (yield from self._open.using(self.store, scope, body))
 
     def run_step(self, name: str, draft: Draft) -> Flow[None]:
-        """Run one of the six steps on a draft."""
-        scope = draft.conversation.scope
-        return (yield from self._open.using(self.store, scope, lambda _: run(name, draft, self.store, self.embeddings)))
+        """Run one of the six steps on a draft.
+
+        Raises:
+            MessageConflictError: another run has changed the conversation since the draft was begun.
+        """
+
+        def body(_: Conversation) -> Flow[None]:
+            if draft.conversation.digest != draft.begun_with:
+                raise MessageConflictError(
+                    f"Another run changed the conversation {draft.conversation.scope.conversation_id!r} while its "
+                    f"prompt was made. Run one turn of a thread at a time, or give each agent a thread_id of its own"
+                )
+            return (yield from run(name, draft, self.store, self.embeddings))
+
+        return (yield from self._open.using(self.store, draft.conversation.scope, body))

@@ -43,11 +43,11 @@ from langchain_ctxbudget.knowledge.declared import (
     topic_line,
 )
 from langchain_ctxbudget.retrieval import evicted
+from langchain_ctxbudget.stores.message_log import CUTS
 from langchain_ctxbudget.stores.records import CutRecord
 
 TURN_SHARE = 0.75
 """Of what the system prompt leaves, what a long current turn may take before its oldest calls give way."""
-CUTS = "cuts"
 
 
 Step = Callable[[Draft, BaseStore, Embeddings | None], Flow[None]]
@@ -112,7 +112,7 @@ def _limit(draft: Draft) -> int:
     window = draft.target.window_tokens
     if window is None:
         return draft.settings.max_context_tokens
-    return min(draft.settings.max_context_tokens, window - draft.output_reserve_tokens)
+    return min(draft.settings.max_context_tokens, max(0, window - draft.output_reserve_tokens))
 
 
 def _identity_tokens(draft: Draft) -> int:
@@ -191,7 +191,9 @@ def _fence_texts(draft: Draft) -> list[str]:
 def fetch_bundles(draft: Draft) -> None:
     """Make the text of preferences, topics and entities within what they were given."""
     tokens = draft.allocated.tokens
-    draft.preferences = fitting(draft.preferences, tokens[Layer.PREFERENCES])
+    preferences = draft.preferences
+    draft.preferences = fitting(preferences, tokens[Layer.PREFERENCES])
+    draft.preferences_left_out = preferences[len(draft.preferences) :]
     draft.bundles = bundles(
         draft.detected,
         draft.settings,
@@ -225,14 +227,13 @@ def compact_history(draft: Draft, store: BaseStore, _embeddings: Embeddings | No
 def read_cut(conversation: Conversation, store: BaseStore) -> Flow[str | None]:
     """Take up the stored cut if it was made for these messages; what failed, if anything."""
     failure = None
-    if not conversation.cut_known:
-        try:
-            [found] = yield from batch(store, [GetOp(conversation.scope.namespace(CUTS), "cut")])
-            if isinstance(found, Item):
-                conversation.cut = CutRecord.read(found.value, "the compaction cut")
-            conversation.cut_known = True
-        except Exception as error:  # noqa: BLE001 - derived data: it is made again
-            failure = f"compaction cut not read: {type(error).__name__}: {error}"
+    try:
+        [found] = yield from batch(store, [GetOp(conversation.scope.namespace(CUTS), "cut")])
+        stored = CutRecord.read(found.value, "the compaction cut") if isinstance(found, Item) else None
+        if stored is not None and conversation.cut_is_valid(stored):
+            conversation.cut = stored
+    except Exception as error:  # noqa: BLE001 - derived data: it is made again
+        failure = f"compaction cut not read: {type(error).__name__}: {error}"
     if conversation.cut is not None and not conversation.cut_is_valid(conversation.cut):
         conversation.cut = None
     return failure

@@ -76,10 +76,13 @@ def build(content: Content) -> Prompt:
         messages.append(SystemMessage(system))
     if content.summary:
         messages.append(HumanMessage(summary_text(content)))
-    elif note := opening_note(content):
+    note = "" if content.summary else opening_note(content)
+    if note and content.history:
         messages.append(HumanMessage(note))
     messages += [message for group in content.history for message in group.messages]
     stable = len(messages)
+    if note and not content.history:
+        messages.append(HumanMessage(note))
     block = "".join(volatile_lines(content.volatile))
     for message in (message for group in content.turn for message in group.messages):
         if block and isinstance(message, HumanMessage):
@@ -207,7 +210,7 @@ def measure(content: Content, prompt: Prompt, counter: TokenCounter, extras: dic
     return Measure(total, items, overhead, {**extras, "framing": total - known})
 
 
-PRUNE_ORDER = (Layer.RETRIEVAL, Layer.ENTITIES, Layer.TOPICS, Layer.HISTORY, Layer.ARC, Layer.PREFERENCES)
+PRUNE_ORDER = (Layer.ENTITIES, Layer.TOPICS, Layer.RETRIEVAL, Layer.ARC, Layer.HISTORY, Layer.PREFERENCES)
 """What gives way first when the exact recount is over the budget; the system prompt and the turn never."""
 
 

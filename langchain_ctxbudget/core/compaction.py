@@ -50,4 +50,5 @@ def plan_cut(
             break
         if safe[position]:
             best = position
-    return best
+    # Nowhere safe among the newest messages, as behind a call that is never answered: keep them all the same.
+    return best if best < end else kept_from

@@ -31,8 +31,9 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "f
 def speaker(message: BaseMessage) -> str:
     """Who said it: the name, else the role; on one line, and as data, since names may come from anywhere."""
     role = _ROLES.get(message.type, getattr(message, "role", message.type))
-    name = fences.as_data(one_line(message.name or ""))
-    return " ".join(filter(None, ("tool", name))) if isinstance(message, ToolMessage) else name or role
+    name = one_line(message.name or "")
+    said = " ".join(filter(None, ("tool", name))) if isinstance(message, ToolMessage) else name or role
+    return fences.as_data(one_line(said))
 
 
 def date_of(message: BaseMessage) -> str | None:

@@ -114,7 +114,10 @@ def group(messages: Sequence[BaseMessage]) -> tuple[list[Group], list[Repair]]:
             continue
         ids = call_ids(message)
         unique = [_unused(call_id, used) for call_id in ids]
-        members: list[BaseMessage] = [_as_note(message, repairs)]
+        members: list[BaseMessage] = [as_note(message)]
+        if isinstance(message, SystemMessage):
+            detail = "sent as a note: only the first message may be system"
+            repairs.append(Repair("system_in_history", message.id or "", detail))
         if isinstance(message, AIMessage) and unique != list(ids):
             repairs.append(Repair("call_id", message.id or "", f"calls {list(ids)} are sent as {unique}"))
             members = [_with_call_ids(message, unique)]
@@ -192,13 +195,11 @@ def _with_call_ids(message: AIMessage, ids: Sequence[str]) -> AIMessage:
     return message.model_copy(update=changes)
 
 
-def _as_note(message: BaseMessage, repairs: list[Repair]) -> BaseMessage:
-    if not isinstance(message, SystemMessage):
-        return message
-    repairs.append(
-        Repair("system_in_history", message.id or "", "sent as a note: only the first message may be system")
-    )
-    return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
+def as_note(message: BaseMessage) -> BaseMessage:
+    """A message as it may stand after the first: a system message becomes a note, any other stays as it is."""
+    if isinstance(message, SystemMessage):
+        return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
+    return message
 
 
 def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list[BaseMessage]]:

@@ -20,7 +20,7 @@ from langchain_ctxbudget.core.messages import as_sent, date_of, fingerprint, pla
 from langchain_ctxbudget.core.ranking import LexicalIndex
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.core.turns import provider_name, safe_cuts
+from langchain_ctxbudget.core.turns import as_note, provider_name, safe_cuts
 from langchain_ctxbudget.flow import Lock
 from langchain_ctxbudget.stores.records import CutRecord, LaneRecord, MessageRecord, Scope
 
@@ -80,8 +80,6 @@ class Conversation:
     vectors: NDArray[np.float32] | None = None
     segments: list[tuple[Sentence, ...]] = field(default_factory=list)
     cut: CutRecord | None = None
-    cut_known: bool = False
-    """Whether the stored cut was read."""
     previous: list[tuple[BaseMessage, int]] = field(default_factory=list)
     """The last prompt's messages and what they cost."""
 
@@ -111,7 +109,7 @@ class Conversation:
             record=record,
             message=message,
             sent=sent,
-            tokens=self.counter.count_message(sent),
+            tokens=self.counter.count_message(as_note(sent)),
             fingerprint=said,
             digest=chain.hexdigest(),
             speaker=speaker(message),
@@ -121,8 +119,8 @@ class Conversation:
             open_calls=frozenset(waiting),
             date_shown=(date if human and date else None) or (last.date_shown if last else None),
         )
-        if message.name and not isinstance(message, ToolMessage):
-            self.names.add(message.name)
+        if name := _speaking_name(message):
+            self.names.add(name)
         self.positions[entry.id] = len(self.entries)
         self.occurrences[said] += 1
         self.entries.append(entry)
@@ -139,14 +137,22 @@ class Conversation:
             self.occurrences[entry.fingerprint] -= 1
         del self.entries[length:], self.costs[length:], self.safe[length:]
         self.total_tokens = sum(self.costs)
+        self.names = {name for entry in self.entries if (name := _speaking_name(entry.message))}
         del self.segments[length // SEGMENT_MESSAGES :]
         if len(self.lexical) > length:
             self.lexical = LexicalIndex()
         if self.vectors is not None:
             self.vectors = self.vectors[:length]
 
+    @property
+    def digest(self) -> str:
+        """A digest of all its messages."""
+        return self.entries[-1].digest if self.entries else ""
+
     def index_until(self, end: int) -> None:
         """Bring the lexical index up to the messages before `end`."""
+        if len(self.lexical) > end:  # the cut has moved back
+            self.lexical = LexicalIndex()
         start = len(self.lexical)
         self.lexical.extend(terms(f"{entry.speaker} {entry.text}") for entry in self.entries[start:end])
 
@@ -186,6 +192,10 @@ class Conversation:
         if not 0 < cut.position <= len(self.entries):
             return False
         return self.entries[cut.position - 1].digest == cut.digest
+
+
+def _speaking_name(message: BaseMessage) -> str | None:
+    return None if isinstance(message, ToolMessage) else message.name
 
 
 def _heading(message: BaseMessage, date: str | None, shown: str | None) -> str | None:

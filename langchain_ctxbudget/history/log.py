@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from langchain_core.messages import BaseMessage
@@ -42,7 +42,7 @@ def add(store: BaseStore, conversation: Conversation, messages: Sequence[BaseMes
         MessageConflictError: an id is known with other content; nothing was written.
     """
     yield from refresh(store, conversation)
-    identified = _identify(messages, conversation.occurrences)
+    identified = _identify(messages, conversation.occurrences, conversation.positions)
     new: dict[str, tuple[BaseMessage, str]] = {}
     for message, said in identified:
         known = new[str(message.id)][1] if message.id in new else _known(conversation, str(message.id))
@@ -78,7 +78,7 @@ def sync(
     """
     yield from refresh(store, conversation)
     wanted: dict[str, tuple[BaseMessage, str]] = {}
-    for message, said in _identify(messages, Counter()):
+    for message, said in _identify(messages, Counter(), ()):
         if wanted.setdefault(str(message.id), (message, said))[1] != said:
             raise MessageConflictError(
                 f"messages has two messages of id {message.id!r} with other content; ids must be unique"
@@ -104,6 +104,10 @@ def sync(
         number += key not in places
         put.append(MessageRecord.of(wanted[key][0], place))
     forgotten = [record.id for record in removed] if on_removal == "forget" else []
+    touched = [conversation.positions[record.id] for record in removed] + [
+        conversation.positions[entry.id] for entry in edited
+    ]
+    first = min([*touched, *([] if in_order else [kept])])
     conversation.lanes = None  # whatever happens to the write, what is in the store is read again
     yield from message_log.write(
         store,
@@ -113,6 +117,7 @@ def sync(
         put=put,
         archive=[] if forgotten else removed,
         forget=forgotten,
+        drop_cut=conversation.cut is None or first < conversation.cut.position,
     )
     yield from refresh(store, conversation)
     return order
@@ -120,8 +125,8 @@ def sync(
 
 def detached(scope: Scope, counter: TokenCounter, messages: Sequence[BaseMessage]) -> Conversation:
     """A conversation in memory only, for a turn whose history could not be written."""
-    conversation = Conversation(scope, counter, cut_known=True)
-    for number, (message, _) in enumerate(_identify(messages, Counter())):
+    conversation = Conversation(scope, counter)
+    for number, (message, _) in enumerate(_identify(messages, Counter(), ())):
         place = Place(clock=0, lane="", number=number)
         record = MessageRecord.of(message, place)
         conversation.append(record, record.to_message())
@@ -145,8 +150,10 @@ def _append(store: BaseStore, conversation: Conversation, messages: Sequence[Bas
 
 
 def _head(conversation: Conversation, lane: str) -> tuple[LaneRecord, int]:
+    """How far a writer has come, and a clock past everything seen: also past messages whose write was cut off."""
     lanes = conversation.lanes or {}
-    return lanes.get(lane, LaneRecord(clock=0, count=0)), message_log.next_clock(lanes)
+    newest = conversation.entries[-1].record.place.clock if conversation.entries else 0
+    return lanes.get(lane, LaneRecord(clock=0, count=0)), max(message_log.next_clock(lanes), newest + 1)
 
 
 def _known(conversation: Conversation, message_id: str) -> str | None:
@@ -154,13 +161,24 @@ def _known(conversation: Conversation, message_id: str) -> str | None:
     return None if position is None else conversation.entries[position].fingerprint
 
 
-def _identify(messages: Sequence[BaseMessage], occurrences: Counter[str]) -> list[tuple[BaseMessage, str]]:
-    """Messages with ids, each with its fingerprint; `occurrences` is what came before them."""
+def _identify(
+    messages: Sequence[BaseMessage], occurrences: Counter[str], known: Collection[str]
+) -> list[tuple[BaseMessage, str]]:
+    """Messages with ids, each with its fingerprint.
+
+    Args:
+        messages: some may have no id.
+        occurrences: how often each fingerprint came before them.
+        known: ids that a message without one must not get, for instance after an earlier one was removed.
+    """
     seen = Counter(occurrences)
+    given = {str(message.id) for message in messages if message.id}
     result: list[tuple[BaseMessage, str]] = []
     for message in messages:
         said = fingerprint(message)
         seen[said] += 1
+        while not message.id and ((key := content_id(said, seen[said])) in known or key in given):
+            seen[said] += 1
         named = message if message.id else message.model_copy(update={"id": content_id(said, seen[said])})
         result.append((named, said))
     return result

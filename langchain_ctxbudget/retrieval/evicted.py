@@ -21,6 +21,8 @@ from langchain_ctxbudget.flow import Flow, embed, embed_query
 from langchain_ctxbudget.history.conversation import Conversation, Entry
 
 SMALLEST_ITEM_TOKENS = 8
+UNLIKE_TOKENS = 24
+"""A message may cost this much more than its line: role, name, a date above it."""
 LINE_OVERHEAD_TOKENS = 4
 """About what a line costs on top of its message: the dash, the colon, the line break."""
 
@@ -89,9 +91,9 @@ def select(conversation: Conversation, relevances: Scores, budget_tokens: int) -
         nonlocal remaining
         entry = entries[position]
         heading = 0 if not entry.date or entry.date in dated else count(date_heading(entry))
+        if entry.tokens - UNLIKE_TOKENS > remaining and isinstance(entry.message.content, str):
+            return entry.tokens + heading  # too large by its message's cost: not worth tokenizing
         if entry.line_tokens is None:
-            if isinstance(entry.message.content, str) and entry.tokens - SMALLEST_ITEM_TOKENS > remaining:
-                return entry.tokens + heading  # certainly too large: not worth tokenizing
             entry.line_tokens = count(line(entry))
         price = entry.line_tokens + heading
         if price <= remaining:
@@ -140,7 +142,7 @@ def _fragment(entry: Entry, value: float, tokens: int) -> Fragment:
 def _omitted(entry: Entry, reason: Reason) -> ReportItem:
     return ReportItem(
         id=entry.id,
-        tokens=entry.line_tokens or entry.tokens + LINE_OVERHEAD_TOKENS,
+        tokens=entry.tokens + LINE_OVERHEAD_TOKENS,
         status=Status.OMITTED,
         reason=reason,
         preview=preview(entry.text),

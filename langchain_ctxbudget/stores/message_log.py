@@ -10,7 +10,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, SearchOp
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Scope
 
-MESSAGES, ARCHIVE, LANES, LATEST = "messages", "archive", "lanes", "latest"
+MESSAGES, ARCHIVE, LANES, LATEST, CUTS = "messages", "archive", "lanes", "latest", "cuts"
 PAGE = 100_000
 """Items per search: every page reads the namespace again."""
 
@@ -66,6 +66,7 @@ def write(
     put: Sequence[MessageRecord] = (),
     archive: Sequence[MessageRecord] = (),
     forget: Sequence[str] = (),
+    drop_cut: bool = False,
 ) -> Flow[None]:
     """Write messages, and then that they are written.
 
@@ -79,13 +80,17 @@ def write(
         head: how far it will have come.
         put: messages to add or replace.
         archive: messages to take out of the conversation and keep aside.
-        forget: ids of messages to delete.
+        forget: ids of messages to delete, here and from what was kept aside.
+        drop_cut: also delete the compaction cut, whose summary quotes messages that are no longer there.
     """
     operations: list[Op] = [_put(scope.namespace(MESSAGES), record) for record in put]
     operations += [_put(scope.namespace(ARCHIVE), record) for record in archive]
     yield from batch(store, operations)
     gone = [record.id for record in archive] + list(forget)
     removals: list[Op] = [PutOp(scope.namespace(MESSAGES), message_id, None) for message_id in gone]
+    removals += [PutOp(scope.namespace(ARCHIVE), message_id, None) for message_id in forget]
+    if drop_cut:
+        removals.append(PutOp(scope.namespace(CUTS), "cut", None))
     progress: list[Op] = [
         PutOp(scope.namespace(LANES), lane, head.model_dump(), index=False),
         PutOp(scope.namespace(LATEST), LATEST, {"token": head.token(lane)}, index=False),

@@ -17,7 +17,9 @@ from langgraph.store.memory import InMemoryStore
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph
-from langchain_ctxbudget.errors import MissingScopeError
+from langchain_ctxbudget.errors import MessageConflictError, MissingScopeError
+from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.test_pipeline import chat
 
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
@@ -119,6 +121,15 @@ def test_system_messages_at_the_beginning_join_the_system_prompt(invoke: Invoke)
     messages = [SystemMessage("You are a pirate.", id="s"), *chat(80), HumanMessage("And now?")]
     state = invoke(build_context_graph(make_pipeline()), {"messages": messages}, CONFIG)
     assert state["llm_input_messages"][0].text.startswith("You help.\n\nYou are a pirate.")
+
+
+def test_two_runs_on_one_thread_at_once_do_not_get_each_other_s_history() -> None:
+    pipeline = make_pipeline()
+    scope = Scope("ada", "t1")
+    first = drive(pipeline.open_turn(scope, chat(2), [HumanMessage("go")]))
+    drive(pipeline.open_turn(scope, [HumanMessage("another agent's")], [HumanMessage("go")]))
+    with pytest.raises(MessageConflictError, match="thread_id of its own"):
+        drive(pipeline.run_step("detect_topics", first))
 
 
 def test_no_thread_is_an_error(invoke: Invoke) -> None:

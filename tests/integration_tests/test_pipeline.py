@@ -430,6 +430,83 @@ class SlowStore(InMemoryStore):
         return super().batch(ops)
 
 
+def test_an_id_of_a_removed_message_is_not_given_to_a_living_one(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "add_messages", [HumanMessage("yes"), HumanMessage("yes")], **SCOPE)
+    second = call(pipeline, "get_messages", **SCOPE)[1]
+    call(pipeline, "sync", [second], **SCOPE)
+    call(pipeline, "add_messages", [HumanMessage("yes")], **SCOPE)
+    assert len(call(pipeline, "get_messages", **SCOPE)) == 2
+
+
+def test_forgetting_leaves_no_trace_in_the_store(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 1500}, store=store)
+    messages = chat(60, {1: "We decided to rent the Zeppelin in Friedrichshafen for 9,000 euros."})
+    call(pipeline, "sync", messages, **SCOPE)
+    call(pipeline, "assemble", "And now?", **SCOPE)
+    call(pipeline, "sync", messages[4:], on_removal="forget", **SCOPE)
+    assert "Zeppelin" not in str([item.value for item in store.search((), limit=10_000)])
+
+
+def test_a_cancelled_write_keeps_its_place_and_the_order() -> None:
+    store = SlowStore()
+    pipeline = ContextPipeline(store=store)
+
+    async def cancelled() -> None:
+        await pipeline.aadd_messages([HumanMessage("zero", id="0")], **SCOPE)
+        task = asyncio.create_task(pipeline.aadd_messages([HumanMessage("one", id="1")], **SCOPE))
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await pipeline.aadd_messages([HumanMessage("two", id="2")], **SCOPE)
+
+    asyncio.run(cancelled())
+    for reader in (pipeline, ContextPipeline(store=store)):
+        assert [message.content for message in reader.get_messages(**SCOPE)] == ["zero", "one", "two"]
+
+
+def test_a_write_that_failed_half_way_does_not_turn_the_order_round(call: Call) -> None:
+    store = FailingStore("lanes")
+    pipeline = ContextPipeline(store=store)
+    with pytest.raises(OSError, match="disk full"):
+        call(pipeline, "add_messages", [HumanMessage("one", id="1")], **SCOPE)
+    store.kind = "nothing"
+    call(pipeline, "add_messages", [HumanMessage("two", id="2")], **SCOPE)
+    for reader in (pipeline, ContextPipeline(store=store)):
+        assert [message.content for message in call(reader, "get_messages", **SCOPE)] == ["one", "two"]
+
+
+def test_two_pipelines_go_on_from_one_cut(store: BaseStore, call: Call) -> None:
+    first, second = (ContextPipeline({"max_context_tokens": 800}, store=store) for _ in range(2))
+    call(second, "assemble", "Hello", **SCOPE)
+    call(first, "add_messages", chat(60), **SCOPE)
+    call(first, "assemble", "And now?", **SCOPE)
+    call(first, "add_messages", [HumanMessage("More", id="m"), AIMessage("Here.", id="n")], **SCOPE)
+    prompts = [call(pipeline, "assemble", "And now?", **SCOPE).messages for pipeline in (first, second)]
+    assert prompts[0] == prompts[1]
+
+
+def test_a_call_that_is_never_answered_does_not_empty_the_history(store: BaseStore, call: Call) -> None:
+    messages: list[BaseMessage] = [*chat(20), AIMessage("", id="x", tool_calls=[{"name": "f", "args": {}, "id": "no"}])]
+    for number in range(40):
+        messages.append(AIMessage("", id=f"c{number}", tool_calls=[{"name": "f", "args": {}, "id": f"k{number}"}]))
+        messages.append(ToolMessage(f"Result {number} of the search.", id=f"r{number}", tool_call_id=f"k{number}"))
+    pipeline = ContextPipeline({"max_context_tokens": 800}, store=store)
+    call(pipeline, "add_messages", messages, **SCOPE)
+    report = call(pipeline, "assemble", "And now?", **SCOPE).report
+    assert report.coverage_counts()["verbatim"] >= 4
+
+
+def test_a_message_left_out_by_a_repair_is_in_the_report(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(
+        pipeline, "add_messages", [HumanMessage("a", id="1"), ToolMessage("orphan", id="2", tool_call_id="x")], **SCOPE
+    )
+    items = call(pipeline, "assemble", "b", **SCOPE).report.layer("L6").items
+    assert [(item.id, item.reason) for item in items] == [("1", Reason.RECENT), ("2", Reason.REPAIRED)]
+
+
 def test_threads_may_share_a_conversation(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 500}, store=store)
     failures: list[Exception] = []

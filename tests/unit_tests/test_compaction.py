@@ -79,10 +79,14 @@ def test_after_a_move_what_is_behind_the_cut_is_within_the_target_or_kept(histor
 
 @settings(deadline=None)
 @given(histories(), st.integers(1, 500), st.integers(0, 10))
-def test_a_moved_cut_is_safe_or_the_end(history, room, keep):
+def test_a_moved_cut_is_safe_or_where_the_newest_begin(history, room, keep):
     costs, safe = history
     moved = plan(costs, safe, room=room, keep=keep)
-    assert moved in (0, len(costs)) or safe[moved]
+    assert moved in (0, len(costs), len(costs) - keep) or safe[moved]
+
+
+def test_where_no_place_is_safe_the_newest_stay_all_the_same():
+    assert plan([10] * 8, [True] + [False] * 7, room=20, keep=3) == 5
 
 
 @settings(deadline=None)
