@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 
-class Protocol:
+class Protocol(ABC):
     """One writer's end of a conversation; `operations` counts its calls to the server."""
 
     def __init__(self, collection: chromadb.Collection, lane: int, lanes: int) -> None:
@@ -55,13 +56,13 @@ class Protocol:
         self.operations += 1
         self.collection.upsert(ids=[key], embeddings=np.ones((1, 1), np.float32), metadatas=[cast("Any", fields)])
 
+    @abstractmethod
     def append(self, text: str) -> None:
         """Append one message, with the last message this writer has seen as its cause."""
-        raise NotImplementedError
 
+    @abstractmethod
     def conversation(self) -> list[dict[str, Any]]:
         """Every message, in the order a reader sees."""
-        raise NotImplementedError
 
 
 class SharedCounter(Protocol):
@@ -132,7 +133,11 @@ class LanesById(LanesByFilter):
                     self.clock, self.cause = last["clock"], last["text"]
 
 
-PROTOCOLS = {"shared counter": SharedCounter, "lanes, by filter": LanesByFilter, "lanes, by id": LanesById}
+PROTOCOLS: dict[str, type[Protocol]] = {
+    "shared counter": SharedCounter,
+    "lanes, by filter": LanesByFilter,
+    "lanes, by id": LanesById,
+}
 
 
 @dataclass(frozen=True)

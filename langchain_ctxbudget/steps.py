@@ -46,6 +46,7 @@ from langchain_ctxbudget.retrieval import evicted
 from langchain_ctxbudget.stores.message_log import CUTS
 from langchain_ctxbudget.stores.records import CutRecord
 
+CONTEXT_FRAME = (fences.opening(fences.CONTEXT), CONTEXT_INTRO, fences.closing(fences.CONTEXT))
 TURN_SHARE = 0.75
 """Of what the system prompt leaves, what a long current turn may take before its oldest calls give way."""
 
@@ -178,7 +179,7 @@ def _advice(draft: Draft) -> str:
 
 def _fence_texts(draft: Draft) -> list[str]:
     """The fences that this prompt may need, so that what they cost is not promised to a layer."""
-    texts = [fences.opening(fences.CONTEXT), CONTEXT_INTRO, fences.closing(fences.CONTEXT)]
+    texts = [*CONTEXT_FRAME]
     if draft.detected.topics:
         texts.append(SECTION[Layer.TOPICS])
     if draft.detected.entities:
@@ -247,7 +248,7 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
     content = draft.content
     counter = draft.counter
     spent = counter.count_messages(build(content).messages) + sum(draft.extras.values())
-    opening = [] if content.volatile else [*_fence_texts(draft)[:3]]
+    opening = [] if content.volatile else [*CONTEXT_FRAME]
     frame = sum(counter.count_text(text) for text in (*opening, SECTION[Layer.RETRIEVAL]))
     left = draft.limit_tokens - spent - frame - 2  # two for tokens that join at the block's end
     relevances, failure = yield from evicted.rank(draft.conversation, end, draft.query, embeddings)

@@ -145,7 +145,6 @@ def _compact(
     kinds = list(ARC_HEADINGS)
     return CutRecord(
         position=cut,
-        first_id=conversation.entries[cut].id if cut < len(conversation.entries) else None,
         budget_tokens=budget_tokens,
         digest=conversation.entries[cut - 1].digest,
         summary=tuple(lines[i] for i in summary),

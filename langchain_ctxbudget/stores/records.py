@@ -127,8 +127,6 @@ class CutRecord(Record):
 
     position: int
     """How many messages are not verbatim."""
-    first_id: str | None
-    """The first verbatim message; None where the last one is cut off too."""
     budget_tokens: int
     """The budget of the request that it was made for."""
     digest: str

@@ -532,7 +532,7 @@ def test_threads_may_share_a_conversation(store: BaseStore) -> None:
         assert own == [f"{number}/{turn}" for turn in range(10)]
 
 
-@pytest.mark.parametrize("layer", list(Layer))
-def test_every_layer_is_in_the_report(store: BaseStore, layer: Layer) -> None:
+def test_every_layer_is_in_the_report_and_only_the_used_one_costs(store: BaseStore) -> None:
     report = ContextPipeline(store=store).assemble("Hello", **SCOPE).report
-    assert report.layer(layer).title
+    assert [part.layer for part in report.layers] == list(Layer)
+    assert [part.layer for part in report.layers if part.used_tokens] == [Layer.MESSAGE]
