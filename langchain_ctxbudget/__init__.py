@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from langchain_ctxbudget.core.report import ContextReport
     from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter, TokenCounter
+    from langchain_ctxbudget.counters import HuggingFaceCounter, ModelCounter
     from langchain_ctxbudget.draft import AssembledContext
     from langchain_ctxbudget.embeddings import LocalEmbeddings
     from langchain_ctxbudget.graph import build_context_graph
@@ -22,7 +23,9 @@ __all__ = [
     "ContextReport",
     "ContextSettings",
     "EstimatingCounter",
+    "HuggingFaceCounter",
     "LocalEmbeddings",
+    "ModelCounter",
     "TiktokenCounter",
     "TokenCounter",
     "build_context_graph",
@@ -36,7 +39,9 @@ _HOMES = {
     "ContextReport": "core.report",
     "ContextSettings": "settings",
     "EstimatingCounter": "core.tokens",
+    "HuggingFaceCounter": "counters",
     "LocalEmbeddings": "embeddings",
+    "ModelCounter": "counters",
     "TiktokenCounter": "core.tokens",
     "TokenCounter": "core.tokens",
     "build_context_graph": "graph",

@@ -15,6 +15,7 @@ from langchain_ctxbudget.core.assembly import (
     group_tokens,
     opening_note,
 )
+from langchain_ctxbudget.core.calibration import CalibratedCounter
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.messages import fingerprint, plain_text
 from langchain_ctxbudget.core.report import (
@@ -47,11 +48,14 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
         user_id=draft.conversation.scope.user_id,
         conversation_id=draft.conversation.scope.conversation_id,
         budget_tokens=draft.limit_tokens,
-        window_tokens=draft.target.window_tokens,
-        output_reserve_tokens=draft.output_reserve_tokens,
+        window_tokens=draft.window.tokens,
+        window_source=draft.window.source,
+        output_reserve_tokens=draft.output_reserve_tokens + draft.allocated.reserve_tokens,
         total_tokens=measured.total_tokens,
         count_mode=draft.counter.mode,
         tokenizer=draft.counter.name,
+        uncorrected_tokens=_uncorrected(draft, prompt),
+        settings_from=draft.settings_from,
         allocation_strategy=draft.allocated.strategy,
         history_strategy=draft.history.strategy,
         layers=tuple(
@@ -59,10 +63,10 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
                 layer,
                 allocated=draft.allocated.tokens.get(layer, 0),
                 items=items[layer],
-                overhead=measured.layer_overhead_tokens[layer],
+                overhead=measured.layer_overhead_tokens.get(layer, 0),
                 more=more.get(layer, {}),
             )
-            for layer in Layer
+            for layer in items
         ),
         overhead_tokens=measured.request_overhead_tokens,
         coverage=_coverage(draft, content),
@@ -74,14 +78,21 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
     )
 
 
+def _uncorrected(draft: Draft, prompt: Prompt) -> int:
+    """What the counter said before usage that was observed corrected it."""
+    counter = draft.counter.inner if isinstance(draft.counter, CalibratedCounter) else draft.counter
+    extras = counter.count_tools(draft.tools) + counter.count_response_format(draft.response_format)
+    return counter.count_messages(prompt.messages) + extras
+
+
 def _opening(content: Content) -> tuple[Repair, ...]:
     if content.summary or opening_note(content) != NO_FIRST_QUESTION:
         return ()
     return (Repair("first_message", "", f"{NO_FIRST_QUESTION} stands before an answer that comes first"),)
 
 
-def _items(draft: Draft, content: Content) -> dict[Layer, list[ReportItem]]:
-    items: dict[Layer, list[ReportItem]] = {layer: [] for layer in Layer}
+def _items(draft: Draft, content: Content) -> dict[str, list[ReportItem]]:
+    items: dict[str, list[ReportItem]] = {layer: [] for layer in (*Layer, *draft.own)}
     if content.system_prompt:
         tokens = draft.counter.count_text(content.system_prompt)
         items[Layer.IDENTITY].append(
@@ -96,7 +107,11 @@ def _items(draft: Draft, content: Content) -> dict[Layer, list[ReportItem]]:
     items[Layer.HISTORY] += _of_groups(content.history, draft.counter, Status.INCLUDED, Reason.RECENT)
     gone = draft.history.groups[: len(draft.history.groups) - len(content.history)]
     items[Layer.HISTORY] += _of_groups(gone, draft.counter, Status.OMITTED, Reason.PRUNED)
-    items[Layer.MESSAGE] += _of_groups(content.turn, draft.counter, Status.INCLUDED, Reason.REQUIRED)
+    cut = draft.turn_clipped
+    for part in content.turn:
+        clipped = part.positions[0] in cut
+        status, reason = (Status.SHRUNK, Reason.CLIPPED) if clipped else (Status.INCLUDED, Reason.REQUIRED)
+        items[Layer.MESSAGE] += _of_groups([part], draft.counter, status, reason)
     items[Layer.MESSAGE] += _of_groups(draft.turn_left_out, draft.counter, Status.OMITTED, Reason.NO_ROOM)
     history = [entry.sent for entry in draft.conversation.entries[draft.history.cut :]]
     sent = {position - draft.history.cut for part in draft.history.groups for position in part.positions}
@@ -105,16 +120,19 @@ def _items(draft: Draft, content: Content) -> dict[Layer, list[ReportItem]]:
     items[Layer.MESSAGE] += _repaired(draft.turn, sent, draft.counter)
     for layer, item in draft.bundles.omitted:
         items[layer].append(item)
+    for name, rendered in draft.own.items():
+        items[name] += rendered.omitted
     if not content.volatile:
         items = _without_human(draft, items)
     items[Layer.RETRIEVAL] += draft.retrieved.omitted
     return items
 
 
-def _without_human(draft: Draft, items: dict[Layer, list[ReportItem]]) -> dict[Layer, list[ReportItem]]:
-    """A turn without a human message has no place for topics and entities."""
+def _without_human(draft: Draft, items: dict[str, list[ReportItem]]) -> dict[str, list[ReportItem]]:
+    """A turn without a human message has no place for topics, entities and the application's own layers."""
     pruned = {fragment.id for fragment in draft.pruned}
-    for fragment in draft.bundles.fragments:
+    own = (fragment for rendered in draft.own.values() for fragment in rendered.fragments)
+    for fragment in (*draft.bundles.fragments, *own):
         if fragment.id not in pruned:
             items[fragment.layer].append(
                 _item(fragment.id, fragment.tokens, Status.OMITTED, Reason.NO_HUMAN_MESSAGE, fragment.text)
@@ -122,9 +140,9 @@ def _without_human(draft: Draft, items: dict[Layer, list[ReportItem]]) -> dict[L
     return items
 
 
-def _more_omitted(draft: Draft, content: Content) -> dict[Layer, dict[Reason, int]]:
+def _more_omitted(draft: Draft, content: Content) -> dict[str, dict[Reason, int]]:
     """Omitted candidates that are counted rather than listed."""
-    more: dict[Layer, dict[Reason, int]] = {}
+    more: dict[str, dict[Reason, int]] = {}
     if draft.history.cut:
         reason = Reason.SUMMARIZED if content.summary or content.arc else Reason.NO_ROOM
         more[Layer.HISTORY] = {reason: draft.history.cut}
@@ -177,7 +195,7 @@ def _coverage(draft: Draft, content: Content) -> tuple[CoverageRange, ...]:
     for position in range(draft.history.cut, len(draft.conversation.entries)):
         if position not in sent:
             states[position] = "omitted"
-    included = {fragment.id for fragment in content.volatile if fragment.layer is Layer.RETRIEVAL}
+    included = {fragment.id for fragment in content.volatile if fragment.layer == Layer.RETRIEVAL}
     for position in draft.retrieved.positions:
         if draft.conversation.entries[position].id in included:
             states[position] = "retrieved"

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from langchain_core.messages import BaseMessage, messages_to_dict
 from rich.console import Console
@@ -16,11 +17,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from langchain_ctxbudget.core.allocation.catalogue import STRATEGIES
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.messages import fingerprint, plain_text, split_instructions
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import AssembledContext
-from langchain_ctxbudget.errors import CtxBudgetError, MessageConflictError
+from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, MessageConflictError
 from langchain_ctxbudget.formats import ConversationFile, pick_conversation, read_conversations
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.reporting.text import render_items
@@ -64,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="assemble a prompt from a bundled conversation of over 200 messages")
     demo.add_argument("--message", help="ask something else than the demo's question")
     demo.add_argument("--budget", type=int, default=DEMO_BUDGET, help="tokens (default: %(default)s)")
+    _division(demo)
     _output(demo)
     demo.set_defaults(run=_demo)
 
@@ -79,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     assemble.add_argument("--budget", type=int, required=True, metavar="N", help="tokens")
     assemble.add_argument("--title", help="which conversation, where the file holds several")
     assemble.add_argument("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
-    assemble.add_argument("--model", help="count for this model (default: o200k_base)")
+    assemble.add_argument("--model", help="count for this model, within its window (default: o200k_base, no window)")
+    _division(assemble)
     _output(assemble)
     assemble.set_defaults(run=_assemble)
 
@@ -95,6 +99,45 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _division(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allocation",
+        default="elastic",
+        metavar="STRATEGY",
+        help=f"how the budget is divided: {', '.join(STRATEGIES)}, or JSON with parameters, for instance "
+        """'{"strategy": "ratio", "borrow": true}' (default: %(default)s)""",
+    )
+    parser.add_argument(
+        "--what-if",
+        type=_budgets,
+        default=(),
+        metavar="N,N,...",
+        help="also tell what these budgets would have given, without assembling again",
+    )
+
+
+def _budgets(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not a list of whole numbers: {text!r}") from error
+
+
+def _allocation(text: str) -> str | dict[str, Any]:
+    """A strategy's name, or its parameters as JSON.
+
+    Raises:
+        InvalidSettingsError: JSON that cannot be read.
+    """
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        parameters: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise InvalidSettingsError(f"--allocation is not valid JSON: {error}") from error
+    return parameters
+
+
 def _output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="messages and report as JSON")
     parser.add_argument("--items", action="store_true", help="list every item with its reason")
@@ -107,6 +150,7 @@ def _demo(options: argparse.Namespace) -> int:
     pipeline = ContextPipeline(
         {
             "max_context_tokens": options.budget,
+            "allocation": _allocation(options.allocation),
             "preferences": demo.DEMO_PREFERENCES,
             "topics": demo.DEMO_TOPICS,
             "entities": demo.DEMO_ENTITIES,
@@ -127,6 +171,7 @@ def _demo(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
     _print_prompt(console, context, full=options.full)
     _print_report(console, context, items=options.items)
+    _print_what_if(console, context, options.what_if)
     if not options.message:
         _print_evidence(console, context, messages, demo.DEMO_EVIDENCE_IDS)
     return 0
@@ -136,7 +181,7 @@ def _assemble(options: argparse.Namespace) -> int:
     conversation = pick_conversation(read_conversations(options.conversation), title=options.title)
     instructions, messages = split_instructions(conversation.messages)
     pipeline = ContextPipeline(
-        {"max_context_tokens": options.budget},
+        {"max_context_tokens": options.budget, "allocation": _allocation(options.allocation)},
         system_prompt=options.system or "\n\n".join(instructions),
         model=options.model,
     )
@@ -149,6 +194,7 @@ def _assemble(options: argparse.Namespace) -> int:
     console = Console(highlight=False)
     _print_prompt(console, context, full=options.full)
     _print_report(console, context, items=options.items)
+    _print_what_if(console, context, options.what_if)
     return 0
 
 
@@ -273,6 +319,24 @@ def _print_report(console: Console, context: AssembledContext, *, items: bool) -
         console.print()
         listed = _printable(render_items(context.report.to_dict(), layers=list(Layer), width=console.width))
         console.print(Text(listed), soft_wrap=True)
+
+
+def _print_what_if(console: Console, context: AssembledContext, budgets: Sequence[int]) -> None:
+    if not budgets:
+        return
+    reports = [context.report, *(context.report.reallocate(budget) for budget in budgets)]
+    table = Table("layer", title="what other budgets would have given, in tokens")
+    for report in reports:
+        table.add_column(f"{report.budget_tokens:,}", justify="right")
+    for number, layer in enumerate(context.report.layers):
+        used = (report.layers[number].used_tokens for report in reports)
+        table.add_row(layer.title, *(f"{tokens:,}" for tokens in used))
+    table.add_section()
+    table.add_row("total", *(f"{report.total_tokens:,}" for report in reports))
+    table.add_row("messages verbatim", *(f"{report.coverage_counts()['verbatim']:,}" for report in reports))
+    table.add_row("messages retrieved", *(f"{report.coverage_counts()['retrieved']:,}" for report in reports))
+    console.print()
+    console.print(table)
 
 
 def _print_evidence(

@@ -11,14 +11,18 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_ctxbudget.core.allocation import Allocation
 from langchain_ctxbudget.core.assembly import Content, Fragment, has_human
 from langchain_ctxbudget.core.messages import plain_text
+from langchain_ctxbudget.core.ranking import Scores
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turns import Group, Repair
 from langchain_ctxbudget.history.compact import HistoryView
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.knowledge.custom import Rendered
 from langchain_ctxbudget.knowledge.declared import Bundles, Detected
 from langchain_ctxbudget.retrieval.evicted import Retrieved
 from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores.records import CutRecord
+from langchain_ctxbudget.windows import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +30,7 @@ class Target:
     """What the prompt is for: the model's limits and its tokenizer."""
 
     counter: TokenCounter
-    window_tokens: int | None = None
-    output_tokens: int | None = None
-    """What the model says it may answer with."""
+    window: Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,7 @@ class Draft:
     conversation: Conversation
     target: Target
     settings: ContextSettings
+    settings_from: tuple[str, ...] = ("pipeline",)
     system_prompt: str
     turn: list[BaseMessage]
     tools: Sequence[Any] = ()
@@ -62,18 +65,31 @@ class Draft:
     calls_before: int = 0
     begun_with: str = ""
     """The digest of the conversation when the prompt was begun."""
+    message_count: int = 0
+    """How many messages it had."""
+    cut: CutRecord | None = None
+    """Its compaction cut when the prompt was finished."""
     detected: Detected = field(default_factory=Detected)
     limit_tokens: int = 0
+    """What the request may cost at most."""
     extras: dict[str, int] = field(default_factory=dict)
     turn_groups: tuple[Group, ...] = ()
     turn_left_out: tuple[Group, ...] = ()
+    turn_clipped: frozenset[int] = frozenset()
+    """Positions of the turn's groups that are not sent whole."""
     turn_repairs: tuple[Repair, ...] = ()
-    keep: int = 0
     preferences: tuple[Fragment, ...] = ()
+    """Preferences, and what is known about the user."""
     preferences_left_out: tuple[Fragment, ...] = ()
     allocation: Allocation | None = None
     bundles: Bundles = field(default_factory=Bundles)
+    own_items: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the application's own layers hold."""
+    own: dict[str, Rendered] = field(default_factory=dict)
+    """What is shown of them."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
+    relevances: Scores | None = None
+    """How relevant each message before the cut is, where that was asked."""
     retrieved: Retrieved = field(default_factory=Retrieved)
     pruned: list[Fragment] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -92,17 +108,23 @@ class Draft:
         return self.allocation
 
     @property
+    def window(self) -> Window:
+        """The model's window, as far as it is known."""
+        return self.target.window
+
+    @property
     def output_reserve_tokens(self) -> int:
         """What is kept free for the answer: the setting, else what the model says, at most half its window."""
         if self.settings.output_reserve_tokens is not None:
             return self.settings.output_reserve_tokens
-        window, said = self.target.window_tokens, self.target.output_tokens
+        window, said = self.window.tokens, self.window.output_tokens
         return min(said, window // 2) if window and said else 0
 
     @property
     def content(self) -> Content:
         """Everything that was chosen so far."""
-        volatile = (*self.bundles.fragments, *self.retrieved.fragments)
+        own = (fragment for rendered in self.own.values() for fragment in rendered.fragments)
+        volatile = (*self.bundles.fragments, *own, *self.retrieved.fragments)
         return Content(
             system_prompt=self.system_prompt,
             preferences=self.preferences,

@@ -3,7 +3,8 @@
 CtxBudgetError
 ├── BudgetError (also ValueError)
 │   ├── BudgetTooSmallError        the floors do not fit; names every floor
-│   └── SystemPromptTooLargeError  the system prompt takes more than its share of the window
+│   ├── SystemPromptTooLargeError  the system prompt takes more than its share of the window
+│   └── InvalidAllocationError     a strategy gave away more than there is
 ├── InputError (also ValueError)
 │   ├── InvalidSettingsError       a setting outside its range
 │   ├── EmptyMessageError          nothing to answer
@@ -23,7 +24,7 @@ CtxBudgetError
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from langchain_core.exceptions import LangChainException
 
@@ -33,34 +34,62 @@ class CtxBudgetError(LangChainException):
 
 
 class BudgetError(CtxBudgetError, ValueError):
-    """The request cannot be brought within its budget."""
-
-
-class BudgetTooSmallError(BudgetError):
-    """The parts that must be sent do not fit into the budget.
+    """The request cannot be brought within its budget.
 
     Attributes:
-        budget_tokens: the budget of the request, in tokens.
-        floors: what each part needs at least, in tokens; their sum is over the budget.
+        budget_tokens: what there is, in tokens.
+        floors: what each part needs, in tokens; their sum is over the budget.
+        advice: what to change.
     """
 
-    def __init__(self, budget_tokens: int, floors: Mapping[str, int], advice: str) -> None:
+    def __init__(self, problem: str, budget_tokens: int, floors: Mapping[str, int], advice: str) -> None:
+        self.problem = problem
         self.budget_tokens = budget_tokens
         self.floors = dict(floors)
         self.advice = advice
         width = max(map(len, self.floors), default=0)
-        needed = sum(self.floors.values())
         table = "\n".join(f"  {name:<{width}}  {tokens:>8,}" for name, tokens in self.floors.items())
-        super().__init__(
-            f"The budget is {budget_tokens:,} tokens, but what must be sent needs {needed:,}:\n{table}\n{advice}"
-        )
+        super().__init__(f"{problem}\n{table}\n{advice}")
 
-    def __reduce__(self) -> tuple[type, tuple[int, dict[str, int], str]]:
-        return type(self), (self.budget_tokens, self.floors, self.advice)
+    def __reduce__(self) -> tuple[Callable[..., BudgetError], tuple[object, ...]]:
+        return _rebuilt, (type(self), self.problem, self.budget_tokens, self.floors, self.advice)
+
+
+def _rebuilt(
+    kind: type[BudgetError], problem: str, budget_tokens: int, floors: Mapping[str, int], advice: str
+) -> BudgetError:
+    """An error from its parts, whatever its own constructor takes; used when it is copied or sent elsewhere."""
+    error = kind.__new__(kind)
+    BudgetError.__init__(error, problem, budget_tokens, floors, advice)
+    return error
+
+
+class BudgetTooSmallError(BudgetError):
+    """The parts that must be sent do not fit into the budget."""
+
+    def __init__(self, budget_tokens: int, floors: Mapping[str, int], advice: str) -> None:
+        needed = sum(floors.values())
+        problem = f"The budget is {budget_tokens:,} tokens, but what must be sent needs {needed:,}:"
+        super().__init__(problem, budget_tokens, floors, advice)
 
 
 class SystemPromptTooLargeError(BudgetError):
-    """The system prompt takes more than its allowed share of the model's window."""
+    """The system prompt takes more than its allowed share."""
+
+    def __init__(self, system_tokens: int, allowed_tokens: int, share: str, setting: str) -> None:
+        problem = f"The system prompt is {system_tokens:,} tokens, over {share}, which is {allowed_tokens:,}:"
+        advice = f"Shorten it, use a model with a larger window or a larger budget, or raise {setting}."
+        super().__init__(problem, allowed_tokens, {"L0 system prompt": system_tokens}, advice)
+
+
+class InvalidAllocationError(BudgetError):
+    """A strategy of the application's own gave away more than there is, or less than nothing."""
+
+    def __init__(self, strategy: str, budget_tokens: int, tokens: Mapping[str, int]) -> None:
+        given = sum(tokens.values())
+        problem = f"The strategy {strategy!r} gave {given:,} tokens away, where {budget_tokens:,} are free:"
+        advice = "No layer may get less than 0, and all together at most what is free; `share_out` takes care of both."
+        super().__init__(problem, budget_tokens, tokens, advice)
 
 
 class InputError(CtxBudgetError, ValueError):

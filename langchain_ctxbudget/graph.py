@@ -42,19 +42,25 @@ class ContextState(ContextInput, ContextOutput):
 
 
 def build_context_graph(
-    pipeline: ContextPipeline, *, default_user: str | None = None, tools: Sequence[Any] = ()
+    pipeline: ContextPipeline,
+    *,
+    default_user: str | None = None,
+    tools: Sequence[Any] = (),
+    response_format: object = None,
 ) -> CompiledStateGraph[ContextState, None, ContextInput, ContextOutput]:
     """The context pipeline as a compiled graph, to invoke, or to add as a node to a graph with `messages`.
 
     Nodes: `detect_topics`, `compute_budget`, `fetch_bundles`, `compact_history`, `retrieve`, `assemble`.
     The messages before the current turn are copied into the pipeline's store first, so that they can be
     compacted and found again; the messages in state are not changed. The conversation is the run's
-    `thread_id`, the user its `user_id` (both `configurable`), else the server's authenticated user.
+    `thread_id`, the user its `user_id` (both `configurable`), else the server's authenticated user. A run may also
+    name a `persona_id`, whose saved settings apply, and `context_settings`, which lie over all others.
 
     Args:
         pipeline: what assembles.
         default_user: the user where the run names none; without one that is an error.
         tools: what the model will be bound to; counted as it is sent.
+        response_format: a schema that the model must answer in; counted as it is sent.
 
     Returns:
         a graph from `{"messages": [...]}` to `{"llm_input_messages": [...], "report": {...}}`.
@@ -66,23 +72,33 @@ def build_context_graph(
         >>> state["llm_input_messages"][-1].content
         'Hello'
     """
+    engine = pipeline.engine
 
     def first(state: ContextState, config: RunnableConfig) -> Flow[dict[str, Any]]:
         scope = scope_of(config, default_user)
         history, turn = split_turn(state["messages"])
-        draft = yield from pipeline.open_turn(scope, history, turn, tools)
-        yield from pipeline.run_step("detect_topics", draft)
+        configurable = config.get("configurable") or {}
+        draft = yield from engine.open_turn(
+            scope,
+            history,
+            turn,
+            tools=tools,
+            response_format=response_format,
+            overrides=configurable.get("context_settings"),
+            persona_id=configurable.get("persona_id"),
+        )
+        yield from engine.run_step("detect_topics", draft)
         return {"draft": draft}
 
     def middle(name: str) -> Callable[[ContextState, RunnableConfig], Flow[dict[str, Any]]]:
         def step(state: ContextState, _config: RunnableConfig) -> Flow[dict[str, Any]]:
-            yield from pipeline.run_step(name, state["draft"])
+            yield from engine.run_step(name, state["draft"])
             return {"draft": state["draft"]}
 
         return step
 
     def last(state: ContextState, _config: RunnableConfig) -> Flow[dict[str, Any]]:
-        yield from pipeline.run_step("assemble", state["draft"])
+        yield from engine.run_step("assemble", state["draft"])
         context = state["draft"].context
         assert context is not None  # noqa: S101 - the step sets it
         return {"llm_input_messages": context.messages, "report": context.report.to_dict()}

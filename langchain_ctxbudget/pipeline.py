@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
-from uuid import uuid4
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.core.messages import checked, current_turn, split_instructions
-from langchain_ctxbudget.core.tokens import TokenCounter, counter_for
-from langchain_ctxbudget.draft import AssembledContext, Draft, Target
-from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MessageConflictError, StoreError
-from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.history import log
-from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.core.report import ContextReport
+from langchain_ctxbudget.core.tokens import TokenCounter
+from langchain_ctxbudget.draft import AssembledContext
+from langchain_ctxbudget.engine import Engine
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history.log import OnRemoval
-from langchain_ctxbudget.history.open import OpenConversations
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.steps import STEPS, read_cut, run
 from langchain_ctxbudget.stores.records import Scope
-
-NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 
 
 class ContextPipeline:
@@ -83,45 +74,35 @@ class ContextPipeline:
         ):
             if value is not None and not isinstance(value, kind):
                 raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
-        self.settings = ContextSettings().override(settings)
-        self.system_prompt = system_prompt
-        profile: Mapping[str, Any] = getattr(model, "profile", None) or {}
-        self._target = Target(
-            counter=token_counter or counter_for(model),
-            window_tokens=profile.get("max_input_tokens"),
-            output_tokens=profile.get("max_output_tokens"),
+        self.engine = Engine(
+            settings=ContextSettings().override(settings),
+            system_prompt=system_prompt,
+            model=model,
+            store=store,
+            embeddings=embeddings,
+            token_counter=token_counter,
+            writer_id=writer_id,
         )
-        self._store = store
-        self._owns_store = store is None
-        self._closed = False
-        self._embeddings = embeddings
-        self._writer_id = writer_id or uuid4().hex
-        self._open = OpenConversations(self._target.counter)
-        self._mutex = threading.Lock()
+
+    @property
+    def settings(self) -> ContextSettings:
+        """The pipeline's own settings; what a user saved and what a call says lie over them."""
+        return self.engine.settings
 
     @property
     def token_counter(self) -> TokenCounter:
-        """How tokens are counted."""
-        return self._target.counter
+        """How tokens are counted, corrected by the usage that was observed."""
+        return self.engine.counter
 
     @property
     def store(self) -> BaseStore:
         """Where conversations are kept."""
-        if self._closed:
-            raise StoreError("This pipeline is closed; its store can no longer be used")
-        with self._mutex:
-            if self._store is None:
-                from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
-
-                self._store = ChromaStore()
-            return self._store
+        return self.engine.store
 
     @property
     def embeddings(self) -> Embeddings | None:
         """What retrieval compares texts with; None where none were given and none are installed."""
-        if self._embeddings is None and local_embeddings_available():
-            self._embeddings = LocalEmbeddings()
-        return self._embeddings
+        return self.engine.embeddings
 
     def add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> list[str]:
         """Append messages to a conversation; those whose id it knows already are left alone.
@@ -137,11 +118,11 @@ class ContextPipeline:
             MissingScopeError: no user or no conversation.
             UnsupportedContentError: something that is not a message.
         """
-        return drive(self._add(messages, Scope(user_id, conversation_id)))
+        return drive(self.engine.add(messages, Scope(user_id, conversation_id)))
 
     async def aadd_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> list[str]:
         """Append messages to a conversation; see `add_messages`."""
-        return await adrive(self._add(messages, Scope(user_id, conversation_id)))
+        return await adrive(self.engine.add(messages, Scope(user_id, conversation_id)))
 
     def sync(
         self,
@@ -170,7 +151,7 @@ class ContextPipeline:
             MissingScopeError: no user or no conversation.
             UnsupportedContentError: something that is not a message.
         """
-        return drive(self._sync(messages, Scope(user_id, conversation_id), on_removal))
+        return drive(self.engine.sync(messages, Scope(user_id, conversation_id), on_removal))
 
     async def a_sync(
         self,
@@ -181,7 +162,7 @@ class ContextPipeline:
         on_removal: OnRemoval = "archive",
     ) -> list[str]:
         """Make a conversation equal to an agent's state; see `sync` (`async` is a keyword)."""
-        return await adrive(self._sync(messages, Scope(user_id, conversation_id), on_removal))
+        return await adrive(self.engine.sync(messages, Scope(user_id, conversation_id), on_removal))
 
     def get_messages(self, *, user_id: str, conversation_id: str) -> list[BaseMessage]:
         """Every message of a conversation as it was given; none for one that does not exist yet.
@@ -189,11 +170,11 @@ class ContextPipeline:
         Raises:
             MissingScopeError: no user or no conversation.
         """
-        return drive(self._get(Scope(user_id, conversation_id)))
+        return drive(self.engine.get(Scope(user_id, conversation_id)))
 
     async def aget_messages(self, *, user_id: str, conversation_id: str) -> list[BaseMessage]:
         """Every message of a conversation; see `get_messages`."""
-        return await adrive(self._get(Scope(user_id, conversation_id)))
+        return await adrive(self.engine.get(Scope(user_id, conversation_id)))
 
     def assemble(
         self,
@@ -204,6 +185,7 @@ class ContextPipeline:
         tools: Sequence[Any] = (),
         response_format: object = None,
         settings: ContextSettings | Mapping[str, Any] | None = None,
+        persona_id: str | None = None,
     ) -> AssembledContext:
         """The prompt for the current turn, within its budget, with its report. Stores nothing that was said.
 
@@ -214,7 +196,8 @@ class ContextPipeline:
             conversation_id: which one; one that does not exist yet has no history.
             tools: what will be bound to the model; counted as it is sent.
             response_format: a schema that the model must answer in; counted as it is sent.
-            settings: overrides for this call.
+            settings: overrides for this call; below them lie the persona's saved settings, the user's, the pipeline's.
+            persona_id: whose saved settings apply on top of the user's.
 
         Raises:
             BudgetTooSmallError: what must be sent does not fit; the message lists what it needs.
@@ -224,8 +207,16 @@ class ContextPipeline:
             SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
             UnsupportedContentError: `message` is not a message.
         """
-        scope = Scope(user_id, conversation_id)
-        return drive(self._assemble(scope, message, tools, response_format, settings))
+        return drive(
+            self.engine.assemble(
+                Scope(user_id, conversation_id),
+                message,
+                tools=tools,
+                response_format=response_format,
+                overrides=settings,
+                persona_id=persona_id,
+            )
+        )
 
     async def aassemble(
         self,
@@ -236,16 +227,120 @@ class ContextPipeline:
         tools: Sequence[Any] = (),
         response_format: object = None,
         settings: ContextSettings | Mapping[str, Any] | None = None,
+        persona_id: str | None = None,
     ) -> AssembledContext:
         """The prompt for the current turn; see `assemble`."""
-        scope = Scope(user_id, conversation_id)
-        return await adrive(self._assemble(scope, message, tools, response_format, settings))
+        return await adrive(
+            self.engine.assemble(
+                Scope(user_id, conversation_id),
+                message,
+                tools=tools,
+                response_format=response_format,
+                overrides=settings,
+                persona_id=persona_id,
+            )
+        )
+
+    def with_model(
+        self, model: BaseChatModel | str | None, *, token_counter: TokenCounter | None = None
+    ) -> ContextPipeline:
+        """The same conversations for another model: its tokenizer, its window, what it reserves for the answer.
+
+        Both pipelines go on side by side on one store. What is in memory of a conversation is counted again, not read
+        again. The store still belongs to the pipeline that opened it.
+
+        Args:
+            model: the other model or its name.
+            token_counter: how tokens are counted; default: the model's.
+        """
+        twin = ContextPipeline.__new__(type(self))
+        twin.engine = self.engine.with_model(model, token_counter)
+        return twin
+
+    def observe_usage(self, usage_metadata: Mapping[str, Any] | None, *, report: ContextReport | None = None) -> float:
+        """Correct the counts by what the provider measured for a prompt of this pipeline.
+
+        The largest ratio of measured to counted tokens of the last 16 prompts, rounded up, is applied to every count
+        from now on, so that a prompt never counts as less than was measured for it. Where the tokenizer is known
+        exactly, counts are only ever raised.
+
+        Args:
+            usage_metadata: of the model's answer; its `input_tokens` are used, and None changes nothing.
+            report: of the prompt that was answered; default: the last one that this pipeline assembled.
+
+        Returns:
+            what counts are multiplied by from now on.
+
+        Raises:
+            InputError: there is no `input_tokens` in it, or nothing was assembled yet.
+
+        Example:
+            >>> from langchain_ctxbudget import EstimatingCounter
+            >>> pipeline = ContextPipeline(token_counter=EstimatingCounter())
+            >>> context = pipeline.assemble("Tell me more. " * 100, user_id="ada", conversation_id="c1")
+            >>> factor = pipeline.observe_usage({"input_tokens": context.report.total_tokens * 2})
+            >>> factor >= 2
+            True
+        """
+        if usage_metadata is None:
+            return self.engine.factor
+        if not isinstance(usage_metadata, Mapping) or "input_tokens" not in usage_metadata:
+            raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
+        answered = report or self.engine.last_report
+        if answered is None:
+            raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
+        return self.engine.observe(usage_metadata["input_tokens"], answered)
+
+    def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
+        """What other budgets would have given the last prompt that this pipeline assembled; see `reallocate`.
+
+        Args:
+            budgets: of the whole request, in tokens.
+
+        Raises:
+            BudgetTooSmallError: what must be sent does not fit into one of them.
+            InputError: nothing was assembled yet, or the conversation has been edited since.
+        """
+        if self.engine.last_report is None:
+            raise InputError("Nothing was assembled yet, so there are no candidates")
+        return [self.engine.last_report.reallocate(budget) for budget in budgets]
+
+    def save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> None:
+        """Keep settings of a user, or of a persona of theirs, in place of those kept before.
+
+        They lie over the pipeline's: first the user's, then the persona's, then the call's own.
+
+        Args:
+            settings: plain data by setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35,
+                "history": 0.35}}`; an empty mapping removes what was kept.
+            user_id: whose settings.
+            persona_id: which persona's, where they are not for all.
+
+        Raises:
+            InvalidSettingsError: an unknown setting, a value outside its range, or something that is not plain data.
+            MissingScopeError: no user.
+        """
+        drive(self.engine.save_settings(settings, user_id, persona_id))
+
+    async def asave_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> None:
+        """Keep settings of a user, or of a persona of theirs; see `save_settings`."""
+        await adrive(self.engine.save_settings(settings, user_id, persona_id))
+
+    def get_settings(self, *, user_id: str, persona_id: str | None = None) -> dict[str, Any]:
+        """What was saved for a user, or for a persona of theirs; nothing where nothing was.
+
+        Raises:
+            MissingScopeError: no user.
+        """
+        return drive(self.engine.saved_settings(user_id, persona_id))
+
+    async def aget_settings(self, *, user_id: str, persona_id: str | None = None) -> dict[str, Any]:
+        """What was saved for a user, or for a persona of theirs; see `get_settings`."""
+        return await adrive(self.engine.saved_settings(user_id, persona_id))
 
     def close(self) -> None:
         """Give back what the pipeline opened itself; a store that was passed in stays open."""
-        if self._owns_store and self._store is not None and hasattr(self._store, "close"):
-            self._store.close()
-        self._closed = True
+        self.engine.close()
 
     def __enter__(self) -> Self:
         return self
@@ -254,137 +349,3 @@ class ContextPipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _add(self, messages: Sequence[BaseMessage], scope: Scope) -> Flow[list[str]]:
-        given = checked(messages, "messages")
-        return (
-            yield from self._open.using(
-                self.store, scope, lambda conversation: log.add(self.store, conversation, given, self._writer_id)
-            )
-        )
-
-    def _sync(self, messages: Sequence[BaseMessage], scope: Scope, on_removal: OnRemoval) -> Flow[list[str]]:
-        if on_removal not in ("archive", "forget"):
-            raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
-        given = checked(messages, "messages")
-        return (
-            yield from self._open.using(
-                self.store,
-                scope,
-                lambda conversation: log.sync(self.store, conversation, given, self._writer_id, on_removal),
-            )
-        )
-
-    def _get(self, scope: Scope) -> Flow[list[BaseMessage]]:
-        def body(conversation: Conversation) -> Flow[list[BaseMessage]]:
-            yield from log.refresh(self.store, conversation)
-            return [entry.record.to_message() for entry in conversation.entries]
-
-        return (yield from self._open.using(self.store, scope, body))
-
-    def _assemble(
-        self,
-        scope: Scope,
-        message: str | BaseMessage | Sequence[BaseMessage],
-        tools: Sequence[Any],
-        response_format: object,
-        overrides: ContextSettings | Mapping[str, Any] | None,
-    ) -> Flow[AssembledContext]:
-        turn = current_turn(message)
-        settings = self.settings.override(overrides)
-
-        def body(conversation: Conversation) -> Flow[AssembledContext]:
-            started, calls = time.perf_counter(), self.token_counter.calls
-            yield from log.refresh(self.store, conversation)
-            draft = yield from self._open_draft(
-                conversation, settings, turn, tools, response_format, started=started, calls_before=calls
-            )
-            for name in STEPS:
-                yield from run(name, draft, self.store, self.embeddings)
-            assert draft.context is not None  # noqa: S101 - the last step sets it
-            return draft.context
-
-        return (yield from self._open.using(self.store, scope, body))
-
-    def _open_draft(
-        self,
-        conversation: Conversation,
-        settings: ContextSettings,
-        turn: list[BaseMessage],
-        tools: Sequence[Any],
-        response_format: object,
-        *,
-        started: float,
-        calls_before: int,
-    ) -> Flow[Draft]:
-        """Begin a prompt for a conversation that is up to date."""
-        draft = Draft(
-            conversation=conversation,
-            begun_with=conversation.digest,
-            target=self._target,
-            settings=settings,
-            system_prompt=self.system_prompt,
-            turn=turn,
-            tools=tools,
-            response_format=response_format,
-            calls_before=calls_before,
-        )
-        if failure := (yield from read_cut(conversation, self.store)):
-            draft.failures.append(failure)
-        if self.embeddings is None:
-            draft.failures.append(NO_EMBEDDINGS)
-        draft.timings_ms["open"] = (time.perf_counter() - started) * 1000
-        return draft
-
-    def open_turn(
-        self,
-        scope: Scope,
-        history: Sequence[BaseMessage],
-        turn: Sequence[BaseMessage],
-        tools: Sequence[Any] = (),
-    ) -> Flow[Draft]:
-        """Begin a prompt for an agent's state: history is copied into the store, the turn is to be answered.
-
-        System messages at its beginning join the system prompt. Where the copy cannot be written, the draft goes
-        on with the given messages and says so.
-        """
-        current = current_turn(turn)
-        instructions, given = split_instructions(checked(history, "messages"))
-        system_prompt = "\n\n".join(text for text in (self.system_prompt, *instructions) if text)
-
-        def body(conversation: Conversation) -> Flow[Draft]:
-            started, calls = time.perf_counter(), self.token_counter.calls
-            failure = None
-            try:
-                yield from log.sync(self.store, conversation, given, self._writer_id, "archive")
-            except InputError:
-                raise
-            except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
-                failure = f"history not copied to the store: {type(error).__name__}: {error}"
-                conversation = log.detached(scope, self.token_counter, given)
-            draft = yield from self._open_draft(
-                conversation, self.settings, current, tools, None, started=started, calls_before=calls
-            )
-            draft.system_prompt = system_prompt
-            if failure is not None:
-                draft.failures.append(failure)
-            return draft
-
-        return (yield from self._open.using(self.store, scope, body))
-
-    def run_step(self, name: str, draft: Draft) -> Flow[None]:
-        """Run one of the six steps on a draft.
-
-        Raises:
-            MessageConflictError: another run has changed the conversation since the draft was begun.
-        """
-
-        def body(_: Conversation) -> Flow[None]:
-            if draft.conversation.digest != draft.begun_with:
-                raise MessageConflictError(
-                    f"Another run changed the conversation {draft.conversation.scope.conversation_id!r} while its "
-                    f"prompt was made. Run one turn of a thread at a time, or give each agent a thread_id of its own"
-                )
-            return (yield from run(name, draft, self.store, self.embeddings))
-
-        return (yield from self._open.using(self.store, draft.conversation.scope, body))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
+from langchain_ctxbudget.core.allocation import AllocationStrategy, Depth, ElasticAllocation, LayerSpec, strategy_of
+from langchain_ctxbudget.core.layers import TITLES, Layer
 from langchain_ctxbudget.errors import InvalidSettingsError
 
-Depth = Literal["minimal", "standard", "deep"]
+Oversized = Literal["error", "clip"]
 
 T = TypeVar("T")
+
+ELASTIC = ElasticAllocation()
 
 
 def _declared(kind: type[T], values: object, setting: str) -> tuple[T, ...]:
@@ -105,6 +109,88 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRequest:
+    """What a layer of the application's own is asked for."""
+
+    query: str
+    """The words of the current turn's human message."""
+    budget_tokens: int
+    """What the layer may cost, its heading included; it is filled with the first items that fit."""
+    user_id: str
+    conversation_id: str
+
+
+LayerItems: TypeAlias = Sequence[str] | Callable[[LayerRequest], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomLayer:
+    """A layer of the application's own: open files, the weather, a ticket; part of the volatile zone.
+
+    Every item is one entry of the layer: as many as fit are taken in the given order, and the first one that does not
+    fit is shrunk to its first sentences where that is possible. Where the function fails, the layer is empty and
+    the report says so. A function is called once per assembly, in a worker thread under async.
+
+    Raises:
+        InvalidSettingsError: sizes that are not in order, or a name that is taken.
+
+    Example:
+        >>> CustomLayer(name="open files", items=["main.py: print('hi')"], ideal_tokens=800).max_tokens
+        800
+    """
+
+    name: str
+    """What it is called in reports; its heading in the prompt, too, unless there is another one."""
+    items: LayerItems
+    """Its items, most important first, or a function that is told the budget and gives them."""
+    ideal_tokens: int
+    """What it would like, in tokens."""
+    min_tokens: int = 0
+    """Below this, in tokens, it is left out."""
+    max_tokens: int | None = None
+    """What it can use at most, in tokens; None: `ideal_tokens`."""
+    priority: int = 70
+    """0 to 100; topics have 70, entities 65, retrieval 75, history 90."""
+    elasticity: float = 0.5
+    """0 (rigid) to 1: how willing it is to shrink."""
+    heading: str = ""
+    """What stands above its items; default: its name."""
+
+    def __post_init__(self) -> None:
+        _require_text(self.name, "CustomLayer.name")
+        taken = {*(layer.casefold() for layer in Layer), *(title.casefold() for title in TITLES.values())}
+        if self.name.casefold() in taken or "\n" in self.name:
+            raise InvalidSettingsError(f"CustomLayer.name {self.name!r} is a layer of the package, or not one line")
+        _require_count(self.min_tokens, "CustomLayer.min_tokens", minimum=0)
+        _require_count(self.ideal_tokens, "CustomLayer.ideal_tokens", minimum=0)
+        if self.max_tokens is None:
+            object.__setattr__(self, "max_tokens", self.ideal_tokens)
+        _require_count(self.max_tokens, "CustomLayer.max_tokens", minimum=0)
+        if not self.min_tokens <= self.ideal_tokens <= (self.max_tokens or 0):
+            raise InvalidSettingsError(
+                f"CustomLayer {self.name!r} needs min_tokens <= ideal_tokens <= max_tokens, not {self.min_tokens}, "
+                f"{self.ideal_tokens}, {self.max_tokens}"
+            )
+        _require_count(self.priority, "CustomLayer.priority", minimum=0)
+        if not isinstance(self.elasticity, int | float) or not 0 <= self.elasticity <= 1:
+            raise InvalidSettingsError(f"CustomLayer.elasticity must be from 0 to 1, not {self.elasticity!r}")
+        if not callable(self.items):
+            object.__setattr__(self, "items", _strings(self.items, "CustomLayer.items"))
+
+    @property
+    def spec(self) -> LayerSpec:
+        """What it wants, for the strategies."""
+        return LayerSpec(
+            layer=self.name,
+            min_tokens=self.min_tokens,
+            ideal_tokens=self.ideal_tokens,
+            max_tokens=self.max_tokens or 0,
+            priority=self.priority,
+            elasticity=self.elasticity,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextSettings:
     """How much may go into a prompt, and what the developer wants in it.
 
@@ -118,8 +204,16 @@ class ContextSettings:
 
     max_context_tokens: int = 12_000
     """The most that messages, tool schemas and response format together may cost, in tokens."""
+    window_tokens: int | None = None
+    """The model's window, in tokens, where neither its profile nor its server tells; None: not known."""
     output_reserve_tokens: int | None = None
     """Kept free in the model's window for the answer, in tokens; None: what the model says, else nothing."""
+    allocation: AllocationStrategy | str | Mapping[str, Any] = ELASTIC
+    """How the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
+    `{"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.3}`, or a strategy of your own."""
+    oversized_message: Oversized = "error"
+    """What happens to a user's message that does not fit: an error, or head and tail around a marker. Results of
+    tools in the current turn are always clipped."""
     max_system_share: float = 0.25
     """The largest share of the model's window, where it is known, that the system prompt may take."""
     depth: Depth = "standard"
@@ -128,12 +222,16 @@ class ContextSettings:
     """Whether dialogue comes before knowledge when both want the same tokens (seed 000)."""
     include_entities: bool = True
     """Whether detected entities go into the prompt (seeds 000, 002)."""
-    preferences: tuple[str, ...] = ()
+    preferences: Sequence[str] = ()
     """How the user wants to be answered, one line each."""
+    memories: Sequence[str] = ()
+    """What is known about the user, most important first: 25 % of what is left, 150 to 500 tokens (seed 001)."""
     topics: tuple[Topic, ...] = ()
     """Topics to detect; mappings with the same fields are accepted."""
     entities: tuple[Entity, ...] = ()
     """Entities to detect; mappings with the same fields are accepted."""
+    layers: tuple[CustomLayer, ...] = ()
+    """Layers of the application's own; mappings with the same fields are accepted."""
     keep_messages: int = 6
     """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6)."""
     compaction_trigger: float = 0.8
@@ -146,6 +244,8 @@ class ContextSettings:
         _require_count(self.max_context_tokens, "max_context_tokens", minimum=1)
         if self.output_reserve_tokens is not None:
             _require_count(self.output_reserve_tokens, "output_reserve_tokens", minimum=0)
+        if self.window_tokens is not None:
+            _require_count(self.window_tokens, "window_tokens", minimum=1)
         _require_count(self.keep_messages, "keep_messages", minimum=0)
         _require_share(self.max_system_share, "max_system_share")
         _require_share(self.compaction_trigger, "compaction_trigger")
@@ -157,11 +257,24 @@ class ContextSettings:
             )
         if self.depth not in ("minimal", "standard", "deep"):
             raise InvalidSettingsError(f"depth must be 'minimal', 'standard' or 'deep', not {self.depth!r}")
+        if self.oversized_message not in ("error", "clip"):
+            raise InvalidSettingsError(f"oversized_message must be 'error' or 'clip', not {self.oversized_message!r}")
+        object.__setattr__(self, "allocation", strategy_of(self.allocation))
         _require_flag(self.prioritize_history, "prioritize_history")
         _require_flag(self.include_entities, "include_entities")
         object.__setattr__(self, "preferences", _strings(self.preferences, "preferences"))
+        object.__setattr__(self, "memories", _strings(self.memories, "memories"))
         object.__setattr__(self, "topics", _declared(Topic, self.topics, "topics"))
         object.__setattr__(self, "entities", _declared(Entity, self.entities, "entities"))
+        object.__setattr__(self, "layers", _declared(CustomLayer, self.layers, "layers"))
+        names = [layer.name for layer in self.layers]
+        if len(set(names)) < len(names):
+            raise InvalidSettingsError(f"layers must have different names, not {', '.join(names)}")
+
+    @property
+    def strategy(self) -> AllocationStrategy:
+        """How the budget is divided."""
+        return strategy_of(self.allocation)
 
     def override(self, changes: ContextSettings | Mapping[str, Any] | None) -> Self:
         """Settings with `changes` laid over these.

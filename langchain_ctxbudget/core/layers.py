@@ -30,6 +30,11 @@ TITLES: dict[Layer, str] = {
 }
 
 
+def title_of(layer: str) -> str:
+    """The title of a layer; a layer of the application's own is called what it is called."""
+    return TITLES[Layer(layer)] if layer in set(Layer) else layer
+
+
 class Status(StrEnum):
     """What became of a candidate item."""
 
@@ -69,5 +74,7 @@ class Reason(StrEnum):
     """The turn has no human message to stand in front of."""
     REPAIRED = "repaired"
     """Could not be sent as it stands; see the repairs."""
+    CLIPPED = "clipped"
+    """Larger than what there is: its middle is left out."""
     PRUNED = "pruned"
     """Taken out again because the exact recount was over the budget."""

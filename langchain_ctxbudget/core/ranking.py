@@ -49,6 +49,14 @@ class LexicalIndex:
     def __len__(self) -> int:
         return len(self._lengths)
 
+    def copy(self) -> LexicalIndex:
+        """An index of the same texts that grows by itself."""
+        twin = LexicalIndex()
+        twin._postings = {term: list(postings) for term, postings in self._postings.items()}
+        twin._lengths, twin._distinct = list(self._lengths), list(self._distinct)
+        twin._total_length = self._total_length
+        return twin
+
     def extend(self, texts: Iterable[Sequence[str]]) -> None:
         """Add texts, each as its terms."""
         for text in texts:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from langchain_ctxbudget.core.layers import TITLES, Layer, Reason, Status
+from langchain_ctxbudget.core.layers import Layer, Reason, Status, title_of
 from langchain_ctxbudget.core.turns import Repair
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.reporting.text import render_text
 
 SCHEMA_VERSION = 1
@@ -38,7 +39,8 @@ class ReportItem:
 class LayerReport:
     """One layer: what it was given, what it used, and for what."""
 
-    layer: Layer
+    layer: str
+    """The short name of a `Layer`, or the name of a layer of the application's own."""
     title: str
     allocated_tokens: int
     items: tuple[ReportItem, ...]
@@ -95,10 +97,17 @@ class ContextReport:
     """What the request may cost at most: the setting, or less where the model's window is smaller."""
     window_tokens: int | None
     """The model's window, where it is known."""
+    window_source: Literal["profile", "served", "settings", "unknown"]
+    """Who told the window: the model's profile, the server that runs it, the settings, or nobody."""
     output_reserve_tokens: int
+    """What is kept free for the answer."""
     total_tokens: int
+    uncorrected_tokens: int
+    """The total before `observe_usage` corrected the counts; the same where nothing was observed."""
     count_mode: Literal["exact", "estimated"]
     tokenizer: str
+    settings_from: tuple[str, ...]
+    """Where the settings came from, each over those before it: `pipeline`, `user`, `persona`, `call`."""
     allocation_strategy: str
     history_strategy: Literal["empty", "full", "windowed"]
     layers: tuple[LayerReport, ...]
@@ -114,16 +123,56 @@ class ContextReport:
     timings_ms: dict[str, float]
     """Milliseconds per step. Apart from these, from what had to be tokenized and from what a previous prompt of
     this process shares, equal inputs give equal reports."""
+    forecast: bool = False
+    """Whether this is what another budget would have given: nothing was sent, and texts that were never tokenized
+    are estimated."""
     schema_version: int = SCHEMA_VERSION
+    rerun: Annotated[Callable[[int], ContextReport] | None, Field(exclude=True)] = field(
+        default=None, repr=False, compare=False
+    )
+    """What `reallocate` runs; not part of the data."""
+
+    def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], ContextReport], tuple[dict[str, Any]]]:
+        return ContextReport.from_dict, (self.to_dict(),)
+
+    def reallocate(self, budget: int) -> ContextReport:
+        """What another budget would have given: allocation and selection run again on the same candidates.
+
+        Nothing is read or written, no text is tokenized and no model is called. Messages that would be compacted at
+        the other budget, but were verbatim, are ranked by their words alone.
+
+        Args:
+            budget: the budget of the whole request, in tokens.
+
+        Raises:
+            BudgetTooSmallError: what must be sent does not fit into it.
+            InputError: this report was read from data, so its candidates are gone, or the conversation has
+                been edited since.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline
+            >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+            >>> context.report.reallocate(budget=500).budget_tokens
+            500
+        """
+        if self.rerun is None:
+            raise InputError(
+                "This report was read from data, which has no candidates; ask the report that assemble returned, or "
+                "ContextPipeline.what_if"
+            )
+        return self.rerun(budget)
 
     def layer(self, layer: Layer | str) -> LayerReport:
-        """One layer by its short name, for instance `"L5"`.
+        """One layer by its short name, for instance `"L5"`, or by the name of one of the application's own.
 
         Raises:
             ValueError: there is no such layer.
         """
-        wanted = Layer(layer)
-        return next(part for part in self.layers if part.layer is wanted)
+        found = next((part for part in self.layers if part.layer == layer), None)
+        if found is None:
+            known = ", ".join(part.layer for part in self.layers)
+            raise ValueError(f"no layer {str(layer)!r} in this report; it has {known}")
+        return found
 
     def coverage_counts(self) -> dict[CoverageState, int]:
         """How many messages are in each state; their sum is the conversation."""
@@ -164,7 +213,7 @@ def _schema() -> TypeAdapter[ContextReport]:
 
 
 def layer_report(
-    layer: Layer, *, allocated: int, items: Iterable[ReportItem], overhead: int, more: Mapping[Reason, int]
+    layer: str, *, allocated: int, items: Iterable[ReportItem], overhead: int, more: Mapping[Reason, int]
 ) -> LayerReport:
     """A layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts.
 
@@ -189,7 +238,7 @@ def layer_report(
         listed.append(item)
     return LayerReport(
         layer=layer,
-        title=TITLES[layer],
+        title=title_of(layer),
         allocated_tokens=allocated,
         items=tuple(listed),
         overhead_tokens=overhead,

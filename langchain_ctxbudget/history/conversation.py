@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -127,6 +127,24 @@ class Conversation:
         self.costs.append(entry.tokens)
         self.safe.append(safe)
         self.total_tokens += entry.tokens
+
+    def recount(self, counter: TokenCounter) -> None:
+        """Count every message again, with another counter."""
+        self.counter = counter
+        for entry in self.entries:
+            entry.tokens, entry.line_tokens = counter.count_message(as_note(entry.sent)), None
+        self.costs = [entry.tokens for entry in self.entries]
+        self.total_tokens = sum(self.costs)
+
+    def adopt(self, other: Conversation) -> None:
+        """Take over what is known about the same conversation elsewhere, so that it need not be read again."""
+        self.entries = [replace(entry) for entry in other.entries]
+        self.lanes, self.latest = None if other.lanes is None else dict(other.lanes), other.latest
+        self.safe, self.positions = list(other.safe), dict(other.positions)
+        self.occurrences, self.names = Counter(other.occurrences), set(other.names)
+        self.lexical, self.vectors = other.lexical.copy(), other.vectors
+        self.segments, self.cut = list(other.segments), other.cut
+        self.recount(self.counter)
 
     def _truncate(self, length: int) -> None:
         gone = self.entries[length:]

@@ -31,26 +31,50 @@ def _lock_of(store: BaseStore, scope: Scope) -> Lock:
 class OpenConversations:
     """Working sets by scope; one that is in use is never dropped."""
 
-    def __init__(self, counter: TokenCounter, limit: int = MAX_OPEN) -> None:
-        self._counter = counter
+    def __init__(self, others: OpenConversations | None = None, limit: int = MAX_OPEN) -> None:
+        """Begin with none open.
+
+        Args:
+            others: working sets on the same store that are taken over when they are asked for here.
+            limit: how many are kept.
+        """
+        self._others = others
         self._limit = limit
         self._mutex = threading.Lock()
         self._open: OrderedDict[Scope, Conversation] = OrderedDict()
         self._users: dict[Scope, int] = {}
 
-    def using(self, store: BaseStore, scope: Scope, body: Callable[[Conversation], Flow[T]]) -> Flow[T]:
-        """Run a flow with a conversation's working set, alone."""
-        conversation = self._check_out(store, scope)
+    def using(
+        self, store: BaseStore, scope: Scope, counter: TokenCounter, body: Callable[[Conversation], Flow[T]]
+    ) -> Flow[T]:
+        """Run a flow with a conversation's working set, alone; its messages are counted with `counter`."""
+        conversation = self._check_out(store, scope, counter)
+
+        def counted() -> Flow[T]:
+            if conversation.lanes is None and self._others is not None and (known := self._others.get(scope)):
+                conversation.adopt(known)
+            if conversation.counter is not counter:
+                conversation.recount(counter)
+            return (yield from body(conversation))
+
         try:
-            return (yield from locked(conversation.lock, body(conversation)))
+            return (yield from locked(conversation.lock, counted()))
         finally:
             self._check_in(scope)
 
-    def _check_out(self, store: BaseStore, scope: Scope) -> Conversation:
+    def get(self, scope: Scope) -> Conversation | None:
+        """A working set if it is open and was read; whoever uses it holds its lock."""
+        with self._mutex:
+            found = self._open.get(scope)
+        if found is None or found.lanes is None:
+            return self._others.get(scope) if self._others is not None else None
+        return found
+
+    def _check_out(self, store: BaseStore, scope: Scope, counter: TokenCounter) -> Conversation:
         with self._mutex:
             conversation = self._open.get(scope)
             if conversation is None:
-                conversation = self._open[scope] = Conversation(scope, self._counter, _lock_of(store, scope))
+                conversation = self._open[scope] = Conversation(scope, counter, _lock_of(store, scope))
             self._open.move_to_end(scope)
             self._users[scope] = self._users.get(scope, 0) + 1
             return conversation

@@ -9,12 +9,16 @@ from typing import TypeVar
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.assembly import Fragment
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
-from langchain_ctxbudget.core.packing import shrink_to
+from langchain_ctxbudget.core.packing import pack, shrink_to
 from langchain_ctxbudget.core.report import ReportItem, preview
 from langchain_ctxbudget.core.text import fold, mentions
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 
 T = TypeVar("T")
+
+TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"
+MEMORIES_HEADING = "# What you know about this user\n"
+SMALLEST_MEMORY_TOKENS = 4
 
 PRIMARY_SHARE = 0.70
 """The first topic gets this share of the layer, the second the rest (seed 000)."""
@@ -104,6 +108,7 @@ def bundles(
                 tokens=count(text),
                 reason=Reason.DETECTED if whole else Reason.NO_ROOM,
                 status=Status.INCLUDED if whole else Status.SHRUNK,
+                section=TOPICS_SECTION if layer is Layer.TOPICS else ENTITIES_SECTION,
                 value=-float(rank),
             )
         )
@@ -151,6 +156,22 @@ def preference_fragments(settings: ContextSettings, count: Callable[[str], int])
     )
 
 
+def memory_fragments(settings: ContextSettings, count: Callable[[str], int]) -> tuple[Fragment, ...]:
+    """What the settings know about the user, as lines."""
+    return tuple(
+        Fragment(
+            layer=Layer.PREFERENCES,
+            id=f"memory {number}",
+            text=(line := f"- {fences.as_item(text.strip())}\n"),
+            tokens=count(line),
+            reason=Reason.CONFIGURED,
+            heading=MEMORIES_HEADING,
+            value=-float(1_000 + number),
+        )
+        for number, text in enumerate(settings.memories, 1)
+    )
+
+
 def fitting(fragments: Sequence[Fragment], budget_tokens: int) -> tuple[Fragment, ...]:
     """The first fragments that fit a budget together."""
     used = 0
@@ -161,3 +182,13 @@ def fitting(fragments: Sequence[Fragment], budget_tokens: int) -> tuple[Fragment
         used += fragment.tokens
         result.append(fragment)
     return tuple(result)
+
+
+def packed(fragments: Sequence[Fragment], count: Callable[[str], int], budget_tokens: int) -> tuple[Fragment, ...]:
+    """As many fragments as fit a budget with their common heading; one that is too large is skipped."""
+    if not fragments:
+        return ()
+    room = budget_tokens - count(fragments[0].heading)
+    costs = [fragment.tokens for fragment in fragments]
+    taken = pack(range(len(fragments)), costs.__getitem__, room, SMALLEST_MEMORY_TOKENS)
+    return tuple(fragments[number] for number in sorted(taken))

@@ -17,6 +17,12 @@ COVERAGE_WORDS = {
     "summarized": "behind the summary",
     "omitted": "left out",
 }
+WINDOW_WORDS = {
+    "profile": "the model's profile",
+    "served": "its server",
+    "settings": "the settings",
+    "unknown": "not known",
+}
 
 
 def render_text(report: Mapping[str, Any], *, width: int = 80) -> str:
@@ -30,14 +36,14 @@ def render_text(report: Mapping[str, Any], *, width: int = 80) -> str:
     bar = max(MIN_BAR, min(MAX_BAR, width - LABEL_WIDTH - NUMBERS_WIDTH))
     columns = LABEL_WIDTH + bar + NUMBERS_WIDTH
     line = "─" * columns
+    heading = "CONTEXT BUDGET (forecast)" if report["forecast"] else "CONTEXT BUDGET"
     rows = [
-        _row(f"{layer['layer']} {layer['title']}", layer["used_tokens"], budget, bar, layer["allocated_tokens"])
-        for layer in report["layers"]
+        _row(_label(layer), layer["used_tokens"], budget, bar, layer["allocated_tokens"]) for layer in report["layers"]
     ]
     rows += [_row(f"   {name.capitalize()}", tokens, budget, bar) for name, tokens in report["overhead_tokens"].items()]
     return "\n".join(
         [
-            f"{'CONTEXT BUDGET':<{LABEL_WIDTH + bar}}{f'{budget:,} tokens':>{NUMBERS_WIDTH}}",
+            f"{heading:<{LABEL_WIDTH + bar}}{f'{budget:,} tokens':>{NUMBERS_WIDTH}}",
             f"{'':<{LABEL_WIDTH + bar}}{'used':>9} {'share':>6} {'planned':>10}",
             line,
             *rows,
@@ -50,6 +56,14 @@ def render_text(report: Mapping[str, Any], *, width: int = 80) -> str:
     )
 
 
+def _label(layer: Mapping[str, Any]) -> str:
+    """Short name and title; of a layer of the application's own, its name, as far as there is room."""
+    if layer["layer"] != layer["title"]:
+        return f"{layer['layer']} {layer['title']}"
+    name = f"   {layer['title']}"
+    return name if len(name) < LABEL_WIDTH else f"{name[: LABEL_WIDTH - 2]}…"
+
+
 def _row(label: str, tokens: int, budget: int, bar: int, planned: int | None = None) -> str:
     share = tokens / budget if budget else 0.0
     filled = max(0, min(bar, round(share * bar))) or (1 if tokens > 0 else 0)
@@ -59,14 +73,20 @@ def _row(label: str, tokens: int, budget: int, bar: int, planned: int | None = N
 
 
 def _facts(report: Mapping[str, Any]) -> list[str]:
-    facts = [_history(report), _stability(report["stability"])]
+    facts = [f"Strategy   {report['allocation_strategy']}", _history(report), _stability(report["stability"])]
+    if len(report["settings_from"]) > 1:
+        facts.insert(0, f"Settings   {' < '.join(report['settings_from'])}")
     how = "exact" if report["count_mode"] == "exact" else "estimated, with a margin"
     facts.append(f"Counted    {how} ({report['tokenizer']}), {_plural(report['tokenizer_calls'], 'new text')}")
+    if report["uncorrected_tokens"] != report["total_tokens"]:
+        facts.append(f"Corrected  by observed usage; {report['uncorrected_tokens']:,} without it")
+    reserve = f"{report['output_reserve_tokens']:,} tokens kept free for the answer"
     if report["window_tokens"] is not None:
         facts.append(
-            f"Window     {report['window_tokens']:,} tokens, {report['output_reserve_tokens']:,} kept free "
-            f"for the answer"
+            f"Window     {report['window_tokens']:,} tokens ({WINDOW_WORDS[report['window_source']]}), {reserve}"
         )
+    elif report["output_reserve_tokens"]:
+        facts.append(f"Reserve    {reserve}")
     facts.extend(f"Repaired   {item['kind']} {item['message_id']}: {item['detail']}" for item in report["repairs"])
     facts.extend(f"Failed     {failure}" for failure in report["failures"])
     steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report["timings_ms"].items())

@@ -20,6 +20,7 @@ from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.flow import Flow, embed, embed_query
 from langchain_ctxbudget.history.conversation import Conversation, Entry
 
+SECTION = "## Said earlier in this conversation\n"
 SMALLEST_ITEM_TOKENS = 8
 UNLIKE_TOKENS = 24
 """A message may cost this much more than its line: role, name, a date above it."""
@@ -134,6 +135,7 @@ def _fragment(entry: Entry, value: float, tokens: int) -> Fragment:
         text=line(entry),
         tokens=tokens,
         reason=Reason.RELEVANT,
+        section=SECTION,
         heading=date_heading(entry),
         value=value,
     )

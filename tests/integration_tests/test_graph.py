@@ -126,10 +126,10 @@ def test_system_messages_at_the_beginning_join_the_system_prompt(invoke: Invoke)
 def test_two_runs_on_one_thread_at_once_do_not_get_each_other_s_history() -> None:
     pipeline = make_pipeline()
     scope = Scope("ada", "t1")
-    first = drive(pipeline.open_turn(scope, chat(2), [HumanMessage("go")]))
-    drive(pipeline.open_turn(scope, [HumanMessage("another agent's")], [HumanMessage("go")]))
+    first = drive(pipeline.engine.open_turn(scope, chat(2), [HumanMessage("go")]))
+    drive(pipeline.engine.open_turn(scope, [HumanMessage("another agent's")], [HumanMessage("go")]))
     with pytest.raises(MessageConflictError, match="thread_id of its own"):
-        drive(pipeline.run_step("detect_topics", first))
+        drive(pipeline.engine.run_step("detect_topics", first))
 
 
 def test_no_thread_is_an_error(invoke: Invoke) -> None:

@@ -7,7 +7,6 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 
 from langchain_ctxbudget.core.assembly import (
     NO_FIRST_QUESTION,
-    PRUNE_ORDER,
     Content,
     Fragment,
     build,
@@ -25,7 +24,10 @@ from langchain_ctxbudget.core.tokens import TiktokenCounter
 from langchain_ctxbudget.core.turns import Group
 
 COUNTER = TiktokenCounter()
-VOLATILE = (Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL)
+VOLATILE = (Layer.TOPICS, Layer.ENTITIES, "open files", Layer.RETRIEVAL)
+SECTIONS = {Layer.TOPICS: "## Topics\n", Layer.ENTITIES: "## People and things\n", "open files": "## open files\n"}
+SECTIONS[Layer.RETRIEVAL] = "## Said earlier in this conversation\n"
+ORDER = (Layer.ENTITIES, Layer.TOPICS, "open files", Layer.RETRIEVAL, Layer.ARC, Layer.HISTORY, Layer.PREFERENCES)
 CALL = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "c"}])
 
 
@@ -37,6 +39,7 @@ def fragment(layer=Layer.RETRIEVAL, text="blue bike", heading="", value=0.0, nam
         text=line,
         tokens=COUNTER.count_text(line),
         reason=Reason.RELEVANT,
+        section=SECTIONS.get(layer, ""),
         heading=heading,
         value=value,
     )
@@ -229,7 +232,7 @@ def test_a_group_costs_what_its_messages_cost():
 @given(CONTENTS, st.integers(1, 500))
 def test_pruning_makes_a_content_smaller_until_nothing_can_give_way(content, excess):
     for _ in range(100):
-        smaller, _gone = without_least(content, COUNTER, excess)
+        smaller, _gone = without_least(content, COUNTER, excess, ORDER)
         if smaller == content:
             break
         assert measured(smaller).total_tokens < measured(content).total_tokens
@@ -240,14 +243,14 @@ def test_pruning_makes_a_content_smaller_until_nothing_can_give_way(content, exc
 @settings(deadline=None)
 @given(CONTENTS, st.integers(1, 500))
 def test_pruning_never_touches_the_system_prompt_and_the_turn(content, excess):
-    smaller, _ = without_least(content, COUNTER, excess)
+    smaller, _ = without_least(content, COUNTER, excess, ORDER)
     assert (smaller.system_prompt, smaller.turn) == (content.system_prompt, content.turn)
 
 
 @settings(deadline=None)
 @given(CONTENTS, st.integers(1, 500))
 def test_what_pruning_takes_out_is_what_is_missing(content, excess):
-    smaller, gone = without_least(content, COUNTER, excess)
+    smaller, gone = without_least(content, COUNTER, excess, ORDER)
     before = [*content.preferences, *content.arc, *content.summary, *content.volatile]
     after = [*smaller.preferences, *smaller.arc, *smaller.summary, *smaller.volatile]
     assert [f for f in before if f not in gone] == after
@@ -255,7 +258,7 @@ def test_what_pruning_takes_out_is_what_is_missing(content, excess):
 
 def test_the_least_valuable_item_gives_way_first():
     content = Content(volatile=(fragment(value=2, name="a"), fragment(value=1, name="b")), turn=(QUESTION,))
-    assert [f.id for f in without_least(content, COUNTER, 1)[1]] == ["b"]
+    assert [f.id for f in without_least(content, COUNTER, 1, ORDER)[1]] == ["b"]
 
 
 def test_layers_give_way_in_their_order():
@@ -267,12 +270,12 @@ def test_layers_give_way_in_their_order():
         turn=(QUESTION,),
     )
     order = []
-    while (step := without_least(content, COUNTER, 1))[1]:
+    while (step := without_least(content, COUNTER, 1, ORDER))[1]:
         content, gone = step
         order += [f.layer for f in gone]
-    assert order == list(PRUNE_ORDER)
+    assert order == list(ORDER)
 
 
 def test_the_oldest_verbatim_group_gives_way_first():
     content = Content(history=(one(HumanMessage("old")), one(AIMessage("new"))), turn=(QUESTION,))
-    assert without_least(content, COUNTER, 1)[0].history == (one(AIMessage("new")),)
+    assert without_least(content, COUNTER, 1, ORDER)[0].history == (one(AIMessage("new")),)

@@ -11,11 +11,21 @@ from langchain_ctxbudget import errors
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError
 
 ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, CtxBudgetError)]
-TOO_SMALL = BudgetTooSmallError(1_000, {"L0 system prompt": 900, "L7 message": 1_200}, "Raise max_context_tokens.")
+FLOORS = {"L0 system prompt": 900, "L7 message": 1_200}
+TOO_SMALL = BudgetTooSmallError(1_000, FLOORS, "Raise max_context_tokens.")
+
+WITH_FLOORS = {
+    errors.BudgetError: errors.BudgetError("It does not fit into 1,000 tokens:", 1_000, FLOORS, "Shorten it."),
+    BudgetTooSmallError: TOO_SMALL,
+    errors.SystemPromptTooLargeError: errors.SystemPromptTooLargeError(
+        900, 250, "25% of the window", "max_system_share"
+    ),
+    errors.InvalidAllocationError: errors.InvalidAllocationError("mine", 1_000, FLOORS),
+}
 
 
 def example(kind):
-    return TOO_SMALL if kind is BudgetTooSmallError else kind("what is wrong")
+    return WITH_FLOORS.get(kind) or kind("what is wrong")
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -57,6 +67,14 @@ def test_a_copied_budget_error_has_its_numbers(copied):
         {"L0 system prompt": 900, "L7 message": 1_200},
         "Raise max_context_tokens.",
     )
+
+
+@pytest.mark.parametrize("kind", WITH_FLOORS)
+def test_every_budget_error_has_its_floors_as_data_and_in_its_message(kind):
+    error = pickle.loads(pickle.dumps(example(kind)))
+    assert error.floors
+    assert all(name in str(error) and f"{tokens:,}" in str(error) for name, tokens in error.floors.items())
+    assert f"{error.budget_tokens:,}" in str(error)
 
 
 def test_a_budget_error_keeps_its_own_floors():

@@ -1,6 +1,7 @@
 """The chart of a report: rows that add up, within the columns it is given."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -70,6 +71,12 @@ def test_the_free_tokens_are_what_the_budget_leaves():
     assert re.search(r"Free +985$", render_text(example().to_dict()), re.MULTILINE)
 
 
+def test_a_layer_of_the_application_s_own_stands_under_its_name():
+    own = replace(example().layers[0], layer="open files of the editor", title="open files of the editor")
+    text = render_text(example(layers=(*example().layers, own)).to_dict())
+    assert "\n   open files of th… ░" in text
+
+
 def test_a_narrow_chart_still_has_bars():
     assert len(rows(render_text(example().to_dict(), width=1))[0]["bar"]) == 8
 
@@ -86,9 +93,14 @@ def test_a_narrow_chart_still_has_bars():
             "Counted    estimated, with a margin (o200k_base), 2 new texts",
         ),
         (
-            {"window_tokens": 8_000, "output_reserve_tokens": 500},
-            "Window     8,000 tokens, 500 kept free for the answer",
+            {"window_tokens": 8_000, "window_source": "served", "output_reserve_tokens": 5},
+            "Window     8,000 tokens (its server), 5 tokens kept free for the answer",
         ),
+        ({"output_reserve_tokens": 500}, "Reserve    500 tokens kept free for the answer"),
+        ({}, "Strategy   elastic"),
+        ({"settings_from": ("pipeline", "user", "call")}, "Settings   pipeline < user < call"),
+        ({"uncorrected_tokens": 12}, "Corrected  by observed usage; 12 without it"),
+        ({"forecast": True}, f"{'CONTEXT BUDGET (forecast)':<53}{'1,000 tokens':>27}"),
         ({"failures": ("embeddings: gone",)}, "Failed     embeddings: gone"),
         ({"timings_ms": {"open": 1.0, "assemble": 2.5}}, "Time       3.5 ms (open 1.0, assemble 2.5)"),
     ],

@@ -1,33 +1,30 @@
 """The default strategy: layers that stretch and give way with the situation.
 
 Structure and constants are those of seed 000 (`8e3a336c631f9549`, "The Master Budget Algorithm") with the
-corrections of the design, in the profile `adaptive`: floors scale with the budget (the seed's alone add up
-to 1,150 tokens), and history and retrieval share one pool, because under the seed's caps retrieval gets
-10 to 18 %, far too little when a history is many times the budget.
+corrections of the design. The profile `seed` has the seed's floors and caps; what no one else wants may flow past
+the cap of history. In the profile `adaptive` floors scale with the budget (the seed's alone add up to 1,150 tokens),
+and history and retrieval share one pool, because under the seed's caps retrieval gets 10 to 18 %, far too little when
+a history is many times the budget.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Literal
 
-from langchain_ctxbudget.core.allocation.model import Allocation, LayerSpec, Situation
-from langchain_ctxbudget.core.allocation.solver import divide
+from langchain_ctxbudget.core.allocation import wants
+from langchain_ctxbudget.core.allocation.model import Allocation, Situation, share_out
+from langchain_ctxbudget.core.allocation.solver import LayerSpec
 from langchain_ctxbudget.core.layers import Layer
+from langchain_ctxbudget.errors import InvalidSettingsError
 
-DEPTH_FACTOR = {"minimal": 0.5, "standard": 1.0, "deep": 1.5}
-PRESSURE_WEIGHT = 0.4
-"""How much a long conversation takes from topics (the seed's comment says 0.5, its code 0.4)."""
+Profile = Literal["adaptive", "seed"]
 
-TOPIC_SHARE, TOPIC_CAP, TOPIC_FLOOR = 0.12, 0.25, 300
-ENTITY_SHARE, ENTITY_CAP, ENTITY_FLOOR, TOKENS_PER_ENTITY = 0.06, 0.12, 150, 400
-ARC_TOKENS_PER_DOUBLING, ARC_SHARE, ARC_CAP, ARC_FLOOR = 150, 0.08, 0.12, 200
+ARC_SHARE, ARC_CAP, ARC_FLOOR = 0.08, 0.12, 200
 RETRIEVAL_FLOOR, HISTORY_FLOOR = 200, 500
 FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""
-
-REOPEN_SHARE = 0.6
-"""A compacted conversation is shown whole again only below this share of the room, or a long and a short
-message in turn would rewrite the prompt every time."""
 
 KEEP_ROOM = 2.0
 """Room for history, as a multiple of the newest messages that must stay: they may not pass the compaction
@@ -35,6 +32,53 @@ trigger by themselves, or every turn would compact."""
 
 HISTORY_MIN_SHARE = 0.35
 """What history keeps of the pool that it shares with retrieval, however long it is."""
+
+SEED_PREFERENCES_SHARE, SEED_PREFERENCES_IDEAL, SEED_PREFERENCES_MAX, SEED_PREFERENCES_FLOOR = 0.03, 600, 800, 100
+SEED_ARC_SHARE, SEED_ARC_CAP = 0.15, 0.20
+SEED_RETRIEVAL_SHARE, SEED_RETRIEVAL_CAP, SEED_LEAST_COVERAGE, SEED_COVERED_SHARE = 0.10, 0.18, 0.3, 0.15
+SEED_HISTORY_CAP, SEED_PRIORITIZED, SEED_DIALOGUE_HEAVY, SEED_MANY_MESSAGES = 0.60, 1.3, 1.2, 20
+SEED_SMALL_TOKENS = 3_000
+SEED_HISTORY_SHARES = ((10_000, 0.35), (50_000, 0.30), (math.inf, 0.25))
+"""Up to so many tokens of conversation, history would like that share of the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticAllocation:
+    """Layers with floor, ideal, maximum, priority and elasticity, computed from the situation (seed 000).
+
+    Raises:
+        InvalidSettingsError: an unknown profile.
+
+    Example:
+        >>> situation = Situation(
+        ...     total_tokens=4_000,
+        ...     overhead_tokens=20,
+        ...     identity_tokens=100,
+        ...     preferences_tokens=0,
+        ...     message_tokens=30,
+        ...     message_count=200,
+        ...     history_tokens=40_000,
+        ... )
+        >>> ElasticAllocation().allocate(situation).fits_whole
+        False
+    """
+
+    profile: Profile = "adaptive"
+
+    def __post_init__(self) -> None:
+        if self.profile not in ("adaptive", "seed"):
+            raise InvalidSettingsError(f"profile must be 'adaptive' or 'seed', not {self.profile!r}")
+
+    @property
+    def name(self) -> str:
+        """`elastic`, with its profile where that is not the default."""
+        return "elastic" if self.profile == "adaptive" else f"elastic ({self.profile})"
+
+    def allocate(self, situation: Situation) -> Allocation:
+        """Divide the budget by the situation."""
+        if self.profile == "seed":
+            return _seed(situation, self.name)
+        return _adaptive(situation, self.name)
 
 
 def history_share(ratio: float) -> float:
@@ -46,95 +90,40 @@ def history_share(ratio: float) -> float:
     return max(HISTORY_MIN_SHARE, min(1.0, 1.0 / math.sqrt(max(ratio, 1.0))))
 
 
-def elastic(situation: Situation) -> Allocation:
-    """Divide the budget by the situation (seed 000, profile `adaptive`).
-
-    Args:
-        situation: sizes of everything that wants to be in the prompt. What must be sent is taken as it is;
-            whether it fits at all is checked before.
-    """
-    budget = situation.total_tokens
+def _adaptive(situation: Situation, name: str) -> Allocation:
+    budget, free = situation.total_tokens, situation.free_tokens
     fixed = situation.overhead_tokens + situation.identity_tokens
-    free = max(0, budget - fixed - situation.message_tokens)
-    room = free - situation.preferences_tokens - _knowledge_ideal(situation)
-    fits_whole = situation.history_tokens <= (room * REOPEN_SHARE if situation.compacted else room)
-    specs = (
-        _rigid(Layer.PREFERENCES, situation.preferences_tokens, priority=95),
-        _topics(situation),
-        _entities(situation),
-        *(_whole(situation, free) if fits_whole else _compacted(situation, fixed)),
+    preferences = wants.preferences(situation)
+    knowledge = (
+        wants.topics(situation, _floor(wants.TOPIC_FLOOR, budget)),
+        wants.entities(situation, _floor(wants.ENTITY_FLOOR, budget)),
+        *situation.custom,
     )
-    tokens = divide(specs, free)
-    tokens[Layer.IDENTITY] = situation.identity_tokens
-    tokens[Layer.MESSAGE] = situation.message_tokens
-    return Allocation(strategy="elastic", total_tokens=budget, tokens=tokens, specs=specs, fits_whole=fits_whole)
+    room = free - preferences.ideal_tokens - sum(spec.ideal_tokens for spec in knowledge)
+    fits_whole = wants.history_fits(situation, room)
+    steady = max(0, budget - fixed - preferences.ideal_tokens)
+    dialogue = whole_history(situation, free) if fits_whole else _compacted(situation, steady)
+    return share_out(name, situation, (preferences, *knowledge, *dialogue), fits_whole=fits_whole)
 
 
 def _floor(tokens: int, budget: int) -> int:
     return min(tokens, int(budget * FLOOR_SHARE))
 
 
-def _rigid(layer: Layer, tokens: int, priority: int) -> LayerSpec:
-    return LayerSpec(layer=layer, min_tokens=0, ideal_tokens=tokens, max_tokens=tokens, priority=priority)
-
-
-def _pressure(situation: Situation) -> float:
-    return min(1.0, situation.history_tokens / (situation.total_tokens * 0.7))
-
-
-def _topics(situation: Situation) -> LayerSpec:
-    budget, count, held = situation.total_tokens, situation.topic_count, situation.topic_tokens
-    factor = min(2.0, 1.0 + (count - 1) * 0.3) if count else 0.0
-    wanted = budget * TOPIC_SHARE * DEPTH_FACTOR[situation.depth] * factor
-    wanted *= 1 - _pressure(situation) * PRESSURE_WEIGHT
-    knowledge_heavy = count >= 2 or situation.depth == "deep"  # noqa: PLR2004 - the seed's number
-    low, high = min(held, _floor(TOPIC_FLOOR, budget)), min(held, int(budget * TOPIC_CAP))
-    return LayerSpec(
-        layer=Layer.TOPICS,
-        min_tokens=low,
-        ideal_tokens=min(high, max(low, int(wanted))),
-        max_tokens=high,
-        priority=85 if knowledge_heavy else 70,
-        elasticity=0.6,
-    )
-
-
-def _entities(situation: Situation) -> LayerSpec:
-    budget, count, held = situation.total_tokens, situation.entity_count, situation.entity_tokens
-    factor = min(2.0, 1.0 + (count - 1) * 0.4) if count else 0.0
-    wanted = min(budget * ENTITY_SHARE * factor, count * TOKENS_PER_ENTITY)
-    low, high = min(held, _floor(ENTITY_FLOOR, budget)), min(held, int(budget * ENTITY_CAP))
-    return LayerSpec(
-        layer=Layer.ENTITIES,
-        min_tokens=low,
-        ideal_tokens=min(high, max(low, int(wanted))),
-        max_tokens=high,
-        priority=65,
-        elasticity=0.7,
-    )
-
-
-def _knowledge_ideal(situation: Situation) -> int:
-    return _topics(situation).ideal_tokens + _entities(situation).ideal_tokens
-
-
-def _whole(situation: Situation, free: int) -> tuple[LayerSpec, ...]:
+def whole_history(situation: Situation, free_tokens: int) -> tuple[LayerSpec, ...]:
     """Everything that was said goes in: no arc, nothing to retrieve from this conversation."""
     history = situation.history_tokens
     return (
-        LayerSpec(layer=Layer.ARC, min_tokens=0, ideal_tokens=0, max_tokens=0, priority=88),
-        LayerSpec(layer=Layer.RETRIEVAL, min_tokens=0, ideal_tokens=0, max_tokens=free, priority=75),
+        wants.rigid(Layer.ARC, 0, priority=88),
+        LayerSpec(layer=Layer.RETRIEVAL, min_tokens=0, ideal_tokens=0, max_tokens=free_tokens, priority=75),
         LayerSpec(layer=Layer.HISTORY, min_tokens=history, ideal_tokens=history, max_tokens=history, priority=90),
     )
 
 
-def _compacted(situation: Situation, fixed: int) -> tuple[LayerSpec, ...]:
+def _compacted(situation: Situation, steady: int) -> tuple[LayerSpec, ...]:
     """History and retrieval share a pool that does not depend on this turn, so that history stays put."""
     budget = situation.total_tokens
-    depth = DEPTH_FACTOR[situation.depth]
-    steady = max(0, budget - fixed - situation.preferences_tokens)
-    wanted_arc = ARC_TOKENS_PER_DOUBLING * math.log2(situation.message_count + 1) * depth
-    arc = int(min(wanted_arc, steady * ARC_SHARE))
+    arc = int(min(wants.arc_ideal(situation), steady * ARC_SHARE))
     retrieval = _floor(RETRIEVAL_FLOOR, budget)
     pool = max(0, steady - arc)
     least = max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget))
@@ -145,7 +134,7 @@ def _compacted(situation: Situation, fixed: int) -> tuple[LayerSpec, ...]:
             layer=Layer.ARC,
             min_tokens=min(arc, _floor(ARC_FLOOR, budget)),
             ideal_tokens=arc,
-            max_tokens=int(steady * ARC_CAP),
+            max_tokens=max(arc, int(steady * ARC_CAP)),
             priority=88 if situation.prioritize_history else 72,
             elasticity=0.3,
         ),
@@ -153,7 +142,7 @@ def _compacted(situation: Situation, fixed: int) -> tuple[LayerSpec, ...]:
             layer=Layer.RETRIEVAL,
             min_tokens=retrieval,
             ideal_tokens=max(retrieval, pool - history),
-            max_tokens=budget,
+            max_tokens=max(budget, retrieval),
             priority=75,
             elasticity=0.5,
         ),
@@ -165,4 +154,83 @@ def _compacted(situation: Situation, fixed: int) -> tuple[LayerSpec, ...]:
             priority=90 if situation.prioritize_history else 78,
             elasticity=0.4 if situation.prioritize_history else 0.6,
         ),
+    )
+
+
+def _seed(situation: Situation, name: str) -> Allocation:
+    """The seed's own floors and caps; a layer never wants more than it holds, as sizes are known here."""
+    knowledge = (_seed_preferences(situation), wants.topics(situation), wants.entities(situation), *situation.custom)
+    whole = (*knowledge, *whole_history(situation, situation.free_tokens))
+    room = situation.free_tokens - sum(spec.ideal_tokens for spec in knowledge)
+    if wants.history_fits(situation, room):
+        return share_out(name, situation, whole, fits_whole=True)
+    dialogue = (_seed_arc(situation), _seed_retrieval(situation), _seed_history(situation))
+    return share_out(name, situation, (*knowledge, *dialogue), fits_whole=False)
+
+
+def _seed_preferences(situation: Situation) -> LayerSpec:
+    """L1, "non-negotiable" in the seed: here its ideal is its floor, and it has to fit."""
+    held = wants.preferences(situation).ideal_tokens
+    share = int(situation.total_tokens * SEED_PREFERENCES_SHARE)
+    ideal = max(SEED_PREFERENCES_FLOOR, min(SEED_PREFERENCES_IDEAL, share))
+    return LayerSpec(
+        layer=Layer.PREFERENCES,
+        min_tokens=min(held, SEED_PREFERENCES_FLOOR),
+        ideal_tokens=min(held, ideal),
+        max_tokens=min(held, SEED_PREFERENCES_MAX),
+        priority=wants.PREFERENCES_PRIORITY,
+        elasticity=0.1,
+    )
+
+
+def _seed_arc(situation: Situation) -> LayerSpec:
+    budget = situation.total_tokens
+    high = max(ARC_FLOOR, int(budget * SEED_ARC_CAP))
+    return LayerSpec(
+        layer=Layer.ARC,
+        min_tokens=ARC_FLOOR,
+        ideal_tokens=max(ARC_FLOOR, min(wants.arc_ideal(situation), int(budget * SEED_ARC_SHARE))),
+        max_tokens=high,
+        priority=88,
+        elasticity=0.3,
+    )
+
+
+def _seed_retrieval(situation: Situation) -> LayerSpec:
+    budget = situation.total_tokens
+    coverage = 1.0 - min(1.0, situation.topic_tokens / (budget * SEED_COVERED_SHARE))
+    ideal = int(
+        budget * SEED_RETRIEVAL_SHARE * max(SEED_LEAST_COVERAGE, coverage) * wants.DEPTH_FACTOR[situation.depth]
+    )
+    high = max(RETRIEVAL_FLOOR, int(budget * SEED_RETRIEVAL_CAP))
+    return LayerSpec(
+        layer=Layer.RETRIEVAL,
+        min_tokens=RETRIEVAL_FLOOR,
+        ideal_tokens=min(high, max(RETRIEVAL_FLOOR, ideal)),
+        max_tokens=high,
+        priority=75,
+        elasticity=0.5,
+        usable_tokens=budget,
+    )
+
+
+def _seed_history(situation: Situation) -> LayerSpec:
+    budget, held = situation.total_tokens, situation.history_tokens
+    dialogue_heavy = situation.message_count > SEED_MANY_MESSAGES and situation.prioritize_history
+    if held <= SEED_SMALL_TOKENS:
+        share = min(1.0, held / budget)
+    else:
+        share = next(share for most, share in SEED_HISTORY_SHARES if held <= most)
+    share *= SEED_PRIORITIZED if situation.prioritize_history else 1.0
+    share *= SEED_DIALOGUE_HEAVY if dialogue_heavy else 1.0
+    low = min(held, max(HISTORY_FLOOR, situation.keep_tokens))
+    high = max(low, min(held, int(budget * SEED_HISTORY_CAP)))
+    return LayerSpec(
+        layer=Layer.HISTORY,
+        min_tokens=low,
+        ideal_tokens=min(high, max(low, int(budget * share))),
+        max_tokens=high,
+        priority=90 if dialogue_heavy else 80,
+        elasticity=0.4,
+        usable_tokens=held,
     )

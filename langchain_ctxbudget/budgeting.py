@@ -1,0 +1,248 @@
+"""Measuring what must be sent, refusing what cannot fit, and dividing the rest: the step `compute_budget`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
+
+from langchain_ctxbudget.core import fences
+from langchain_ctxbudget.core.allocation import MOST_EXCHANGES, Allocation, Exchange, Situation
+from langchain_ctxbudget.core.assembly import CONTEXT_INTRO, NO_FIRST_QUESTION, group_tokens
+from langchain_ctxbudget.core.clipping import clip_message, water_level
+from langchain_ctxbudget.core.layers import Layer
+from langchain_ctxbudget.core.messages import as_sent
+from langchain_ctxbudget.core.tokens import TokenCounter
+from langchain_ctxbudget.core.turns import Group, group
+from langchain_ctxbudget.draft import Draft
+from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidAllocationError, SystemPromptTooLargeError
+from langchain_ctxbudget.history import compact
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.knowledge import declared
+
+CONTEXT_FRAME = (fences.opening(fences.CONTEXT), CONTEXT_INTRO, fences.closing(fences.CONTEXT))
+TURN_SHARE = 0.75
+"""Of what the system prompt leaves, what a long current turn may take before its oldest calls give way."""
+SMALLEST_CLIP_TOKENS = 64
+"""A message that is clipped keeps about this much."""
+OLD_RESULT_TOKENS = 256
+"""What is left of a result of the current turn before its whole group gives way."""
+LONGEST_WALK = 1_000
+"""Messages that are looked at to find the newest exchanges."""
+
+
+def compute_budget(draft: Draft) -> None:
+    """Measure what must be sent, refuse what cannot fit, and divide the rest.
+
+    Raises:
+        BudgetTooSmallError: system prompt, current turn and tool schemas alone are over the budget.
+        InvalidAllocationError: a strategy of the application's own gave away more than there is.
+        SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
+    """
+    settings, counter, conversation = draft.settings, draft.counter, draft.conversation
+    draft.limit_tokens = _limit(draft)
+    draft.extras = {
+        name: tokens
+        for name, tokens in (
+            ("tool schemas", counter.count_tools(draft.tools)),
+            ("response format", counter.count_response_format(draft.response_format)),
+        )
+        if tokens
+    }
+    identity = _identity_tokens(draft)
+    framing = counter.count_messages([]) + (counter.count_message(SystemMessage("")) if identity else 0)
+    if not isinstance(draft.turn[0], HumanMessage):
+        framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
+    _fit_turn(draft, identity, framing)
+    keep = compact.keep_count(conversation, settings, draft.limit_tokens)
+    draft.preferences = declared.preference_fragments(settings, counter.count_text)
+    memories = declared.memory_fragments(settings, counter.count_text)
+    memory_heading = counter.count_text(declared.MEMORIES_HEADING) if memories else 0
+    topics, entities = draft.detected.topics, draft.detected.entities if settings.include_entities else ()
+    window = draft.window.tokens
+    situation = Situation(
+        total_tokens=draft.limit_tokens,
+        overhead_tokens=framing
+        + sum(draft.extras.values())
+        + sum(counter.count_text(text) for text in _fence_texts(draft)),
+        identity_tokens=identity,
+        preferences_tokens=sum(fragment.tokens for fragment in draft.preferences),
+        memory_tokens=sum(fragment.tokens for fragment in memories) + memory_heading,
+        message_tokens=sum(group_tokens(part, counter) for part in draft.turn_groups),
+        message_count=len(conversation.entries),
+        history_tokens=conversation.total_tokens,
+        keep_tokens=sum(conversation.costs[len(conversation.costs) - keep :]),
+        exchanges=newest_exchanges(conversation),
+        topic_count=len(topics),
+        topic_tokens=sum(counter.count_text(declared.topic_line(topic)) for topic in topics),
+        entity_count=len(entities),
+        entity_tokens=sum(counter.count_text(declared.entity_line(entity)) for entity in entities),
+        custom=tuple(layer.spec for layer in settings.layers),
+        reserved_tokens=0 if window is None else min(settings.max_context_tokens, window) - draft.limit_tokens,
+        # A cut that was made for a smaller budget says nothing about this one.
+        compacted=conversation.cut is not None and conversation.cut.budget_tokens >= draft.limit_tokens,
+        depth=settings.depth,
+        prioritize_history=settings.prioritize_history,
+    )
+    allocation = _checked(settings.strategy.allocate(situation), situation)
+    if allocation.keep_messages is None:
+        allocation = replace(allocation, keep_messages=keep)
+    draft.allocation = allocation
+
+
+def _checked(allocation: Allocation, situation: Situation) -> Allocation:
+    """An allocation with every layer in it.
+
+    Raises:
+        InvalidAllocationError: it gives away more than there is, or less than nothing.
+    """
+    shared = {
+        layer: int(allocation.tokens.get(layer, 0))
+        for layer in (*Layer, *(spec.layer for spec in situation.custom))
+        if layer not in (Layer.IDENTITY, Layer.MESSAGE)
+    }
+    given = {**shared, "reserve": allocation.reserve_tokens}
+    if min(given.values()) < 0 or sum(given.values()) > situation.free_tokens:
+        raise InvalidAllocationError(allocation.strategy, situation.free_tokens, given)
+    required: dict[str, int] = {Layer.IDENTITY: situation.identity_tokens, Layer.MESSAGE: situation.message_tokens}
+    return replace(allocation, tokens={**shared, **required})
+
+
+def _limit(draft: Draft) -> int:
+    window = draft.window.tokens
+    if window is None:
+        return draft.settings.max_context_tokens
+    return min(draft.settings.max_context_tokens, max(0, window - draft.output_reserve_tokens))
+
+
+def _identity_tokens(draft: Draft) -> int:
+    if not draft.system_prompt:
+        return 0
+    tokens = draft.counter.count_text(draft.system_prompt)
+    window, share = draft.window.tokens, draft.settings.max_system_share
+    if window is not None and tokens > window * share:
+        most = f"{share:.0%} of the model's window of {window:,} tokens"
+        raise SystemPromptTooLargeError(tokens, int(window * share), most, "max_system_share")
+    return tokens
+
+
+def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
+    """The newest exchanges of a conversation, newest first."""
+    exchanges: list[Exchange] = []
+    messages = tokens = 0
+    for entry in reversed(conversation.entries[-LONGEST_WALK:]):
+        messages, tokens = messages + 1, tokens + entry.tokens
+        if isinstance(entry.message, HumanMessage):
+            exchanges.append(Exchange(messages, tokens))
+            messages = tokens = 0
+            if len(exchanges) == MOST_EXCHANGES:
+                break
+    return tuple(exchanges)
+
+
+def _fit_turn(draft: Draft, identity: int, framing: int) -> None:
+    """Keep the human message and the newest group of the turn; older groups as far as they fit.
+
+    Results that are too large are clipped, and so is a human message where the settings say so.
+
+    Raises:
+        BudgetTooSmallError: not even the smallest form fits.
+    """
+    counter = draft.counter
+    groups, repairs = group([as_sent(message) for message in draft.turn])
+    draft.turn_repairs = tuple(repairs)
+    room = draft.limit_tokens - identity - framing - sum(draft.extras.values())
+    needed = {
+        i
+        for i, part in enumerate(groups)
+        if i == len(groups) - 1 or any(isinstance(message, HumanMessage) for message in part.messages)
+    }
+    fitted = dict(enumerate(groups))
+    if sum(group_tokens(groups[i], counter) for i in needed) > room:
+        kinds = (ToolMessage, HumanMessage) if draft.settings.oversized_message == "clip" else (ToolMessage,)
+        smallest = clipped({i: groups[i] for i in needed}, counter, 0, kinds)
+        floor = sum(group_tokens(part, counter) for part in smallest.values())
+        if floor > room:
+            floors = {"L0 system prompt": identity, "L7 current message": floor, **draft.extras, "framing": framing}
+            raise BudgetTooSmallError(draft.limit_tokens, floors, advice(draft))
+        fitted |= clipped({i: groups[i] for i in needed}, counter, max(floor, int(room * TURN_SHARE)), kinds)
+    left = int(room * TURN_SHARE) - sum(group_tokens(fitted[i], counter) for i in needed)
+    kept = set(needed)
+    for i in reversed([i for i in fitted if i not in needed]):
+        if group_tokens(groups[i], counter) > left:
+            fitted |= clipped({i: groups[i]}, counter, 0, (ToolMessage,), OLD_RESULT_TOKENS)
+        cost = group_tokens(fitted[i], counter)
+        if cost > left:
+            break
+        left -= cost
+        kept.add(i)
+    draft.turn_groups = tuple(fitted[i] for i in sorted(kept))
+    draft.turn_left_out = tuple(part for i, part in enumerate(groups) if i not in kept)
+    draft.turn_clipped = frozenset(groups[i].positions[0] for i in kept if fitted[i] != groups[i])
+
+
+def clipped(
+    groups: dict[int, Group],
+    counter: TokenCounter,
+    budget_tokens: int,
+    kinds: tuple[type[BaseMessage], ...],
+    smallest_tokens: int = SMALLEST_CLIP_TOKENS,
+) -> dict[int, Group]:
+    """Groups whose largest messages of some kinds are clipped, so that together they fit a budget if they can.
+
+    Args:
+        groups: by number.
+        counter: how tokens are counted.
+        budget_tokens: what they may cost together; none of them is clipped below `smallest_tokens` for it.
+        kinds: which messages may be clipped.
+        smallest_tokens: what a clipped message may cost in any case.
+    """
+    messages = [message for part in groups.values() for message in part.messages]
+    costs = {id(message): counter.count_message(message) for message in messages}
+    can = [m for m in messages if isinstance(m, kinds) and costs[id(m)] > smallest_tokens]
+    rigid = sum(costs.values()) - sum(costs[id(message)] for message in can)
+    most = max(smallest_tokens, water_level([costs[id(m)] for m in can], budget_tokens - rigid)) if can else 0
+    shorter = {id(m): _clip(m, counter, (most, smallest_tokens)) for m in can if costs[id(m)] > most}
+    return {
+        number: Group(tuple(shorter.get(id(message), message) for message in part.messages), part.positions)
+        for number, part in groups.items()
+    }
+
+
+def _clip(message: BaseMessage, counter: TokenCounter, budgets: Sequence[int]) -> BaseMessage:
+    """A message clipped to the first budget that it can be brought within; as it is where there is none."""
+    for budget_tokens in budgets:
+        shorter = clip_message(message, counter.count_message, counter.count_text, budget_tokens)
+        if shorter is not None:
+            return shorter
+    return message
+
+
+def advice(draft: Draft) -> str:
+    """What to change when the parts that must be sent do not fit."""
+    clips = draft.settings.oversized_message == "clip"
+    clip = "" if clips else ' oversized_message="clip" keeps head and tail of the message.'
+    window = draft.window.tokens
+    if window is not None and draft.limit_tokens < draft.settings.max_context_tokens:
+        return (
+            f"The model's window of {window:,} tokens less the output reserve of "
+            f"{draft.output_reserve_tokens:,} is the limit: use a model with a larger window, lower "
+            f"output_reserve_tokens, or shorten these parts.{clip}"
+        )
+    return (
+        f"Raise max_context_tokens (now {draft.settings.max_context_tokens:,}) to at least the sum, "
+        f"or shorten these parts; none of them is ever cut silently.{clip}"
+    )
+
+
+def _fence_texts(draft: Draft) -> list[str]:
+    """The fences that this prompt may need, so that what they cost is not promised to a layer."""
+    texts = [*CONTEXT_FRAME]
+    if draft.detected.topics:
+        texts.append(declared.TOPICS_SECTION)
+    if draft.detected.entities:
+        texts.append(declared.ENTITIES_SECTION)
+    if draft.settings.preferences or draft.settings.memories:
+        texts += [fences.opening(fences.PREFERENCES), fences.closing(fences.PREFERENCES)]
+    return texts

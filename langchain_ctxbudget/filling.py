@@ -1,0 +1,123 @@
+"""What producers make within the budgets they were told, and what becomes of tokens that they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from langchain_ctxbudget.budgeting import CONTEXT_FRAME
+from langchain_ctxbudget.core.assembly import build, has_human, with_headings
+from langchain_ctxbudget.core.layers import Layer, Reason, Status
+from langchain_ctxbudget.draft import Draft
+from langchain_ctxbudget.history import compact
+from langchain_ctxbudget.knowledge import custom, declared
+from langchain_ctxbudget.retrieval import evicted
+
+JOINS = 2
+"""Tokens that may come about where the context block and the user's words meet."""
+
+
+def fill_knowledge(draft: Draft) -> None:
+    """Make the text of preferences, topics, entities and the application's own layers within their budgets."""
+    tokens, count = draft.allocated.tokens, draft.counter.count_text
+    given = draft.preferences
+    memories = declared.memory_fragments(draft.settings, count)
+    room = tokens[Layer.PREFERENCES]
+    preferences = declared.fitting(given, room)
+    room -= sum(fragment.tokens for fragment in preferences)
+    known = declared.packed(memories, count, room)
+    draft.preferences = (*preferences, *known)
+    draft.preferences_left_out = tuple(part for part in (*given, *memories) if part not in draft.preferences)
+    _render_declared(draft, tokens[Layer.TOPICS], tokens[Layer.ENTITIES])
+    for layer in draft.settings.layers:
+        draft.own[layer.name] = custom.render(layer, draft.own_items[layer.name], count, tokens[layer.name])
+
+
+def _render_declared(draft: Draft, topic_tokens: int, entity_tokens: int) -> None:
+    draft.bundles = declared.bundles(
+        draft.detected,
+        draft.settings,
+        draft.counter.count_text,
+        topic_tokens=topic_tokens,
+        entity_tokens=entity_tokens,
+    )
+
+
+def fill_history(draft: Draft) -> None:
+    """Choose what of the history is verbatim; a new cut is set in the conversation."""
+    allocation, conversation = draft.allocated, draft.conversation
+    tokens = allocation.tokens
+    draft.history = compact.view(
+        conversation,
+        draft.settings,
+        fits_whole=allocation.fits_whole,
+        budget_tokens=draft.limit_tokens,
+        history_tokens=tokens[Layer.HISTORY],
+        arc_tokens=tokens[Layer.ARC],
+        keep=min(allocation.keep_messages or 0, len(conversation.entries)),
+    )
+
+
+def fill_leftovers(draft: Draft) -> None:
+    """Let what is left flow to the layers of the volatile zone that have more to say, in the order of priority.
+
+    Each gets one turn and grows at most to what its strategy allows. Retrieval is one of them: it takes what the
+    layers before it leave. The stable zone does not grow: a summary that changed with the current message would
+    rewrite the prompt.
+    """
+    if not has_human(draft.turn_groups):
+        return
+    left = _left_tokens(draft)
+    allocation = draft.allocated
+    budgets = dict(allocation.tokens)
+    names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *(layer.name for layer in draft.settings.layers)]
+    for name in sorted(names, key=lambda name: (-allocation.priority_of(name), name)):
+        before = _used_tokens(draft, name)
+        limit = allocation.limit_of(name)
+        if name == Layer.RETRIEVAL:
+            _retrieve(draft, min(left, limit))
+        elif _wants_more(draft, name):
+            budgets[name] = max(budgets[name], min(before + left, limit))
+            _render_again(draft, name, budgets)
+        left -= _used_tokens(draft, name) - before
+
+
+def _left_tokens(draft: Draft) -> int:
+    """What the request may still cost, the frame of the context block taken off where nothing is in it yet."""
+    content, counter = draft.content, draft.counter
+    spent = counter.count_messages(build(content).messages) + sum(draft.extras.values())
+    frame = 0 if content.volatile else sum(map(counter.count_text, CONTEXT_FRAME))
+    return max(0, draft.limit_tokens - draft.allocated.reserve_tokens - spent - frame - JOINS)
+
+
+def _retrieve(draft: Draft, budget_tokens: int) -> None:
+    if draft.relevances is None:
+        return
+    room = budget_tokens - draft.counter.count_text(evicted.SECTION)
+    draft.retrieved = evicted.select(draft.conversation, draft.relevances, max(0, room))
+
+
+def _render_again(draft: Draft, name: str, budgets: Mapping[str, int]) -> None:
+    own = next((layer for layer in draft.settings.layers if layer.name == name), None)
+    if own is None:
+        sections = {Layer.TOPICS: declared.TOPICS_SECTION, Layer.ENTITIES: declared.ENTITIES_SECTION}
+        section = draft.counter.count_text(sections[Layer(name)])  # an allocation is for the lines alone
+        wider = {**budgets, name: budgets[name] - section}
+        _render_declared(draft, wider[Layer.TOPICS], wider[Layer.ENTITIES])
+    else:
+        count = draft.counter.count_text
+        draft.own[name] = custom.render(own, draft.own_items[name], count, budgets[name])
+
+
+def _wants_more(draft: Draft, name: str) -> bool:
+    if name in draft.own:
+        return draft.own[name].wants_more
+    shrunk = any(part.layer == name and part.status is Status.SHRUNK for part in draft.bundles.fragments)
+    return shrunk or any(layer == name and item.reason is Reason.NO_ROOM for layer, item in draft.bundles.omitted)
+
+
+def _used_tokens(draft: Draft, name: str) -> int:
+    """What a layer of the volatile zone costs, its headings included."""
+    fragments = [fragment for fragment in draft.content.volatile if fragment.layer == name]
+    if not fragments:
+        return 0
+    return sum(map(draft.counter.count_text, (fragments[0].section, *with_headings(fragments))))
