@@ -50,6 +50,7 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
         budget_tokens=draft.limit_tokens,
         window_tokens=draft.window.tokens,
         window_source=draft.window.source,
+        window_detail=draft.window.detail,
         output_reserve_tokens=draft.output_reserve_tokens + draft.allocated.reserve_tokens,
         total_tokens=measured.total_tokens,
         count_mode=draft.counter.mode,

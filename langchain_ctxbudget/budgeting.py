@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
@@ -80,11 +80,12 @@ def compute_budget(draft: Draft) -> None:
         entity_tokens=sum(counter.count_text(declared.entity_line(entity)) for entity in entities),
         custom=tuple(layer.spec for layer in settings.layers),
         reserved_tokens=0 if window is None else min(settings.max_context_tokens, window) - draft.limit_tokens,
-        # A cut that was made for a smaller budget says nothing about this one.
-        compacted=conversation.cut is not None and conversation.cut.budget_tokens >= draft.limit_tokens,
+        compacted=draft.made_for in conversation.cuts,
         depth=settings.depth,
         prioritize_history=settings.prioritize_history,
     )
+    for mark in fences.marks():  # so that a forecast, which tokenizes nothing, knows what they cost
+        counter.count_text(mark)
     allocation = _checked(settings.strategy.allocate(situation), situation)
     if allocation.keep_messages is None:
         allocation = replace(allocation, keep_messages=keep)
@@ -164,8 +165,8 @@ def _fit_turn(draft: Draft, identity: int, framing: int) -> None:
         smallest = clipped({i: groups[i] for i in needed}, counter, 0, kinds)
         floor = sum(group_tokens(part, counter) for part in smallest.values())
         if floor > room:
-            floors = {"L0 system prompt": identity, "L7 current message": floor, **draft.extras, "framing": framing}
-            raise BudgetTooSmallError(draft.limit_tokens, floors, advice(draft))
+            needed_tokens = floors(identity, floor, draft.extras, framing)
+            raise BudgetTooSmallError(draft.limit_tokens, needed_tokens, advice(draft))
         fitted |= clipped({i: groups[i] for i in needed}, counter, max(floor, int(room * TURN_SHARE)), kinds)
     left = int(room * TURN_SHARE) - sum(group_tokens(fitted[i], counter) for i in needed)
     kept = set(needed)
@@ -198,25 +199,45 @@ def clipped(
         kinds: which messages may be clipped.
         smallest_tokens: what a clipped message may cost in any case.
     """
-    messages = [message for part in groups.values() for message in part.messages]
-    costs = {id(message): counter.count_message(message) for message in messages}
-    can = [m for m in messages if isinstance(m, kinds) and costs[id(m)] > smallest_tokens]
-    rigid = sum(costs.values()) - sum(costs[id(message)] for message in can)
-    most = max(smallest_tokens, water_level([costs[id(m)] for m in can], budget_tokens - rigid)) if can else 0
-    shorter = {id(m): _clip(m, counter, (most, smallest_tokens)) for m in can if costs[id(m)] > most}
+    places = [(number, place) for number, part in groups.items() for place in range(len(part.messages))]
+    messages = {at: groups[at[0]].messages[at[1]] for at in places}
+    costs = {at: counter.count_message(message) for at, message in messages.items()}
+    shortest = {
+        at: shorter
+        for at, message in messages.items()
+        if isinstance(message, kinds) and (shorter := _shortest(message, counter, smallest_tokens)) is not message
+    }
+    least = {at: counter.count_message(message) for at, message in shortest.items()}
+    left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
+    open_places = list(shortest)
+    while open_places:
+        most = water_level([costs[at] for at in open_places], left)
+        stuck = [at for at in open_places if least[at] >= min(most, costs[at])]
+        if not stuck:
+            break
+        left -= sum(least[at] for at in stuck)
+        open_places = [at for at in open_places if at not in stuck]
+    sent = {**messages, **shortest}
+    for at in open_places:
+        sent[at] = clip_message(messages[at], counter.count_message, counter.count_text, most) or shortest[at]
     return {
-        number: Group(tuple(shorter.get(id(message), message) for message in part.messages), part.positions)
+        number: Group(tuple(sent[number, place] for place in range(len(part.messages))), part.positions)
         for number, part in groups.items()
     }
 
 
-def _clip(message: BaseMessage, counter: TokenCounter, budgets: Sequence[int]) -> BaseMessage:
-    """A message clipped to the first budget that it can be brought within; as it is where there is none."""
-    for budget_tokens in budgets:
-        shorter = clip_message(message, counter.count_message, counter.count_text, budget_tokens)
-        if shorter is not None:
-            return shorter
-    return message
+def _shortest(message: BaseMessage, counter: TokenCounter, smallest_tokens: int) -> BaseMessage:
+    """A message with as little text as it may be left with; itself where it cannot be shorter."""
+    least = smallest_tokens
+    if not isinstance(message, ToolMessage) and not isinstance(message.content, str):
+        others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
+        least += counter.count_message(message.model_copy(update={"content": others}))
+    return clip_message(message, counter.count_message, counter.count_text, least) or message
+
+
+def floors(identity: int, message: int, extras: Mapping[str, int], framing: int) -> dict[str, int]:
+    """What each part of a request needs at least, in tokens, by its name in errors."""
+    return {"L0 system prompt": identity, "L7 current message": message, **extras, "framing": framing}
 
 
 def advice(draft: Draft) -> str:

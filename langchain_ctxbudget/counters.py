@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
 from langchain_ctxbudget.core.estimate import estimate_tokens
+from langchain_ctxbudget.core.image_cost import image_rate
 from langchain_ctxbudget.core.message_cost import REPLY_TOKENS, Framing
 from langchain_ctxbudget.core.messages import fingerprint
 from langchain_ctxbudget.core.tokens import TokenCounter, encodable, model_names, unwrapped
@@ -121,6 +122,7 @@ class ModelCounter(TokenCounter):
         if not isinstance(self._model, BaseLanguageModel):
             raise InputError(f"model must be a LangChain chat model, not {type(model).__name__}")
         self.name = f"model:{next(model_names(model), type(self._model).__name__)}"
+        self.framing = Framing(image=image_rate(next(model_names(model), "")))
         self._reply_tokens = REPLY_TOKENS
         own: Any = type(self._model)
         self._counts_messages = own.get_num_tokens_from_messages is not BaseLanguageModel.get_num_tokens_from_messages
@@ -138,7 +140,8 @@ class ModelCounter(TokenCounter):
         """Tokens of a message with its framing, without the priming of the reply."""
         if not self._counts_messages:
             return super().count_message(message)
-        return self._cached(b"message" + bytes.fromhex(fingerprint(message)), lambda: self._asked_message(message))
+        ask = self._asked_message if self._memory is None else super().count_message
+        return self._cached(b"message" + bytes.fromhex(fingerprint(message)), lambda: ask(message))
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Tokens of a request with these messages, the priming of the reply included."""

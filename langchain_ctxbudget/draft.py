@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,6 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_ctxbudget.core.allocation import Allocation
 from langchain_ctxbudget.core.assembly import Content, Fragment, has_human
 from langchain_ctxbudget.core.messages import plain_text
-from langchain_ctxbudget.core.ranking import Scores
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turns import Group, Repair
@@ -19,7 +18,7 @@ from langchain_ctxbudget.history.compact import HistoryView
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge.custom import Rendered
 from langchain_ctxbudget.knowledge.declared import Bundles, Detected
-from langchain_ctxbudget.retrieval.evicted import Retrieved
+from langchain_ctxbudget.retrieval.evicted import Ranked, Retrieved
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import CutRecord
 from langchain_ctxbudget.windows import Window
@@ -67,8 +66,8 @@ class Draft:
     """The digest of the conversation when the prompt was begun."""
     message_count: int = 0
     """How many messages it had."""
-    cut: CutRecord | None = None
-    """Its compaction cut when the prompt was finished."""
+    cuts: Mapping[str, CutRecord] = field(default_factory=dict)
+    """Its compaction cuts when the prompt was finished."""
     detected: Detected = field(default_factory=Detected)
     limit_tokens: int = 0
     """What the request may cost at most."""
@@ -88,7 +87,7 @@ class Draft:
     own: dict[str, Rendered] = field(default_factory=dict)
     """What is shown of them."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
-    relevances: Scores | None = None
+    ranked: Ranked | None = None
     """How relevant each message before the cut is, where that was asked."""
     retrieved: Retrieved = field(default_factory=Retrieved)
     pruned: list[Fragment] = field(default_factory=list)
@@ -100,6 +99,11 @@ class Draft:
     def counter(self) -> TokenCounter:
         """How tokens are counted."""
         return self.target.counter
+
+    @property
+    def made_for(self) -> str:
+        """What a compaction cut of this prompt is made for."""
+        return f"{self.limit_tokens} tokens, {self.counter.name}, {self.settings.strategy.name}"
 
     @property
     def allocated(self) -> Allocation:

@@ -14,26 +14,30 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.core.calibration import CalibratedCounter, Calibration
+from langchain_ctxbudget.core.calibration import RELIABLE_TOKENS, CalibratedCounter, Calibration
 from langchain_ctxbudget.core.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.tokens import TokenCounter, counter_for
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
 from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MessageConflictError, StoreError
-from langchain_ctxbudget.flow import Flow, T, batch
+from langchain_ctxbudget.flow import Flow, Lock, T, batch, locked
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.history.open import OpenConversations
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.steps import STEPS, cut_place, run, take_up_cut
+from langchain_ctxbudget.steps import STEPS, cuts_place, run, take_up_cuts
 from langchain_ctxbudget.stores import saved_settings
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.what_if import Rerun
 from langchain_ctxbudget.windows import Window, find_window, with_setting
 
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
+NO_CORRECTION = (1.0, 0)
+"""By what counts are multiplied, and what is added to every request."""
+MOST_TIMES = 5
+"""No tokenizer makes so many times as many tokens of a prompt as another."""
 WINDOW_ATTEMPTS = 3
 """Times that a server which does not tell its model's window is asked."""
 
@@ -54,7 +58,7 @@ class Engine:
         embeddings: Embeddings | None,
         token_counter: TokenCounter | None,
         writer_id: str | None,
-        opened: OpenConversations | None = None,
+        inherited: Mapping[Scope, Conversation] | None = None,
     ) -> None:
         """Set up; nothing is read, written or loaded before it is needed.
 
@@ -66,7 +70,7 @@ class Engine:
             embeddings: None takes the local ones, where they are installed.
             token_counter: None takes the model's.
             writer_id: None makes one.
-            opened: conversations of another engine on the same store, which need not be read again.
+            inherited: conversations of another engine on the same store, which need not be read again.
         """
         self.settings = settings
         self.system_prompt = system_prompt
@@ -76,13 +80,15 @@ class Engine:
         self._tokenizer = token_counter or counter_for(model)
         self._counter: TokenCounter = self._tokenizer
         self._calibration = Calibration(exact=self._tokenizer.mode == "exact")
+        self._correction = NO_CORRECTION
         self._window: Window | None = None
         self._window_attempts = 0
+        self._window_lock = Lock()
         self._store = store
         self._owns_store = store is None
         self._closed = False
         self._embeddings = embeddings
-        self._open = OpenConversations(opened)
+        self._open = OpenConversations(inherited)
         self._mutex = threading.Lock()
 
     @property
@@ -123,7 +129,7 @@ class Engine:
             embeddings=self._embeddings,
             token_counter=token_counter,
             writer_id=None,
-            opened=self._open,
+            inherited=self._open.working_sets(),
         )
 
     def close(self) -> None:
@@ -136,21 +142,30 @@ class Engine:
         """Correct the counts by what a provider measured; the factor from now on.
 
         Raises:
-            InputError: the number is not a count.
+            InputError: the number is not a count, or cannot be that of this prompt.
         """
         if not isinstance(input_tokens, int) or isinstance(input_tokens, bool) or input_tokens < 0:
             raise InputError(f"input_tokens must be a whole number of at least 0, not {input_tokens!r}")
+        counted = report.uncorrected_tokens
+        if counted >= RELIABLE_TOKENS and input_tokens > counted * MOST_TIMES:
+            raise InputError(
+                f"The provider measured {input_tokens:,} tokens for a prompt that counts {counted:,}, more than "
+                f"{MOST_TIMES} times as many: that is another prompt's usage, or that of several calls. Pass the usage "
+                f"of one call, and the report of its prompt"
+            )
         with self._mutex:
-            self._calibration = self._calibration.observe(report.uncorrected_tokens, input_tokens)
-            factor = self._calibration.factor
-            if factor != self.factor:
-                self._counter = self._tokenizer if factor == 1 else CalibratedCounter(self._tokenizer, factor)
+            self._calibration = self._calibration.observe(counted, input_tokens)
+            factor, extra = self._calibration.factor, self._calibration.request_tokens
+            if (factor, extra) != self._correction:
+                self._correction = factor, extra
+                corrects = self._correction != NO_CORRECTION
+                self._counter = CalibratedCounter(self._tokenizer, factor, extra) if corrects else self._tokenizer
             return factor
 
     @property
     def factor(self) -> float:
         """What counts are multiplied by."""
-        return self._counter.factor if isinstance(self._counter, CalibratedCounter) else 1.0
+        return self._correction[0]
 
     def add(self, messages: Sequence[BaseMessage], scope: Scope) -> Flow[list[str]]:
         """Append messages to a conversation."""
@@ -284,7 +299,7 @@ class Engine:
     def _finished(self, draft: Draft) -> AssembledContext:
         """The context of a finished draft; its report can be asked what another budget would have given."""
         assert draft.context is not None  # noqa: S101 - the last step sets it
-        draft.cut = draft.conversation.cut
+        draft.cuts = dict(draft.conversation.cuts)
         report = replace(draft.context.report, rerun=Rerun(draft))
         draft.context = replace(draft.context, report=report)
         self.last_report = report
@@ -319,7 +334,7 @@ class Engine:
             calls_before=calls_before,
             failures=failures,
         )
-        if failure := take_up_cut(conversation, stored):
+        if failure := take_up_cuts(conversation, stored):
             draft.failures.append(failure)
         if self.embeddings is None:
             draft.failures.append(NO_EMBEDDINGS)
@@ -329,17 +344,17 @@ class Engine:
     def _stored(
         self, conversation: Conversation, persona_id: str | None, failures: list[str]
     ) -> Flow[tuple[object, dict[str, dict[str, Any]]]]:
-        """The compaction cut and the saved settings by their source, in one read; nothing where that fails."""
+        """The compaction cuts and the saved settings by their source, in one read; nothing where that fails."""
         user_id = conversation.scope.user_id
         places = {"user": saved_settings.place(user_id, None)}
         if persona_id is not None:
             places["persona"] = saved_settings.place(user_id, persona_id)
         try:
-            cut, *found = yield from batch(self.store, [cut_place(conversation), *places.values()])
+            cuts, *found = yield from batch(self.store, [cuts_place(conversation), *places.values()])
         except Exception as error:  # noqa: BLE001 - layers on top: the turn goes on without them
-            failures.append(f"compaction cut and saved settings not read: {type(error).__name__}: {error}")
+            failures.append(f"compaction cuts and saved settings not read: {type(error).__name__}: {error}")
             return None, {}
-        return cut, {source: saved_settings.of_item(item) for source, item in zip(places, found, strict=True)}
+        return cuts, {source: saved_settings.of_item(item) for source, item in zip(places, found, strict=True)}
 
     def _merged(
         self, saved: Mapping[str, Mapping[str, Any]], overrides: Overrides, failures: list[str]
@@ -357,14 +372,26 @@ class Engine:
                 sources.append(source)
             except InvalidSettingsError as error:
                 failures.append(f"saved settings of the {source} not used: {error}")
-        if overrides is not None:
-            settings = settings.override(overrides)
-            sources.append("call")
-        return settings, tuple(sources)
+        if isinstance(overrides, ContextSettings):
+            return overrides, ("call",)
+        if overrides is None:
+            return settings, tuple(sources)
+        try:
+            return settings.override(overrides), (*sources, "call")
+        except InvalidSettingsError as error:  # the call's own are sound: they were tried at the beginning
+            saved_by = " and the ".join(sources[1:])
+            failures.append(f"saved settings of the {saved_by} not used, as the call's do not go with them: {error}")
+            return self.settings.override(overrides), ("pipeline", "call")
 
     def _find_window(self) -> Flow[Window]:
         """The model's window; a server that does not tell is asked again a few times, then no more."""
-        if self._window is None or (self._window.failure and self._window_attempts < WINDOW_ATTEMPTS):
-            self._window_attempts += 1
-            self._window = yield from find_window(self.model)
-        return self._window
+
+        def ask() -> Flow[Window]:
+            if self._window is None or (self._window.failure and self._window_attempts < WINDOW_ATTEMPTS):
+                self._window_attempts += 1
+                self._window = yield from find_window(self.model)
+            return self._window
+
+        if self._window is not None and not self._window.failure:
+            return self._window
+        return (yield from locked(self._window_lock, ask()))

@@ -50,7 +50,7 @@ def fill_history(draft: Draft) -> None:
         conversation,
         draft.settings,
         fits_whole=allocation.fits_whole,
-        budget_tokens=draft.limit_tokens,
+        made_for=draft.made_for,
         history_tokens=tokens[Layer.HISTORY],
         arc_tokens=tokens[Layer.ARC],
         keep=min(allocation.keep_messages or 0, len(conversation.entries)),
@@ -69,6 +69,7 @@ def fill_leftovers(draft: Draft) -> None:
     left = _left_tokens(draft)
     allocation = draft.allocated
     budgets = dict(allocation.tokens)
+    floors = {layer.name: layer.min_tokens for layer in draft.settings.layers}
     names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *(layer.name for layer in draft.settings.layers)]
     for name in sorted(names, key=lambda name: (-allocation.priority_of(name), name)):
         before = _used_tokens(draft, name)
@@ -76,8 +77,10 @@ def fill_leftovers(draft: Draft) -> None:
         if name == Layer.RETRIEVAL:
             _retrieve(draft, min(left, limit))
         elif _wants_more(draft, name):
-            budgets[name] = max(budgets[name], min(before + left, limit))
-            _render_again(draft, name, budgets)
+            wider = max(budgets[name], min(before + left, limit))
+            if wider >= max(allocation.floor_of(name), floors.get(name, 0)):
+                budgets[name] = wider
+                _render_again(draft, name, budgets)
         left -= _used_tokens(draft, name) - before
 
 
@@ -90,10 +93,10 @@ def _left_tokens(draft: Draft) -> int:
 
 
 def _retrieve(draft: Draft, budget_tokens: int) -> None:
-    if draft.relevances is None:
+    if draft.ranked is None:
         return
     room = budget_tokens - draft.counter.count_text(evicted.SECTION)
-    draft.retrieved = evicted.select(draft.conversation, draft.relevances, max(0, room))
+    draft.retrieved = evicted.select(draft.conversation, draft.ranked, max(0, room))
 
 
 def _render_again(draft: Draft, name: str, budgets: Mapping[str, int]) -> None:

@@ -252,7 +252,12 @@ class ContextPipeline:
         Args:
             model: the other model or its name.
             token_counter: how tokens are counted; default: the model's.
+
+        Raises:
+            InvalidSettingsError: `token_counter` is none.
         """
+        if token_counter is not None and not isinstance(token_counter, TokenCounter):
+            raise InvalidSettingsError(f"token_counter must be a TokenCounter, not {type(token_counter).__name__}")
         twin = ContextPipeline.__new__(type(self))
         twin.engine = self.engine.with_model(model, token_counter)
         return twin
@@ -260,9 +265,9 @@ class ContextPipeline:
     def observe_usage(self, usage_metadata: Mapping[str, Any] | None, *, report: ContextReport | None = None) -> float:
         """Correct the counts by what the provider measured for a prompt of this pipeline.
 
-        The largest ratio of measured to counted tokens of the last 16 prompts, rounded up, is applied to every count
-        from now on, so that a prompt never counts as less than was measured for it. Where the tokenizer is known
-        exactly, counts are only ever raised.
+        From the last 16 prompts come a factor for every count, and what the provider adds to every request, so that a
+        prompt never counts as less than was measured for it. Where the tokenizer is known exactly, counts are only ever
+        raised.
 
         Args:
             usage_metadata: of the model's answer; its `input_tokens` are used, and None changes nothing.
@@ -286,6 +291,8 @@ class ContextPipeline:
             return self.engine.factor
         if not isinstance(usage_metadata, Mapping) or "input_tokens" not in usage_metadata:
             raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
+        if report is not None and not isinstance(report, ContextReport):
+            raise InputError(f"report must be the ContextReport of a prompt, not {type(report).__name__}")
         answered = report or self.engine.last_report
         if answered is None:
             raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
@@ -301,6 +308,8 @@ class ContextPipeline:
             BudgetTooSmallError: what must be sent does not fit into one of them.
             InputError: nothing was assembled yet, or the conversation has been edited since.
         """
+        if isinstance(budgets, str | bytes) or not isinstance(budgets, Sequence):
+            raise InputError(f"budgets must be a list of whole numbers, not {budgets!r}")
         if self.engine.last_report is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
         return [self.engine.last_report.reallocate(budget) for budget in budgets]

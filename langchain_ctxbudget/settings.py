@@ -15,6 +15,7 @@ Oversized = Literal["error", "clip"]
 T = TypeVar("T")
 
 ELASTIC = ElasticAllocation()
+MOST_PRIORITY = 100
 
 
 def _declared(kind: type[T], values: object, setting: str) -> tuple[T, ...]:
@@ -172,6 +173,8 @@ class CustomLayer:
                 f"{self.ideal_tokens}, {self.max_tokens}"
             )
         _require_count(self.priority, "CustomLayer.priority", minimum=0)
+        if self.priority > MOST_PRIORITY:
+            raise InvalidSettingsError(f"CustomLayer.priority must be 0 to {MOST_PRIORITY}, not {self.priority}")
         if not isinstance(self.elasticity, int | float) or not 0 <= self.elasticity <= 1:
             raise InvalidSettingsError(f"CustomLayer.elasticity must be from 0 to 1, not {self.elasticity!r}")
         if not callable(self.items):

@@ -13,7 +13,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.accounting import account
-from langchain_ctxbudget.budgeting import advice, compute_budget
+from langchain_ctxbudget.budgeting import advice, compute_budget, floors
 from langchain_ctxbudget.core.assembly import build, has_human, measure, without_least
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.draft import AssembledContext, Draft
@@ -26,7 +26,7 @@ from langchain_ctxbudget.knowledge.declared import detect
 from langchain_ctxbudget.retrieval import evicted
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores.message_log import CUTS
-from langchain_ctxbudget.stores.records import CutRecord
+from langchain_ctxbudget.stores.records import CutRecord, CutsRecord
 
 Step = Callable[[Draft, BaseStore, Embeddings | None], Flow[None]]
 
@@ -57,32 +57,33 @@ def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | Non
 def compact_history(draft: Draft, store: BaseStore, _embeddings: Embeddings | None) -> Flow[None]:
     """Choose what of the history is verbatim; a new cut is stored, so that a restart goes on with it."""
     fill_history(draft)
-    conversation = draft.conversation
-    if draft.history.step and conversation.cut is not None:
-        place = cut_place(conversation)
-        record = conversation.cut.model_dump(mode="json")
+    if draft.history.step:
+        place = cuts_place(draft.conversation)
+        record = CutsRecord(cuts=tuple(draft.conversation.cuts.values())).model_dump(mode="json")
         try:
             yield from batch(store, [PutOp(place.namespace, place.key, record, index=False)])
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
-            draft.failures.append(f"compaction cut not saved: {type(error).__name__}: {error}")
+            draft.failures.append(f"compaction cuts not saved: {type(error).__name__}: {error}")
 
 
-def cut_place(conversation: Conversation) -> GetOp:
-    """Where the compaction cut of a conversation is kept."""
-    return GetOp(conversation.scope.namespace(CUTS), "cut")
+def cuts_place(conversation: Conversation) -> GetOp:
+    """Where the compaction cuts of a conversation are kept."""
+    return GetOp(conversation.scope.namespace(CUTS), CUTS)
 
 
-def take_up_cut(conversation: Conversation, found: object) -> str | None:
-    """Take up the stored cut if it was made for these messages; what failed, if anything."""
+def take_up_cuts(conversation: Conversation, found: object) -> str | None:
+    """Take up the stored cuts that were made for these messages; what failed, if anything."""
     failure = None
+    stored: tuple[CutRecord, ...] = ()
     try:
-        stored = CutRecord.read(found.value, "the compaction cut") if isinstance(found, Item) else None
-        if stored is not None and conversation.cut_is_valid(stored):
-            conversation.cut = stored
-    except StoreDataError as error:  # derived data: it is made again
-        failure = f"compaction cut not read: {error}"
-    if conversation.cut is not None and not conversation.cut_is_valid(conversation.cut):
-        conversation.cut = None
+        stored = CutsRecord.read(found.value, "the compaction cuts").cuts if isinstance(found, Item) else ()
+    except StoreDataError as error:  # derived data: they are made again
+        failure = f"compaction cuts not read: {error}"
+    known = [*conversation.cuts.values(), *stored]
+    conversation.cuts = {}
+    for cut in known:
+        if conversation.cut_is_valid(cut):
+            conversation.use(cut)
     return failure
 
 
@@ -90,7 +91,7 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
     """Fill what is left of the budget, above all with messages that are no longer verbatim and answer this one."""
     end = draft.history.cut
     if end and has_human(draft.turn_groups):
-        draft.relevances, failure = yield from evicted.rank(draft.conversation, end, draft.query, embeddings)
+        draft.ranked, failure = yield from evicted.rank(draft.conversation, end, draft.query, embeddings)
         if failure:
             draft.failures.append(failure)
     fill_leftovers(draft)
@@ -111,9 +112,9 @@ def assemble(draft: Draft) -> None:
         excess = measured.total_tokens - limit
         smaller, gone = without_least(content, draft.counter, excess, order)
         if smaller == content:
-            needed: dict[str, int] = {layer: measured.items_tokens[layer] for layer in (Layer.IDENTITY, Layer.MESSAGE)}
-            floors = {**needed, "overhead": measured.total_tokens - sum(needed.values())}
-            raise BudgetTooSmallError(limit, floors, advice(draft))
+            identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
+            rest = measured.total_tokens - identity - message - sum(draft.extras.values())
+            raise BudgetTooSmallError(limit, floors(identity, message, draft.extras, rest), advice(draft))
         draft.pruned += [replace(f, status=Status.OMITTED, reason=Reason.PRUNED) for f in gone]
         content = smaller
         prompt = build(content)

@@ -1,55 +1,25 @@
 """What another budget would have given, from the candidates of an assembly that is done.
 
-The same steps run again on a copy: no I/O, and a counter that looks up what was tokenized and estimates the rest.
+The same steps run again on a copy: no I/O, and a counter that knows what was tokenized and estimates the rest.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from langchain_ctxbudget.budgeting import compute_budget
-from langchain_ctxbudget.core.estimate import estimate_tokens
-from langchain_ctxbudget.core.ranking import Scores, relevance
+from langchain_ctxbudget.core.extractive import SEGMENT_MESSAGES
+from langchain_ctxbudget.core.ranking import LexicalIndex, relevance
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.text import terms
-from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.retrieval.evicted import Ranked
 from langchain_ctxbudget.steps import assemble
-
-# Where a text can be taken apart so that its parts cost what the whole costs, see `core.fences`.
-_BORDER = re.compile(r"(?<=\n)(?=[-\[#<])|(?<=</context>\n)")
-
-
-class KnownCounter(TokenCounter):
-    """The counts that another counter has made already; a text that it has not seen is estimated."""
-
-    def __init__(self, inner: TokenCounter) -> None:
-        super().__init__()
-        self._inner = inner
-        self.name, self.mode, self.framing = inner.name, inner.mode, inner.framing
-
-    def _count(self, text: str) -> int:
-        known = self._inner.known_tokens(text)
-        if known is not None:
-            return known
-        parts = _BORDER.split(text)
-        return sum(map(self._part, parts)) if len(parts) > 1 else self._part(text)
-
-    def _part(self, text: str) -> int:
-        if not text:
-            return 0
-        known = self._inner.known_tokens(text)
-        if known is not None:
-            return known
-        shorter = text.rstrip("\n")
-        known = self._inner.known_tokens(shorter) if shorter != text else None
-        return estimate_tokens(text) if known is None else known + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +55,7 @@ class Rerun:
         compute_budget(draft)
         fill_knowledge(draft)
         fill_history(draft)
-        draft.relevances = _relevances(before, draft)
+        draft.ranked = _ranked(before, draft)
         fill_leftovers(draft)
         assemble(draft)
         assert draft.context is not None  # noqa: S101 - the step sets it
@@ -93,38 +63,41 @@ class Rerun:
 
 
 def _as_it_was(before: Draft) -> Conversation:
-    """A copy of a conversation without what was appended since.
+    """A copy of a conversation as it was counted then, without what was appended since.
 
     Raises:
         InputError: it was edited since.
     """
-    now, count = before.conversation, before.message_count
-    if before.begun_with != (now.entries[count - 1].digest if 0 < count <= len(now.entries) else ""):
+    entries = before.conversation.entries[: before.message_count]  # at once, as turns may go on meanwhile
+    if before.begun_with != (entries[-1].digest if entries else "") or len(entries) < before.message_count:
         raise InputError("The conversation has been edited since this prompt was made; assemble it again")
-    counter = KnownCounter(before.counter)
-    return replace(
-        now,
-        counter=counter,
-        entries=[replace(entry) for entry in now.entries[:count]],
-        costs=now.costs[:count],
-        safe=now.safe[:count],
-        total_tokens=sum(now.costs[:count]),
-        segments=list(now.segments),
-        cut=before.cut,
-        previous=[],
-    )
+    counted_anew = before.conversation.counter is not before.counter
+    copy = Conversation(before.conversation.scope, before.counter.from_memory())
+    copy.entries = [replace(entry) for entry in entries]
+    copy.safe = [entry.safe_cut for entry in entries]
+    copy.names, copy.cuts = set(before.conversation.names), dict(before.cuts)
+    copy.segments = before.conversation.segments[: len(entries) // SEGMENT_MESSAGES]
+    if counted_anew:
+        copy.recount(copy.counter)
+    else:
+        copy.costs = [entry.tokens for entry in entries]
+        copy.total_tokens = sum(copy.costs)
+    return copy
 
 
-def _relevances(before: Draft, draft: Draft) -> Scores | None:
-    """The relevance of every message before the new cut: as it was ranked, for the others by their words alone."""
+def _ranked(before: Draft, draft: Draft) -> Ranked | None:
+    """The messages before the new cut: as they were ranked, the others by their words alone."""
     end = draft.history.cut
-    if not end or not draft.turn_groups:
+    if not end:
         return None
-    known: Scores = before.relevances if before.relevances is not None else np.zeros(0)
-    if end <= len(known):
-        return known[:end]
-    conversation = draft.conversation
-    conversation.lexical = conversation.lexical.copy()
-    conversation.index_until(end)
-    lexical = relevance(conversation.lexical.scores(terms(draft.query))[:end], None)
-    return np.concatenate([known, lexical[len(known) :]])
+    known = before.ranked or Ranked(np.zeros(0), [])
+    more = draft.conversation.entries[len(known.relevances) : end]
+    if not more:
+        return Ranked(known.relevances[:end], known.distinct_terms[:end])
+    index = LexicalIndex()
+    index.extend(terms(f"{entry.speaker} {entry.text}") for entry in more)
+    by_words = relevance(index.scores(terms(draft.query)), None)
+    return Ranked(
+        np.concatenate([known.relevances, by_words]),
+        [*known.distinct_terms, *index.distinct_terms(len(more))],
+    )

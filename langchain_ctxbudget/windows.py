@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from langchain_ctxbudget.core.tokens import unwrapped
+from langchain_ctxbudget.core.tokens import PROVIDER_PREFIX, unwrapped
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.serving import ask, server_of, token_count
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 WindowSource = Literal["profile", "served", "settings", "unknown"]
 
-_PROVIDER = re.compile(r"^(?:(?:openai|azure|azure_openai|azure_ai|openrouter)[:/])+", re.IGNORECASE)
 _SNAPSHOT_DATE = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
@@ -114,7 +113,7 @@ def _window_of_name(name: str) -> Window:
     from langchain_openai import ChatOpenAI  # noqa: PLC0415 - takes a second to import
     from pydantic import SecretStr  # noqa: PLC0415
 
-    model = _PROVIDER.sub("", name.strip())
+    model = PROVIDER_PREFIX.sub("", name.strip())
     # A dated snapshot without a profile of its own has the window of its model.
     for known_as in dict.fromkeys((model, _SNAPSHOT_DATE.sub("", model))):
         # The profile is a table in the package; nothing is called, so the key is never sent.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 
@@ -22,20 +22,35 @@ _STEPS = 20
 """The factor is a multiple of 0.05, so that the counts, and with them the prompt, stay the same most of the time."""
 _LOWEST_STEPS = 10
 _OBSERVATIONS = 16
-"""How many of the latest observations count."""
-_RELIABLE_TOKENS = 200
+"""How many of the latest observations count, of small requests and of others."""
+RELIABLE_TOKENS = 200
 """What a provider adds to every request is most of a smaller one."""
+_LARGE_SHARE = 0.5
+"""Requests of at least this share of the largest one give the factor."""
+_REQUEST_STEP_TOKENS = 16
+
+
+class Observation(NamedTuple):
+    """One request, as we count it and as the provider did."""
+
+    estimated_tokens: int
+    measured_tokens: int
+
+    @property
+    def steps(self) -> int:
+        """Their ratio in multiples of 0.05, rounded up."""
+        return -(-self.measured_tokens * _STEPS // self.estimated_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The factor between our counts and those of a provider.
+    """The difference between our counts and those of a provider: a factor, and what it adds to every request.
 
-    It is the largest ratio of the last 16 observations, rounded up to a multiple of 0.05: a request that was observed
-    among them is, corrected, never counted below what was measured. It is at least 0.5, or 1 where our counts are
-    exact (what a provider adds unseen is then corrected, but what it leaves out is not); both raise counts only. There
-    is no upper bound, as one would bring counts below what was measured. Requests of fewer than 200 tokens raise the
-    factor, but never lower it.
+    The factor is the largest ratio among the larger ones of the last 16 requests, rounded up to a multiple of 0.05.
+    What smaller ones were measured to have beyond that is taken for a fixed part of a request (a hidden system prompt,
+    say), as a ratio of theirs would blow up the counts of every other. So a request that was observed is, corrected,
+    never counted below what was measured. The factor is at least 0.5, or 1 where our counts are exact: what a provider
+    adds unseen is then corrected, but what it leaves out is not.
 
     Example:
         >>> calibration = Calibration().observe(estimated_tokens=1_000, measured_tokens=1_130)
@@ -47,8 +62,10 @@ class Calibration:
 
     exact: bool = False
     """Whether our counts are those of the model's own tokenizer (`TokenCounter.mode`)."""
-    ratios: tuple[int, ...] = ()
-    """The latest observations, oldest first, as multiples of 0.05 that are not below what was measured."""
+    requests: tuple[Observation, ...] = ()
+    """The latest requests of at least 200 tokens, oldest first."""
+    small_requests: tuple[Observation, ...] = ()
+    """The latest smaller ones."""
 
     def observe(self, estimated_tokens: int, measured_tokens: int) -> Calibration:
         """The calibration after one more request.
@@ -59,19 +76,32 @@ class Calibration:
         """
         if estimated_tokens <= 0 or measured_tokens <= 0:
             return self
-        steps = -(-measured_tokens * _STEPS // estimated_tokens)
-        if estimated_tokens < _RELIABLE_TOKENS and steps <= self._steps:
-            return self
-        return replace(self, ratios=(*self.ratios, steps)[-_OBSERVATIONS:])
+        seen = Observation(estimated_tokens, measured_tokens)
+        if estimated_tokens < RELIABLE_TOKENS:
+            return replace(self, small_requests=(*self.small_requests, seen)[-_OBSERVATIONS:])
+        return replace(self, requests=(*self.requests, seen)[-_OBSERVATIONS:])
 
     @property
     def factor(self) -> float:
         """By what counts are multiplied; 1.0 where nothing was observed."""
-        return self._steps / _STEPS
+        return self._factor_steps / _STEPS
 
     @property
-    def _steps(self) -> int:
-        return max(_STEPS if self.exact else _LOWEST_STEPS, max(self.ratios, default=_STEPS))
+    def request_tokens(self) -> int:
+        """What is added to every request, in tokens: a multiple of 16."""
+        beyond = (
+            seen.measured_tokens - ceil(Fraction(seen.estimated_tokens * self._factor_steps, _STEPS))
+            for seen in (*self.requests, *self.small_requests)
+        )
+        return ceil(max(0, *beyond, 0) / _REQUEST_STEP_TOKENS) * _REQUEST_STEP_TOKENS
+
+    @property
+    def _factor_steps(self) -> int:
+        lowest = _STEPS if self.exact else _LOWEST_STEPS
+        if not self.requests:
+            return _STEPS
+        large = max(seen.estimated_tokens for seen in self.requests) * _LARGE_SHARE
+        return max(lowest, *(seen.steps for seen in self.requests if seen.estimated_tokens >= large))
 
 
 class CalibratedCounter(TokenCounter):
@@ -86,12 +116,13 @@ class CalibratedCounter(TokenCounter):
         6
     """
 
-    def __init__(self, inner: TokenCounter, factor: float) -> None:
+    def __init__(self, inner: TokenCounter, factor: float, request_tokens: int = 0) -> None:
         """Correct a counter.
 
         Args:
             inner: what counts.
             factor: by what its counts are multiplied, above 0; usually `Calibration.factor`.
+            request_tokens: what is added to every request; usually `Calibration.request_tokens`.
 
         Raises:
             InputError: the factor is not a number above 0.
@@ -101,6 +132,7 @@ class CalibratedCounter(TokenCounter):
             raise InputError(f"factor must be a number above 0, not {factor}; 1.0 corrects nothing")
         self.inner = inner
         self.factor = factor
+        self.request_tokens = request_tokens
         self.name = inner.name
         self.mode = inner.mode
         self.framing = inner.framing
@@ -110,6 +142,10 @@ class CalibratedCounter(TokenCounter):
     def calls(self) -> int:
         """Those of the other counter."""
         return self.inner.calls
+
+    def from_memory(self) -> CalibratedCounter:
+        """A counter with the same correction that never tokenizes."""
+        return CalibratedCounter(self.inner.from_memory(), self.factor, self.request_tokens)
 
     def count_message(self, message: BaseMessage) -> int:
         """Tokens of a message with its framing, without the priming of the reply."""
@@ -121,7 +157,8 @@ class CalibratedCounter(TokenCounter):
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Tokens of a request with these messages, the priming of the reply included."""
-        return sum(map(self.count_message, messages)) + self._corrected(self.inner.count_messages([]))
+        every = self._corrected(self.inner.count_messages([])) + self.request_tokens
+        return sum(map(self.count_message, messages)) + every
 
     def count_tools(self, tools: Sequence[Any]) -> int:
         """Tokens of tool schemas as they are sent; 0 for none."""

@@ -33,9 +33,11 @@ _DIGITS = re.compile(r"[0-9]+")
 # A single space in front of a word or a mark belongs to its token, and so does the apostrophe of a contraction; one in
 # front of a digit stands alone.
 _RUN = re.compile(r"(?! [!-/:-~])(?!(?<=[a-z])'(?:[dmst]|ll|re|ve)(?![a-z]))([\x00-/:-@\[-`{-\x7f])(?:(?! [0-9])\1)*")
-_FIRST_WORD = re.compile(r"[\n0-9][A-Za-z]{5}")
-_FIRST_WORD_TOKENS = 0.5
-"""Of a longer word that begins a line or follows a digit: with a space it would more often be one token."""
+_FIRST_WORD = re.compile(r"[\n0-9][A-Za-z]{4}")
+"""A longer word without a space in front: more often than not it is a token more, which costs one."""
+_BEGINNING = re.compile(r"[A-Za-z]{5}")
+_BEGINNING_TOKENS = 0.5
+"""The same at the beginning of a text, which has a token to spare."""
 _OTHER = re.compile(r"[^\x00-\x7f]+")
 _CAPITAL_PAIR_TOKENS = 0.75
 """In front of small letters, as in `JSONDecoder`."""
@@ -159,7 +161,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def _piece_tokens(piece: str) -> int:
-    tokens = (piece[-1] != "\n") + _FIRST_WORD_TOKENS * len(_FIRST_WORD.findall("\n" + piece))
+    tokens = (piece[-1] != "\n") + _BEGINNING_TOKENS * bool(_BEGINNING.match(piece)) + len(_FIRST_WORD.findall(piece))
     tokens += sum(map(_word_tokens, _WORD.findall(piece)))
     tokens += sum(ceil(len(digits) / 3) for digits in _DIGITS.findall(piece))
     tokens += sum(_run_tokens(run.group()) for run in _RUN.finditer(piece))

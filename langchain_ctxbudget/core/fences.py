@@ -32,6 +32,12 @@ def opening(name: str) -> str:
     return f"<{name}>\n"
 
 
+def marks() -> tuple[str, ...]:
+    """Every line that opens or closes a fence, in the forms in which it may stand in a prompt."""
+    names = (CONTEXT, SUMMARY, ARC, PREFERENCES)
+    return tuple(mark for name in names for mark in (opening(name), closing(name), f"</{name}>"))
+
+
 def closing(name: str) -> str:
     """The line that closes a fence."""
     return f"</{name}>\n"

@@ -9,12 +9,43 @@ from __future__ import annotations
 import binascii
 import struct
 from math import ceil
+from typing import NamedTuple
 
 LOW_DETAIL_TOKENS = 85
 TILE_TOKENS = 170
-UNKNOWN_IMAGE_TOKENS = 1_445
-"""Where the size cannot be read (a link, a file id, an unknown format): the dearest that the rule can give, eight
-tiles, as after resizing no image is larger than 2,048 x 768."""
+MOST_TILES = 8
+"""After resizing no image is larger than 2,048 x 768."""
+
+
+class ImageRate(NamedTuple):
+    """What a model charges for an image, in tokens (OpenAI's vision guide, "Calculating costs")."""
+
+    base_tokens: int = LOW_DETAIL_TOKENS
+    tile_tokens: int = TILE_TOKENS
+    patch_tokens: float = 0.0
+    """Of each of at most 1,536 patches of 32 x 32 pixels; such a model never costs less than by the tiles, which is
+    how `ChatOpenAI` counts it."""
+
+
+_RATES = (
+    ("gpt-4o-mini", ImageRate(base_tokens=2_833, tile_tokens=5_667)),
+    ("gpt-4.1-mini", ImageRate(patch_tokens=1.62)),
+    ("gpt-4.1-nano", ImageRate(patch_tokens=2.46)),
+    ("gpt-5-mini", ImageRate(patch_tokens=1.62)),
+    ("gpt-5-nano", ImageRate(patch_tokens=2.46)),
+    ("o4-mini", ImageRate(patch_tokens=1.72)),
+)
+"""By the beginning of the model's name. All others cost as gpt-4o does, or less."""
+_PATCH, _MOST_PATCHES = 32, 1_536
+
+
+_TILED = ImageRate()
+
+
+def image_rate(model: str) -> ImageRate:
+    """What a model of that name charges for images."""
+    return next((rate for start, rate in _RATES if model.lower().startswith(start)), _TILED)
+
 
 _TILE = 512
 _LONG_SIDE = 2048
@@ -26,21 +57,25 @@ _JPEG_SCAN = 0xDA
 _BMP_CORE_HEADER = 12
 
 
-def image_tokens(image: str | None, *, low_detail: bool = False) -> int:
+def image_tokens(image: str | None, *, low_detail: bool = False, rate: ImageRate = _TILED) -> int:
     """Tokens of an image.
 
     Args:
-        image: its data URL, or its bytes in base64; a link or None where there is no more.
+        image: its data URL, or its bytes in base64; a link or None where there is no more. Where the size cannot be
+            read (a link, a file id, an unknown format), it is the dearest that the rule can give.
         low_detail: whether the request asks for `detail="low"`.
+        rate: what the model charges.
     """
-    if low_detail:
-        return LOW_DETAIL_TOKENS
+    if low_detail and not rate.patch_tokens:
+        return rate.base_tokens
     size = image_size(image) if image else None
-    return UNKNOWN_IMAGE_TOKENS if size is None else tile_tokens(*size)
+    tiles = MOST_TILES if size is None else image_tiles(*size)
+    patches = _MOST_PATCHES if size is None else _patches(*size)
+    return max(rate.base_tokens + rate.tile_tokens * tiles, ceil(patches * rate.patch_tokens))
 
 
-def tile_tokens(width: int, height: int) -> int:
-    """Tokens of an image of this size in pixels, after the provider's resizing."""
+def image_tiles(width: int, height: int) -> int:
+    """Tiles of 512 x 512 pixels that an image of this size in pixels has after the provider's resizing."""
     if max(width, height) > _LONG_SIDE:
         if width > height:
             width, height = _LONG_SIDE, height * _LONG_SIDE // width
@@ -51,7 +86,12 @@ def tile_tokens(width: int, height: int) -> int:
             width, height = width * _SHORT_SIDE // height, _SHORT_SIDE
         else:
             width, height = _SHORT_SIDE, height * _SHORT_SIDE // width
-    return TILE_TOKENS * ceil(height / _TILE) * ceil(width / _TILE) + LOW_DETAIL_TOKENS
+    return ceil(max(1, height) / _TILE) * ceil(max(1, width) / _TILE)
+
+
+def _patches(width: int, height: int) -> int:
+    """Patches of 32 x 32 pixels; a larger image is shrunk to the most that there may be."""
+    return min(_MOST_PATCHES, ceil(width / _PATCH) * ceil(height / _PATCH))
 
 
 def image_size(image: str) -> tuple[int, int] | None:

@@ -5,7 +5,7 @@ For text, names, roles, tool calls, tool results and images this is, to the toke
 
 | content | `ChatOpenAI` | here |
 |---|---|---|
-| image whose size cannot be read (link, file id, other format) | fetched, 0 or an error | 1,445, the dearest |
+| image whose size cannot be read (link, file id, other format) | fetched, 0 or an error | the dearest (gpt-4o: 1,445) |
 | file, audio, video | 0 or an error | compact JSON, long base64 at 0.75 tokens per character |
 | thinking, reasoning | 0 or an error | compact JSON, as other providers are sent it |
 | a call in the content that is also in `tool_calls` | 0 or an error | 0: it is sent once |
@@ -30,7 +30,7 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langchain_ctxbudget.core.image_cost import image_tokens
+from langchain_ctxbudget.core.image_cost import ImageRate, image_tokens
 from langchain_ctxbudget.core.schema_cost import FUNCTION_TOKENS, Count, json_tokens
 
 REPLY_TOKENS = 3
@@ -47,6 +47,7 @@ class Framing(NamedTuple):
     message_tokens: int = 3
     name_tokens: int = 1
     function_tokens: int = FUNCTION_TOKENS
+    image: ImageRate = ImageRate()
 
 
 def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
@@ -69,7 +70,7 @@ def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
     if isinstance(message.content, str):
         return tokens + count(message.content)
     sent_ids = [call["id"] for call in calls if isinstance(call, Mapping) and call.get("id")]
-    return tokens + sum(_block_tokens(block, sent_ids, count) for block in message.content)
+    return tokens + sum(_block_tokens(block, sent_ids, count, framing.image) for block in message.content)
 
 
 def _role(message: BaseMessage) -> str:
@@ -126,20 +127,20 @@ def _extra_tokens(message: AIMessage, count: Count) -> int:
     return tokens
 
 
-def _block_tokens(block: str | Mapping[str, Any], sent_ids: list[Any], count: Count) -> int:
+def _block_tokens(block: str | Mapping[str, Any], sent_ids: list[Any], count: Count, rate: ImageRate) -> int:
     if isinstance(block, str):
         return count(block)
     kind = str(block.get("type"))
     if kind == "text" and "text" in block:
         return count(str(block["text"]))
     if kind in _IMAGE_BLOCKS:
-        return _image_tokens(block)
+        return _image_tokens(block, rate)
     if kind in _CALL_BLOCKS and (block.get("id") in sent_ids or block.get("call_id") in sent_ids):
         return 0
     return json_tokens(block, count)
 
 
-def _image_tokens(block: Mapping[str, Any]) -> int:
+def _image_tokens(block: Mapping[str, Any], rate: ImageRate) -> int:
     """An image in any of the forms in which providers and LangChain write it."""
     inner = block.get("image_url") or block.get("source")
     place = inner if isinstance(inner, Mapping) else block
@@ -147,4 +148,4 @@ def _image_tokens(block: Mapping[str, Any]) -> int:
     if isinstance(inner, str):
         image = inner
     low_detail = block["type"] != "image" and place.get("detail") == "low"
-    return image_tokens(image if isinstance(image, str) else None, low_detail=low_detail)
+    return image_tokens(image if isinstance(image, str) else None, low_detail=low_detail, rate=rate)

@@ -99,6 +99,8 @@ class ContextReport:
     """The model's window, where it is known."""
     window_source: Literal["profile", "served", "settings", "unknown"]
     """Who told the window: the model's profile, the server that runs it, the settings, or nobody."""
+    window_detail: str
+    """The same in words, with the server's address."""
     output_reserve_tokens: int
     """What is kept free for the answer."""
     total_tokens: int

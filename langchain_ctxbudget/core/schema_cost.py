@@ -79,17 +79,31 @@ def response_format_tokens(response_format: Any, count: Count) -> int:  # noqa: 
     schema = response_format
     if not isinstance(schema, type | Mapping):
         schema = getattr(schema, "schema", schema)
-    return json_tokens(_sent_format(schema), count) + RESPONSE_FORMAT_TOKENS
+    return max(json_tokens(form, count) for form in _sent_formats(schema)) + RESPONSE_FORMAT_TOKENS
 
 
-def _sent_format(schema: Any) -> Any:  # noqa: ANN401
+def _sent_formats(schema: Any) -> list[Any]:  # noqa: ANN401
+    """The forms in which a response format may be sent: LangChain's, and for a pydantic class the provider's own."""
     if isinstance(schema, Mapping) and "type" in schema and "properties" not in schema:
-        return schema  # {"type": "json_object"}, or a whole {"type": "json_schema", ...}
+        return [schema]  # {"type": "json_object"}, or a whole {"type": "json_schema", ...}
     try:
-        function = convert_to_openai_function(schema)
+        forms = [{**convert_to_openai_function(schema)}]
     except Exception:  # noqa: BLE001 - whatever a schema class does when it is asked for its schema
-        return _json_schema(schema)
-    return {"type": "json_schema", "json_schema": {**function, "strict": True}}
+        return [_json_schema(schema)]
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        forms.append({"name": schema.__name__, "schema": _strict(schema.model_json_schema())})
+    return [{"type": "json_schema", "json_schema": {**form, "strict": True}} for form in forms]
+
+
+def _strict(schema: Any) -> Any:  # noqa: ANN401
+    """A schema with what the strict form wants of every object in it: all fields required, no others."""
+    if isinstance(schema, Mapping):
+        strict = {key: _strict(value) for key, value in schema.items()}
+        properties = strict.get("properties")
+        if isinstance(properties, dict):
+            strict |= {"required": list(properties), "additionalProperties": False}
+        return strict
+    return [_strict(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def _tool_tokens(tool: Any, count: Count, function_tokens: int) -> int:  # noqa: ANN401

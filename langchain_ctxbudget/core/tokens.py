@@ -13,13 +13,15 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.core import vocab
-from langchain_ctxbudget.core.estimate import estimate_tokens
+from langchain_ctxbudget.core.estimate import estimate_tokens, text_pieces
+from langchain_ctxbudget.core.image_cost import image_rate
 from langchain_ctxbudget.core.message_cost import REPLY_TOKENS, Framing, message_tokens
 from langchain_ctxbudget.core.schema_cost import response_format_tokens, tools_tokens
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
@@ -27,6 +29,9 @@ from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
     from tiktoken import Encoding
+
+# Where the context block ends, the user's own words begin.
+_CONTEXT_END = re.compile(r"(?<=</context>\n)")
 
 CountMode = Literal["exact", "estimated"]
 
@@ -37,7 +42,8 @@ _CARRIED = frozenset({"o200k_base", "o200k_harmony"})  # they differ in special 
 # tiktoken's expression engine gives up on a run of white space of a million characters.
 _LONGEST_RUN = 500_000
 _LONG_RUN = re.compile(rf"(\s{{{_LONGEST_RUN}}})")
-_PROVIDER = re.compile(r"^(?:(?:openai|azure|azure_openai|azure_ai|openrouter)[:/])+", re.IGNORECASE)
+PROVIDER_PREFIX = re.compile(r"^(?:(?:openai|azure|azure_openai|azure_ai|openrouter)[:/])+", re.IGNORECASE)
+"""What may stand before the name of one of OpenAI's models."""
 # Names that tiktoken does not know yet; the rule of `ChatOpenAI`.
 _O200K_FAMILIES = ("gpt-4o", "gpt-4.1", "gpt-5", "gpt-6")
 _NAME_ATTRIBUTES = ("tiktoken_model_name", "model_name", "model", "deployment_name", "azure_deployment")
@@ -65,9 +71,7 @@ class TokenCounter(ABC):
     """What the model adds around a message."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._cache: OrderedDict[str | bytes, int] = OrderedDict()
-        self._calls = 0
+        self._start(memory=None)
 
     @abstractmethod
     def _count(self, text: str) -> int:
@@ -82,8 +86,7 @@ class TokenCounter(ABC):
         """Tokens of a text; special tokens in it count as the text they are written as."""
         if not text:
             return 0
-        key = text if len(text) <= _KEY_CHARACTERS else _digest(text)
-        return self._cached(key, lambda: self._count(text))
+        return self._cached(_key(text), lambda: self._count(text) if self._memory is None else self._estimated(text))
 
     def _cached(self, key: str | bytes, count: Callable[[], int]) -> int:
         """The count that is known by that key, else what `count` answers, which is a call.
@@ -98,6 +101,8 @@ class TokenCounter(ABC):
                 self._cache.move_to_end(key)
                 return known
             self._calls += 1
+        if self._memory is not None and (remembered := self._memory.remembered(key)) is not None:
+            return remembered
         tokens = count()
         with self._lock:
             self._cache[key] = tokens
@@ -105,12 +110,37 @@ class TokenCounter(ABC):
                 self._cache.popitem(last=False)
         return tokens
 
-    def known_tokens(self, text: str) -> int | None:
-        """Tokens of a text that was counted before and is still remembered; None for any other."""
-        if not text:
-            return 0
+    def remembered(self, key: str | bytes) -> int | None:
+        """The count that is known by a key; None where there is none."""
         with self._lock:
-            return self._cache.get(text if len(text) <= _KEY_CHARACTERS else _digest(text))
+            return self._cache.get(key)
+
+    def from_memory(self) -> TokenCounter:
+        """A counter of the same kind that never tokenizes: it knows what this one has counted, and estimates."""
+        twin = copy(self)
+        twin._start(memory=self)  # noqa: SLF001 - its own class
+        return twin
+
+    def _start(self, memory: TokenCounter | None) -> None:
+        """Begin with nothing counted, and with another counter's memory instead of a tokenizer, if there is one."""
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[str | bytes, int] = OrderedDict()
+        self._calls = 0
+        self._memory = memory
+
+    def _estimated(self, text: str) -> int:
+        """A count from those of the text's parts, each known or else estimated."""
+        parts = [part for piece in text_pieces(text) for part in _CONTEXT_END.split(piece) if part]
+        return sum(map(self._estimated_part, parts))
+
+    def _estimated_part(self, text: str) -> int:
+        inside = text.strip("\n")  # line breaks at its ends are another token, or part of one
+        assert self._memory is not None  # noqa: S101 - only a twin estimates
+        for part, more in ((text, 0), (inside, 1)):
+            known = self._memory.remembered(_key(part)) if part else 0
+            if known is not None:
+                return known + more
+        return estimate_tokens(text)
 
     def count_message(self, message: BaseMessage) -> int:
         """Tokens of a message with its framing, without the priming of the reply."""
@@ -166,7 +196,7 @@ class TiktokenCounter(TokenCounter):
                 "model whose encoding tiktoken knows, such as 'gpt-4o'. For other models use EstimatingCounter"
             )
         self.name = encoding
-        self.framing = _framing(_PROVIDER.sub("", encoding_or_model), encoding)
+        self.framing = _framing(PROVIDER_PREFIX.sub("", encoding_or_model), encoding)
         self._fetched = None if encoding in _CARRIED else _fetch(encoding)
 
     def _count(self, text: str) -> int:
@@ -242,7 +272,7 @@ def _encoding_name(encoding_or_model: str) -> str | None:
 
     if encoding_or_model in _encoding_names():
         return encoding_or_model
-    model = _PROVIDER.sub("", encoding_or_model)
+    model = PROVIDER_PREFIX.sub("", encoding_or_model)
     try:
         return encoding_name_for_model(model)
     except KeyError:
@@ -269,11 +299,11 @@ def _fetch(encoding: str) -> Encoding:
 
 
 def _framing(model: str, encoding: str) -> Framing:
-    """The constants of `ChatOpenAI` and, for functions, of the OpenAI cookbook."""
+    """The constants of `ChatOpenAI`, for functions of the OpenAI cookbook, for images of OpenAI's vision guide."""
     function_tokens = 10 if encoding == "cl100k_base" else Framing().function_tokens
     if model.startswith("gpt-3.5-turbo-0301"):  # the role is left out where there is a name
         return Framing(message_tokens=4, name_tokens=-1, function_tokens=function_tokens)
-    return Framing(function_tokens=function_tokens)
+    return Framing(function_tokens=function_tokens, image=image_rate(model))
 
 
 def _parts(text: str) -> list[str]:
@@ -290,6 +320,10 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def _key(text: str) -> str | bytes:
+    return text if len(text) <= _KEY_CHARACTERS else _digest(text)
 
 
 def _digest(text: str) -> bytes:

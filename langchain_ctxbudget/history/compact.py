@@ -39,7 +39,7 @@ class HistoryView:
     summary_outro: str = ""
     arc: tuple[Fragment, ...] = ()
     step: bool = False
-    """Whether the cut moved, or what stands for the messages before it was made for another budget."""
+    """Whether the cut moved, or is the first one."""
 
 
 def keep_count(conversation: Conversation, settings: ContextSettings, budget_tokens: int) -> int:
@@ -53,7 +53,7 @@ def view(
     settings: ContextSettings,
     *,
     fits_whole: bool,
-    budget_tokens: int,
+    made_for: str,
     history_tokens: int,
     arc_tokens: int,
     keep: int,
@@ -61,10 +61,10 @@ def view(
     """Choose what of a conversation is verbatim and what stands for the rest; moves the cut where it must.
 
     Args:
-        conversation: an open conversation; its `cut` is replaced at a compaction step.
+        conversation: an open conversation; its cut is replaced at a compaction step.
         settings: trigger and target.
         fits_whole: whether everything goes in.
-        budget_tokens: what the request may cost; noted with a new cut.
+        made_for: budget, tokenizer and strategy; each has a cut of its own.
         history_tokens: what summary and verbatim messages may cost together.
         arc_tokens: what the arc may cost.
         keep: the newest messages that stay verbatim.
@@ -76,10 +76,11 @@ def view(
         return HistoryView(strategy="full", cut=0, groups=groups, repairs=repairs)
     kept_tokens = sum(conversation.costs[len(conversation.costs) - keep :])
     room = max(history_tokens, kept_tokens)
+    record = conversation.cuts.get(made_for)
     cut = plan_cut(
         conversation.costs,
         conversation.safe,
-        cut=conversation.cut.position if conversation.cut else 0,
+        cut=record.position if record else 0,
         room_tokens=room,
         trigger=settings.compaction_trigger,
         target=settings.compaction_target,
@@ -88,14 +89,12 @@ def view(
     if cut == 0:
         groups, repairs = _verbatim(conversation, 0)
         return HistoryView(strategy="full", cut=0, groups=groups, repairs=repairs)
-    before = conversation.cut
-    step = before is None or (before.position, before.budget_tokens) != (cut, budget_tokens)
-    if step:
+    step = record is None or record.position != cut
+    if record is None or step:
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
         grown = max(int(room * settings.compaction_trigger), kept_tokens)
-        conversation.cut = _compact(conversation, cut, budget_tokens, room - grown, arc_tokens)
-    record = conversation.cut
-    assert record is not None  # noqa: S101 - set right above
+        record = _compact(conversation, cut, made_for, room - grown, arc_tokens)
+        conversation.use(record)
     groups, repairs = _verbatim(conversation, cut)
     return HistoryView(
         strategy="windowed",
@@ -122,9 +121,7 @@ def _verbatim(conversation: Conversation, cut: int) -> tuple[tuple[Group, ...], 
     return tuple(shifted), tuple(repairs)
 
 
-def _compact(
-    conversation: Conversation, cut: int, budget_tokens: int, summary_tokens: int, arc_tokens: int
-) -> CutRecord:
+def _compact(conversation: Conversation, cut: int, made_for: str, summary_tokens: int, arc_tokens: int) -> CutRecord:
     """Read everything before the cut and keep what fits: first the arc, then a summary of the rest."""
     kept = conversation.kept_sentences(cut)
     count = conversation.counter.count_text
@@ -145,7 +142,7 @@ def _compact(
     kinds = list(ARC_HEADINGS)
     return CutRecord(
         position=cut,
-        budget_tokens=budget_tokens,
+        made_for=made_for,
         digest=conversation.entries[cut - 1].digest,
         summary=tuple(lines[i] for i in summary),
         arc=tuple(arc_lines[i] for i in sorted(arc, key=lambda i: (kinds.index(kept[i].kind), i))),

@@ -24,6 +24,9 @@ from langchain_ctxbudget.core.turns import as_note, provider_name, safe_cuts
 from langchain_ctxbudget.flow import Lock
 from langchain_ctxbudget.stores.records import CutRecord, LaneRecord, MessageRecord, Scope
 
+MOST_CUTS = 4
+"""Budgets for which a conversation remembers where verbatim history begins."""
+
 
 @dataclass(slots=True)
 class Entry:
@@ -79,7 +82,8 @@ class Conversation:
     lexical: LexicalIndex = field(default_factory=LexicalIndex)
     vectors: NDArray[np.float32] | None = None
     segments: list[tuple[Sentence, ...]] = field(default_factory=list)
-    cut: CutRecord | None = None
+    cuts: dict[str, CutRecord] = field(default_factory=dict)
+    """By what they were made for, the one used last at the end."""
     previous: list[tuple[BaseMessage, int]] = field(default_factory=list)
     """The last prompt's messages and what they cost."""
 
@@ -143,7 +147,7 @@ class Conversation:
         self.safe, self.positions = list(other.safe), dict(other.positions)
         self.occurrences, self.names = Counter(other.occurrences), set(other.names)
         self.lexical, self.vectors = other.lexical.copy(), other.vectors
-        self.segments, self.cut = list(other.segments), other.cut
+        self.segments, self.cuts = list(other.segments), dict(other.cuts)
         self.recount(self.counter)
 
     def _truncate(self, length: int) -> None:
@@ -204,6 +208,13 @@ class Conversation:
             )
             for offset, entry in enumerate(self.entries[first:end])
         ]
+
+    def use(self, cut: CutRecord) -> None:
+        """Keep a cut as the one used last; only the last few are kept."""
+        self.cuts.pop(cut.made_for, None)
+        self.cuts[cut.made_for] = cut
+        while len(self.cuts) > MOST_CUTS:
+            del self.cuts[next(iter(self.cuts))]
 
     def cut_is_valid(self, cut: CutRecord) -> bool:
         """Whether a cut was made for the messages that stand before it now."""

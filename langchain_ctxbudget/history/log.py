@@ -117,7 +117,7 @@ def sync(
         put=put,
         archive=[] if forgotten else removed,
         forget=forgotten,
-        drop_cut=conversation.cut is None or first < conversation.cut.position,
+        drop_cuts=not conversation.cuts or first < max(cut.position for cut in conversation.cuts.values()),
     )
     yield from refresh(store, conversation)
     return order

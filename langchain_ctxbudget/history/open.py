@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from langgraph.store.base import BaseStore
@@ -31,14 +31,14 @@ def _lock_of(store: BaseStore, scope: Scope) -> Lock:
 class OpenConversations:
     """Working sets by scope; one that is in use is never dropped."""
 
-    def __init__(self, others: OpenConversations | None = None, limit: int = MAX_OPEN) -> None:
+    def __init__(self, inherited: Mapping[Scope, Conversation] | None = None, limit: int = MAX_OPEN) -> None:
         """Begin with none open.
 
         Args:
-            others: working sets on the same store that are taken over when they are asked for here.
+            inherited: working sets on the same store that are taken over when they are asked for.
             limit: how many are kept.
         """
-        self._others = others
+        self._inherited = dict(inherited or {})
         self._limit = limit
         self._mutex = threading.Lock()
         self._open: OrderedDict[Scope, Conversation] = OrderedDict()
@@ -51,7 +51,8 @@ class OpenConversations:
         conversation = self._check_out(store, scope, counter)
 
         def counted() -> Flow[T]:
-            if conversation.lanes is None and self._others is not None and (known := self._others.get(scope)):
+            known = self._inherited.pop(scope, None)
+            if conversation.lanes is None and known is not None and known.lanes is not None:
                 conversation.adopt(known)
             if conversation.counter is not counter:
                 conversation.recount(counter)
@@ -62,13 +63,10 @@ class OpenConversations:
         finally:
             self._check_in(scope)
 
-    def get(self, scope: Scope) -> Conversation | None:
-        """A working set if it is open and was read; whoever uses it holds its lock."""
+    def working_sets(self) -> dict[Scope, Conversation]:
+        """Everything that is open or was inherited; whoever uses one holds its lock."""
         with self._mutex:
-            found = self._open.get(scope)
-        if found is None or found.lanes is None:
-            return self._others.get(scope) if self._others is not None else None
-        return found
+            return {**self._inherited, **self._open}
 
     def _check_out(self, store: BaseStore, scope: Scope, counter: TokenCounter) -> Conversation:
         with self._mutex:

@@ -67,7 +67,12 @@ COLUMNS = (1.14, 1.26, 1.42)
 
 
 class BudgetFigure(Figure):
-    """A matplotlib figure that notebooks show by itself."""
+    """A matplotlib figure that notebooks show by itself.
+
+    Example:
+        >>> BudgetFigure()._repr_png_()[1:4]
+        b'PNG'
+    """
 
     def _repr_png_(self) -> bytes:
         buffer = BytesIO()
@@ -145,10 +150,8 @@ def plot_what_if(reports: Sequence[ReportData], *, shares: bool = False) -> Budg
     wholes = [data["budget_tokens"] if shares else 1 for data in many]
     shown = _stacked_columns(upper, columns, wholes, colours)
     for place, (data, whole) in enumerate(zip(many, wholes, strict=True)):
-        used = data["total_tokens"]
-        upper.annotate(
-            f"{used:,}", (place, used / max(1, whole)), (0, 2), textcoords="offset points", ha="center", color=INK
-        )
+        top, used = data["budget_tokens"] / max(1, whole), f"{data['total_tokens']:,}"
+        upper.annotate(used, (place, top), (0, 2), textcoords="offset points", ha="center", color=INK, fontsize=9)
     upper.set_ylabel("share of the budget" if shares else "tokens")
     upper.yaxis.set_major_formatter(_PERCENT if shares else _THOUSANDS)
     counts = [messages_of(data) for data in many]

@@ -17,12 +17,6 @@ COVERAGE_WORDS = {
     "summarized": "behind the summary",
     "omitted": "left out",
 }
-WINDOW_WORDS = {
-    "profile": "the model's profile",
-    "served": "its server",
-    "settings": "the settings",
-    "unknown": "not known",
-}
 
 
 def render_text(report: Mapping[str, Any], *, width: int = 80) -> str:
@@ -82,9 +76,8 @@ def _facts(report: Mapping[str, Any]) -> list[str]:
         facts.append(f"Corrected  by observed usage; {report['uncorrected_tokens']:,} without it")
     reserve = f"{report['output_reserve_tokens']:,} tokens kept free for the answer"
     if report["window_tokens"] is not None:
-        facts.append(
-            f"Window     {report['window_tokens']:,} tokens ({WINDOW_WORDS[report['window_source']]}), {reserve}"
-        )
+        told_by = report["window_detail"] or report["window_source"]
+        facts.append(f"Window     {report['window_tokens']:,} tokens ({told_by}), {reserve}")
     elif report["output_reserve_tokens"]:
         facts.append(f"Reserve    {reserve}")
     facts.extend(f"Repaired   {item['kind']} {item['message_id']}: {item['detail']}" for item in report["repairs"])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -40,9 +41,18 @@ class Retrieved:
     """How many more were left out, per reason."""
 
 
+class Ranked(NamedTuple):
+    """How relevant messages are to a query, from the first one on."""
+
+    relevances: Scores
+    """One score per message."""
+    distinct_terms: Sequence[int]
+    """How many different terms each has."""
+
+
 def rank(
     conversation: Conversation, end: int, query: str, embeddings: Embeddings | None
-) -> Flow[tuple[Scores, str | None]]:
+) -> Flow[tuple[Ranked, str | None]]:
     """How relevant every message before `end` is to a query, and what failed on the way.
 
     Lexical and dense scores over all of them; without embeddings, or where they fail, lexical alone. Who said it
@@ -50,8 +60,9 @@ def rank(
     """
     conversation.index_until(end)
     lexical = conversation.lexical.scores(terms(query))[:end]
+    distinct = conversation.lexical.distinct_terms(end)
     if embeddings is None:
-        return relevance(lexical, None), None
+        return Ranked(relevance(lexical, None), distinct), None
     try:
         new = yield from embed(embeddings, conversation.texts_to_embed(end))
         if new:
@@ -60,8 +71,8 @@ def rank(
         vectors = conversation.vectors
         dense = None if vectors is None else cosine(vectors[:end], np.asarray(target, dtype=np.float32))
     except Exception as error:  # noqa: BLE001 - whatever embeddings raise, lexical search still works
-        return relevance(lexical, None), f"embeddings: {type(error).__name__}: {error}"
-    return relevance(lexical, dense), None
+        return Ranked(relevance(lexical, None), distinct), f"embeddings: {type(error).__name__}: {error}"
+    return Ranked(relevance(lexical, dense), distinct), None
 
 
 def without_names(query: str, names: Iterable[str]) -> str:
@@ -71,17 +82,18 @@ def without_names(query: str, names: Iterable[str]) -> str:
     return rest if rest.strip() else query
 
 
-def select(conversation: Conversation, relevances: Scores, budget_tokens: int) -> Retrieved:
+def select(conversation: Conversation, found: Ranked, budget_tokens: int) -> Retrieved:
     """Fill a budget with the messages that are worth most per token.
 
     Args:
         conversation: an open conversation.
-        relevances: one score per message from the first one on; shape `(messages before the cut,)`.
+        found: scores of the messages before the cut.
         budget_tokens: what the items and their date headings may cost together.
     """
+    relevances, distinct = found
     end = len(relevances)
     entries = conversation.entries
-    keys = value_per_token(relevances, conversation.costs[:end], conversation.lexical.distinct_terms(end))
+    keys = value_per_token(relevances, conversation.costs[:end], distinct)
     ranked = [int(i) for i in np.argsort(-keys, kind="stable") if entries[i].text]
     order = [i for i in ranked if relevances[i] >= RELEVANCE_FLOOR]
     count = conversation.counter.count_text

@@ -66,7 +66,7 @@ def write(
     put: Sequence[MessageRecord] = (),
     archive: Sequence[MessageRecord] = (),
     forget: Sequence[str] = (),
-    drop_cut: bool = False,
+    drop_cuts: bool = False,
 ) -> Flow[None]:
     """Write messages, and then that they are written.
 
@@ -81,7 +81,7 @@ def write(
         put: messages to add or replace.
         archive: messages to take out of the conversation and keep aside.
         forget: ids of messages to delete, here and from what was kept aside.
-        drop_cut: also delete the compaction cut, whose summary quotes messages that are no longer there.
+        drop_cuts: also delete the compaction cuts, whose summaries quote messages that are no longer there.
     """
     operations: list[Op] = [_put(scope.namespace(MESSAGES), record) for record in put]
     operations += [_put(scope.namespace(ARCHIVE), record) for record in archive]
@@ -89,8 +89,8 @@ def write(
     gone = [record.id for record in archive] + list(forget)
     removals: list[Op] = [PutOp(scope.namespace(MESSAGES), message_id, None) for message_id in gone]
     removals += [PutOp(scope.namespace(ARCHIVE), message_id, None) for message_id in forget]
-    if drop_cut:
-        removals.append(PutOp(scope.namespace(CUTS), "cut", None))
+    if drop_cuts:
+        removals.append(PutOp(scope.namespace(CUTS), CUTS, None))
     progress: list[Op] = [
         PutOp(scope.namespace(LANES), lane, head.model_dump(), index=False),
         PutOp(scope.namespace(LATEST), LATEST, {"token": head.token(lane)}, index=False),

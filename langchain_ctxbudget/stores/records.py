@@ -127,8 +127,8 @@ class CutRecord(Record):
 
     position: int
     """How many messages are not verbatim."""
-    budget_tokens: int
-    """The budget of the request that it was made for."""
+    made_for: str
+    """Budget, tokenizer and strategy that it was made for: pipelines that differ in them do not move each other's."""
     digest: str
     """A digest of the messages before the cut: another one means that they have changed."""
     summary: tuple[SummaryLine, ...]
@@ -144,4 +144,11 @@ class SummaryLine(Record):
     text: str
 
 
+class CutsRecord(Record):
+    """The cuts of a conversation that are in use, the one used last at the end."""
+
+    cuts: tuple[CutRecord, ...]
+
+
 CutRecord.model_rebuild()
+CutsRecord.model_rebuild()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
@@ -39,7 +40,7 @@ def read(store: BaseStore, at: GetOp) -> Flow[dict[str, Any]]:
 
 def of_item(found: object) -> dict[str, Any]:
     """The settings in a stored item."""
-    return dict(found.value) if isinstance(found, Item) else {}
+    return deepcopy(found.value) if isinstance(found, Item) else {}
 
 
 def write(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> Flow[None]:

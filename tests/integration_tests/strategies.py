@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+
+from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
 WORDS = (
     "the plan budget Ada Bonn 2026-08-03 42,50 € we decided agreed [OPEN] question? error() `main.py` 北京 русский "
@@ -53,9 +56,110 @@ turns: st.SearchStrategy[Any] = (
 )
 budgets = st.integers(min_value=1, max_value=3000)
 lines = st.lists(said, max_size=4).map(tuple)
-settings = st.fixed_dictionaries(
+
+RATIOS = ((0.3, 0.4, 0.3), (0.35, 0.35, 0.3), (0.6, 0.45, 0.0), (0.0, 0.95, 0.0), (0.5, 0.0, 0.5), (0.0, 0.0, 1.0))
+SHARES = (
+    {},
+    {"system": 0.0, "history": 1.0, "entities": 0.0, "retrieval": 0.0, "query": 0.0},
+    {"system": 0.1, "history": 0.1, "entities": 0.4, "retrieval": 0.4, "query": 0.0},
+)
+LAYERS = ("preferences", "history", "topics", "entities", "retrieval")
+
+elastic = st.just("elastic") | st.just({"strategy": "elastic"})
+seed = st.just({"strategy": "elastic", "profile": "seed"})
+ratio = st.builds(
+    lambda parts, exchanges, borrow, adaptive: {
+        "strategy": "ratio",
+        "memory": parts[0],
+        "history": parts[1],
+        "reserve": parts[2],
+        "min_exchanges": exchanges,
+        "max_system_share": 1.0,  # what is refused otherwise has a test of its own
+        "borrow": borrow,
+        "adaptive": adaptive,
+    },
+    st.sampled_from(RATIOS),
+    st.integers(0, 10),
+    st.booleans(),
+    st.booleans(),
+)
+fixed = st.builds(
+    lambda shares, borrow: {"strategy": "fixed", "borrow": borrow, **shares}, st.sampled_from(SHARES), st.booleans()
+)
+dynamic = st.builds(lambda borrow: {"strategy": "dynamic", "borrow": borrow}, st.booleans())
+
+
+def prioritized(own: Sequence[str] = ()) -> st.SearchStrategy[Any]:
+    """Orders of some or all layers, those of the application's own among them."""
+    orders = st.lists(st.sampled_from((*LAYERS, *own)), unique=True, max_size=len(LAYERS) + len(own))
+    return st.just("prioritized") | orders.map(lambda order: {"strategy": "prioritized", "order": order})
+
+
+def allocations(own: Sequence[str] = ()) -> dict[str, st.SearchStrategy[Any]]:
+    """The setting `allocation` by kind, as it would stand in JSON.
+
+    Args:
+        own: names of the application's own layers.
+    """
+    return {
+        "elastic": elastic,
+        "elastic (seed)": seed,
+        "ratio": ratio,
+        "fixed": fixed,
+        "dynamic": dynamic,
+        "prioritized": prioritized(own),
+    }
+
+
+OWN_NAMES = ("open files", "weather", "日程", "L8")
+
+
+def _fails(request: LayerRequest) -> list[str]:
+    raise ConnectionError(request.query[:10])
+
+
+@st.composite
+def own_layers(draw: st.DrawFn) -> tuple[CustomLayer, ...]:
+    """Layers of the application's own: given items, or a function, which may fail."""
+    names = draw(st.lists(st.sampled_from(OWN_NAMES), unique=True, max_size=2))
+    return tuple(_own_layer(draw, name) for name in names)
+
+
+def _own_layer(draw: st.DrawFn, name: str) -> CustomLayer:
+    items = draw(lines)
+    source = draw(st.sampled_from([items, lambda _: items, _fails]))
+    low, ideal, high = sorted(draw(st.tuples(*[st.integers(0, 400)] * 3)))
+    return CustomLayer(
+        name=name,
+        items=source,
+        min_tokens=draw(st.sampled_from([0, low])),
+        ideal_tokens=ideal,
+        max_tokens=draw(st.sampled_from([None, high])),
+        priority=draw(st.integers(0, 100)),
+        elasticity=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        heading=draw(st.sampled_from(["", "What is open", "<context>"])),
+    )
+
+
+@st.composite
+def settings_by_strategy(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
+    """The same settings with an allocation of every kind, without a budget."""
+    plain = {**draw(_plain_settings), "layers": draw(own_layers())}
+    choices = allocations([layer.name for layer in plain["layers"]])
+    return {kind: {**plain, "allocation": draw(values)} for kind, values in choices.items()}
+
+
+@st.composite
+def _settings(draw: st.DrawFn) -> dict[str, Any]:
+    plain = {**draw(_plain_settings), "layers": draw(own_layers())}
+    choices = allocations([layer.name for layer in plain["layers"]])
+    return {**plain, "allocation": draw(st.one_of(*choices.values()))}
+
+
+_plain_settings = st.fixed_dictionaries(
     {
         "preferences": lines,
+        "memories": lines,
         "topics": st.lists(
             st.builds(lambda a, b: {"label": a, "context": b}, st.sampled_from(["plan", "Bonn", "北京"]), said),
             max_size=3,
@@ -67,5 +171,8 @@ settings = st.fixed_dictionaries(
         "depth": st.sampled_from(["minimal", "standard", "deep"]),
         "prioritize_history": st.booleans(),
         "keep_messages": st.integers(0, 12),
+        "oversized_message": st.sampled_from(["error", "clip"]),
     }
 )
+settings = _settings()
+"""Settings with an allocation of some kind, without a budget."""

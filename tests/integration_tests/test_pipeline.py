@@ -360,7 +360,7 @@ def test_a_cut_that_cannot_be_saved_is_reported_and_the_turn_goes_on(call: Call)
     pipeline = ContextPipeline({"max_context_tokens": 600}, store=FailingStore("cuts"))
     call(pipeline, "add_messages", chat(100), **SCOPE)
     report = call(pipeline, "assemble", "And now?", **SCOPE).report
-    assert report.failures == ("compaction cut not saved: OSError: disk full",)
+    assert report.failures == ("compaction cuts not saved: OSError: disk full",)
 
 
 def test_a_failed_write_of_messages_is_an_error_and_can_be_tried_again(call: Call) -> None:

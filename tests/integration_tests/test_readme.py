@@ -1,26 +1,74 @@
-"""What the README says is what happens."""
+"""What the README and the pages say is what happens."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from langchain_ctxbudget import ContextSettings
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+BUDGETING = (ROOT / "docs" / "budgeting.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
+END_OF_BLOCK = "\x1e"
 
 
-@pytest.mark.parametrize("code", PYTHON, ids=["pipeline", "graph"])
-def test_its_code_runs_as_it_stands(code: str, tmp_path: Path) -> None:
-    path = tmp_path / "readme.py"
+class Block(NamedTuple):
+    """A block of Python, and what stands below it."""
+
+    code: str
+    printed: str | None
+    """A `text` block: what it prints."""
+    settings: str | None
+    """A `json` block: the settings that it makes."""
+
+
+def python_blocks(page: str) -> list[Block]:
+    found = re.findall(r"```python\n(.*?)```(?:\n\n```(text|json)\n(.*?)```)?", page, re.DOTALL)
+    return [
+        Block(code, below if kind == "text" else None, below if kind == "json" else None) for code, kind, below in found
+    ]
+
+
+def run(code: str, path: Path) -> str:
+    """What a program prints; offline, with every warning an error."""
     path.write_text(code, encoding="utf-8")
-    done = subprocess.run([sys.executable, "-W", "error", str(path)], capture_output=True, text=True, check=False)
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(path)], capture_output=True, text=True, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+BLOCKS = python_blocks(BUDGETING)
+PRINTING = [number for number, block in enumerate(BLOCKS) if block.printed is not None]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What every Python block of the page about budgeting prints; they run one after the other."""
+    parts: list[str] = []
+    for block in BLOCKS:
+        parts.append(block.code)
+        if block.settings is not None:
+            parts.append(f"import json\nassert settings == ContextSettings().override(json.loads({block.settings!r}))")
+        parts.append(f"print({END_OF_BLOCK!r})")
+    return run("\n".join(parts), tmp_path_factory.mktemp("page") / "page.py").split(f"{END_OF_BLOCK}\n")
+
+
+@pytest.mark.parametrize("code", PYTHON, ids=range(len(PYTHON)))
+def test_its_code_runs_as_it_stands(code: str, tmp_path: Path) -> None:
+    run(code, tmp_path / "readme.py")
 
 
 def test_its_first_code_is_ten_lines() -> None:
@@ -34,3 +82,31 @@ def test_ci_runs_its_test_command() -> None:
 
 def test_its_first_screen_has_exactly_two_commands_that_set_themselves_up() -> None:
     assert len([line for line in COMMANDS if line.startswith("python3 -m venv .venv && ")]) == 2
+
+
+@pytest.mark.parametrize("number", PRINTING)
+def test_a_block_of_the_budgeting_page_prints_what_stands_below_it(number: int, outputs: list[str]) -> None:
+    assert outputs[number] == BLOCKS[number].printed
+
+
+def test_every_block_of_the_budgeting_page_that_prints_shows_what(outputs: list[str]) -> None:
+    assert [number for number, printed in enumerate(outputs) if printed] == PRINTING
+
+
+def test_every_json_block_of_the_budgeting_page_is_settings() -> None:
+    found = re.findall(r"```json\n(.*?)```", BUDGETING, re.DOTALL)
+    assert len(found) > sum(block.settings is not None for block in BLOCKS)
+    for text in found:
+        ContextSettings().override(json.loads(text))
+
+
+def test_every_link_of_the_budgeting_page_leads_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", BUDGETING)
+    headings = re.findall(r"^#+ (.*)$", BUDGETING, re.MULTILINE)
+    places = {re.sub(r"[^a-z -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert targets
+    for target in targets:
+        if target.startswith("#"):
+            assert target[1:] in places
+        else:
+            assert (ROOT / "docs" / target).is_file(), target

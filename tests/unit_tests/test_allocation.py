@@ -1,42 +1,173 @@
 """Budgets are divided between layers by rules that can be relied on."""
 
+from __future__ import annotations
+
+import sys
+from collections import Counter
 from dataclasses import replace
+from types import FrameType
+from typing import NamedTuple
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.allocation import LayerSpec, Situation, divide, elastic
+from langchain_ctxbudget.core.allocation import Allocation, ElasticAllocation, LayerSpec, Situation, divide
 from langchain_ctxbudget.core.allocation.elastic import HISTORY_MIN_SHARE, history_share
 from langchain_ctxbudget.core.layers import Layer
 
-RUNS = settings(deadline=None, max_examples=500)
+COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK, LONG = settings(COMMON, max_examples=100), settings(COMMON, max_examples=2_000)
+NAMES = (*map(str, Layer), "open files", "weather", "L8", "")
+
+
+class Division(NamedTuple):
+    """Layers, and one of them to change."""
+
+    wanted: list[LayerSpec]
+    available_tokens: int
+    index: int
+    more: int
+    """By how much something is raised."""
+    shuffled: list[LayerSpec]
+
+    @property
+    def enough_tokens(self) -> int:
+        """At least the sum of all floors."""
+        return sum(s.min_tokens for s in self.wanted) + max(0, self.available_tokens)
+
+    def with_one(self, **changes) -> list[LayerSpec]:
+        return [replace(s, **changes) if i == self.index else s for i, s in enumerate(self.wanted)]
+
+    @property
+    def one(self) -> LayerSpec:
+        return self.wanted[self.index]
 
 
 @st.composite
-def specs(draw):
-    layers = draw(st.lists(st.sampled_from(list(Layer)), unique=True, max_size=6))
-    result = []
-    for layer in layers:
-        low, ideal, high = sorted(draw(st.tuples(*[st.integers(0, 300)] * 3)))
-        result.append(
-            LayerSpec(
-                layer=layer,
-                min_tokens=low,
-                ideal_tokens=ideal,
-                max_tokens=high,
-                priority=draw(st.sampled_from([0, 1, 50, 65, 90, 100])),
-                elasticity=draw(st.sampled_from([0.0, 0.3, 0.5, 0.7, 1.0])),
-            )
-        )
-    return result
+def divisions(draw):
+    wanted = [_spec(draw, name) for name in draw(st.lists(st.sampled_from(NAMES), unique=True, min_size=1, max_size=7))]
+    return Division(
+        wanted,
+        draw(st.integers(-10, 1_500)),
+        draw(st.integers(0, len(wanted) - 1)),
+        draw(st.integers(1, 300)),
+        draw(st.permutations(wanted)),
+    )
 
 
-SOME = specs().filter(bool)
-TOKENS = st.integers(-10, 1_500)
+def _spec(draw, name):
+    low, ideal, high = sorted(draw(st.tuples(*[st.integers(0, 300)] * 3)))
+    return LayerSpec(
+        layer=name,
+        min_tokens=low,
+        ideal_tokens=ideal,
+        max_tokens=high,
+        priority=draw(st.sampled_from([0, 1, 50, 65, 66, 90, 100])),
+        elasticity=draw(st.sampled_from([0.0, 0.3, 0.5, 0.7, 1.0])),
+        usable_tokens=draw(st.none() | st.integers(0, 600)),
+    )
 
 
-def spec(layer=Layer.TOPICS, *, low=0, ideal=100, high=100, priority=50, elasticity=0.0):
+def layers_together_get_no_more_than_there_is(case):
+    assert sum(divide(case.wanted, case.available_tokens).values()) <= max(0, case.available_tokens)
+
+
+def the_order_of_the_layers_does_not_matter(case):
+    assert divide(case.shuffled, case.available_tokens) == divide(case.wanted, case.available_tokens)
+
+
+def the_same_layers_get_the_same(case):
+    again = [replace(s) for s in case.wanted]
+    assert list(divide(again, case.available_tokens).items()) == list(
+        divide(case.wanted, case.available_tokens).items()
+    )
+
+
+def every_layer_gets_nothing_or_something_between_its_floor_and_its_limit(case):
+    tokens = divide(case.wanted, case.available_tokens)
+    assert set(tokens) == {s.layer for s in case.wanted}
+    assert all(tokens[s.layer] == 0 or s.min_tokens <= tokens[s.layer] <= s.limit_tokens for s in case.wanted)
+
+
+def a_higher_priority_never_means_less(case):
+    raised = case.with_one(priority=case.one.priority + case.more)
+    before, after = (divide(wanted, case.available_tokens) for wanted in (case.wanted, raised))
+    assert after[case.one.layer] >= before[case.one.layer]
+
+
+def a_higher_ideal_never_means_less(case):
+    raised = case.with_one(ideal_tokens=min(case.one.max_tokens, case.one.ideal_tokens + case.more))
+    before, after = (divide(wanted, case.available_tokens) for wanted in (case.wanted, raised))
+    assert after[case.one.layer] >= before[case.one.layer]
+
+
+def a_higher_ideal_that_lifts_the_maximum_never_means_less(case):
+    ideal = case.one.ideal_tokens + case.more
+    raised = case.with_one(ideal_tokens=ideal, max_tokens=max(ideal, case.one.max_tokens))
+    before, after = (divide(wanted, case.available_tokens) for wanted in (case.wanted, raised))
+    assert after[case.one.layer] >= before[case.one.layer]
+
+
+def where_the_floors_fit_a_larger_budget_never_means_less(case):
+    small, large = divide(case.wanted, case.enough_tokens), divide(case.wanted, case.enough_tokens + case.more)
+    assert all(large[layer] >= small[layer] for layer in small)
+
+
+def where_the_floors_fit_every_layer_gets_its_floor(case):
+    tokens = divide(case.wanted, case.enough_tokens)
+    assert all(tokens[s.layer] >= s.min_tokens for s in case.wanted)
+
+
+def where_the_ideals_fit_every_layer_gets_its_ideal(case):
+    tokens = divide(case.wanted, sum(s.ideal_tokens for s in case.wanted) + max(0, case.available_tokens))
+    assert all(tokens[s.layer] >= s.ideal_tokens for s in case.wanted)
+
+
+def past_its_maximum_a_layer_grows_only_when_all_maxima_are_reached(case):
+    tokens = divide(case.wanted, case.available_tokens)
+    given_ = [s for s in case.wanted if tokens[s.layer] > 0 or s.min_tokens == 0]
+    past = any(tokens[s.layer] > s.max_tokens for s in given_)
+    assert not past or all(tokens[s.layer] >= s.max_tokens for s in given_)
+
+
+def rounding_wastes_less_than_a_token_per_layer(case):
+    useful = min(case.enough_tokens, sum(s.limit_tokens for s in case.wanted))
+    assert sum(divide(case.wanted, case.enough_tokens).values()) >= useful - (len(case.wanted) - 1)
+
+
+FACTS = (
+    layers_together_get_no_more_than_there_is,
+    the_order_of_the_layers_does_not_matter,
+    the_same_layers_get_the_same,
+    every_layer_gets_nothing_or_something_between_its_floor_and_its_limit,
+    a_higher_priority_never_means_less,
+    a_higher_ideal_never_means_less,
+    a_higher_ideal_that_lifts_the_maximum_never_means_less,
+    where_the_floors_fit_a_larger_budget_never_means_less,
+    where_the_floors_fit_every_layer_gets_its_floor,
+    where_the_ideals_fit_every_layer_gets_its_ideal,
+    past_its_maximum_a_layer_grows_only_when_all_maxima_are_reached,
+    rounding_wastes_less_than_a_token_per_layer,
+)
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact.__name__)
+@QUICK
+@given(case=divisions())
+def test_when_tokens_are_divided(fact, case):
+    fact(case)
+
+
+@pytest.mark.slow
+@LONG
+@given(case=divisions())
+def test_all_of_it_when_tokens_are_divided_on_many_more(case):
+    for fact in FACTS:
+        fact(case)
+
+
+def spec(layer=Layer.TOPICS, *, low=0, ideal=100, high=100, priority=50, elasticity=0.0, usable=None):
     return LayerSpec(
         layer=layer,
         min_tokens=low,
@@ -44,79 +175,33 @@ def spec(layer=Layer.TOPICS, *, low=0, ideal=100, high=100, priority=50, elastic
         max_tokens=high,
         priority=priority,
         elasticity=elasticity,
+        usable_tokens=usable,
     )
 
 
-@RUNS
-@given(specs(), TOKENS)
-def test_layers_together_get_no_more_than_there_is(wanted, available):
-    assert sum(divide(wanted, available).values()) <= max(0, available)
+def operations(count: int, available_tokens: int) -> int:
+    """Function calls, those of comparisons and of arithmetic in fractions included, to divide between layers."""
+    wanted = [
+        spec(f"layer {i * 7919 % count}", low=i % 5, ideal=50 + i % 60, high=200, priority=i % 101, usable=300)
+        for i in range(count)
+    ]
+    seen: Counter[str] = Counter()
+
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        seen[event] += 1
+
+    sys.setprofile(profile)
+    try:
+        divide(wanted, available_tokens)
+    finally:
+        sys.setprofile(None)
+    return seen["call"] + seen["c_call"]
 
 
-@RUNS
-@given(specs(), TOKENS, st.randoms(use_true_random=False))
-def test_the_order_of_the_layers_does_not_matter(wanted, available, random):
-    shuffled = random.sample(wanted, len(wanted))
-    assert divide(shuffled, available) == divide(wanted, available)
-
-
-@RUNS
-@given(specs(), TOKENS)
-def test_every_layer_gets_nothing_or_something_between_its_floor_and_its_maximum(wanted, available):
-    tokens = divide(wanted, available)
-    assert set(tokens) == {s.layer for s in wanted}
-    assert all(tokens[s.layer] == 0 or s.min_tokens <= tokens[s.layer] <= s.max_tokens for s in wanted)
-
-
-@RUNS
-@given(SOME, TOKENS, st.integers(1, 100), st.data())
-def test_a_higher_priority_never_means_less(wanted, available, more, data):
-    index = data.draw(st.integers(0, len(wanted) - 1))
-    raised = list(wanted)
-    raised[index] = replace(raised[index], priority=raised[index].priority + more)
-    layer = raised[index].layer
-    assert divide(raised, available)[layer] >= divide(wanted, available)[layer]
-
-
-@RUNS
-@given(SOME, TOKENS, st.integers(1, 300), st.data())
-def test_a_higher_ideal_never_means_less(wanted, available, more, data):
-    index = data.draw(st.integers(0, len(wanted) - 1))
-    raised = list(wanted)
-    ideal = min(raised[index].max_tokens, raised[index].ideal_tokens + more)
-    raised[index] = replace(raised[index], ideal_tokens=ideal)
-    layer = raised[index].layer
-    assert divide(raised, available)[layer] >= divide(wanted, available)[layer]
-
-
-@RUNS
-@given(specs(), st.integers(0, 1_500), st.integers(0, 200))
-def test_where_the_floors_fit_a_larger_budget_never_means_less(wanted, spare, more):
-    available = sum(s.min_tokens for s in wanted) + spare
-    small, large = divide(wanted, available), divide(wanted, available + more)
-    assert all(large[layer] >= small[layer] for layer in small)
-
-
-@RUNS
-@given(specs(), st.integers(0, 1_500))
-def test_where_the_floors_fit_every_layer_gets_its_floor(wanted, spare):
-    tokens = divide(wanted, sum(s.min_tokens for s in wanted) + spare)
-    assert all(tokens[s.layer] >= s.min_tokens for s in wanted)
-
-
-@RUNS
-@given(specs(), st.integers(0, 1_500))
-def test_where_the_ideals_fit_every_layer_gets_its_ideal(wanted, spare):
-    tokens = divide(wanted, sum(s.ideal_tokens for s in wanted) + spare)
-    assert all(tokens[s.layer] >= s.ideal_tokens for s in wanted)
-
-
-@RUNS
-@given(specs(), st.integers(0, 1_500))
-def test_rounding_wastes_less_than_a_token_per_layer(wanted, spare):
-    available = sum(s.min_tokens for s in wanted) + spare
-    useful = min(available, sum(s.max_tokens for s in wanted))
-    assert sum(divide(wanted, available).values()) >= useful - max(0, len(wanted) - 1)
+@pytest.mark.parametrize("each", [1, 30, 120, 250], ids=["floors do not fit", "contention", "leftovers", "past maxima"])
+def test_ten_times_the_layers_are_hardly_more_than_ten_times_the_work(each):
+    few, many = operations(100, 100 * each), operations(1_000, 1_000 * each)
+    assert 9 * few < many < 16 * few  # n log n is 15 times; every pair of layers would be 100 times
 
 
 def test_layers_of_the_same_priority_grow_in_proportion_to_what_they_want():
@@ -144,6 +229,16 @@ def test_what_nobody_wants_goes_to_the_highest_priority_up_to_its_maximum():
     assert divide(wanted, 50) == {Layer.TOPICS: 20, Layer.ENTITIES: 30}
 
 
+def test_what_still_nobody_wants_goes_past_a_maximum_as_far_as_it_is_usable():
+    wanted = [spec(Layer.TOPICS, high=100, usable=130), spec(Layer.ENTITIES, high=100, priority=40, usable=400)]
+    assert divide(wanted, 330) == {Layer.TOPICS: 130, Layer.ENTITIES: 200}
+
+
+def test_what_is_usable_gives_no_claim_while_others_want_the_tokens():
+    wanted = [spec(Layer.TOPICS, high=100, priority=90, usable=500), spec(Layer.ENTITIES, ideal=50, high=120)]
+    assert divide(wanted, 210) == {Layer.TOPICS: 100, Layer.ENTITIES: 110}
+
+
 def test_layers_of_the_same_priority_are_served_in_their_own_order():
     wanted = [spec(Layer.ENTITIES, low=50), spec(Layer.TOPICS, low=50)]
     assert divide(wanted, 60) == divide(wanted[::-1], 60) == {Layer.TOPICS: 60, Layer.ENTITIES: 0}
@@ -166,34 +261,10 @@ def test_history_four_times_the_pool_gets_half_of_it():
     assert history_share(4) == 0.5
 
 
-@settings(deadline=None)
+@QUICK
 @given(st.floats(0, 1e9), st.floats(0, 1e9))
 def test_a_longer_history_never_gets_a_larger_share(first, second):
     assert 1 >= history_share(min(first, second)) >= history_share(max(first, second)) >= HISTORY_MIN_SHARE
-
-
-@st.composite
-def situations(draw):
-    number = st.integers(0, 5_000)
-    topics, entities = draw(st.integers(0, 5)), draw(st.integers(0, 5))
-    history = draw(st.one_of(number, st.integers(0, 10**7)))
-    return Situation(
-        total_tokens=draw(st.one_of(st.integers(1, 500), st.integers(1, 200_000))),
-        overhead_tokens=draw(st.integers(0, 300)),
-        identity_tokens=draw(number),
-        preferences_tokens=draw(number),
-        message_tokens=draw(number),
-        message_count=draw(st.integers(0, 100_000)),
-        history_tokens=history,
-        keep_tokens=draw(st.integers(0, min(history, 3_000))),
-        topic_count=topics,
-        topic_tokens=draw(number) if topics else 0,
-        entity_count=entities,
-        entity_tokens=draw(number) if entities else 0,
-        compacted=draw(st.booleans()),
-        depth=draw(st.sampled_from(["minimal", "standard", "deep"])),
-        prioritize_history=draw(st.booleans()),
-    )
 
 
 def situation(**changes):
@@ -209,88 +280,44 @@ def situation(**changes):
     return Situation(**{**sizes, **changes})
 
 
-@RUNS
-@given(situations())
-def test_an_allocation_fits_whenever_what_must_be_sent_does(given_):
-    fixed = given_.overhead_tokens + given_.identity_tokens + given_.message_tokens
-    assume(fixed <= given_.total_tokens)
-    assert sum(elastic(given_).tokens.values()) + given_.overhead_tokens <= given_.total_tokens
-
-
-@RUNS
-@given(situations())
-def test_no_layer_gets_less_than_nothing(given_):
-    assert min(elastic(given_).tokens.values()) >= 0
-
-
-@RUNS
-@given(situations())
-def test_an_allocation_names_every_layer(given_):
-    assert set(elastic(given_).tokens) == set(Layer)
-
-
-@RUNS
-@given(situations())
-def test_what_a_layer_wants_is_in_order(given_):
-    assert all(0 <= s.min_tokens <= s.ideal_tokens <= s.max_tokens for s in elastic(given_).specs)
-
-
-@RUNS
-@given(situations())
-def test_the_same_situation_has_the_same_allocation(given_):
-    assert elastic(given_) == elastic(replace(given_))
-
-
-@RUNS
-@given(situations())
-def test_no_knowledge_gets_more_than_it_holds(given_):
-    tokens = elastic(given_).tokens
-    assert tokens[Layer.TOPICS] <= given_.topic_tokens
-    assert tokens[Layer.ENTITIES] <= given_.entity_tokens
-    assert tokens[Layer.PREFERENCES] <= given_.preferences_tokens
-
-
-@RUNS
-@given(situations())
-def test_a_history_that_fits_whole_is_given_all_it_needs(given_):
-    allocation = elastic(given_)
-    assert not allocation.fits_whole or allocation.tokens[Layer.HISTORY] == given_.history_tokens
+def allocated(**changes) -> Allocation:
+    return ElasticAllocation().allocate(situation(**changes))
 
 
 def test_a_short_history_goes_in_whole():
-    assert elastic(situation(history_tokens=5_000)).fits_whole
+    assert allocated(history_tokens=5_000).fits_whole
 
 
 def test_a_compacted_history_is_opened_again_only_well_below_the_room():
-    assert elastic(situation(history_tokens=8_000)).fits_whole
-    assert not elastic(situation(history_tokens=8_000, compacted=True)).fits_whole
+    assert allocated(history_tokens=8_000).fits_whole
+    assert not allocated(history_tokens=8_000, compacted=True).fits_whole
 
 
 def test_where_topics_are_empty_retrieval_grows():
-    without = elastic(situation()).tokens[Layer.RETRIEVAL]
-    with_ = elastic(situation(topic_count=1, topic_tokens=2_000)).tokens[Layer.RETRIEVAL]
+    without = allocated().tokens[Layer.RETRIEVAL]
+    with_ = allocated(topic_count=1, topic_tokens=2_000).tokens[Layer.RETRIEVAL]
     assert without > with_
 
 
 def test_a_longer_history_leaves_more_to_retrieval():
-    short, long = (elastic(situation(history_tokens=n)).tokens for n in (15_000, 100_000))
+    short, long = (allocated(history_tokens=n).tokens for n in (15_000, 100_000))
     assert long[Layer.RETRIEVAL] > short[Layer.RETRIEVAL]
 
 
 def test_many_deep_topics_stay_below_their_cap():
-    tokens = elastic(situation(depth="deep", topic_count=5, topic_tokens=9_000, history_tokens=0)).tokens
+    tokens = allocated(depth="deep", topic_count=5, topic_tokens=9_000, history_tokens=0).tokens
     assert tokens[Layer.TOPICS] == 3_000
 
 
 def test_the_ideal_of_history_does_not_depend_on_this_turn():
     def ideal(**changes):
-        return next(s.ideal_tokens for s in elastic(situation(**changes)).specs if s.layer is Layer.HISTORY)
+        return next(s.ideal_tokens for s in allocated(**changes).specs if s.layer is Layer.HISTORY)
 
     assert ideal() == ideal(message_tokens=3_000, topic_count=2, topic_tokens=2_000)
 
 
 @pytest.mark.parametrize("depth", ["minimal", "standard"])
 def test_a_deeper_knowledge_gets_more(depth):
-    shallow = elastic(situation(depth=depth, topic_count=1, topic_tokens=9_000)).tokens[Layer.TOPICS]
-    deep = elastic(situation(depth="deep", topic_count=1, topic_tokens=9_000)).tokens[Layer.TOPICS]
+    shallow = allocated(depth=depth, topic_count=1, topic_tokens=9_000).tokens[Layer.TOPICS]
+    deep = allocated(depth="deep", topic_count=1, topic_tokens=9_000).tokens[Layer.TOPICS]
     assert deep > shallow

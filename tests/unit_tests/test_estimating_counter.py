@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.core import vocab
+from langchain_ctxbudget.core.estimate import text_pieces
 from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter
 
 PROSE = """The harbour was quiet that morning, and the gulls had not yet come back from the open water. Margaret
@@ -95,7 +96,206 @@ CORPUS = {
     "url": "https://example.org/a/b_c-d/index.php?id=48213&session=f3a9&lang=de#top",
 }
 
+# Ten scripts and kinds of content, and what else is often sent: several texts of each.
+KINDS: dict[str, list[str]] = {
+    "english": [
+        PROSE,
+        DIALOGUE,
+        MANUAL,
+        (
+            "Our lease ends in May, and the landlord wants to know by Friday whether we are staying another year. "
+            "I'd rather not move, but the heating has failed three times this winter and nobody answers the phone."
+        ),
+        (
+            "Photosynthesis stores the energy of sunlight in sugar. Chlorophyll absorbs mostly red and blue light, "
+            "which is why leaves look green; in autumn it is broken down first, and yellow pigments become visible."
+        ),
+        (
+            "Bring the stock to a boil, add the barley and let it simmer for forty minutes. Season with salt and a "
+            "little lemon juice. It tastes better on the second day."
+        ),
+    ],
+    "german": [
+        CORPUS["german"],
+        "Könnten Sie mir bitte bis Donnerstag mitteilen, ob der Besprechungsraum im dritten Stock noch frei ist?",
+        "Nach dem Gewitter roch der Garten nach nasser Erde, und unter dem Apfelbaum lagen überall grüne Früchte.",
+        "Die Krankenversicherung übernimmt die Behandlungskosten nur, wenn vorher eine Überweisung ausgestellt wurde.",
+    ],
+    "russian": [
+        CORPUS["russian"],
+        "Я давно хотел спросить, почему ты решил уехать из города, когда у тебя там была хорошая работа.",
+        "Поезд опоздал на сорок минут, но встречающие всё ещё стояли на перроне и махали нам руками.",
+        "Для теста нужно взять два стакана муки, одно яйцо и немного соли, а потом дать ему отдохнуть.",
+    ],
+    "arabic": [
+        CORPUS["arabic"],
+        "هل يمكنك أن ترسل لي عنوان المكتب الجديد قبل يوم الخميس لأن الاجتماع يبدأ في التاسعة صباحا؟",
+        "كانت جدتي تحكي لنا كل مساء قصة عن البحر والصيادين الذين لم يعودوا إلى القرية.",
+        "يحتاج هذا النبات إلى ضوء كثير وماء قليل، ولا يجب أن يوضع بالقرب من النافذة في الشتاء.",
+    ],
+    "hindi": [
+        CORPUS["hindi"],
+        "क्या आप मुझे बता सकते हैं कि अगली रेलगाड़ी कितने बजे आएगी और किस प्लेटफ़ॉर्म पर रुकेगी?",
+        "बारिश के कारण मैच रद्द हो गया, लेकिन बच्चे फिर भी मैदान में खेलते रहे।",
+        "इस किताब में लेखक ने अपने बचपन के गाँव की कहानियाँ बहुत सरल भाषा में लिखी हैं।",
+    ],
+    "chinese": [
+        CORPUS["chinese"],
+        "请问下周三的会议改到几点了？我那天下午要去医院，可能会晚到半个小时。",
+        "这家餐馆的豆腐做得特别好，不过周末人太多，最好提前打电话订位子。",
+        "爷爷年轻的时候当过船员，他总说海上的星星比城里亮得多。",
+    ],
+    "japanese": [
+        CORPUS["japanese"],
+        "来週の火曜日に引っ越すので、荷物を運ぶのを手伝ってもらえませんか。",
+        "このアプリは、写真を撮るだけで植物の名前を教えてくれるそうです。",
+        "祖母の家の庭には大きな柿の木があって、秋になると毎日のように実を取りました。",
+    ],
+    "korean": [
+        CORPUS["korean"],
+        "다음 주에 회사를 옮기게 되어서 이번 주말에는 책상을 정리해야 합니다.",
+        "비가 그치자 아이들이 운동장으로 뛰어나가 축구를 하기 시작했다.",
+        "이 약은 식사 후에 하루 두 번 드시고, 졸릴 수 있으니 운전은 피하세요.",
+    ],
+    "emoji": [
+        CORPUS["emoji"],
+        "🎂🎈🎁 happy birthday!!! 🥂🍾 see you at 8 👋🏼",
+        "👩🏽‍🚀🚀🌕 🧑‍🤝‍🧑 🏳️‍🌈 🇩🇪🇯🇵🇧🇷",
+        "ok 👍 👍🏿 ☔️⚡️☀️ 1️⃣2️⃣3️⃣ ✅❌ 🤷‍♀️🤦🏻‍♂️",
+    ],
+    "json": [
+        CORPUS["json"],
+        CORPUS["json, indented"],
+        '{"id":"9f1c2d7e","ok":true,"error":null,"page":{"next":"/v2/orders?after=8812&limit=50","total":1204}}',
+        (
+            '[{"type":"function","function":{"name":"get_weather","parameters":{"type":"object","properties":'
+            '{"city":{"type":"string"},"unit":{"enum":["celsius","fahrenheit"]}},"required":["city"]}}}]'
+        ),
+        json.dumps({"größe": "3,5 m²", "名前": "花子", "temps": [-3.25, 0, 18.5e-7], "path": "C:\\Temp\\x.txt"}),
+    ],
+    "python": [
+        SOURCE,
+        (
+            "import asyncio\n\n\nasync def main() -> None:\n    async with asyncio.TaskGroup() as group:\n"
+            "        for number in range(3):\n            group.create_task(asyncio.sleep(number * 0.1))\n\n\n"
+            'if __name__ == "__main__":\n    asyncio.run(main())\n'
+        ),
+        (
+            "class Shelf(Generic[T]):\n    __slots__ = ('_items',)\n\n    def __init__(self, items: Sequence = ()):\n"
+            "        self._items = deque(items, maxlen=1 << 10)\n\n    @property\n    def first(self) -> T | None:\n"
+            "        return self._items[0] if self._items else None\n"
+        ),
+        (
+            "assert re.fullmatch(r'(?P<year>\\d{4})-(?P<month>0[1-9]|1[0-2])', '2031-07') is not None\n"
+            "x = [[(i ^ j) & 0xFF for j in range(8)] for i in range(8)]; print(*x, sep='\\n')\n"
+        ),
+    ],
+    "base64": [
+        CORPUS["base64"],
+        base64.b64encode(b"A letter that nobody has to read, over and over. " * 12).decode(),
+        base64.urlsafe_b64encode(_BYTES[:400]).decode(),
+        base64.b64encode(bytes(600)).decode(),
+    ],
+    "digits": [
+        CORPUS["digits"],
+        CORPUS["numbers"],
+        "+49 30 901820, 2031-04-17T09:45:00.125Z, 192.168.0.14, 4,294,967,296, 6.02214076e23, 00:1b:44:11:3a:b7",
+        "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899",
+    ],
+}
+
 EXACT, ESTIMATE = TiktokenCounter(), EstimatingCounter()
+
+
+def windows(text: str) -> list[str]:
+    """Every part of a text of one word and of five."""
+    words = text.split(" ")
+    return [" ".join(words[start:end]) for start in range(len(words)) for end in (start + 1, start + 5)]
+
+
+def low(texts: list[str]) -> list[str]:
+    """The texts that are estimated below the exact count."""
+    return [text for text in texts if ESTIMATE.count_text(text) < EXACT.count_text(text)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_estimate_of_any_text_of_a_kind_is_not_below_the_exact_count(kind: str) -> None:
+    texts = KINDS[kind]
+    assert low([*texts, "\n".join(texts), *(line for text in texts for line in text.splitlines())]) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_estimate_of_any_part_of_a_kind_is_not_below_the_exact_count(kind: str) -> None:
+    assert low([part for text in KINDS[kind] for part in windows(text)]) == []
+
+
+@settings(deadline=None, max_examples=1_000)
+@given(st.sampled_from(sorted(KINDS)).flatmap(lambda kind: st.lists(st.sampled_from(" ".join(KINDS[kind]).split(" ")))))
+def test_the_estimate_of_words_of_a_kind_in_any_order_is_not_below_the_exact_count(words: list[str]) -> None:
+    assert low([" ".join(words), "\n".join(words)]) == []
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary(max_size=400))
+def test_the_estimate_of_encoded_bytes_is_not_below_the_exact_count(data: bytes) -> None:
+    assert low([base64.b64encode(data).decode(), str(int.from_bytes(data))]) == []
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(st.text(max_size=8), inside, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(JSON, st.booleans(), st.sampled_from([None, 2]))
+def test_the_estimate_of_any_json_is_not_below_the_exact_count(value: object, ascii_only: bool, indent: int) -> None:
+    assert low([json.dumps(value, ensure_ascii=ascii_only, indent=indent)]) == []
+
+
+@pytest.mark.parametrize("text", KINDS["english"])
+def test_the_estimate_of_any_english_text_is_at_most_1_6_times_the_exact_count(text: str) -> None:
+    assert ESTIMATE.count_text(text) <= 1.6 * EXACT.count_text(text)
+
+
+# -- lines add up
+
+LINE = st.tuples(
+    st.sampled_from("-[#<"), st.text() | st.sampled_from(PROSE.split("\n")), st.sampled_from(["\n", "\n\n", "\n  "])
+).map("".join)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(LINE.map(lambda line: line.rstrip(" ")), max_size=12))
+def test_lines_cost_together_what_they_cost_one_by_one(lines: list[str]) -> None:
+    assert ESTIMATE.count_text("".join(lines)) == sum(map(ESTIMATE.count_text, lines))
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(LINE.map(lambda line: line.rstrip(" ")), max_size=12))
+def test_lines_are_not_estimated_below_the_exact_count(lines: list[str]) -> None:
+    assert low(["".join(lines)]) == []
+
+
+def test_a_list_of_english_lines_is_estimated_at_most_at_1_6_times_the_exact_count() -> None:
+    text = "".join(f"- {line}\n" for line in (PROSE + MANUAL).split("\n"))
+    assert ESTIMATE.count_text(text) <= 1.6 * EXACT.count_text(text)
+
+
+@given(st.text(st.characters() | st.sampled_from("-[#<\n"), max_size=40))
+def test_the_pieces_of_a_text_are_the_text(text: str) -> None:
+    pieces = text_pieces(text)
+    assert "".join(pieces) == text
+    assert all(piece[0] in "-[#<" for piece in pieces[1:])
+    assert all(piece.endswith("\n") for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize(
+    ("letters", "length"), [("er", 200), ("in", 1_000), ("at", 50), ("re", 5_000), ("ER", 1_000), ("brm", 200)]
+)
+def test_a_pair_of_letters_over_and_over_is_not_estimated_below_the_exact_count(letters: str, length: int) -> None:
+    assert low([letters * length]) == []
 
 
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS)
@@ -105,10 +305,7 @@ def test_the_estimate_of_a_text_is_not_below_the_exact_count(text: str) -> None:
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_the_estimate_of_every_part_is_not_below_the_exact_count(name: str) -> None:
-    words = CORPUS[name].split(" ")
-    parts = [" ".join(words[start:end]) for start in range(len(words)) for end in (start + 1, start + 5)]
-    low = [part for part in parts if part and ESTIMATE.count_text(part) < EXACT.count_text(part)]
-    assert low == []
+    assert low([part for part in windows(CORPUS[name]) if part]) == []
 
 
 @pytest.mark.parametrize("name", ["english prose", "english dialogue", "english manual"])

@@ -28,7 +28,7 @@ from PIL import Image
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget.core.image_cost import UNKNOWN_IMAGE_TOKENS, image_size, tile_tokens
+from langchain_ctxbudget.core.image_cost import MOST_TILES, ImageRate, image_rate, image_size, image_tiles, image_tokens
 from langchain_ctxbudget.core.schema_cost import PAYLOAD_CHARACTERS, compact_json
 from langchain_ctxbudget.core.tokens import TiktokenCounter
 
@@ -253,7 +253,7 @@ def test_no_image_data_raises(data: str) -> None:
 
 def test_no_size_costs_more_than_an_unknown_image() -> None:
     sides = (1, 2, 511, 512, 513, 767, 768, 769, 1_024, 1_536, 2_047, 2_048, 2_049, 4_096, 5_000, 10_000, 65_535)
-    assert max(tile_tokens(width, height) for width in sides for height in sides) == UNKNOWN_IMAGE_TOKENS
+    assert max(image_tiles(width, height) for width in sides for height in sides) == MOST_TILES
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_no_size_costs_more_than_an_unknown_image() -> None:
     ],
 )
 def test_an_image_whose_size_cannot_be_read_costs_the_dearest(block: dict[str, Any]) -> None:
-    assert said([block]) == UNKNOWN_IMAGE_TOKENS
+    assert said([block]) == 1_445
 
 
 @pytest.mark.parametrize(
@@ -542,3 +542,37 @@ def test_a_schema_costs_more_than_the_names_in_it(schema: Any) -> None:
 )
 def test_a_response_format_costs_at_least_its_compact_json(schema: dict[str, Any]) -> None:
     assert COUNTER.count_response_format(schema) >= count(compact_json(schema)) + 12
+
+
+# -- images by model
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "tokens"),
+    [
+        ("gpt-4o", (1024, 1024), 85 + 4 * 170),
+        ("gpt-4o-mini", (1024, 1024), 2_833 + 4 * 5_667),
+        ("gpt-4.1-mini", (1024, 1024), 1_659),  # 32 x 32 patches at 1.62
+        ("gpt-4.1-mini", (4_000, 4_000), 2_489),  # shrunk to 1,536 patches
+        ("o4-mini-2025-04-16", (1024, 1024), 1_762),
+        ("gpt-4.1-mini", (64, 64), 255),  # as `ChatOpenAI` counts it, which is more
+    ],
+)
+def test_an_image_costs_what_the_model_charges(model: str, size: tuple[int, int], tokens: int) -> None:
+    image = f"data:image/png;base64,{picture(*size)}"
+    assert image_tokens(image, rate=image_rate(model)) == tokens
+
+
+def test_a_link_costs_the_dearest_that_the_model_charges() -> None:
+    assert image_tokens(None, rate=image_rate("gpt-4.1-nano")) == math.ceil(1_536 * 2.46)
+
+
+def test_low_detail_costs_the_base_where_there_are_tiles() -> None:
+    assert image_tokens(None, low_detail=True, rate=ImageRate(base_tokens=7)) == 7
+    assert image_tokens(None, low_detail=True, rate=image_rate("gpt-5-mini")) == 2_489
+
+
+def test_a_counter_for_a_model_knows_what_the_model_charges_for_images() -> None:
+    message = HumanMessage([{"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}])
+    mini, plain = TiktokenCounter("gpt-4o-mini"), TiktokenCounter("gpt-4o")
+    assert mini.count_message(message) - plain.count_message(message) == 2_833 + 8 * 5_667 - 1_445

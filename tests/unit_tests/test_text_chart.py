@@ -93,8 +93,8 @@ def test_a_narrow_chart_still_has_bars():
             "Counted    estimated, with a margin (o200k_base), 2 new texts",
         ),
         (
-            {"window_tokens": 8_000, "window_source": "served", "output_reserve_tokens": 5},
-            "Window     8,000 tokens (its server), 5 tokens kept free for the answer",
+            {"window_tokens": 8_000, "window_source": "served", "window_detail": "vLLM", "output_reserve_tokens": 5},
+            "Window     8,000 tokens (vLLM), 5 tokens kept free for the answer",
         ),
         ({"output_reserve_tokens": 500}, "Reserve    500 tokens kept free for the answer"),
         ({}, "Strategy   elastic"),

@@ -19,7 +19,7 @@ from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
 from langchain_ctxbudget.core import tokens, vocab
 from langchain_ctxbudget.core.message_cost import Framing
-from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter, TokenCounter, counter_for
+from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter, TokenCounter, counter_for, encodable
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
 
 
@@ -123,6 +123,33 @@ def test_a_special_token_counts_as_the_text_it_is_written_as() -> None:
 def test_white_space_beyond_what_tiktoken_can_take_is_counted(text: str) -> None:
     # Tokens of up to 128 spaces, or 16 tabs.
     assert len(text) // 128 <= TiktokenCounter().count_text(text) <= len(text)
+
+
+@given(st.text())
+def test_a_text_without_surrogates_is_encodable_as_it_is(text: str) -> None:
+    assert encodable(text) == text
+
+
+@given(st.text(st.characters(exclude_categories=[])))
+def test_any_text_becomes_encodable(text: str) -> None:
+    assert encodable(text).encode().decode() == encodable(text)
+
+
+def test_halves_of_a_character_are_joined() -> None:
+    assert encodable("\ud83d\ude00 \ud800") == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER}"
+
+
+def test_a_count_that_raises_is_not_kept() -> None:
+    class Shy(Characters):
+        def _count(self, text: str) -> int:
+            if self.calls == 1:
+                raise ConnectionError
+            return len(text)
+
+    counter = Shy()
+    with pytest.raises(ConnectionError):
+        counter.count_text("text")
+    assert counter.count_text("text") == 4
 
 
 # -- which tokenizer

@@ -39,7 +39,7 @@ def strategy_of(value: object) -> AllocationStrategy:
     if isinstance(value, Mapping):
         parameters = dict(value)
         name = parameters.pop("strategy", None)
-        if name not in STRATEGIES:
+        if not isinstance(name, str) or name not in STRATEGIES:
             raise InvalidSettingsError(f"allocation must name one of {', '.join(STRATEGIES)}, not {name!r}")
         try:
             strategy: AllocationStrategy = STRATEGIES[name](**parameters)

@@ -22,7 +22,7 @@ from langchain_ctxbudget.errors import InvalidSettingsError
 Profile = Literal["adaptive", "seed"]
 
 ARC_SHARE, ARC_CAP, ARC_FLOOR = 0.08, 0.12, 200
-RETRIEVAL_FLOOR, HISTORY_FLOOR = 200, 500
+HISTORY_FLOOR = 500
 FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""
 
@@ -124,7 +124,7 @@ def _compacted(situation: Situation, steady: int) -> tuple[LayerSpec, ...]:
     """History and retrieval share a pool that does not depend on this turn, so that history stays put."""
     budget = situation.total_tokens
     arc = int(min(wants.arc_ideal(situation), steady * ARC_SHARE))
-    retrieval = _floor(RETRIEVAL_FLOOR, budget)
+    retrieval = _floor(wants.RETRIEVAL_FLOOR, budget)
     pool = max(0, steady - arc)
     least = max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget))
     share = history_share(situation.history_tokens / max(1, pool))
@@ -202,11 +202,11 @@ def _seed_retrieval(situation: Situation) -> LayerSpec:
     ideal = int(
         budget * SEED_RETRIEVAL_SHARE * max(SEED_LEAST_COVERAGE, coverage) * wants.DEPTH_FACTOR[situation.depth]
     )
-    high = max(RETRIEVAL_FLOOR, int(budget * SEED_RETRIEVAL_CAP))
+    high = max(wants.RETRIEVAL_FLOOR, int(budget * SEED_RETRIEVAL_CAP))
     return LayerSpec(
         layer=Layer.RETRIEVAL,
-        min_tokens=RETRIEVAL_FLOOR,
-        ideal_tokens=min(high, max(RETRIEVAL_FLOOR, ideal)),
+        min_tokens=wants.RETRIEVAL_FLOOR,
+        ideal_tokens=min(high, max(wants.RETRIEVAL_FLOOR, ideal)),
         max_tokens=high,
         priority=75,
         elasticity=0.5,
@@ -228,7 +228,7 @@ def _seed_history(situation: Situation) -> LayerSpec:
     return LayerSpec(
         layer=Layer.HISTORY,
         min_tokens=low,
-        ideal_tokens=min(high, max(low, int(budget * share))),
+        ideal_tokens=min(high, max(low, wants.part(budget, share))),
         max_tokens=high,
         priority=90 if dialogue_heavy else 80,
         elasticity=0.4,

@@ -88,6 +88,10 @@ class Allocation:
         """What a layer may grow to with tokens that others leave unspent."""
         return next((spec.limit_tokens for spec in self.specs if spec.layer == layer), self.tokens.get(layer, 0))
 
+    def floor_of(self, layer: str) -> int:
+        """Below this a layer is left out."""
+        return next((spec.min_tokens for spec in self.specs if spec.layer == layer), 0)
+
     def priority_of(self, layer: str) -> int:
         """A layer's priority; 100 for what is not up for division (system prompt, current turn)."""
         return next((spec.priority for spec in self.specs if spec.layer == layer), 100)

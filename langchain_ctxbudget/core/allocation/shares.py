@@ -98,7 +98,7 @@ class RatioAllocation:
             )
         available = situation.free_tokens + situation.reserved_tokens
         shift = self._shift(situation)
-        memory, history = _part(available, self.memory - shift), _part(available, self.history + shift)
+        memory, history = wants.part(available, self.memory - shift), wants.part(available, self.history + shift)
         if memory + history > situation.free_tokens:  # an output reserve that is larger than the ratio's
             memory, history = (part * situation.free_tokens // (memory + history) for part in (memory, history))
         kept = situation.exchanges[: self.min_exchanges]
@@ -166,10 +166,10 @@ class FixedAllocation:
         """Divide the budget by the shares."""
         total = situation.total_tokens
         buckets: Buckets = {
-            ("preferences",): max(0, _part(total, self.system) - situation.identity_tokens),
-            ("history",): _part(total, self.history),
-            ("knowledge",): _part(total, self.entities),
-            ("retrieval",): _part(total, self.retrieval),
+            ("preferences",): max(0, wants.part(total, self.system) - situation.identity_tokens),
+            ("history",): wants.part(total, self.history),
+            ("knowledge",): wants.part(total, self.entities),
+            ("retrieval",): wants.part(total, self.retrieval),
         }
         return _allocate(self.name, situation, _with_kept(buckets, situation), borrow=self.borrow)
 
@@ -222,11 +222,6 @@ class DynamicAllocation:
         return _allocate(self.name, situation, chosen, borrow=self.borrow)
 
 
-def _part(tokens: int, share: float) -> int:
-    """A share of tokens, rounded down; but 0.3 - 0.1 is a fifth, although it is a little less in binary."""
-    return int(tokens * share + 1e-6)
-
-
 def _with_kept(buckets: Buckets, situation: Situation) -> Buckets:
     """Buckets that fit together, history with room for the newest messages that stay."""
     free = situation.free_tokens
@@ -271,6 +266,8 @@ def _allocate(
     for groups, tokens in buckets.items():
         wanted = _specs(groups, situation, tokens, fits_whole=fits_whole, kept_tokens=kept)
         given = divide(wanted, tokens)
+        if fits_whole and Layer.HISTORY in given:  # what it borrows comes before what others could use
+            given[Layer.HISTORY] = situation.history_tokens
         specs += [
             LayerSpec(
                 layer=spec.layer,
@@ -299,9 +296,11 @@ def _specs(
         if "retrieval" not in groups:  # nobody else wants the bucket: as much as they hold
             specs = [_up_to(spec, _held(spec, situation)) for spec in specs]
     if "retrieval" in groups:
-        everything = 0 if fits_whole else situation.free_tokens
         specs += situation.custom
-        specs.append(_up_to(wants.rigid(Layer.RETRIEVAL, 0, RETRIEVAL_PRIORITY), everything))
+        # It wants what the others' ideals leave: past those, topics would take all of a bucket up to their caps.
+        left = max(min(tokens, wants.RETRIEVAL_FLOOR), tokens - sum(spec.ideal_tokens for spec in specs))
+        wanted, everything = (0, 0) if fits_whole else (left, situation.free_tokens)
+        specs.append(_up_to(wants.rigid(Layer.RETRIEVAL, wanted, RETRIEVAL_PRIORITY), everything))
     if "history" in groups:
         most = max(0, min(int(tokens * ARC_SHARE), tokens - kept_tokens))  # the newest messages come first
         arc = 0 if fits_whole else min(wants.arc_ideal(situation), most)

@@ -18,6 +18,7 @@ TOPIC_SHARE, TOPIC_CAP, TOPIC_FLOOR = 0.12, 0.25, 300
 TOPIC_STEP, ENTITY_STEP, MOST_TIMES = 0.3, 0.4, 2.0
 ENTITY_SHARE, ENTITY_CAP, ENTITY_FLOOR, TOKENS_PER_ENTITY = 0.06, 0.12, 150, 400
 ARC_TOKENS_PER_DOUBLING = 150
+RETRIEVAL_FLOOR = 200
 MANY_TOPICS = 2
 
 MEMORY_SHARE, MEMORY_MIN, MEMORY_MAX = 0.25, 150, 500
@@ -27,6 +28,11 @@ PREFERENCES_PRIORITY = 95
 REOPEN_SHARE = 0.6
 """A compacted conversation is shown whole again only below this share of the room, or a long and a short
 message in turn would rewrite the prompt every time."""
+
+
+def part(tokens: int, share: float) -> int:
+    """A share of tokens, rounded down; 0.3 - 0.1 is a fifth, although in binary it is a little less."""
+    return int(tokens * share + 1e-6)
 
 
 def memory_tokens(left_tokens: int) -> int:

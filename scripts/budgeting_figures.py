@@ -1,0 +1,132 @@
+"""Makes the figures of `docs/budgeting.md` with the package's own plots; offline, and the same bytes every time.
+
+    python scripts/budgeting_figures.py [FOLDER]
+
+The folder is `docs/figures` where none is given.
+"""  # noqa: INP001 - a script, not a package
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.core.allocation import (
+    AllocationStrategy,
+    DynamicAllocation,
+    ElasticAllocation,
+    Exchange,
+    FixedAllocation,
+    LayerSpec,
+    PrioritizedAllocation,
+    RatioAllocation,
+    Situation,
+)
+from langchain_ctxbudget.demo import (
+    DEMO_ENTITIES,
+    DEMO_PREFERENCES,
+    DEMO_QUESTION,
+    DEMO_SYSTEM_PROMPT,
+    DEMO_TOPICS,
+    demo_messages,
+)
+from langchain_ctxbudget.reporting.plots import (
+    BudgetFigure,
+    plot_allocation,
+    plot_report,
+    plot_strategies,
+    plot_what_if,
+)
+
+FOLDER = Path(__file__).parents[1] / "docs" / "figures"
+BUDGET_TOKENS, MESSAGE_TOKENS, KEPT = 8_000, 75, 6
+LENGTHS = range(0, 401, 5)
+BUDGETS = [round(1_000 * 2 ** (step / 16)) for step in range(16 * 5 + 1)]
+OTHER_BUDGETS = [500, 1_000, 2_000, 3_000, 4_000, 8_000, 16_000, 24_000]
+REPRODUCIBLE: Any = {"svg.hashsalt": "langchain-ctxbudget", "svg.fonttype": "none"}
+PATH_LINE, COORDINATE = re.compile(r'^.*(?:\bd="M|^L) .*$', re.MULTILINE), re.compile(r"\d+\.\d+")
+
+PAIRS: dict[str, tuple[AllocationStrategy, AllocationStrategy]] = {
+    "elastic": (ElasticAllocation(), ElasticAllocation("seed")),
+    "ratio": (RatioAllocation(), RatioAllocation(adaptive=True, borrow=True)),
+    "fixed": (FixedAllocation(), FixedAllocation(borrow=True)),
+    "dynamic": (DynamicAllocation(), DynamicAllocation(borrow=True)),
+    "prioritized": (PrioritizedAllocation(), PrioritizedAllocation(order=("topics", "entities", "history"))),
+}
+
+
+def situation(
+    messages: int, budget_tokens: int = BUDGET_TOKENS, *, custom: tuple[LayerSpec, ...] = (), compacted: bool = False
+) -> Situation:
+    """A conversation of messages of 75 tokens, with one topic, two entities, preferences and memories."""
+    return Situation(
+        total_tokens=budget_tokens,
+        overhead_tokens=150,
+        identity_tokens=300,
+        preferences_tokens=100,
+        memory_tokens=300,
+        message_tokens=80,
+        message_count=messages,
+        history_tokens=messages * MESSAGE_TOKENS,
+        keep_tokens=min(messages, KEPT) * MESSAGE_TOKENS,
+        exchanges=tuple(Exchange(2, 2 * MESSAGE_TOKENS) for _ in range(min(10, messages // 2))),
+        topic_count=1,
+        topic_tokens=450,
+        entity_count=2,
+        entity_tokens=300,
+        custom=custom,
+        compacted=compacted,
+    )
+
+
+def figures() -> Iterator[tuple[str, BudgetFigure]]:
+    """Every figure with its name."""
+    overview = [*PAIRS["elastic"], *(PAIRS[name][0] for name in ("ratio", "fixed", "dynamic", "prioritized"))]
+    yield "strategies", plot_strategies(situation(200), overview)
+    lengths = [situation(messages) for messages in LENGTHS]
+    for name, pair in PAIRS.items():
+        yield name, plot_allocation(pair, lengths, x="message_count")
+    budgets = [situation(400, budget_tokens) for budget_tokens in BUDGETS]
+    yield "budgets", plot_allocation(PAIRS["elastic"], budgets, shares=True)
+    scope = {"user_id": "maya", "conversation_id": "tool-library"}
+    settings = {
+        "max_context_tokens": 3_000,
+        "preferences": DEMO_PREFERENCES,
+        "topics": DEMO_TOPICS,
+        "entities": DEMO_ENTITIES,
+    }
+    with ContextPipeline(settings, system_prompt=DEMO_SYSTEM_PROMPT) as pipeline:
+        pipeline.add_messages(demo_messages(), **scope)
+        context = pipeline.assemble(DEMO_QUESTION, user_id=scope["user_id"], conversation_id=scope["conversation_id"])
+        yield "report", plot_report(context.report)
+        yield "what_if", plot_what_if(pipeline.what_if(OTHER_BUDGETS), shares=True)
+
+
+def shortened(svg: str) -> str:
+    """The same picture with coordinates of two decimals, and no white space at the ends of lines."""
+    rounded = PATH_LINE.sub(lambda line: COORDINATE.sub(lambda number: f"{float(number[0]):.2f}", line[0]), svg)
+    return "".join(f"{line.rstrip()}\n" for line in rounded.splitlines())
+
+
+def main(folder: Path = FOLDER) -> None:
+    """Writes every figure as an SVG and prints its size."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(REPRODUCIBLE)
+        for name, figure in figures():
+            path = folder / f"{name}.svg"
+            drawn = StringIO()
+            figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+            path.write_text(shortened(drawn.getvalue()), encoding="utf-8")
+            sys.stdout.write(f"{path.stat().st_size:>8,} bytes  {path.name}\n")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:2]))

@@ -1,0 +1,235 @@
+"""Small HTTP servers on this machine that answer as Ollama, LM Studio, vLLM, llama.cpp and OpenRouter do.
+
+A server is a table from "METHOD /path" to a `Reply`, or to a function from the request's JSON to one. The answers have
+the fields of the real ones, those of no interest here included, and each remembers what it was asked.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal, Self
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request that a server got; header names in lower case."""
+
+    line: str
+    headers: Mapping[str, str]
+    body: Any
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a server answers with.
+
+    A hanging one is sent when the server stops; of dripping headers or a dripping body a byte now and then until then.
+    """
+
+    body: bytes
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    hangs: bool = False
+    drips: Literal["headers", "body"] | None = None
+
+
+Answer = Reply | Callable[[Any], Reply]
+Routes = Mapping[str, Answer]
+
+
+def as_json(value: Any, status: int = 200) -> Reply:
+    return Reply(json.dumps(value).encode(), status, {"Content-Type": "application/json"})
+
+
+NOT_FOUND = as_json({"error": "not found"}, 404)
+
+
+class ModelServer:
+    """A server on a free port of 127.0.0.1; a context manager."""
+
+    def __init__(self, routes: Routes, *, otherwise: Reply = NOT_FOUND) -> None:
+        self.asked: list[Asked] = []
+        self.stopping = threading.Event()
+        self.routes, self.otherwise = routes, otherwise
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_port}"
+
+    @property
+    def lines(self) -> list[str]:
+        return [asked.line for asked in self.asked]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stopping.set()
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def __init__(self, server: ModelServer, *args: Any) -> None:
+        self.models = server
+        super().__init__(*args)
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        asked = Asked(
+            f"{self.command} {self.path}",
+            {name.lower(): value for name, value in self.headers.items()},
+            json.loads(body) if body else None,
+        )
+        self.models.asked.append(asked)
+        answer = self.models.routes.get(asked.line, self.models.otherwise)
+        reply = answer if isinstance(answer, Reply) else answer(asked.body)
+        if reply.hangs:
+            self.models.stopping.wait(60)
+        try:
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            if reply.drips == "headers":
+                self.flush_headers()
+                self.wfile.write(b"X-Slow: ")
+            else:
+                self.end_headers()
+            self.wfile.write(reply.body)
+            while reply.drips and not self.models.stopping.wait(0.1):
+                self.wfile.write(b" ")
+        except OSError:  # the client no longer listens
+            self.close_connection = True
+
+    do_GET = do_POST = _answer  # noqa: N815 - names of the standard library
+
+    def log_message(self, *_args: Any) -> None:
+        """Say nothing."""
+
+
+def model_list(*models: Mapping[str, Any]) -> Reply:
+    return as_json({"object": "list", "data": list(models)})
+
+
+def ollama(
+    name: str = "llama3.2:latest",
+    *,
+    trained: int = 131_072,
+    parameters: str = 'stop                           "<|eot_id|>"',
+    loaded: int | None = None,
+) -> Routes:
+    """Ollama with one model, that knows it by its name with and without the tag `:latest`."""
+    details = {"parent_model": "", "format": "gguf", "family": "llama", "families": ["llama"], "parameter_size": "3.2B"}
+    shown = {
+        "modelfile": f"FROM {name}",
+        "parameters": parameters,
+        "template": "{{ .Prompt }}",
+        "details": details,
+        "model_info": {
+            "general.architecture": "llama",
+            "general.parameter_count": 3_212_749_888,
+            "llama.attention.head_count": 24,
+            "llama.context_length": trained,
+            "llama.embedding_length": 3_072,
+            "tokenizer.ggml.tokens": None,
+        },
+        "capabilities": ["completion", "tools"],
+    }
+    running = {"name": name, "model": name, "size": 3_000_000_000, "details": details, "context_length": loaded}
+
+    def show(asked: Any) -> Reply:
+        if asked["model"].removesuffix(":latest") != name.removesuffix(":latest"):
+            return as_json({"error": f"model '{asked['model']}' not found"}, 404)
+        return as_json(shown)
+
+    return {
+        "GET /v1/models": model_list({"id": name, "object": "model", "created": 1_730_000_000, "owned_by": "library"}),
+        "POST /api/show": show,
+        "GET /api/ps": as_json({"models": [] if loaded is None else [running]}),
+    }
+
+
+LM_STUDIO_OTHERWISE = as_json({"error": "Unexpected endpoint or method. Returning 200 anyway"})
+"""LM Studio answers 200 to what it does not know."""
+
+
+def lm_studio(name: str = "qwen2.5-7b-instruct", *, largest: int = 32_768, loaded: int | None = None) -> Routes:
+    """LM Studio with one chat model and one embedding model."""
+    names = (name, "text-embedding-nomic-embed-text-v1.5")
+    chat = {
+        "id": name,
+        "object": "model",
+        "type": "llm",
+        "publisher": "lmstudio-community",
+        "arch": "qwen2",
+        "compatibility_type": "gguf",
+        "quantization": "Q4_K_M",
+        "state": "not-loaded" if loaded is None else "loaded",
+        "max_context_length": largest,
+        **({} if loaded is None else {"loaded_context_length": loaded}),
+    }
+    embedding = {"id": names[1], "object": "model", "type": "embeddings", "max_context_length": 2_048}
+    return {
+        "GET /v1/models": model_list(
+            *({"id": each, "object": "model", "owned_by": "organization_owner"} for each in names)
+        ),
+        "GET /api/v0/models": model_list(chat, embedding),
+    }
+
+
+def vllm(name: str = "Qwen/Qwen2.5-7B-Instruct", *, window: int = 32_768, adapter: str | None = None) -> Routes:
+    """VLLM with one model, and maybe a LoRA adapter of it."""
+    base = {"id": name, "object": "model", "created": 1_730_000_000, "owned_by": "vllm", "root": name, "parent": None}
+    lora = {**base, "id": adapter, "root": "/adapters/one", "parent": name, "max_model_len": None}
+    models = [{**base, "max_model_len": window}, *([lora] if adapter else [])]
+    return {"GET /v1/models": model_list(*models)}
+
+
+def llama_cpp(
+    name: str = "../models/Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf",
+    *,
+    trained: int = 131_072,
+    served: int | None = None,
+    props: int | None = None,
+) -> Routes:
+    """llama-server with one model: `served` as newer builds list it, `props` as all say it under /props."""
+    meta = {"vocab_type": 2, "n_vocab": 128_256, "n_ctx_train": trained, "n_embd": 4_096, "size": 4_912_898_304}
+    entry = {
+        "id": name,
+        "object": "model",
+        "created": 1_735_142_223,
+        "owned_by": "llamacpp",
+        "meta": meta if served is None else {**meta, "n_ctx": served},
+    }
+    listed = {"models": [{"name": name, "model": name, "size": ""}], "object": "list", "data": [entry]}
+    settings = {"default_generation_settings": {"id": 0, "n_ctx": props, "speculative": False}, "total_slots": 1}
+    return {"GET /v1/models": as_json(listed), **({} if props is None else {"GET /props": as_json(settings)})}
+
+
+def openrouter(*models: tuple[str, int, int | None, int | None]) -> Routes:
+    """OpenRouter; of each model its name, its window, and the window and longest answer of the top provider."""
+    entries = [
+        {
+            "id": name,
+            "canonical_slug": name,
+            "name": name.title(),
+            "created": 1_741_818_122,
+            "architecture": {"modality": "text->text", "tokenizer": "Other", "instruct_type": None},
+            "pricing": {"prompt": "0.0000007", "completion": "0.0000007"},
+            "context_length": window,
+            "top_provider": {"is_moderated": True, "context_length": top, "max_completion_tokens": longest},
+            "per_request_limits": None,
+            "supported_parameters": ["temperature", "max_tokens"],
+        }
+        for name, window, top, longest in models
+    ]
+    return {"GET /api/v1/models": as_json({"data": entries})}

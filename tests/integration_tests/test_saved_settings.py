@@ -1,0 +1,412 @@
+"""Settings that a user and their personas have saved, under what a call says and over what the pipeline says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result, SearchOp
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextSettings
+from langchain_ctxbudget.core.allocation import ElasticAllocation
+from langchain_ctxbudget.core.layers import Reason
+from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
+from langchain_ctxbudget.settings import Topic
+from langchain_ctxbudget.stores.saved_settings import place
+from tests.integration_tests.conftest import Call
+
+USER = "ada@example.org"
+SCOPE = {"user_id": USER, "conversation_id": "c1"}
+RATIOS = {"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.30}
+
+
+class WatchedStore(InMemoryStore):
+    """Remembers its batches; fails where it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[Op]] = []
+        self.fails: Callable[[Op], bool] = lambda _: False
+
+    def _note(self, ops: Iterable[Op]) -> list[Op]:
+        given = list(ops)
+        self.batches.append(given)
+        if any(map(self.fails, given)):
+            raise OSError("the disk is gone")
+        return given
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        return super().batch(self._note(ops))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        return await super().abatch(self._note(ops))
+
+
+def chat(exchanges: int) -> list[BaseMessage]:
+    messages: list[BaseMessage] = []
+    for number in range(exchanges):
+        messages.append(HumanMessage(f"What about subject {number}?", id=f"h{number}"))
+        messages.append(AIMessage(f"Subject {number} is broad; here are {number} remarks.", id=f"a{number}"))
+    return messages
+
+
+def budget_of(pipeline: ContextPipeline, call: Call, **rest: Any) -> tuple[int, tuple[str, ...]]:
+    report = call(pipeline, "assemble", "Hello", **{**SCOPE, **rest}).report
+    return report.budget_tokens, report.settings_from
+
+
+# The order
+
+
+def test_what_was_saved_is_read_again(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    assert call(pipeline, "get_settings", user_id=USER) == {}
+    call(pipeline, "save_settings", {"max_context_tokens": 900, "allocation": RATIOS}, user_id=USER)
+    call(pipeline, "save_settings", {"depth": "deep"}, user_id=USER, persona_id="coach")
+    other = ContextPipeline(store=store)
+    assert call(other, "get_settings", user_id=USER) == {"max_context_tokens": 900, "allocation": RATIOS}
+    assert call(other, "get_settings", user_id=USER, persona_id="coach") == {"depth": "deep"}
+    assert call(other, "get_settings", user_id=USER, persona_id="other") == {}
+
+
+def test_the_call_wins_over_the_persona_the_user_and_the_pipeline(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
+    assert budget_of(pipeline, call) == (1_000, ("pipeline",))
+    call(pipeline, "save_settings", {"max_context_tokens": 900}, user_id=USER)
+    assert budget_of(pipeline, call) == (900, ("pipeline", "user"))
+    assert budget_of(pipeline, call, persona_id="coach") == (900, ("pipeline", "user"))
+    call(pipeline, "save_settings", {"max_context_tokens": 800}, user_id=USER, persona_id="coach")
+    assert budget_of(pipeline, call) == (900, ("pipeline", "user"))
+    assert budget_of(pipeline, call, persona_id="coach") == (800, ("pipeline", "user", "persona"))
+    own = {"max_context_tokens": 700}
+    sources = ("pipeline", "user", "persona", "call")
+    assert budget_of(pipeline, call, persona_id="coach", settings=own) == (700, sources)
+
+
+def test_settings_of_different_fields_come_together(call: Call) -> None:
+    pipeline = ContextPipeline(
+        {"max_context_tokens": 2_000, "preferences": ["From the pipeline."]}, store=InMemoryStore()
+    )
+    call(pipeline, "save_settings", {"memories": ["Lives in Bonn."], "keep_messages": 2}, user_id=USER)
+    call(pipeline, "save_settings", {"allocation": "dynamic"}, user_id=USER, persona_id="coach")
+    context = call(pipeline, "assemble", "Hello", persona_id="coach", settings={"max_context_tokens": 500}, **SCOPE)
+    assert "From the pipeline." in context.messages[0].text
+    assert "Lives in Bonn." in context.messages[0].text
+    assert (context.report.allocation_strategy, context.report.budget_tokens) == ("dynamic", 500)
+
+
+def test_a_persona_has_its_own_ratios_and_entities(call: Call) -> None:
+    entity = {"name": "Ben", "type": "person", "context": "Ben is the neighbour."}
+    pipeline = ContextPipeline({"max_context_tokens": 2_000, "entities": [entity]}, store=InMemoryStore())
+    terse = {"include_entities": False, "allocation": RATIOS}
+    call(pipeline, "save_settings", terse, user_id=USER, persona_id="terse")
+    call(pipeline, "add_messages", chat(100), **SCOPE)
+    plain = call(pipeline, "assemble", "Who is Ben?", **SCOPE).report
+    own = call(pipeline, "assemble", "Who is Ben?", persona_id="terse", **SCOPE).report
+    assert plain.layer("L3").used_tokens > 0 == own.layer("L3").used_tokens
+    assert own.layer("L3").items[0].reason is Reason.SWITCHED_OFF
+    assert own.allocation_strategy == "ratio 35/35/30"
+    assert own.layer("L6").allocated_tokens + own.layer("L4").allocated_tokens == pytest.approx(0.35 * 2_000, rel=0.05)
+
+
+def test_whole_settings_of_a_call_replace_everything_that_was_saved(call: Call) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    call(pipeline, "save_settings", {"max_context_tokens": 900, "preferences": ["Rhyme."]}, user_id=USER)
+    context = call(pipeline, "assemble", "Hello", settings=ContextSettings(max_context_tokens=700), **SCOPE)
+    assert context.report.budget_tokens == 700
+    assert "Rhyme" not in str(context.messages)
+    assert context.report.settings_from == ("call",), "nothing of the pipeline's and the user's is left"
+
+
+def test_saving_again_replaces_and_saving_nothing_removes(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "save_settings", {"max_context_tokens": 900, "depth": "deep"}, user_id=USER)
+    call(pipeline, "save_settings", {"max_context_tokens": 800}, user_id=USER)
+    assert call(pipeline, "get_settings", user_id=USER) == {"max_context_tokens": 800}
+    call(pipeline, "save_settings", {}, user_id=USER)
+    assert call(pipeline, "get_settings", user_id=USER) == {}
+    assert budget_of(pipeline, call) == (12_000, ("pipeline",))
+
+
+def test_a_pipeline_that_is_open_sees_what_another_one_saves(store: BaseStore, call: Call) -> None:
+    first, second = ContextPipeline(store=store), ContextPipeline(store=store)
+    assert budget_of(first, call) == (12_000, ("pipeline",))
+    call(second, "save_settings", {"max_context_tokens": 900}, user_id=USER)
+    assert budget_of(first, call) == (900, ("pipeline", "user"))
+    assert budget_of(first.with_model("claude-sonnet-4-5"), call) == (900, ("pipeline", "user"))
+
+
+def test_a_restart_keeps_them(tmp_path: Path, call: Call) -> None:
+    with ChromaStore(tmp_path / "store") as store:
+        call(ContextPipeline(store=store), "save_settings", {"max_context_tokens": 900}, user_id=USER)
+    with ChromaStore(tmp_path / "store") as store:
+        assert budget_of(ContextPipeline(store=store), call) == (900, ("pipeline", "user"))
+
+
+# Isolation
+
+
+STRANGE = [
+    "a.b",
+    "a/b",
+    "a%2Eb",
+    "a b",
+    "Zoë",
+    "田中",
+    "🙂",
+    "user",
+    "persona x",
+    "settings",
+    "x" * 300,
+    "a\nb",
+    "\ud800",
+]
+
+
+def test_every_user_and_persona_has_their_own(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    people = [(user, persona) for user in STRANGE for persona in (None, *STRANGE[:4], "user", "田中")]
+    for number, (user, persona) in enumerate(people):
+        call(pipeline, "save_settings", {"max_context_tokens": 1_000 + number}, user_id=user, persona_id=persona)
+    for number, (user, persona) in enumerate(people):
+        saved = call(pipeline, "get_settings", user_id=user, persona_id=persona)
+        assert saved == {"max_context_tokens": 1_000 + number}
+        assert budget_of(pipeline, call, user_id=user, persona_id=persona)[0] == 1_000 + number
+
+
+def test_settings_are_no_conversation_and_no_conversation_is_settings(call: Call) -> None:
+    store = InMemoryStore()
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "save_settings", {"max_context_tokens": 900}, user_id=USER)
+    for conversation in ("settings", "user", "messages"):
+        scope = {"user_id": USER, "conversation_id": conversation}
+        assert call(pipeline, "get_messages", **scope) == []
+        call(pipeline, "add_messages", chat(2), **scope)
+        assert len(call(pipeline, "get_messages", **scope)) == 4
+    assert call(pipeline, "get_settings", user_id=USER) == {"max_context_tokens": 900}
+
+
+@pytest.mark.parametrize("scope", [{"user_id": ""}, {"user_id": None}, {"user_id": USER, "persona_id": ""}], ids=str)
+def test_a_missing_user_or_persona_is_an_error(call: Call, scope: dict[str, Any]) -> None:
+    store = WatchedStore()
+    pipeline = ContextPipeline(store=store)
+    with pytest.raises(MissingScopeError):
+        call(pipeline, "save_settings", {"depth": "deep"}, **scope)
+    with pytest.raises(MissingScopeError):
+        call(pipeline, "get_settings", **scope)
+    with pytest.raises(MissingScopeError):
+        call(pipeline, "assemble", "Hello", conversation_id="c1", **scope)
+    assert not any(isinstance(op, PutOp) for ops in store.batches for op in ops)
+
+
+def test_what_was_given_and_what_was_got_may_be_changed(call: Call) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    given = {"preferences": ["Answer briefly."], "allocation": dict(RATIOS)}
+    call(pipeline, "save_settings", given, user_id=USER)
+    given["preferences"] = []
+    given["allocation"]["memory"] = 9
+    got = call(pipeline, "get_settings", user_id=USER)
+    got["preferences"].append("Rhyme.")
+    got["allocation"]["memory"] = 9
+    assert call(pipeline, "get_settings", user_id=USER) == {"preferences": ["Answer briefly."], "allocation": RATIOS}
+
+
+# What cannot be saved, and what cannot be used
+
+
+def remember(_request: object) -> list[str]:
+    return []
+
+
+UNSAVABLE: list[tuple[Any, str]] = [
+    ({"unknown": 1}, "Unknown settings"),
+    ({"max_context_tokens": 0}, "max_context_tokens"),
+    ({"allocation": {"strategy": "ratio", "memory": 0.9}}, "must add up to 1"),
+    ({"allocation": "none of them"}, "allocation must name one of"),
+    ({"allocation": {"strategy": ["ratio"]}}, "allocation must name one of"),
+    ({"allocation": ElasticAllocation()}, "plain data"),
+    ({"topics": [Topic(label="Billing", context="On the 1st.")]}, "plain data"),
+    ({"layers": [{"name": "files", "items": remember, "ideal_tokens": 50}]}, "plain data"),
+    ({"preferences": {"Answer briefly."}}, "plain data"),
+    (ContextSettings(), "mapping"),
+    ("depth", "mapping"),
+    (None, "mapping"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), UNSAVABLE, ids=[str(pair[0])[:40] for pair in UNSAVABLE])
+def test_what_cannot_be_used_is_not_saved(call: Call, settings: Any, message: str) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    call(pipeline, "save_settings", {"depth": "deep"}, user_id=USER)
+    with pytest.raises(InvalidSettingsError, match=message):
+        call(pipeline, "save_settings", settings, user_id=USER)
+    assert call(pipeline, "get_settings", user_id=USER) == {"depth": "deep"}
+
+
+def test_everything_that_is_plain_data_can_be_saved(store: BaseStore, call: Call) -> None:
+    everything = {
+        "max_context_tokens": 5_000,
+        "window_tokens": 8_000,
+        "output_reserve_tokens": 500,
+        "allocation": {"strategy": "prioritized"},
+        "oversized_message": "clip",
+        "max_system_share": 0.5,
+        "depth": "deep",
+        "prioritize_history": False,
+        "include_entities": False,
+        "preferences": ["Kurz, bitte: 北京 🙂"],
+        "memories": ["Lives in Bonn."],
+        "topics": [{"label": "Billing", "aliases": ["invoice"], "context": "On the 1st."}],
+        "entities": [{"name": "Ben", "type": "person", "context": "A neighbour."}],
+        "layers": [{"name": "files", "items": ["main.py"], "ideal_tokens": 50, "heading": "Open files"}],
+        "keep_messages": 4,
+        "compaction_trigger": 0.7,
+        "compaction_target": 0.3,
+    }
+    assert set(everything) == set(ContextSettings.__dataclass_fields__)
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "save_settings", everything, user_id=USER)
+    saved = call(pipeline, "assemble", "My invoice?", **SCOPE)
+    given = call(ContextPipeline(everything), "assemble", "My invoice?", **SCOPE)
+    assert saved.messages == given.messages
+    assert saved.report.layers == given.report.layers
+    assert saved.report.failures == given.report.failures == ()
+
+
+GARBAGE: list[dict[str, Any]] = [
+    {"setting_of_an_older_version": 1},
+    {"max_context_tokens": "12000"},
+    {"max_context_tokens": None},
+    {"max_context_tokens": -5},
+    {"allocation": "an older strategy"},
+    {"allocation": {"strategy": ["ratio"]}},
+    {"allocation": {"strategy": {}}},
+    {"allocation": {"strategy": "ratio", "memory": "much"}},
+    {"allocation": {"strategy": "prioritized", "order": 5}},
+    {"allocation": {"strategy": "fixed", "unknown": 0.1}},
+    {"allocation": 7},
+    {"depth": ["deep"]},
+    {"oversized_message": {}},
+    {"preferences": "one string"},
+    {"preferences": [1, None]},
+    {"topics": [{"label": "x"}]},
+    {"topics": [{"label": "x", "context": "y", "aliases": 5}]},
+    {"entities": [["Ben"]]},
+    {"layers": [{"name": "L6", "items": ["x"], "ideal_tokens": 5}]},
+    {"layers": [{"name": "x", "items": ["y"], "ideal_tokens": 5, "elasticity": "soft"}]},
+    {"layers": [{"name": "x", "items": ["y"], "ideal_tokens": 5}] * 2},
+    {"compaction_target": 0.9},
+    {"compaction_trigger": "0.8"},
+    {"window_tokens": 0},
+    {"include_entities": "yes"},
+    {"settings": {"max_context_tokens": 900}},
+]
+
+
+@pytest.mark.parametrize("persona", [None, "coach"])
+@pytest.mark.parametrize("garbage", GARBAGE, ids=str)
+def test_saved_settings_that_cannot_be_used_are_reported_and_left_out(
+    call: Call, garbage: dict[str, Any], persona: str | None
+) -> None:
+    store = InMemoryStore()
+    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
+    at = place(USER, persona)
+    store.put(at.namespace, at.key, garbage)
+    report = call(pipeline, "assemble", "Hello", persona_id=persona, **SCOPE).report
+    source = "persona" if persona else "user"
+    assert (report.budget_tokens, report.settings_from) == (1_000, ("pipeline",))
+    assert any(failure.startswith(f"saved settings of the {source} not used:") for failure in report.failures)
+
+
+def test_what_is_unusable_of_the_user_does_not_take_the_personas_with_it(call: Call) -> None:
+    store = InMemoryStore()
+    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
+    at = place(USER, None)
+    store.put(at.namespace, at.key, {"old": 1})
+    call(pipeline, "save_settings", {"max_context_tokens": 800}, user_id=USER, persona_id="coach")
+    assert budget_of(pipeline, call, persona_id="coach") == (800, ("pipeline", "persona"))
+
+
+def test_saved_settings_that_only_clash_with_the_call_do_not_make_it_fail(call: Call) -> None:
+    """The call's own settings are sound over the pipeline's; what a user once saved gives way."""
+    pipeline = ContextPipeline(store=InMemoryStore())
+    call(pipeline, "save_settings", {"compaction_target": 0.7}, user_id=USER)
+    report = call(pipeline, "assemble", "Hello", settings={"compaction_trigger": 0.6}, **SCOPE).report
+    assert any("user" in failure for failure in report.failures)
+    assert "call" in report.settings_from
+
+
+def test_a_mistake_in_the_call_is_still_an_error(call: Call) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    with pytest.raises(InvalidSettingsError, match="compaction_trigger"):
+        call(pipeline, "assemble", "Hello", settings={"compaction_trigger": 0.3}, **SCOPE)
+
+
+# Stores that fail
+
+
+def is_settings(op: Op) -> bool:
+    return isinstance(op, GetOp | PutOp) and op.namespace[-1] == "settings"
+
+
+def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on(call: Call) -> None:
+    store = WatchedStore()
+    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
+    call(pipeline, "save_settings", {"max_context_tokens": 900}, user_id=USER)
+    call(pipeline, "add_messages", chat(100), **SCOPE)
+    store.fails = is_settings
+    for _ in range(2):
+        report = call(pipeline, "assemble", "What about subject 7?", **SCOPE).report
+        assert any("OSError: the disk is gone" in failure for failure in report.failures)
+        assert report.settings_from == ("pipeline",)
+        assert 500 < report.total_tokens <= report.budget_tokens == 1_000
+    store.fails = lambda _: False
+    assert budget_of(pipeline, call) == (900, ("pipeline", "user"))
+
+
+def test_a_failed_write_is_an_error(call: Call) -> None:
+    store = WatchedStore()
+    pipeline = ContextPipeline(store=store)
+    store.fails = is_settings
+    with pytest.raises(OSError, match="the disk is gone"):
+        call(pipeline, "save_settings", {"depth": "deep"}, user_id=USER)
+
+
+# What it costs
+
+
+def test_a_turn_with_nothing_new_reads_twice_and_writes_nothing(call: Call) -> None:
+    store = WatchedStore()
+    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
+    call(pipeline, "save_settings", {"depth": "deep"}, user_id=USER)
+    call(pipeline, "save_settings", {"depth": "minimal"}, user_id=USER, persona_id="coach")
+    call(pipeline, "add_messages", chat(100), **SCOPE)
+    call(pipeline, "assemble", "Hello", persona_id="coach", **SCOPE)
+    for persona in ("coach", None, "nobody"):
+        call(pipeline, "assemble", "Hello", persona_id=persona, **SCOPE)
+        store.batches.clear()
+        call(pipeline, "assemble", "Hello", persona_id=persona, **SCOPE)
+        assert len(store.batches) == 2
+        assert all(isinstance(op, GetOp) for ops in store.batches for op in ops)
+
+
+def test_saving_is_one_write_and_reading_is_one_read_by_id(call: Call) -> None:
+    store = WatchedStore()
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "save_settings", {"depth": "deep"}, user_id=USER)
+    call(pipeline, "get_settings", user_id=USER)
+    assert [[type(op) for op in ops] for ops in store.batches] == [[PutOp], [GetOp]]
+    assert not any(isinstance(op, SearchOp) for ops in store.batches for op in ops)
+
+
+def test_nothing_of_the_settings_is_logged(call: Call, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="langchain_ctxbudget")
+    pipeline = ContextPipeline(store=InMemoryStore())
+    call(pipeline, "save_settings", {"memories": ["Has a secret."]}, user_id=USER)
+    call(pipeline, "assemble", "Hello", **SCOPE)
+    assert "secret" not in caplog.text

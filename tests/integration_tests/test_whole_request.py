@@ -1,0 +1,390 @@
+"""The whole request fits: what a server receives is counted again by rules that are not this package's own."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_messages
+from langchain_core.tools import BaseTool, tool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langchain_openai import ChatOpenAI
+from langgraph.store.memory import InMemoryStore
+from PIL import Image
+from pydantic import BaseModel, Field
+
+from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.core import vocab
+from langchain_ctxbudget.core.layers import Status
+from langchain_ctxbudget.errors import BudgetTooSmallError
+from tests.integration_tests.conftest import Call
+from tests.integration_tests.openai_server import OpenAIServer, calls, says
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+WINDOW, RESERVE = 16_000, 2_000
+SYSTEM_PROMPT = "You are the assistant of a workshop. Look things up before you answer."
+
+
+class Part(BaseModel):
+    """A part of an order."""
+
+    number: str = Field(description="The number of the part.")
+    amount: int = Field(default=1, description="How many of it.")
+    colour: Literal["red", "green", "blue"] | None = None
+
+
+class Address(BaseModel):
+    """Where to."""
+
+    street: str
+    city: str = Field(description="City, in the language of the country.")
+    country: Literal["DE", "FR", "IT"] = "DE"
+
+
+class Order(BaseModel):
+    """An order as it is written into the books."""
+
+    customer: str = Field(description="Who orders.")
+    parts: list[Part] = Field(description="What is ordered, at least one part.")
+    delivery: Address
+    notes: dict[str, str] = Field(default_factory=dict)
+
+
+@tool
+def place_order(order: Order, priority: Literal["low", "high"] = "low") -> str:
+    """Place an order with the warehouse, which answers with the day of the delivery."""
+    return f"{order} {priority}"
+
+
+def flat_tool(number: int) -> dict[str, Any]:
+    """A function as OpenAI's documentation writes it."""
+    properties = {
+        "query": {"type": "string", "description": f"What to look for in register {number}."},
+        "limit": {"type": "integer", "description": "How many entries to return at most."},
+        "order": {"type": "string", "enum": ["newest", "oldest", "name"], "description": "The order of the entries."},
+        "archived": {"type": "boolean"},
+    }
+    parameters = {"type": "object", "properties": properties, "required": ["query"]}
+    description = f"Look something up in register {number} of the workshop."
+    function = {"name": f"search_register_{number}", "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+FIFTY: tuple[dict[str, Any] | BaseTool, ...] = (*map(flat_tool, range(49)), place_order)
+
+
+# Counting by other people's rules
+
+
+@cache
+def count(text: str) -> int:
+    return len(vocab.encoding().encode_ordinary(text))
+
+
+def cookbook_tokens(tools: Sequence[Mapping[str, Any]]) -> int:
+    """OpenAI's cookbook, "How to count tokens with tiktoken", section 7, with the constants of gpt-4o."""
+
+    def described(schema: Mapping[str, Any]) -> str:
+        description = str(schema.get("description", ""))
+        return description.removesuffix(".")
+
+    tokens = 0
+    for function in (given["function"] for given in tools):
+        tokens += 7 + count(f"{function['name']}:{described(function)}")
+        properties = function.get("parameters", {}).get("properties", {})
+        tokens += 3 if properties else 0
+        for key, schema in properties.items():
+            tokens += 3
+            if "enum" in schema:
+                tokens += -3 + sum(3 + count(str(item)) for item in schema["enum"])
+            tokens += count(f"{key}:{schema.get('type', '')}:{described(schema)}")
+    return tokens + 12 if tools else 0
+
+
+def json_tokens(value: object) -> int:
+    return count(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def tool_floor(tools: Sequence[Mapping[str, Any]]) -> int:
+    """The published rule, which sees one level of properties only, and no schema below its compact JSON."""
+    return max(cookbook_tokens(tools), sum(map(json_tokens, tools)))
+
+
+def received_tokens(body: Mapping[str, Any], model: ChatOpenAI) -> int:
+    """A request as the server got it."""
+    messages = model.get_num_tokens_from_messages(convert_to_messages(body["messages"]))
+    response_format = json_tokens(body["response_format"]) if "response_format" in body else 0
+    return messages + tool_floor(body.get("tools", [])) + response_format
+
+
+# The server
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with OpenAIServer() as running:
+        yield running
+
+
+@pytest.fixture
+def model(server: OpenAIServer, offline_tiktoken: None) -> ChatOpenAI:
+    return ChatOpenAI(
+        model="gpt-4o",
+        base_url=server.url,
+        api_key="not-used",
+        profile={"max_input_tokens": WINDOW, "max_output_tokens": RESERVE},
+        max_retries=0,
+    )
+
+
+def looks_up_first(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Calls two tools at once, and answers when their results are there."""
+    if body["messages"][-1]["role"] == "tool":
+        return says("The register has three entries of that name, the newest from last Monday. " * 4)
+    turn = len(body["messages"])
+    wanted = {"query": f"entry {turn}", "limit": 5, "order": "newest"}
+    return calls((f"a{turn}", "search_register_1", wanted), (f"b{turn}", "search_register_2", wanted))
+
+
+def send(call: Call, bound: Any, messages: Sequence[BaseMessage]) -> AIMessage:
+    """Invoke a model in the form in which the pipeline is called."""
+    answer: AIMessage = call(bound, "invoke", messages)
+    return answer
+
+
+def test_fifty_tools_and_a_hundred_turns_stay_within_the_window(server: OpenAIServer, model: ChatOpenAI) -> None:
+    server.answer = looks_up_first
+    pipeline = ContextPipeline(
+        {"max_context_tokens": WINDOW}, system_prompt=SYSTEM_PROMPT, model=model, store=InMemoryStore()
+    )
+    bound = model.bind_tools(list(FIFTY))
+    for number in range(100):
+        turn: list[BaseMessage] = [HumanMessage(f"Question {number}: who ordered part {number * 7}, and when?")]
+        while not isinstance(turn[-1], AIMessage) or turn[-1].tool_calls:
+            context = pipeline.assemble(turn, tools=FIFTY, **SCOPE)
+            answer = bound.invoke(context.messages)
+            body = server.received[-1]
+            recounted = received_tokens(body, model)
+            assert len(body["tools"]) == 50
+            assert len(body["messages"]) == len(context.messages)
+            assert recounted <= context.report.total_tokens <= WINDOW - RESERVE
+            messages = model.get_num_tokens_from_messages(context.messages)
+            assert messages + context.report.overhead_tokens["tool schemas"] == context.report.total_tokens
+            turn.append(answer)
+            turn += [
+                ToolMessage(f"Entry of register {number}: {key['args']}. " * 12, tool_call_id=key["id"])
+                for key in answer.tool_calls
+            ]
+        pipeline.add_messages(turn, **SCOPE)
+    assert len(server.received) == 200
+    assert context.report.history_strategy == "windowed", "it has grown past the window"
+
+
+def test_the_first_call_is_counted_with_its_fifty_tools(server: OpenAIServer, model: ChatOpenAI, call: Call) -> None:
+    pipeline = ContextPipeline(system_prompt=SYSTEM_PROMPT, model=model, store=InMemoryStore())
+    context = call(pipeline, "assemble", "Who ordered it?", tools=FIFTY, **SCOPE)
+    send(call, model.bind_tools(list(FIFTY)), context.messages)
+    [body] = server.received
+    assert context.report.overhead_tokens["tool schemas"] >= tool_floor(body["tools"]) > 3_000
+    assert received_tokens(body, model) <= context.report.total_tokens
+
+
+def test_tools_that_cost_what_the_rule_says_are_not_counted_much_higher() -> None:
+    flat = [flat_tool(number) for number in range(50)]
+    counted = ContextPipeline(store=InMemoryStore()).token_counter.count_tools(flat)
+    assert tool_floor(flat) <= counted <= 1.1 * tool_floor(flat)
+
+
+def test_a_nested_schema_costs_at_least_its_json(server: OpenAIServer, model: ChatOpenAI) -> None:
+    pipeline = ContextPipeline(model=model, store=InMemoryStore())
+    context = pipeline.assemble("Order it.", tools=[place_order], **SCOPE)
+    model.bind_tools([place_order]).invoke(context.messages)
+    [sent] = server.received[0]["tools"]
+    assert json_tokens(sent) > 2 * cookbook_tokens([sent]), "the rule sees one level only"
+    assert context.report.overhead_tokens["tool schemas"] >= json_tokens(sent)
+
+
+def test_strict_tools_are_counted_as_they_are_sent(server: OpenAIServer, model: ChatOpenAI) -> None:
+    pipeline = ContextPipeline(model=model, store=InMemoryStore())
+    strict = [convert_to_openai_tool(place_order, strict=True)]
+    context = pipeline.assemble("Order it.", tools=strict, **SCOPE)
+    model.bind_tools(strict).invoke(context.messages)
+    assert received_tokens(server.received[0], model) <= context.report.total_tokens
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_a_response_format_is_counted_as_it_is_sent(
+    server: OpenAIServer, model: ChatOpenAI, call: Call, method: Literal["json_schema", "function_calling"]
+) -> None:
+    server.answer = lambda _: says("{}")
+    pipeline = ContextPipeline(model=model, store=InMemoryStore())
+    schema = Order.model_json_schema()  # of a class, the answer would be checked
+    asked = {"response_format": schema} if method == "json_schema" else {"tools": [schema]}
+    context = call(pipeline, "assemble", "Write the order.", **asked, **SCOPE)
+    send(call, model.with_structured_output(schema, method=method, include_raw=True), context.messages)
+    [body] = server.received
+    assert ("response_format" in body) == (method == "json_schema")
+    assert received_tokens(body, model) <= context.report.total_tokens
+
+
+def test_the_format_of_a_pydantic_class_is_counted_as_chat_openai_sends_it(
+    server: OpenAIServer, model: ChatOpenAI
+) -> None:
+    class Verdict(BaseModel):
+        """A verdict with its reasons."""
+
+        parts: list[Part]
+        sound: bool = Field(description="Whether it holds.")
+
+    server.answer = lambda _: says('{"parts": [], "sound": true}')
+    context = ContextPipeline(model=model, store=InMemoryStore()).assemble("Judge.", response_format=Verdict, **SCOPE)
+    model.with_structured_output(Verdict, method="json_schema").invoke(context.messages)
+    [body] = server.received
+    assert context.report.overhead_tokens["response format"] >= json_tokens(body["response_format"])
+
+
+def test_tools_and_response_format_over_many_turns_stay_within_the_window(
+    server: OpenAIServer, model: ChatOpenAI
+) -> None:
+    pipeline = ContextPipeline(
+        {"max_context_tokens": WINDOW}, system_prompt=SYSTEM_PROMPT, model=model, store=InMemoryStore()
+    )
+    # What agents send: tools that are strict, and the schema of a class.
+    server.answer = lambda _: says("{}")
+    tools = [
+        {"type": "function", "function": {**each["function"], "strict": True}}
+        for each in map(convert_to_openai_tool, FIFTY)
+    ]
+    sent = {"type": "json_schema", "json_schema": {"name": "Order", "schema": Order.model_json_schema()}}
+    bound = model.bind_tools(tools).bind(response_format=sent)
+    for number in range(20):
+        question = HumanMessage(f"Question {number}. " + "Some background to it that takes room. " * 90)
+        context = pipeline.assemble(question, tools=tools, response_format=sent, **SCOPE)
+        answer = bound.invoke(context.messages)
+        assert received_tokens(server.received[-1], model) <= context.report.total_tokens <= WINDOW - RESERVE
+        pipeline.add_messages([question, answer], **SCOPE)
+    assert context.report.history_strategy == "windowed"
+
+
+def test_tools_that_do_not_fit_are_named_with_what_they_need(model: ChatOpenAI, call: Call) -> None:
+    pipeline = ContextPipeline({"output_reserve_tokens": 13_000}, model=model, store=InMemoryStore())
+    with pytest.raises(BudgetTooSmallError, match="output reserve of 13,000") as caught:
+        call(pipeline, "assemble", "Hello", tools=FIFTY, **SCOPE)
+    assert caught.value.floors["tool schemas"] > 3_000 == caught.value.budget_tokens
+
+
+@pytest.mark.parametrize("reserve", [0, 500, 8_000])
+def test_the_output_reserve_of_the_settings_stays_free(model: ChatOpenAI, call: Call, reserve: int) -> None:
+    pipeline = ContextPipeline(
+        {"max_context_tokens": WINDOW, "output_reserve_tokens": reserve}, model=model, store=InMemoryStore()
+    )
+    long = [HumanMessage(f"Line {number}: " + "something was said. " * 20) for number in range(300)]
+    call(pipeline, "add_messages", long, **SCOPE)
+    report = call(pipeline, "assemble", "Go on.", tools=FIFTY, **SCOPE).report
+    assert report.output_reserve_tokens == reserve
+    assert 0.8 * (WINDOW - reserve) < report.total_tokens <= WINDOW - reserve
+
+
+# Content that is not text
+
+
+def png(width: int, height: int) -> str:
+    """A data URL with the header of a PNG and nothing of the image: whoever decodes it fails."""
+    header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBB", 13, b"IHDR", width, height, 8, 2, 0, 0, 0)
+    return "data:image/png;base64," + base64.b64encode(header + b"\0" * 300).decode()
+
+
+def image(width: int, height: int, detail: str = "auto") -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": png(width, height), "detail": detail}}
+
+
+@pytest.mark.parametrize(
+    ("block", "tokens"),
+    [
+        (image(1024, 1024), 765),
+        (image(2048, 4096), 1105),
+        (image(512, 512), 255),
+        (image(4096, 8192, "low"), 85),
+        ({"type": "image_url", "image_url": {"url": "https://example.org/large.png"}}, 1445),
+    ],
+)
+def test_an_image_costs_what_the_provider_charges(call: Call, block: dict[str, Any], tokens: int) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    text = {"type": "text", "text": "What is this?"}
+    bare = call(pipeline, "assemble", HumanMessage([text]), **SCOPE).report.total_tokens
+    assert call(pipeline, "assemble", HumanMessage([text, block]), **SCOPE).report.total_tokens == bare + tokens
+
+
+def test_a_thin_image_costs_at_least_one_tile() -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    bare = pipeline.assemble(HumanMessage([{"type": "text", "text": "x"}]), **SCOPE).report.total_tokens
+    thin = HumanMessage([{"type": "text", "text": "x"}, image(6_000, 1)])
+    assert pipeline.assemble(thin, **SCOPE).report.total_tokens >= bare + 85 + 170
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "input_audio", "input_audio": {"data": "QUJD" * 400, "format": "wav"}},
+        {"type": "audio", "base64": "QUJD" * 400, "mime_type": "audio/wav"},
+        {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64," + "QUJD" * 400}},
+        {"type": "file", "file": {"file_id": "file-6F2ksmvXxt4VdoqmHRw6kL"}},
+        {"type": "video", "url": "https://example.org/film.mp4"},
+        {"type": "reasoning", "reasoning": "First the parts, then the price."},
+        {"type": "thinking", "thinking": "First the parts, then the price.", "signature": "c2lnbmVk"},
+        {"type": "redacted_thinking", "data": "QUJD" * 100},
+        {"type": "something_new", "payload": {"a": [1, 2, 3]}},
+        {"type": "text-plain", "text": "A whole document as a block of its own."},
+        {"no_type": "at all"},
+    ],
+    ids=lambda block: str(block.get("type")),
+)
+@pytest.mark.parametrize("kind", [HumanMessage, AIMessage])
+def test_no_block_costs_nothing_by_accident(call: Call, kind: type[BaseMessage], block: dict[str, Any]) -> None:
+    def total(*blocks: dict[str, Any]) -> int:
+        pipeline = ContextPipeline(store=InMemoryStore())
+        history = [HumanMessage("Hello"), kind([{"type": "text", "text": "Look."}, *blocks])]
+        call(pipeline, "add_messages", history, **SCOPE)
+        tokens: int = call(pipeline, "assemble", "And?", **SCOPE).report.total_tokens
+        return tokens
+
+    payload = len(json.dumps(block))
+    assert total(block) - total() >= payload // 8
+
+
+def whole_png(width: int, height: int) -> str:
+    """A data URL with a whole image, as `ChatOpenAI` opens it to see its size."""
+    data = io.BytesIO()
+    Image.new("1", (width, height)).save(data, "PNG")
+    return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
+
+
+def test_images_in_a_long_conversation_are_counted_as_the_model_counts_them(
+    server: OpenAIServer, model: ChatOpenAI
+) -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 6_000}, model=model, store=InMemoryStore())
+    pictures = [whole_png(*size) for size in [(64, 64), (1024, 768), (2000, 3000), (1, 1), (769, 513)]]
+    for number in range(25):
+        question = HumanMessage(
+            [
+                {"type": "text", "text": f"What is on picture {number}?"},
+                {"type": "image_url", "image_url": {"url": pictures[number % 5]}},
+            ],
+            name="Zoë M.",
+        )
+        context = pipeline.assemble(question, **SCOPE)
+        answer = model.invoke(context.messages)
+        received = model.get_num_tokens_from_messages(convert_to_messages(server.received[-1]["messages"]))
+        assert received == model.get_num_tokens_from_messages(context.messages) == context.report.total_tokens
+        assert context.report.total_tokens <= 6_000
+        pipeline.add_messages([question, answer], **SCOPE)
+    shown = [item for item in context.report.layer("L6").items if item.status is Status.INCLUDED]
+    assert len(shown) < 50, "not everything fits"
