@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -156,3 +157,43 @@ def test_the_installed_command_runs() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [("ratio", "ratio 30/40/30"), ('{"strategy": "elastic", "profile": "seed"}', "elastic (seed)")],
+)
+def test_the_budget_is_divided_by_the_strategy_that_is_named(
+    capsys: pytest.CaptureFixture[str], given: str, named: str
+) -> None:
+    code, out, _ = run(capsys, "demo", "--allocation", given)
+    assert code == 0
+    assert f"Strategy   {named}\n" in out
+
+
+@pytest.mark.parametrize("given", ["nonsense", '{"strategy": "ratio"', '{"strategy": "ratio", "memory": 5}'])
+def test_a_strategy_that_is_none_is_an_error(capsys: pytest.CaptureFixture[str], given: str) -> None:
+    code, out, err = run(capsys, "demo", "--allocation", given)
+    assert (code, out) == (1, "")
+    assert "InvalidSettingsError" in err
+
+
+def test_what_if_tells_what_other_budgets_would_have_given(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "demo", "--what-if", "1000,20000")
+    assert code == 0
+    assert re.search(r"layer +┃ 3,000 ┃ 1,000 ┃ 20,000", out)
+    assert re.search(r"messages verbatim +│ +\d+ │ +\d+ │ +278", out)
+
+
+def test_what_if_wants_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", "--what-if", "many"])
+    assert "not a list of whole numbers: 'many'" in capsys.readouterr().err
+
+
+def test_a_model_s_window_is_in_the_report(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+    code, out, _ = run(
+        capsys, "assemble", "--conversation", chat_file, "--message", "Hi", "--budget", 500, "--model", "gpt-4o"
+    )
+    assert code == 0
+    assert "Window     128,000 tokens" in out

@@ -14,6 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.store.memory import InMemoryStore
+from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph
@@ -174,3 +175,33 @@ def test_it_is_a_pre_model_hook_as_it_is(invoke: Invoke) -> None:
     state = invoke(hooked, {"messages": [*chat(40), HumanMessage("How are you?")]}, CONFIG)
     assert state["messages"][-1].content == "Fine."
     assert len(state["messages"]) == 82
+
+
+def test_a_run_s_own_settings_lie_over_the_pipeline_s(invoke: Invoke) -> None:
+    config = {"configurable": {**CONFIG["configurable"], "context_settings": {"max_context_tokens": 500}}}
+    state = invoke(build_context_graph(make_pipeline()), {"messages": [HumanMessage("Hello")]}, config)
+    assert (state["report"]["budget_tokens"], state["report"]["settings_from"]) == (500, ["pipeline", "call"])
+
+
+def test_a_run_s_persona_has_its_saved_settings(invoke: Invoke) -> None:
+    pipeline = make_pipeline()
+    pipeline.save_settings({"allocation": "ratio"}, user_id="ada", persona_id="pirate")
+    config = {"configurable": {**CONFIG["configurable"], "persona_id": "pirate"}}
+    state = invoke(build_context_graph(pipeline), {"messages": [HumanMessage("Hello")]}, config)
+    assert state["report"]["allocation_strategy"] == "ratio 30/40/30"
+
+
+def test_a_response_format_is_counted(invoke: Invoke) -> None:
+    class Answer(BaseModel):
+        text: str
+
+    graph = build_context_graph(make_pipeline(), response_format=Answer)
+    state = invoke(graph, {"messages": [HumanMessage("Hello")]}, CONFIG)
+    assert state["report"]["overhead_tokens"]["response format"] > 0
+
+
+def test_the_pipeline_knows_the_last_report_of_a_graph(invoke: Invoke) -> None:
+    pipeline = make_pipeline()
+    invoke(build_context_graph(pipeline), {"messages": [*chat(60), HumanMessage("And now?")]}, CONFIG)
+    [forecast] = pipeline.what_if([400])
+    assert forecast.total_tokens <= 400
