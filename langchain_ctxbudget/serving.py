@@ -11,11 +11,11 @@ The root is the base URL without its trailing `/v1`, `/api/v1` or `/openai/v1`. 
 for a model, the smallest counts: a longer request would be refused or cut. The length that a model was trained with
 counts only where the server does not say what it serves, and the answer's `detail` says so.
 
-Each request gets 2 seconds, 1 of them to connect (a blocking one more, where a name resolves slowly or headers come
-byte by byte); after one that found nobody, or nobody in time, nothing more is asked. Answers above 10 MB are not read
-to their end. The model's key goes to the scheme, host and port of the base URL and nowhere else: redirects are not
-followed. The proxies of the environment are used, as the model itself uses them, save for this machine's own
-addresses, which no proxy can reach.
+Each request gets 2 seconds, 1 of them to connect (more, where a name resolves slowly or headers come byte by byte);
+under async it is sent in a worker thread, as a cancelled asynchronous request can leave its socket open. After one that
+found nobody, or nobody in time, nothing more is asked. Answers above 10 MB are not read to their end. The model's key
+goes to the scheme, host and port of the base URL and nowhere else: redirects are not followed. The proxies of the
+environment are used, as the model itself uses them, save for this machine's own addresses, which no proxy can reach.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -335,7 +336,9 @@ def _exchange(server: Server, method: str, url: str, body: object = None) -> Flo
     options = {"trust_env": not server.is_this_machine, "follow_redirects": False, "timeout": _TIMEOUT}
     options["verify"] = url.startswith("https:")  # http has no certificates to check, and loading them takes 30 ms
     try:
-        status, content = yield Call(lambda: _send(request, options), lambda: _asend(request, options))
+        status, content = yield Call(
+            lambda: _send(request, options), lambda: asyncio.to_thread(_send, request, options)
+        )
     except Exception as error:  # whatever a socket, a proxy, a certificate or an odd key raises
         reason, unreachable = _reason(error)
         raise _NotToldError(f"{asked} {reason}", unreachable=unreachable) from error
@@ -368,20 +371,6 @@ def _send(request: dict[str, Any], options: dict[str, Any]) -> tuple[int, bytear
     body = _Body()
     with httpx.Client(**options) as client, client.stream(**request) as response:
         for chunk in response.iter_raw():
-            body.add(chunk)
-    return response.status_code, body.content
-
-
-async def _asend(request: dict[str, Any], options: dict[str, Any]) -> tuple[int, bytearray]:
-    import httpx  # noqa: PLC0415
-
-    body = _Body()
-    async with (
-        asyncio.timeout(_ANSWER_SECONDS),
-        httpx.AsyncClient(**options) as client,
-        client.stream(**request) as response,
-    ):
-        async for chunk in response.aiter_raw():
             body.add(chunk)
     return response.status_code, body.content
 

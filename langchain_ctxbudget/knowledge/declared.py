@@ -143,32 +143,29 @@ def _left_out(name: str, line: str, reason: Reason, count: Callable[[str], int])
 
 def preference_fragments(settings: ContextSettings, count: Callable[[str], int]) -> tuple[Fragment, ...]:
     """The preferences given in the settings, as lines."""
-    return tuple(
-        Fragment(
-            layer=Layer.PREFERENCES,
-            id=f"preference {number}",
-            text=(line := f"- {fences.as_item(text.strip())}\n"),
-            tokens=count(line),
-            reason=Reason.CONFIGURED,
-            value=-float(number),
-        )
-        for number, text in enumerate(settings.preferences, 1)
-    )
+    return _configured(settings.preferences, "preference", "", count)
 
 
 def memory_fragments(settings: ContextSettings, count: Callable[[str], int]) -> tuple[Fragment, ...]:
-    """What the settings know about the user, as lines."""
+    """What the settings know about the user, as lines; worth less than any preference."""
+    return _configured(settings.memories, "memory", MEMORIES_HEADING, count, first=len(settings.preferences) + 1)
+
+
+def _configured(
+    texts: Iterable[str], name: str, heading: str, count: Callable[[str], int], first: int = 1
+) -> tuple[Fragment, ...]:
+    lines = [f"- {fences.as_item(text.strip())}\n" for text in texts]
     return tuple(
         Fragment(
             layer=Layer.PREFERENCES,
-            id=f"memory {number}",
-            text=(line := f"- {fences.as_item(text.strip())}\n"),
+            id=f"{name} {number}",
+            text=line,
             tokens=count(line),
             reason=Reason.CONFIGURED,
-            heading=MEMORIES_HEADING,
-            value=-float(1_000 + number),
+            heading=heading,
+            value=-float(first + number),
         )
-        for number, text in enumerate(settings.memories, 1)
+        for number, line in enumerate(lines, 1)
     )
 
 

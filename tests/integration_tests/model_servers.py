@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     hangs: bool = False
-    drips: Literal["headers", "body"] | None = None
+    drips: bool = False
 
 
 Answer = Reply | Callable[[Any], Reply]
@@ -99,11 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)
-            if reply.drips == "headers":
-                self.flush_headers()
-                self.wfile.write(b"X-Slow: ")
-            else:
-                self.end_headers()
+            self.end_headers()
             self.wfile.write(reply.body)
             while reply.drips and not self.models.stopping.wait(0.1):
                 self.wfile.write(b" ")
