@@ -336,9 +336,8 @@ def _exchange(server: Server, method: str, url: str, body: object = None) -> Flo
     options = {"trust_env": not server.is_this_machine, "follow_redirects": False, "timeout": _TIMEOUT}
     options["verify"] = url.startswith("https:")  # http has no certificates to check, and loading them takes 30 ms
     try:
-        status, content = yield Call(
-            lambda: _send(request, options), lambda: asyncio.to_thread(_send, request, options)
-        )
+        send = partial(_send, request, options)
+        status, content = yield Call(send, lambda: asyncio.to_thread(send))
     except Exception as error:  # whatever a socket, a proxy, a certificate or an odd key raises
         reason, unreachable = _reason(error)
         raise _NotToldError(f"{asked} {reason}", unreachable=unreachable) from error
