@@ -14,9 +14,14 @@ from langchain_ctxbudget.core.clipping import clip_message, water_level
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.messages import as_sent
 from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.core.turns import Group, group
+from langchain_ctxbudget.core.turns import Group, group, newest_that_fit
 from langchain_ctxbudget.draft import Draft
-from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidAllocationError, SystemPromptTooLargeError
+from langchain_ctxbudget.errors import (
+    BudgetTooSmallError,
+    InvalidAllocationError,
+    InvalidSettingsError,
+    SystemPromptTooLargeError,
+)
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge import declared
@@ -42,6 +47,11 @@ def compute_budget(draft: Draft) -> None:
     """
     settings, counter, conversation = draft.settings, draft.counter, draft.conversation
     draft.limit_tokens = _limit(draft)
+    if draft.window.tokens is None and settings.output_reserve_tokens:
+        draft.failures.append(
+            f"output reserve of {settings.output_reserve_tokens:,} tokens not kept: the model's window is not known "
+            f"(set window_tokens)"
+        )
     draft.extras = {
         name: tokens
         for name, tokens in (
@@ -87,9 +97,11 @@ def compute_budget(draft: Draft) -> None:
     for mark in fences.marks():  # so that a forecast, which tokenizes nothing, knows what they cost
         counter.count_text(mark)
     allocation = _checked(settings.strategy.allocate(situation), situation)
-    if allocation.keep_messages is None:
-        allocation = replace(allocation, keep_messages=keep)
-    draft.allocation = allocation
+    if allocation.keep_messages is not None:  # as many of those as fit what the strategy gave them
+        wanted = min(allocation.keep_messages, len(conversation.costs))
+        newest = conversation.costs[len(conversation.costs) - wanted :]
+        keep = newest_that_fit(newest, allocation.tokens[Layer.HISTORY])
+    draft.allocation = replace(allocation, keep_messages=keep)
 
 
 def _checked(allocation: Allocation, situation: Situation) -> Allocation:
@@ -98,8 +110,9 @@ def _checked(allocation: Allocation, situation: Situation) -> Allocation:
     Raises:
         InvalidAllocationError: it gives away more than there is, or less than nothing.
     """
+    _require_allocation(allocation)
     shared = {
-        layer: int(allocation.tokens.get(layer, 0))
+        layer: allocation.tokens.get(layer, 0)
         for layer in (*Layer, *(spec.layer for spec in situation.custom))
         if layer not in (Layer.IDENTITY, Layer.MESSAGE)
     }
@@ -108,6 +121,28 @@ def _checked(allocation: Allocation, situation: Situation) -> Allocation:
         raise InvalidAllocationError(allocation.strategy, situation.free_tokens, given)
     required: dict[str, int] = {Layer.IDENTITY: situation.identity_tokens, Layer.MESSAGE: situation.message_tokens}
     return replace(allocation, tokens={**shared, **required})
+
+
+def _require_allocation(allocation: object) -> None:
+    """Refuse what a strategy of the application's own cannot mean.
+
+    Raises:
+        InvalidSettingsError: it is no allocation, or something in it is no count.
+    """
+    if not isinstance(allocation, Allocation):
+        raise InvalidSettingsError(f"A strategy must give an Allocation, as `share_out` does, not {allocation!r}")
+    if not isinstance(allocation.strategy, str) or not isinstance(allocation.tokens, Mapping):
+        raise InvalidSettingsError(
+            f"An Allocation has the strategy's name and a mapping of tokens, not {allocation.strategy!r} and "
+            f"{allocation.tokens!r}"
+        )
+    keep = 0 if allocation.keep_messages is None else allocation.keep_messages
+    counts = {**allocation.tokens, "reserve_tokens": allocation.reserve_tokens, "keep_messages": keep}
+    for name, count in counts.items():
+        if not isinstance(count, int) or isinstance(count, bool) or (name == "keep_messages" and count < 0):
+            raise InvalidSettingsError(
+                f"The strategy {allocation.strategy!r} gave {count!r} for {name}, not a whole number"
+            )
 
 
 def _limit(draft: Draft) -> int:
@@ -228,11 +263,15 @@ def clipped(
 
 def _shortest(message: BaseMessage, counter: TokenCounter, smallest_tokens: int) -> BaseMessage:
     """A message with as little text as it may be left with; itself where it cannot be shorter."""
-    least = smallest_tokens
+    others_tokens = 0
     if not isinstance(message, ToolMessage) and not isinstance(message.content, str):
         others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
-        least += counter.count_message(message.model_copy(update={"content": others}))
-    return clip_message(message, counter.count_message, counter.count_text, least) or message
+        others_tokens = counter.count_message(message.model_copy(update={"content": others}))
+    for times in (1, 2, 4):  # characters of many tokens may leave too little at first
+        least = others_tokens + smallest_tokens * times
+        if shorter := clip_message(message, counter.count_message, counter.count_text, least):
+            return shorter
+    return message
 
 
 def floors(identity: int, message: int, extras: Mapping[str, int], framing: int) -> dict[str, int]:

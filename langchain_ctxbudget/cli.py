@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from rich.text import Text
 from langchain_ctxbudget.core.allocation.catalogue import STRATEGIES
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.messages import fingerprint, plain_text, split_instructions
+from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import AssembledContext
-from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, MessageConflictError
+from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError, MessageConflictError
 from langchain_ctxbudget.formats import ConversationFile, pick_conversation, read_conversations
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.reporting.text import render_items
@@ -167,7 +169,7 @@ def _demo(options: argparse.Namespace) -> int:
         pipeline.add_messages(turn, user_id="maya", conversation_id="demo")
         context = pipeline.assemble(question, user_id="maya", conversation_id="demo")
     if options.json:
-        return _print_json(context)
+        return _print_json(context, options.what_if)
     console = Console(highlight=False)
     _print_prompt(console, context, full=options.full)
     _print_report(console, context, items=options.items)
@@ -190,7 +192,7 @@ def _assemble(options: argparse.Namespace) -> int:
         pipeline.add_messages(messages, user_id=DEFAULT_USER, conversation_id=key)
         context = pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key)
     if options.json:
-        return _print_json(context)
+        return _print_json(context, options.what_if)
     console = Console(highlight=False)
     _print_prompt(console, context, full=options.full)
     _print_report(console, context, items=options.items)
@@ -273,11 +275,14 @@ def _import_one(
     return new
 
 
-def _print_json(context: AssembledContext) -> int:
-    data = {
+def _print_json(context: AssembledContext, budgets: Sequence[int]) -> int:
+    data: dict[str, Any] = {
         "messages": messages_to_dict(context.messages),
         "report": context.report.to_dict(),
     }
+    if budgets:
+        forecasts = {budget: _reallocated(context, budget) for budget in budgets}
+        data["what_if"] = {budget: report and report.to_dict() for budget, report in forecasts.items()}
     print(json.dumps(data, indent=2))
     return 0
 
@@ -324,19 +329,35 @@ def _print_report(console: Console, context: AssembledContext, *, items: bool) -
 def _print_what_if(console: Console, context: AssembledContext, budgets: Sequence[int]) -> None:
     if not budgets:
         return
-    reports = [context.report, *(context.report.reallocate(budget) for budget in budgets)]
+    reports = [context.report, *(_reallocated(context, budget) for budget in budgets)]
     table = Table("layer", title="what other budgets would have given, in tokens")
-    for report in reports:
-        table.add_column(f"{report.budget_tokens:,}", justify="right")
-    for number, layer in enumerate(context.report.layers):
-        used = (report.layers[number].used_tokens for report in reports)
-        table.add_row(layer.title, *(f"{tokens:,}" for tokens in used))
+    for budget in (context.report.budget_tokens, *budgets):
+        table.add_column(f"{budget:,}", justify="right")
+
+    def row(name: str, tokens: Callable[[ContextReport], int]) -> None:
+        table.add_row(name, *("too small" if report is None else f"{tokens(report):,}" for report in reports))
+
+    for layer in context.report.layers:
+        row(_printable(layer.title), partial(_used_tokens, layer=layer.layer))
+    row("tools and framing", lambda report: sum(report.overhead_tokens.values()))
     table.add_section()
-    table.add_row("total", *(f"{report.total_tokens:,}" for report in reports))
-    table.add_row("messages verbatim", *(f"{report.coverage_counts()['verbatim']:,}" for report in reports))
-    table.add_row("messages retrieved", *(f"{report.coverage_counts()['retrieved']:,}" for report in reports))
+    row("total", lambda report: report.total_tokens)
+    row("messages verbatim", lambda report: report.coverage_counts()["verbatim"])
+    row("messages retrieved", lambda report: report.coverage_counts()["retrieved"])
     console.print()
     console.print(table)
+
+
+def _used_tokens(report: ContextReport, layer: str) -> int:
+    return report.layer(layer).used_tokens
+
+
+def _reallocated(context: AssembledContext, budget: int) -> ContextReport | None:
+    """The forecast for a budget; None where what must be sent does not fit."""
+    try:
+        return context.report.reallocate(budget)
+    except BudgetTooSmallError:
+        return None
 
 
 def _print_evidence(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage
@@ -103,7 +103,10 @@ class Draft:
     @property
     def made_for(self) -> str:
         """What a compaction cut of this prompt is made for."""
-        return f"{self.limit_tokens} tokens, {self.counter.name}, {self.settings.strategy.name}"
+        settings = self.settings
+        strategy = repr(settings.strategy) if is_dataclass(settings.strategy) else settings.strategy.name
+        compaction = (settings.compaction_trigger, settings.compaction_target, settings.keep_messages)
+        return f"{self.limit_tokens} tokens, {self.counter.name}, {strategy}, {compaction}"
 
     @property
     def allocated(self) -> Allocation:
@@ -118,11 +121,13 @@ class Draft:
 
     @property
     def output_reserve_tokens(self) -> int:
-        """What is kept free for the answer: the setting, else what the model says, at most half its window."""
+        """What is kept free in the window: the setting, else what the model says, at most half of it."""
+        window, said = self.window.tokens, self.window.output_tokens
+        if window is None:
+            return 0
         if self.settings.output_reserve_tokens is not None:
             return self.settings.output_reserve_tokens
-        window, said = self.window.tokens, self.window.output_tokens
-        return min(said, window // 2) if window and said else 0
+        return min(said, window // 2) if said else 0
 
     @property
     def content(self) -> Content:

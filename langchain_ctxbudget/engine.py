@@ -5,23 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from langchain_core.embeddings import Embeddings
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.core.calibration import RELIABLE_TOKENS, CalibratedCounter, Calibration
 from langchain_ctxbudget.core.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.core.report import ContextReport
-from langchain_ctxbudget.core.tokens import TokenCounter, counter_for
+from langchain_ctxbudget.core.schema_cost import require_schemas
+from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
 from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MessageConflictError, StoreError
-from langchain_ctxbudget.flow import Flow, Lock, T, batch, locked
+from langchain_ctxbudget.flow import Flow, T, batch
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.log import OnRemoval
@@ -30,19 +28,12 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.steps import STEPS, cuts_place, run, take_up_cuts
 from langchain_ctxbudget.stores import saved_settings
 from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.target import Model, ModelTarget
 from langchain_ctxbudget.what_if import Rerun
-from langchain_ctxbudget.windows import Window, find_window, with_setting
+from langchain_ctxbudget.windows import with_setting
 
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
-NO_CORRECTION = (1.0, 0)
-"""By what counts are multiplied, and what is added to every request."""
-MOST_TIMES = 5
-"""No tokenizer makes so many times as many tokens of a prompt as another."""
-WINDOW_ATTEMPTS = 3
-"""Times that a server which does not tell its model's window is asked."""
-
 Overrides = ContextSettings | Mapping[str, Any] | None
-Model = BaseChatModel | str | None
 
 
 class Engine:
@@ -74,27 +65,15 @@ class Engine:
         """
         self.settings = settings
         self.system_prompt = system_prompt
-        self.model = model
         self.last_report: ContextReport | None = None
         self.writer_id = writer_id or uuid4().hex
-        self._tokenizer = token_counter or counter_for(model)
-        self._counter: TokenCounter = self._tokenizer
-        self._calibration = Calibration(exact=self._tokenizer.mode == "exact")
-        self._correction = NO_CORRECTION
-        self._window: Window | None = None
-        self._window_attempts = 0
-        self._window_lock = Lock()
+        self.target = ModelTarget(model, token_counter)
         self._store = store
         self._owns_store = store is None
         self._closed = False
         self._embeddings = embeddings
         self._open = OpenConversations(inherited)
         self._mutex = threading.Lock()
-
-    @property
-    def counter(self) -> TokenCounter:
-        """How tokens are counted, corrected by the usage that was observed."""
-        return self._counter
 
     @property
     def store(self) -> BaseStore:
@@ -137,35 +116,6 @@ class Engine:
         if self._owns_store and self._store is not None and hasattr(self._store, "close"):
             self._store.close()
         self._closed = True
-
-    def observe(self, input_tokens: int, report: ContextReport) -> float:
-        """Correct the counts by what a provider measured; the factor from now on.
-
-        Raises:
-            InputError: the number is not a count, or cannot be that of this prompt.
-        """
-        if not isinstance(input_tokens, int) or isinstance(input_tokens, bool) or input_tokens < 0:
-            raise InputError(f"input_tokens must be a whole number of at least 0, not {input_tokens!r}")
-        counted = report.uncorrected_tokens
-        if counted >= RELIABLE_TOKENS and input_tokens > counted * MOST_TIMES:
-            raise InputError(
-                f"The provider measured {input_tokens:,} tokens for a prompt that counts {counted:,}, more than "
-                f"{MOST_TIMES} times as many: that is another prompt's usage, or that of several calls. Pass the usage "
-                f"of one call, and the report of its prompt"
-            )
-        with self._mutex:
-            self._calibration = self._calibration.observe(counted, input_tokens)
-            factor, extra = self._calibration.factor, self._calibration.request_tokens
-            if (factor, extra) != self._correction:
-                self._correction = factor, extra
-                corrects = self._correction != NO_CORRECTION
-                self._counter = CalibratedCounter(self._tokenizer, factor, extra) if corrects else self._tokenizer
-            return factor
-
-    @property
-    def factor(self) -> float:
-        """What counts are multiplied by."""
-        return self._correction[0]
 
     def add(self, messages: Sequence[BaseMessage], scope: Scope) -> Flow[list[str]]:
         """Append messages to a conversation."""
@@ -217,10 +167,11 @@ class Engine:
     ) -> Flow[AssembledContext]:
         """The prompt for the current turn."""
         turn = current_turn(message)
+        require_schemas(tools, response_format)
         self.settings.override(overrides)  # a mistake is told before anything is read
 
         def body(conversation: Conversation) -> Flow[AssembledContext]:
-            started, calls = time.perf_counter(), self._tokenizer.calls
+            started, calls = time.perf_counter(), self.target.tokenizer.calls
             yield from log.refresh(self.store, conversation)
             draft = yield from self._open_draft(
                 conversation, turn, overrides, persona_id, started=started, calls_before=calls
@@ -249,12 +200,13 @@ class Engine:
         on with the given messages and says so.
         """
         current = current_turn(turn)
+        require_schemas(tools, response_format)
         self.settings.override(overrides)
         instructions, given = split_instructions(checked(history, "messages"))
         system_prompt = "\n\n".join(text for text in (self.system_prompt, *instructions) if text)
 
         def body(conversation: Conversation) -> Flow[Draft]:
-            started, calls = time.perf_counter(), self._tokenizer.calls
+            started, calls = time.perf_counter(), self.target.tokenizer.calls
             failure = None
             try:
                 yield from log.sync(self.store, conversation, given, self.writer_id, "archive")
@@ -262,7 +214,7 @@ class Engine:
                 raise
             except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
                 failure = f"history not copied to the store: {type(error).__name__}: {error}"
-                conversation = log.detached(scope, self.counter, given)
+                conversation = log.detached(scope, self.target.counter, given)
             draft = yield from self._open_draft(
                 conversation, current, overrides, persona_id, started=started, calls_before=calls
             )
@@ -291,18 +243,18 @@ class Engine:
             if draft.context is not None:
                 self._finished(draft)
 
-        return (yield from self._using(draft.conversation.scope, body))
+        return (yield from self._using(draft.conversation.scope, body, draft.counter))
 
-    def _using(self, scope: Scope, body: Callable[[Conversation], Flow[T]]) -> Flow[T]:
-        return (yield from self._open.using(self.store, scope, self.counter, body))
+    def _using(
+        self, scope: Scope, body: Callable[[Conversation], Flow[T]], counter: TokenCounter | None = None
+    ) -> Flow[T]:
+        return (yield from self._open.using(self.store, scope, counter or self.target.counter, body))
 
     def _finished(self, draft: Draft) -> AssembledContext:
         """The context of a finished draft; its report can be asked what another budget would have given."""
         assert draft.context is not None  # noqa: S101 - the last step sets it
         draft.cuts = dict(draft.conversation.cuts)
-        report = replace(draft.context.report, rerun=Rerun(draft))
-        draft.context = replace(draft.context, report=report)
-        self.last_report = report
+        self.last_report = draft.context.report.with_candidates(Rerun(draft))
         return draft.context
 
     def _open_draft(
@@ -319,7 +271,7 @@ class Engine:
         failures: list[str] = []
         stored, saved = yield from self._stored(conversation, persona_id, failures)
         settings, sources = self._merged(saved, overrides, failures)
-        window = with_setting((yield from self._find_window()), settings.window_tokens)
+        window = with_setting((yield from self.target.find_window()), settings.window_tokens)
         if window.failure:
             failures.append(window.failure)
         draft = Draft(
@@ -382,16 +334,3 @@ class Engine:
             saved_by = " and the ".join(sources[1:])
             failures.append(f"saved settings of the {saved_by} not used, as the call's do not go with them: {error}")
             return self.settings.override(overrides), ("pipeline", "call")
-
-    def _find_window(self) -> Flow[Window]:
-        """The model's window; a server that does not tell is asked again a few times, then no more."""
-
-        def ask() -> Flow[Window]:
-            if self._window is None or (self._window.failure and self._window_attempts < WINDOW_ATTEMPTS):
-                self._window_attempts += 1
-                self._window = yield from find_window(self.model)
-            return self._window
-
-        if self._window is not None and not self._window.failure:
-            return self._window
-        return (yield from locked(self._window_lock, ask()))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from langchain_ctxbudget.budgeting import CONTEXT_FRAME
 from langchain_ctxbudget.core.assembly import build, has_human, with_headings
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
@@ -53,7 +51,7 @@ def fill_history(draft: Draft) -> None:
         made_for=draft.made_for,
         history_tokens=tokens[Layer.HISTORY],
         arc_tokens=tokens[Layer.ARC],
-        keep=min(allocation.keep_messages or 0, len(conversation.entries)),
+        keep=allocation.keep_messages or 0,
     )
 
 
@@ -99,13 +97,12 @@ def _retrieve(draft: Draft, budget_tokens: int) -> None:
     draft.retrieved = evicted.select(draft.conversation, draft.ranked, max(0, room))
 
 
-def _render_again(draft: Draft, name: str, budgets: Mapping[str, int]) -> None:
+def _render_again(draft: Draft, name: str, budgets: dict[str, int]) -> None:
     own = next((layer for layer in draft.settings.layers if layer.name == name), None)
     if own is None:
         sections = {Layer.TOPICS: declared.TOPICS_SECTION, Layer.ENTITIES: declared.ENTITIES_SECTION}
-        section = draft.counter.count_text(sections[Layer(name)])  # an allocation is for the lines alone
-        wider = {**budgets, name: budgets[name] - section}
-        _render_declared(draft, wider[Layer.TOPICS], wider[Layer.ENTITIES])
+        budgets[name] -= draft.counter.count_text(sections[Layer(name)])  # an allocation is for the lines alone
+        _render_declared(draft, budgets[Layer.TOPICS], budgets[Layer.ENTITIES])
     else:
         count = draft.counter.count_text
         draft.own[name] = custom.render(own, draft.own_items[name], count, budgets[name])

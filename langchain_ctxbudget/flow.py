@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Future
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -203,8 +204,35 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
+_lent: ContextVar[tuple[Lock, ...]] = ContextVar("locks that are held for the code that runs now", default=())
+
+
+def lending(lock: Lock, function: Callable[[], T]) -> Callable[[], T]:
+    """A function of the application's that is called while a lock is held: it must not ask for the lock again."""
+
+    def call() -> T:
+        before = _lent.set((*_lent.get(), lock))
+        try:
+            return function()
+        except StopIteration as error:  # neither a generator nor a future can carry it
+            raise RuntimeError("the function raised StopIteration, as `next` does where nothing is left") from error
+        finally:
+            _lent.reset(before)
+
+    return call
+
+
 def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
-    """Run a flow while holding a lock."""
+    """Run a flow while holding a lock.
+
+    Raises:
+        BlockedLoopError: the lock is held for whoever asks, who would wait for ever.
+    """
+    if lock in _lent.get():
+        raise BlockedLoopError(
+            "A function that is called while a prompt is assembled used the same conversation, and would wait for "
+            "itself. Read the conversation before, or with a pipeline over another store"
+        )
     yield Call(lock.acquire, lock.aacquire)
     try:
         return (yield from flow)

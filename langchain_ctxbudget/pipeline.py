@@ -63,14 +63,13 @@ class ContextPipeline:
                 well; unique among them. Default: a random one.
 
         Raises:
-            InvalidSettingsError: a setting outside its range.
+            InvalidSettingsError: a setting outside its range, or an argument of another kind.
         """
         if not isinstance(system_prompt, str):
             raise InvalidSettingsError(f"system_prompt must be a string, not {type(system_prompt).__name__}")
         for name, value, kind in (
             ("store", store, BaseStore),
             ("embeddings", embeddings, Embeddings),
-            ("token_counter", token_counter, TokenCounter),
         ):
             if value is not None and not isinstance(value, kind):
                 raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
@@ -92,7 +91,7 @@ class ContextPipeline:
     @property
     def token_counter(self) -> TokenCounter:
         """How tokens are counted, corrected by the usage that was observed."""
-        return self.engine.counter
+        return self.engine.target.counter
 
     @property
     def store(self) -> BaseStore:
@@ -254,10 +253,8 @@ class ContextPipeline:
             token_counter: how tokens are counted; default: the model's.
 
         Raises:
-            InvalidSettingsError: `token_counter` is none.
+            InvalidSettingsError: one of them is something else.
         """
-        if token_counter is not None and not isinstance(token_counter, TokenCounter):
-            raise InvalidSettingsError(f"token_counter must be a TokenCounter, not {type(token_counter).__name__}")
         twin = ContextPipeline.__new__(type(self))
         twin.engine = self.engine.with_model(model, token_counter)
         return twin
@@ -288,7 +285,7 @@ class ContextPipeline:
             True
         """
         if usage_metadata is None:
-            return self.engine.factor
+            return self.engine.target.factor
         if not isinstance(usage_metadata, Mapping) or "input_tokens" not in usage_metadata:
             raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
         if report is not None and not isinstance(report, ContextReport):
@@ -296,7 +293,7 @@ class ContextPipeline:
         answered = report or self.engine.last_report
         if answered is None:
             raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
-        return self.engine.observe(usage_metadata["input_tokens"], answered)
+        return self.engine.target.observe(usage_metadata["input_tokens"], answered)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
         """What other budgets would have given the last prompt that this pipeline assembled; see `reallocate`.

@@ -160,8 +160,10 @@ class CustomLayer:
     def __post_init__(self) -> None:
         _require_text(self.name, "CustomLayer.name")
         taken = {*(layer.casefold() for layer in Layer), *(title.casefold() for title in TITLES.values())}
-        if self.name.casefold() in taken or "\n" in self.name:
+        if self.name.casefold() in taken or not self.name.isprintable():
             raise InvalidSettingsError(f"CustomLayer.name {self.name!r} is a layer of the package, or not one line")
+        if not isinstance(self.heading, str):
+            raise InvalidSettingsError(f"CustomLayer.heading must be a string, not {self.heading!r}")
         _require_count(self.min_tokens, "CustomLayer.min_tokens", minimum=0)
         _require_count(self.ideal_tokens, "CustomLayer.ideal_tokens", minimum=0)
         if self.max_tokens is None:

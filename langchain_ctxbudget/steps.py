@@ -47,7 +47,7 @@ def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | Non
             conversation_id=scope.conversation_id,
         )
         try:
-            draft.own_items[layer.name] = yield from custom.fetch(layer, request)
+            draft.own_items[layer.name] = yield from custom.fetch(layer, request, draft.conversation.lock)
         except Exception as error:  # noqa: BLE001 - whatever an application's function raises
             draft.own_items[layer.name] = ()
             draft.failures.append(f"layer {layer.name!r}: {type(error).__name__}: {error}")
@@ -79,9 +79,11 @@ def take_up_cuts(conversation: Conversation, found: object) -> str | None:
         stored = CutsRecord.read(found.value, "the compaction cuts").cuts if isinstance(found, Item) else ()
     except StoreDataError as error:  # derived data: they are made again
         failure = f"compaction cuts not read: {error}"
-    known = [*conversation.cuts.values(), *stored]
+    newer = {cut.made_for: cut for cut in stored}
+    known = conversation.cuts
     conversation.cuts = {}
-    for cut in known:
+    for key in [*(key for key in newer if key not in known), *known]:  # what was used here last stays last
+        cut = newer.get(key) or known[key]
         if conversation.cut_is_valid(cut):
             conversation.use(cut)
     return failure

@@ -5,7 +5,7 @@ The same steps run again on a copy: no I/O, and a counter that knows what was to
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,12 +22,16 @@ from langchain_ctxbudget.retrieval.evicted import Ranked
 from langchain_ctxbudget.steps import assemble
 
 
-@dataclass(frozen=True, slots=True)
 class Rerun:
     """An assembly that can be run again at another budget."""
 
-    draft: Draft
-    """As it was finished."""
+    def __init__(self, draft: Draft) -> None:
+        """Keep an assembly.
+
+        Args:
+            draft: as it was finished.
+        """
+        self.draft = draft
 
     def __call__(self, budget: int) -> ContextReport:
         """The report of the same assembly at another budget.
@@ -59,7 +63,8 @@ class Rerun:
         fill_leftovers(draft)
         assemble(draft)
         assert draft.context is not None  # noqa: S101 - the step sets it
-        return replace(draft.context.report, forecast=True, tokenizer_calls=0, rerun=self)
+        forecast = replace(draft.context.report, forecast=True, tokenizer_calls=0)
+        return forecast.with_candidates(self)
 
 
 def _as_it_was(before: Draft) -> Conversation:

@@ -23,10 +23,8 @@ _STEPS = 20
 _LOWEST_STEPS = 10
 _OBSERVATIONS = 16
 """How many of the latest observations count, of small requests and of others."""
-RELIABLE_TOKENS = 200
+RELIABLE_TOKENS = 500
 """What a provider adds to every request is most of a smaller one."""
-_LARGE_SHARE = 0.5
-"""Requests of at least this share of the largest one give the factor."""
 _REQUEST_STEP_TOKENS = 16
 
 
@@ -46,7 +44,7 @@ class Observation(NamedTuple):
 class Calibration:
     """The difference between our counts and those of a provider: a factor, and what it adds to every request.
 
-    The factor is the largest ratio among the larger ones of the last 16 requests, rounded up to a multiple of 0.05.
+    The factor is the largest ratio of the last 16 requests of at least 500 tokens, rounded up to a multiple of 0.05.
     What smaller ones were measured to have beyond that is taken for a fixed part of a request (a hidden system prompt,
     say), as a ratio of theirs would blow up the counts of every other. So a request that was observed is, corrected,
     never counted below what was measured. The factor is at least 0.5, or 1 where our counts are exact: what a provider
@@ -63,7 +61,7 @@ class Calibration:
     exact: bool = False
     """Whether our counts are those of the model's own tokenizer (`TokenCounter.mode`)."""
     requests: tuple[Observation, ...] = ()
-    """The latest requests of at least 200 tokens, oldest first."""
+    """The latest requests of at least 500 tokens, oldest first."""
     small_requests: tuple[Observation, ...] = ()
     """The latest smaller ones."""
 
@@ -91,7 +89,7 @@ class Calibration:
         """What is added to every request, in tokens: a multiple of 16."""
         beyond = (
             seen.measured_tokens - ceil(Fraction(seen.estimated_tokens * self._factor_steps, _STEPS))
-            for seen in (*self.requests, *self.small_requests)
+            for seen in self.small_requests
         )
         return ceil(max(0, *beyond, 0) / _REQUEST_STEP_TOKENS) * _REQUEST_STEP_TOKENS
 
@@ -100,8 +98,7 @@ class Calibration:
         lowest = _STEPS if self.exact else _LOWEST_STEPS
         if not self.requests:
             return _STEPS
-        large = max(seen.estimated_tokens for seen in self.requests) * _LARGE_SHARE
-        return max(lowest, *(seen.steps for seen in self.requests if seen.estimated_tokens >= large))
+        return max(lowest, *(seen.steps for seen in self.requests))
 
 
 class CalibratedCounter(TokenCounter):

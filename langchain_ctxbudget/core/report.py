@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from langchain_ctxbudget.core.layers import Layer, Reason, Status, title_of
 from langchain_ctxbudget.core.turns import Repair
@@ -77,8 +77,14 @@ class Stability:
     """Whether the cut between summarised and verbatim history moved."""
 
 
+class _WithCandidates:
+    """A place beside the data of a report."""
+
+    __slots__ = ("_rerun",)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextReport:
+class ContextReport(_WithCandidates):
     """The account of one assembly: numbers that add up, and a reason for every item.
 
     `sum(layer.used_tokens) + sum(overhead_tokens.values()) == total_tokens`, and the total is an independent
@@ -129,13 +135,11 @@ class ContextReport:
     """Whether this is what another budget would have given: nothing was sent, and texts that were never tokenized
     are estimated."""
     schema_version: int = SCHEMA_VERSION
-    rerun: Annotated[Callable[[int], ContextReport] | None, Field(exclude=True)] = field(
-        default=None, repr=False, compare=False
-    )
-    """What `reallocate` runs; not part of the data."""
 
-    def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], ContextReport], tuple[dict[str, Any]]]:
-        return ContextReport.from_dict, (self.to_dict(),)
+    def with_candidates(self, rerun: Callable[[int], ContextReport]) -> ContextReport:
+        """This report with what `reallocate` runs, which is no part of its data."""
+        object.__setattr__(self, "_rerun", rerun)
+        return self
 
     def reallocate(self, budget: int) -> ContextReport:
         """What another budget would have given: allocation and selection run again on the same candidates.
@@ -157,12 +161,13 @@ class ContextReport:
             >>> context.report.reallocate(budget=500).budget_tokens
             500
         """
-        if self.rerun is None:
+        rerun: Callable[[int], ContextReport] | None = getattr(self, "_rerun", None)
+        if rerun is None:
             raise InputError(
                 "This report was read from data, which has no candidates; ask the report that assemble returned, or "
                 "ContextPipeline.what_if"
             )
-        return self.rerun(budget)
+        return rerun(budget)
 
     def layer(self, layer: Layer | str) -> LayerReport:
         """One layer by its short name, for instance `"L5"`, or by the name of one of the application's own.

@@ -16,6 +16,8 @@ from typing import Any
 from langchain_core.utils.function_calling import convert_to_openai_function, convert_to_openai_tool
 from pydantic import BaseModel
 
+from langchain_ctxbudget.errors import InputError
+
 Count = Callable[[str], int]
 """Tokens of a text."""
 
@@ -52,6 +54,21 @@ def json_tokens(value: object, count: Count) -> int:
         return count(text)
     rest = _PAYLOAD.sub("", text)
     return count(rest) + ceil((len(text) - len(rest)) * PAYLOAD_TOKENS_PER_CHARACTER)
+
+
+def require_schemas(tools: object, response_format: object) -> None:
+    """Refuse what is no list of tools, and no response format.
+
+    Raises:
+        InputError: for instance one tool instead of a list of them.
+    """
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
+        raise InputError(f"tools must be a list of tools, not {type(tools).__name__}; one tool is a list of one")
+    for number, tool in enumerate(tools):
+        if tool is None or isinstance(tool, str | bytes | int | float):
+            raise InputError(f"tools[{number}] is {tool!r}: give a LangChain tool, a function, a class or a schema")
+    if isinstance(response_format, str | bytes | int | float | Sequence):
+        raise InputError(f"response_format must be a class or a schema, not {response_format!r}")
 
 
 def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int = FUNCTION_TOKENS) -> int:

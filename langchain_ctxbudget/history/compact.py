@@ -94,7 +94,7 @@ def view(
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
         grown = max(int(room * settings.compaction_trigger), kept_tokens)
         record = _compact(conversation, cut, made_for, room - grown, arc_tokens)
-        conversation.use(record)
+    conversation.use(record)
     groups, repairs = _verbatim(conversation, cut)
     return HistoryView(
         strategy="windowed",

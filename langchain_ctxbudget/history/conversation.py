@@ -24,7 +24,7 @@ from langchain_ctxbudget.core.turns import as_note, provider_name, safe_cuts
 from langchain_ctxbudget.flow import Lock
 from langchain_ctxbudget.stores.records import CutRecord, LaneRecord, MessageRecord, Scope
 
-MOST_CUTS = 4
+MOST_CUTS = 8
 """Budgets for which a conversation remembers where verbatim history begins."""
 
 

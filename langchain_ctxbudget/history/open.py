@@ -38,7 +38,7 @@ class OpenConversations:
             inherited: working sets on the same store that are taken over when they are asked for.
             limit: how many are kept.
         """
-        self._inherited = dict(inherited or {})
+        self._inherited = dict(list((inherited or {}).items())[-limit:])
         self._limit = limit
         self._mutex = threading.Lock()
         self._open: OrderedDict[Scope, Conversation] = OrderedDict()
@@ -51,7 +51,8 @@ class OpenConversations:
         conversation = self._check_out(store, scope, counter)
 
         def counted() -> Flow[T]:
-            known = self._inherited.pop(scope, None)
+            with self._mutex:
+                known = self._inherited.pop(scope, None)
             if conversation.lanes is None and known is not None and known.lanes is not None:
                 conversation.adopt(known)
             if conversation.counter is not counter:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.assembly import Fragment
@@ -13,7 +15,7 @@ from langchain_ctxbudget.core.layers import Reason, Status
 from langchain_ctxbudget.core.packing import pack
 from langchain_ctxbudget.core.report import ReportItem, preview
 from langchain_ctxbudget.core.text import one_line
-from langchain_ctxbudget.flow import Call, Flow
+from langchain_ctxbudget.flow import Call, Flow, Lock, lending
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
 SMALLEST_ITEM_TOKENS = 4
@@ -37,8 +39,13 @@ def section(layer: CustomLayer) -> str:
     return f"## {fences.as_data(one_line(layer.heading or layer.name))}\n"
 
 
-def fetch(layer: CustomLayer, request: LayerRequest) -> Flow[tuple[str, ...]]:
+def fetch(layer: CustomLayer, request: LayerRequest, lock: Lock) -> Flow[tuple[str, ...]]:
     """The items of a layer; a function is told the budget first, and called in a worker thread under async.
+
+    Args:
+        layer: whose items.
+        request: what the function is told.
+        lock: of the conversation, which is held meanwhile.
 
     Raises:
         TypeError: the function gave something else than strings.
@@ -47,15 +54,21 @@ def fetch(layer: CustomLayer, request: LayerRequest) -> Flow[tuple[str, ...]]:
     source = layer.items
     if not callable(source):
         return tuple(source)
-    ask = source
+    call = lending(lock, partial(_asked, source, request))
+    items: tuple[str, ...] = yield Call(call, lambda: asyncio.to_thread(call))
+    return items
 
-    def call() -> Sequence[str]:
-        return ask(request)
 
-    given = yield Call(call, lambda: asyncio.to_thread(call))
+def _asked(source: Callable[[LayerRequest], Any], request: LayerRequest) -> tuple[str, ...]:
+    given = source(request)
+    if isinstance(given, Coroutine):
+        given.close()
+        raise TypeError("its function is async; a plain function is called in a worker thread under async")
+    if isinstance(given, bytes):
+        raise TypeError("its function gave bytes, not strings")
     items = (given,) if isinstance(given, str) else tuple(given)
-    if wrong := next((item for item in items if not isinstance(item, str)), None):
-        raise TypeError(f"an item is {wrong!r}, not a string")
+    if wrong := [item for item in items if not isinstance(item, str)]:
+        raise TypeError(f"an item is {wrong[0]!r}, not a string")
     return items
 
 

@@ -67,7 +67,7 @@ class OpenAIServer:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # one connection serves many turns
+    protocol_version = "HTTP/1.0"  # a connection ends with its answer: a client that is left open holds no socket
     disable_nagle_algorithm = True  # else every answer waits for 40 ms
 
     def __init__(self, server: OpenAIServer, *args: Any) -> None:

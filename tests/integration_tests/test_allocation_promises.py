@@ -429,3 +429,46 @@ def test_the_strategy_and_its_names_are_in_the_report() -> None:
         report = report_of(talk(2), max_context_tokens=2_000, allocation=kind)
         assert report.allocation_strategy.startswith(kind)
         assert Layer.RETRIEVAL in {part.layer for part in report.layers}
+
+
+# What does not change with the current message, and what is not lost
+
+
+@pytest.mark.parametrize("allocation", ["elastic", {"strategy": "elastic", "profile": "seed"}, "ratio", "prioritized"])
+def test_what_is_known_about_the_user_does_not_change_with_the_message(allocation: Any) -> None:
+    memories = [f"Ada likes the number {number} very much." for number in range(60)]
+    pipeline = ContextPipeline(
+        {"max_context_tokens": 3_000, "memories": memories, "allocation": allocation}, store=InMemoryStore()
+    )
+    pipeline.add_messages(talk(6), **SCOPE)
+    turns = ["Hi", "Hi " + "word " * 300, "Hi there", "Hi " + "word " * 500]
+    first = {pipeline.assemble(turn, **SCOPE).messages[0].text for turn in turns}
+    assert len(first) == 1
+
+
+@pytest.mark.parametrize(
+    "allocation", ["elastic", "ratio", {"strategy": "fixed", "borrow": True}, "dynamic", "prioritized"]
+)
+@pytest.mark.parametrize("budget", [600, 900, 1_200, 2_000, 2_900])
+def test_what_leftovers_let_grow_pushes_nothing_else_out(allocation: Any, budget: int) -> None:
+    text = "It is a long story with many parts. " * 60
+    report = report_of(
+        talk(40),
+        message="What of the plan and of Ada?",
+        max_context_tokens=budget,
+        allocation=allocation,
+        topics=[{"label": "plan", "context": text}],
+        entities=[{"name": "Ada", "context": text}],
+    )
+    assert not [item for part in report.layers for item in part.items if item.reason is Reason.PRUNED]
+
+
+def test_a_budget_that_is_used_again_and_again_keeps_its_cut() -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 900}, store=InMemoryStore())
+    pipeline.add_messages(talk(200), **SCOPE)
+    pipeline.assemble("And now?", **SCOPE)
+    steps = []
+    for other in range(500, 800, 20):
+        pipeline.assemble("And now?", settings={"max_context_tokens": other}, **SCOPE)
+        steps.append(pipeline.assemble("And now?", **SCOPE).report.stability.compaction_step)
+    assert steps == [False] * len(steps)

@@ -554,7 +554,7 @@ def test_a_wrong_measurement_is_refused_and_stops_no_turn_after_it() -> None:
         {"max_context_tokens": 2_000}, system_prompt="Rule: be kind. " * 50, model=CLAUDE, store=InMemoryStore()
     )
     report = made_for.assemble(QUESTION, **SCOPE).report
-    with pytest.raises(InputError, match="that of several calls"):
+    with pytest.raises(InputError, match="or of several calls"):
         made_for.observe_usage({"input_tokens": 10 * report.total_tokens}, report=report)
     assert made_for.assemble(QUESTION, **SCOPE).report.total_tokens <= 2_000
 

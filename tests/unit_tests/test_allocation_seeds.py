@@ -301,16 +301,17 @@ def test_seed_001_memory_gets_a_quarter_of_what_is_left_between_150_and_500(left
     ("held", "expected"),
     [
         (60, 100 + 60),  # all that is known
-        (4_000, 100 + 250),  # 1,500 - 300 - 100 - 100 = 1,000 are left; a quarter of them
+        (4_000, 100 + 275),  # 1,500 - 300 - 100 = 1,100 are left; a quarter of them
     ],
 )
 def test_seed_001_memories_stand_beside_preferences_within_their_own_rule(held, expected):
-    # What is left is what system prompt, message and preferences leave. The seed also takes the conversation off; a
-    # conversation gives way here, and would leave nothing whenever it is long.
+    # What is left is what system prompt and preferences leave. The seed also takes the conversation off: a conversation
+    # gives way here, and would leave nothing whenever it is long. Nor is the message taken off: what is known stands at
+    # the beginning of the prompt, which must not change with every message.
     talk = situation(
         total_tokens=1_500, identity_tokens=300, message_tokens=100, preferences_tokens=100, memory_tokens=held
     )
-    assert preferences(talk).ideal_tokens == expected
+    assert preferences(talk, talk.free_tokens).ideal_tokens == expected
     assert ElasticAllocation().allocate(talk).tokens[Layer.PREFERENCES] == expected
 
 

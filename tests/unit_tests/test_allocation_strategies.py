@@ -169,6 +169,16 @@ def a_higher_priority_of_an_own_layer_never_means_less(case):
         assert then.tokens[layer] >= before.tokens[layer], before.strategy
 
 
+def a_higher_ideal_of_an_own_layer_never_means_less(case):
+    custom = list(case.situation.custom)
+    number = case.index % len(custom)
+    ideal = min(custom[number].max_tokens, custom[number].ideal_tokens + case.more)
+    custom[number] = replace(custom[number], ideal_tokens=ideal)
+    after = Case(replace(case.situation, custom=tuple(custom)), *case[1:]).allocations()
+    for before, then in zip(case.allocations(), after, strict=True):
+        assert then.tokens[custom[number].layer] >= before.tokens[custom[number].layer], before.strategy
+
+
 def with_wants_held_fixed_a_larger_budget_never_means_less(case):
     for specs, tokens in case.divisions():
         enough = max(tokens, sum(spec.min_tokens for spec in specs))
@@ -227,6 +237,7 @@ FACTS = (
     a_higher_priority_never_means_less,
     a_higher_ideal_never_means_less,
     a_higher_priority_of_an_own_layer_never_means_less,
+    a_higher_ideal_of_an_own_layer_never_means_less,
     with_wants_held_fixed_a_larger_budget_never_means_less,
     no_knowledge_gets_more_than_it_holds,
     an_own_layer_is_left_out_rather_than_below_its_floor,
@@ -321,7 +332,7 @@ def test_a_strategy_has_the_defaults_that_settings_have():
     [
         ("greedy", "allocation must name one of elastic, ratio, fixed, dynamic, prioritized, not 'greedy'"),
         ({"memory": 0.3}, "must name one of .* not None"),
-        ({"strategy": "ratio", "retrieval": 0.3}, "allocation 'ratio': .*retrieval"),
+        ({"strategy": "ratio", "retrieval": 0.3}, "allocation 'ratio' has no retrieval; it has memory, history"),
         ({"strategy": "elastic", "profile": "generous"}, "profile must be 'adaptive' or 'seed', not 'generous'"),
         (None, "allocation must be the name of a strategy"),
         (0.3, "allocation must be the name of a strategy"),
@@ -399,9 +410,9 @@ def test_the_reserve_gives_way_only_after_all_of_memory():
     assert parts(allocation) == (0, 8_500, 1_500)
 
 
-def test_exchanges_that_are_more_than_everything_get_everything():
+def test_of_exchanges_that_are_more_than_everything_the_newest_stay():
     allocation = RatioAllocation().allocate(situation(exchanges=newest(9_000, 9_000, 9_000)))
-    assert parts(allocation) == (0, 10_000, 0)
+    assert parts(allocation) == (0, 9_000, 1_000)  # the newest one; a second one does not fit
 
 
 def test_exchanges_within_the_share_change_nothing():

@@ -87,8 +87,8 @@ def test_an_exact_counter_is_never_corrected_downwards(observations: list[tuple[
 
 
 @given(
-    st.lists(st.tuples(st.integers(200, 10_000), TOKENS), max_size=30),
-    st.lists(st.tuples(st.integers(200, 10_000), TOKENS), min_size=16, max_size=16),
+    st.lists(st.tuples(st.integers(500, 10_000), TOKENS), max_size=30),
+    st.lists(st.tuples(st.integers(500, 10_000), TOKENS), min_size=16, max_size=16),
 )
 def test_only_the_last_16_observations_count(old: list[tuple[int, int]], recent: list[tuple[int, int]]) -> None:
     assert observed([*old, *recent]) == observed(recent)
@@ -108,8 +108,8 @@ def test_a_counter_that_estimates_too_much_is_corrected_downwards() -> None:
 
 
 def test_a_small_request_does_not_lower_the_factor() -> None:
-    assert observed([(199, 100)]).factor == 1.0
-    assert observed([(200, 100)]).factor == 0.5
+    assert observed([(499, 100)]).factor == 1.0
+    assert observed([(500, 100)]).factor == 0.5
 
 
 def test_what_a_provider_adds_to_a_small_request_is_added_to_every_request() -> None:
@@ -118,8 +118,8 @@ def test_what_a_provider_adds_to_a_small_request_is_added_to_every_request() -> 
 
 
 def test_what_a_provider_adds_to_every_request_does_not_blow_up_the_factor() -> None:
-    calibration = observed([(250, 250 + 346), (1_000, 1_346), (4_000, 4_346)])
-    assert calibration.factor == 1.1
+    calibration = observed([(50, 50 + 346), (2_000, 2_346), (4_000, 4_346)])
+    assert calibration.factor == 1.2
     assert calibration.request_tokens == 336
 
 

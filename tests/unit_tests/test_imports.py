@@ -37,7 +37,7 @@ FLOORS = [
     {"steps"},
     {"accounting", "filling"},
     {"budgeting"},
-    {"draft"},
+    {"draft", "target"},
     {"history", "knowledge", "retrieval", "formats", "demo"},
     {"stores", "embeddings", "counters", "windows", "serving", "flow"},
     {"settings"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from langchain_ctxbudget.core.allocation.elastic import ElasticAllocation
@@ -41,6 +42,9 @@ def strategy_of(value: object) -> AllocationStrategy:
         name = parameters.pop("strategy", None)
         if not isinstance(name, str) or name not in STRATEGIES:
             raise InvalidSettingsError(f"allocation must name one of {', '.join(STRATEGIES)}, not {name!r}")
+        known = [field.name for field in fields(STRATEGIES[name])]
+        if unknown := [str(parameter) for parameter in parameters if parameter not in known]:
+            raise InvalidSettingsError(f"allocation {name!r} has no {', '.join(unknown)}; it has {', '.join(known)}")
         try:
             strategy: AllocationStrategy = STRATEGIES[name](**parameters)
         except TypeError as error:

@@ -10,6 +10,7 @@ a history is many times the budget.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,17 +94,26 @@ def history_share(ratio: float) -> float:
 def _adaptive(situation: Situation, name: str) -> Allocation:
     budget, free = situation.total_tokens, situation.free_tokens
     fixed = situation.overhead_tokens + situation.identity_tokens
-    preferences = wants.preferences(situation)
+    preferences = wants.preferences(situation, free)
     knowledge = (
         wants.topics(situation, _floor(wants.TOPIC_FLOOR, budget)),
         wants.entities(situation, _floor(wants.ENTITY_FLOOR, budget)),
         *situation.custom,
     )
-    room = free - preferences.ideal_tokens - sum(spec.ideal_tokens for spec in knowledge)
-    fits_whole = wants.history_fits(situation, room)
+    fits_whole = wants.history_fits(situation, free - preferences.ideal_tokens - _wanted(knowledge, situation))
     steady = max(0, budget - fixed - preferences.ideal_tokens)
     dialogue = whole_history(situation, free) if fits_whole else _compacted(situation, steady)
     return share_out(name, situation, (preferences, *knowledge, *dialogue), fits_whole=fits_whole)
+
+
+def _wanted(knowledge: Sequence[LayerSpec], situation: Situation) -> int:
+    """What knowledge keeps from a history that would go in whole.
+
+    Of the application's own layers that is the floor: with the ideal, wanting more could compact the conversation, and
+    so give a layer less.
+    """
+    own = {spec.layer for spec in situation.custom}
+    return sum(spec.min_tokens if spec.layer in own else spec.ideal_tokens for spec in knowledge)
 
 
 def _floor(tokens: int, budget: int) -> int:
@@ -126,9 +136,10 @@ def _compacted(situation: Situation, steady: int) -> tuple[LayerSpec, ...]:
     arc = int(min(wants.arc_ideal(situation), steady * ARC_SHARE))
     retrieval = _floor(wants.RETRIEVAL_FLOOR, budget)
     pool = max(0, steady - arc)
-    least = max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget))
+    held = situation.history_tokens
+    least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget)))
     share = history_share(situation.history_tokens / max(1, pool))
-    history = max(least, int(pool * share), int(situation.keep_tokens * KEEP_ROOM))
+    history = min(held, max(least, int(pool * share), int(situation.keep_tokens * KEEP_ROOM)))
     return (
         LayerSpec(
             layer=Layer.ARC,
@@ -161,8 +172,7 @@ def _seed(situation: Situation, name: str) -> Allocation:
     """The seed's own floors and caps; a layer never wants more than it holds, as sizes are known here."""
     knowledge = (_seed_preferences(situation), wants.topics(situation), wants.entities(situation), *situation.custom)
     whole = (*knowledge, *whole_history(situation, situation.free_tokens))
-    room = situation.free_tokens - sum(spec.ideal_tokens for spec in knowledge)
-    if wants.history_fits(situation, room):
+    if wants.history_fits(situation, situation.free_tokens - _wanted(knowledge, situation)):
         return share_out(name, situation, whole, fits_whole=True)
     dialogue = (_seed_arc(situation), _seed_retrieval(situation), _seed_history(situation))
     return share_out(name, situation, (*knowledge, *dialogue), fits_whole=False)
@@ -170,12 +180,13 @@ def _seed(situation: Situation, name: str) -> Allocation:
 
 def _seed_preferences(situation: Situation) -> LayerSpec:
     """L1, "non-negotiable" in the seed: here its ideal is its floor, and it has to fit."""
-    held = wants.preferences(situation).ideal_tokens
+    wanted = wants.preferences(situation, situation.free_tokens)
+    held = wanted.ideal_tokens
     share = int(situation.total_tokens * SEED_PREFERENCES_SHARE)
     ideal = max(SEED_PREFERENCES_FLOOR, min(SEED_PREFERENCES_IDEAL, share))
     return LayerSpec(
         layer=Layer.PREFERENCES,
-        min_tokens=min(held, SEED_PREFERENCES_FLOOR),
+        min_tokens=min(held, ideal if wanted.min_tokens else SEED_PREFERENCES_FLOOR),
         ideal_tokens=min(held, ideal),
         max_tokens=min(held, SEED_PREFERENCES_MAX),
         priority=wants.PREFERENCES_PRIORITY,

@@ -86,7 +86,7 @@ class PrioritizedAllocation:
         """All that a layer can use."""
         match name:
             case "preferences":
-                return wants.preferences(situation).ideal_tokens
+                return wants.preferences(situation, situation.free_tokens).ideal_tokens
             case "history":
                 return situation.history_tokens
             case "topics":

@@ -14,6 +14,7 @@ from langchain_ctxbudget.core.allocation import wants
 from langchain_ctxbudget.core.allocation.model import MOST_EXCHANGES, Allocation, Situation, share_out
 from langchain_ctxbudget.core.allocation.solver import LayerSpec, divide
 from langchain_ctxbudget.core.layers import Layer
+from langchain_ctxbudget.core.turns import newest_that_fit
 from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLargeError
 
 ARC_SHARE = 0.2
@@ -77,6 +78,7 @@ class RatioAllocation:
                 f"give or take {SUM_TOLERANCE}, not {total:.2f}"
             )
         _require_exchanges(self.min_exchanges)
+        _require_flags(borrow=self.borrow, adaptive=self.adaptive)
         _require_shares(self.max_system_share)
 
     @property
@@ -93,16 +95,18 @@ class RatioAllocation:
         """
         most = situation.total_tokens * self.max_system_share
         if situation.identity_tokens > most:
-            raise SystemPromptTooLargeError(
-                situation.identity_tokens, int(most), f"{self.max_system_share:.0%} of the budget", "max_system_share"
-            )
+            share = f"{self.max_system_share:.0%} of the budget"
+            setting = "max_system_share of the strategy"
+            raise SystemPromptTooLargeError(situation.identity_tokens, int(most), share, setting)
         available = situation.free_tokens + situation.reserved_tokens
         shift = self._shift(situation)
         memory, history = wants.part(available, self.memory - shift), wants.part(available, self.history + shift)
         if memory + history > situation.free_tokens:  # an output reserve that is larger than the ratio's
             memory, history = (part * situation.free_tokens // (memory + history) for part in (memory, history))
-        kept = situation.exchanges[: self.min_exchanges]
-        exchanges = min(sum(exchange.tokens for exchange in kept), situation.free_tokens)
+        newest = situation.exchanges[: self.min_exchanges]
+        fit = newest_that_fit([exchange.tokens for exchange in reversed(newest)], situation.free_tokens)
+        kept = newest[:fit]
+        exchanges = sum(exchange.tokens for exchange in kept)
         over = max(0, exchanges - history)
         memory, history = max(0, memory - over), history + over
         return _allocate(
@@ -152,6 +156,7 @@ class FixedAllocation:
     def __post_init__(self) -> None:
         shares = (self.system, self.history, self.entities, self.retrieval, self.query)
         _require_shares(*shares)
+        _require_flags(borrow=self.borrow)
         if sum(shares) > 1 + 1e-9:
             raise InvalidSettingsError(
                 f"the shares of a fixed allocation must be at most 1 together, not {sum(shares):.2f}"
@@ -188,6 +193,9 @@ class DynamicAllocation:
 
     borrow: bool = False
     """Whether layers may use what others leave."""
+
+    def __post_init__(self) -> None:
+        _require_flags(borrow=self.borrow)
 
     @property
     def name(self) -> str:
@@ -290,7 +298,7 @@ def _specs(
     """What the layers of a bucket want of it."""
     specs: list[LayerSpec] = []
     if "preferences" in groups:
-        specs.append(wants.preferences(situation))
+        specs.append(wants.preferences(situation, tokens))
     if "knowledge" in groups:
         specs += [wants.topics(situation), wants.entities(situation)]
         if "retrieval" not in groups:  # nobody else wants the bucket: as much as they hold
@@ -329,6 +337,12 @@ def _require_shares(*shares: float) -> None:
     for share in shares:
         if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
             raise InvalidSettingsError(f"a share must be a number from 0 to 1, not {share!r}")
+
+
+def _require_flags(**flags: object) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InvalidSettingsError(f"{name} must be True or False, not {value!r}")
 
 
 def _require_exchanges(value: int) -> None:

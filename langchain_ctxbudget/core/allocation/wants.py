@@ -24,7 +24,7 @@ MANY_TOPICS = 2
 MEMORY_SHARE, MEMORY_MIN, MEMORY_MAX = 0.25, 150, 500
 """Seed 001: what is known about the user gets 25 % of what is left, between 150 and 500 tokens."""
 
-PREFERENCES_PRIORITY = 95
+PREFERENCES_PRIORITY, PREFERENCES_SHARE = 95, 1 / 3
 REOPEN_SHARE = 0.6
 """A compacted conversation is shown whole again only below this share of the room, or a long and a short
 message in turn would rewrite the prompt every time."""
@@ -40,11 +40,25 @@ def memory_tokens(left_tokens: int) -> int:
     return max(MEMORY_MIN, min(MEMORY_MAX, int(left_tokens * MEMORY_SHARE)))
 
 
-def preferences(situation: Situation) -> LayerSpec:
-    """Preferences as they are, and what is known about the user within the rule of seed 001."""
-    left = situation.free_tokens - situation.preferences_tokens
+def preferences(situation: Situation, room_tokens: int) -> LayerSpec:
+    """Preferences as they are, and what is known about the user within the rule of seed 001.
+
+    They stand at the beginning of the prompt, so their size must not follow that of the current message: what is left
+    is counted without it, and up to a third of the room they do not shrink for others.
+
+    Args:
+        situation: what there is.
+        room_tokens: what they share with others.
+    """
+    left = situation.total_tokens - situation.identity_tokens - situation.preferences_tokens
     tokens = situation.preferences_tokens + min(situation.memory_tokens, memory_tokens(left))
-    return rigid(Layer.PREFERENCES, tokens, priority=PREFERENCES_PRIORITY)
+    return LayerSpec(
+        layer=Layer.PREFERENCES,
+        min_tokens=tokens if tokens <= room_tokens * PREFERENCES_SHARE else 0,
+        ideal_tokens=tokens,
+        max_tokens=tokens,
+        priority=PREFERENCES_PRIORITY,
+    )
 
 
 def topics(situation: Situation, floor_tokens: int = TOPIC_FLOOR) -> LayerSpec:

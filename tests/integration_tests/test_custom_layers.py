@@ -1,0 +1,87 @@
+"""What the functions of an application's own layers may do, and what becomes of the turn when they do worse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.settings import CustomLayer, LayerRequest
+from tests.integration_tests.conftest import Call
+
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+
+
+def pipeline_with(items: Any) -> ContextPipeline:
+    layer = CustomLayer(name="open files", items=items, ideal_tokens=200)
+    return ContextPipeline({"layers": [layer]}, store=InMemoryStore())
+
+
+@pytest.mark.parametrize(
+    ("items", "why"),
+    [
+        (lambda _: next(iter(())), "StopIteration"),
+        (lambda _: ["ok", None], "None, not a string"),
+        (lambda _: ["ok", 0], "0, not a string"),
+        (lambda _: b"", "bytes, not strings"),
+        (lambda _: 5, "TypeError"),
+        (lambda _: 1 / 0, "ZeroDivisionError"),
+    ],
+)
+def test_a_function_that_fails_leaves_its_layer_empty_and_is_reported(
+    call: Call, items: Callable[[LayerRequest], Any], why: str
+) -> None:
+    report = call(pipeline_with(items), "assemble", "Hello", **SCOPE).report
+    assert [failure for failure in report.failures if "layer 'open files'" in failure and why in failure]
+    assert report.layer("open files").used_tokens == 0
+
+
+def test_an_async_function_is_refused_in_the_report(call: Call) -> None:
+    async def items(_: LayerRequest) -> list[str]:
+        return []
+
+    report = call(pipeline_with(items), "assemble", "Hello", **SCOPE).report
+    assert any("is async" in failure for failure in report.failures)
+
+
+def test_a_generator_is_read(call: Call) -> None:
+    def items(_: LayerRequest) -> Iterator[str]:
+        yield "main.py: prints"
+
+    context = call(pipeline_with(items), "assemble", "Hello", **SCOPE)
+    assert "- main.py: prints\n" in context.messages[-1].text
+
+
+def test_a_function_that_uses_the_conversation_that_is_assembled_does_not_wait_for_itself(call: Call) -> None:
+    def items(request: LayerRequest) -> list[str]:
+        scope = {"user_id": request.user_id, "conversation_id": request.conversation_id}
+        return [message.text for message in pipeline.get_messages(**scope)]
+
+    pipeline = pipeline_with(items)
+    report = call(pipeline, "assemble", "Hello", **SCOPE).report
+    assert any("BlockedLoopError" in failure for failure in report.failures)
+    assert call(pipeline, "add_messages", [HumanMessage("Still there.", id="m1")], **SCOPE) == ["m1"]
+
+
+def test_a_function_may_use_another_conversation(call: Call) -> None:
+    def items(_: LayerRequest) -> list[str]:
+        return [message.text for message in pipeline.get_messages(user_id="ada", conversation_id="notes")]
+
+    pipeline = pipeline_with(items)
+    pipeline.add_messages([HumanMessage("Buy milk.")], user_id="ada", conversation_id="notes")
+    assert "Buy milk." in call(pipeline, "assemble", "Hello", **SCOPE).messages[-1].text
+
+
+def test_a_function_is_called_in_a_worker_thread_under_async() -> None:
+    def items(_: LayerRequest) -> list[str]:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        return ["fine"]
+
+    report = asyncio.run(pipeline_with(items).aassemble("Hello", **SCOPE)).report
+    assert report.failures == ()
