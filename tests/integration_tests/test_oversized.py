@@ -472,3 +472,14 @@ def test_floors_are_plain_names_wherever_they_are_raised(budget: int) -> None:
         pipeline(budget, oversized_message="clip").assemble(turn, **SCOPE)
     assert {type(name) for name in caught.value.floors} == {str}
     assert "L7 current message" in caught.value.floors
+
+
+def test_older_results_of_the_turn_are_clipped_before_their_calls_are_left_out() -> None:
+    turn: list[BaseMessage] = [HumanMessage("Read all three.")]
+    for number in range(3):
+        call_id = f"call-{number}"
+        turn.append(AIMessage("", tool_calls=[{"name": "read", "args": {"page": number}, "id": call_id}]))
+        turn.append(ToolMessage(f"Line of page {number}.\n" * 300, tool_call_id=call_id))
+    report = pipeline(4_000).assemble(turn, **SCOPE).report
+    statuses = [item.status for item in report.layer("L7").items]
+    assert statuses == [Status.INCLUDED, Status.SHRUNK, Status.SHRUNK, Status.INCLUDED]
