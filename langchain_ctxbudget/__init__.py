@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.pipeline import ContextPipeline
     from langchain_ctxbudget.settings import ContextSettings
     from langchain_ctxbudget.stores.chroma import ChromaStore
+    from langchain_ctxbudget.tools import create_recall_tool
 
 __all__ = [
     "AssembledContext",
@@ -29,6 +30,7 @@ __all__ = [
     "TiktokenCounter",
     "TokenCounter",
     "build_context_graph",
+    "create_recall_tool",
 ]
 
 # Loaded when first used: Chroma alone takes longer to import than a prompt takes to assemble.
@@ -45,6 +47,7 @@ _HOMES = {
     "TiktokenCounter": "core.tokens",
     "TokenCounter": "core.tokens",
     "build_context_graph": "graph",
+    "create_recall_tool": "tools",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from langchain_core.messages import BaseMessage
@@ -43,7 +45,8 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
         measured: what it costs.
     """
     items = _items(draft, content)
-    more = _more_omitted(draft, content)
+    coverage = _coverage(draft, content)
+    more = _more_omitted(draft, coverage)
     return ContextReport(
         user_id=draft.conversation.scope.user_id,
         conversation_id=draft.conversation.scope.conversation_id,
@@ -70,10 +73,13 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
             for layer in items
         ),
         overhead_tokens=measured.request_overhead_tokens,
-        coverage=_coverage(draft, content),
+        coverage=coverage,
         stability=_stability(draft, prompt),
         repairs=(*draft.history.repairs, *draft.turn_repairs, *_opening(content)),
         failures=tuple(draft.failures),
+        summary_lines=dict(draft.history.made_by),
+        summaries_waiting=len(draft.history.waiting),
+        last_resort=draft.last_resort,
         tokenizer_calls=draft.counter.calls - draft.calls_before,
         timings_ms={},
     )
@@ -105,18 +111,13 @@ def _items(draft: Draft, content: Content) -> dict[str, list[ReportItem]]:
     items[Layer.PREFERENCES] += [
         _item(left.id, left.tokens, Status.OMITTED, Reason.NO_ROOM, left.text) for left in draft.preferences_left_out
     ]
-    items[Layer.HISTORY] += _of_groups(content.history, draft.counter, Status.INCLUDED, Reason.RECENT)
-    gone = draft.history.groups[: len(draft.history.groups) - len(content.history)]
-    items[Layer.HISTORY] += _of_groups(gone, draft.counter, Status.OMITTED, Reason.PRUNED)
+    items[Layer.HISTORY] += _of_history(draft, content)
     cut = draft.turn_clipped
     for part in content.turn:
         clipped = part.positions[0] in cut
         status, reason = (Status.SHRUNK, Reason.CLIPPED) if clipped else (Status.INCLUDED, Reason.REQUIRED)
         items[Layer.MESSAGE] += _of_groups([part], draft.counter, status, reason)
     items[Layer.MESSAGE] += _of_groups(draft.turn_left_out, draft.counter, Status.OMITTED, Reason.NO_ROOM)
-    history = [entry.sent for entry in draft.conversation.entries[draft.history.cut :]]
-    sent = {position - draft.history.cut for part in draft.history.groups for position in part.positions}
-    items[Layer.HISTORY] += _repaired(history, sent, draft.counter)
     sent = {position for part in (*draft.turn_groups, *draft.turn_left_out) for position in part.positions}
     items[Layer.MESSAGE] += _repaired(draft.turn, sent, draft.counter)
     for layer, item in draft.bundles.omitted:
@@ -126,6 +127,30 @@ def _items(draft: Draft, content: Content) -> dict[str, list[ReportItem]]:
     if not content.volatile:
         items = _without_human(draft, items)
     items[Layer.RETRIEVAL] += draft.retrieved.omitted
+    return items
+
+
+def _of_history(draft: Draft, content: Content) -> list[ReportItem]:
+    """The verbatim part of the history: what is sent, what was pruned, what cannot be sent."""
+    view, entries = draft.history, draft.conversation.entries
+    sent = {position for part in content.history for position in part.positions}
+    items: list[ReportItem] = []
+    for part in content.history:
+        status, reason = Status.INCLUDED, Reason.RECENT
+        if view.shortened.intersection(part.positions):
+            status, reason = Status.SHRUNK, Reason.SHORTENED
+        elif part.positions[0] < view.cut:
+            reason = Reason.PINNED
+        items += _of_groups([part], draft.counter, status, reason)
+    gone = [part for part in view.groups if not sent.intersection(part.positions)]
+    items += _of_groups(gone, draft.counter, Status.OMITTED, Reason.PRUNED)
+    shown = {position for part in view.groups for position in part.positions}
+    for position in range(view.cut, len(entries)):
+        if position not in shown:
+            entry = entries[position]
+            reason = Reason.DROPPED if entry.preservation == "drop" else Reason.REPAIRED
+            tokens = draft.counter.count_message(entry.sent)
+            items.append(_item(entry.id, tokens, Status.OMITTED, reason, entry.text))
     return items
 
 
@@ -141,12 +166,19 @@ def _without_human(draft: Draft, items: dict[str, list[ReportItem]]) -> dict[str
     return items
 
 
-def _more_omitted(draft: Draft, content: Content) -> dict[str, dict[Reason, int]]:
-    """Omitted candidates that are counted rather than listed."""
-    more: dict[str, dict[Reason, int]] = {}
-    if draft.history.cut:
-        reason = Reason.SUMMARIZED if content.summary or content.arc else Reason.NO_ROOM
-        more[Layer.HISTORY] = {reason: draft.history.cut}
+def _more_omitted(draft: Draft, coverage: Sequence[CoverageRange]) -> dict[str, dict[Reason, int]]:
+    """Omitted candidates that are counted rather than listed: above all the messages before the cut."""
+    cut = draft.history.cut
+    counts: Counter[CoverageState] = Counter()
+    for part in coverage:
+        counts[part.state] += max(0, min(part.last, cut) - part.first + 1)
+    dropped = bisect_left(draft.conversation.dropped, cut)
+    history = {
+        Reason.SUMMARIZED: counts["summarized"] + counts["retrieved"],
+        Reason.DROPPED: dropped,
+        Reason.NO_ROOM: counts["omitted"] - dropped,
+    }
+    more: dict[str, dict[Reason, int]] = {Layer.HISTORY: {reason: count for reason, count in history.items() if count}}
     if draft.retrieved.more_omitted:
         more[Layer.RETRIEVAL] = dict(draft.retrieved.more_omitted)
     return more
@@ -188,19 +220,24 @@ def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> 
     return ReportItem(id=name, tokens=tokens, status=status, reason=reason, preview=preview(text))
 
 
+def _covered(content: Content) -> list[tuple[int, int]]:
+    """The spans of messages that a line of summary or arc stands for."""
+    return [part.covers for part in (*content.summary, *content.arc) if part.covers[0] < part.covers[1]]
+
+
 def _coverage(draft: Draft, content: Content) -> tuple[CoverageRange, ...]:
     """Every message of the conversation in exactly one state."""
-    base: CoverageState = "summarized" if content.summary or content.arc else "omitted"
-    states: dict[int, CoverageState] = {}
+    conversation, view = draft.conversation, draft.history
     sent = {position for part in content.history for position in part.positions}
-    for position in range(draft.history.cut, len(draft.conversation.entries)):
-        if position not in sent:
-            states[position] = "omitted"
+    marks: dict[int, CoverageState] = dict.fromkeys(conversation.dropped, "omitted")
+    marks |= {position: "omitted" for position in range(view.cut, len(conversation.entries)) if position not in sent}
+    marks |= {position: "verbatim" for position in sent if position < view.cut}
+    marks |= dict.fromkeys(view.shortened & sent, "summarized")
     included = {fragment.id for fragment in content.volatile if fragment.layer == Layer.RETRIEVAL}
     for position in draft.retrieved.positions:
-        if draft.conversation.entries[position].id in included:
-            states[position] = "retrieved"
-    return ranges(states.items(), len(draft.conversation.entries), base, draft.history.cut)
+        if conversation.entries[position].id in included:
+            marks[position] = "retrieved"
+    return ranges(len(conversation.entries), view.cut, _covered(content), marks)
 
 
 def _stability(draft: Draft, prompt: Prompt) -> Stability:

@@ -10,7 +10,9 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, To
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.allocation import MOST_EXCHANGES, Allocation, Exchange, Situation
 from langchain_ctxbudget.core.assembly import CONTEXT_INTRO, NO_FIRST_QUESTION, group_tokens
+from langchain_ctxbudget.core.calls import call_ids, is_user
 from langchain_ctxbudget.core.clipping import clip_message, water_level
+from langchain_ctxbudget.core.last_resort import MEMORIES_HEADING
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.messages import as_sent
 from langchain_ctxbudget.core.tokens import TokenCounter
@@ -65,10 +67,11 @@ def compute_budget(draft: Draft) -> None:
     if not isinstance(draft.turn[0], HumanMessage):
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
     _fit_turn(draft, identity, framing)
-    keep = compact.keep_count(conversation, settings, draft.limit_tokens)
+    newest = compact.newest_costs(conversation, settings.keep_messages, draft.limit_tokens)
+    keep = newest_that_fit(newest, int(draft.limit_tokens * compact.KEEP_SHARE))
     draft.preferences = declared.preference_fragments(settings, counter.count_text)
     memories = declared.memory_fragments(settings, counter.count_text)
-    memory_heading = counter.count_text(declared.MEMORIES_HEADING) if memories else 0
+    memory_heading = counter.count_text(MEMORIES_HEADING) if memories else 0
     topics, entities = draft.detected.topics, draft.detected.entities if settings.include_entities else ()
     window = draft.window.tokens
     situation = Situation(
@@ -82,8 +85,9 @@ def compute_budget(draft: Draft) -> None:
         message_tokens=sum(group_tokens(part, counter) for part in draft.turn_groups),
         message_count=len(conversation.entries),
         history_tokens=conversation.total_tokens,
-        keep_tokens=sum(conversation.costs[len(conversation.costs) - keep :]),
+        keep_tokens=sum(newest[len(newest) - keep :]),
         exchanges=newest_exchanges(conversation),
+        exchange_tokens=conversation.total_tokens // max(1, conversation.exchanges),
         topic_count=len(topics),
         topic_tokens=sum(counter.count_text(declared.topic_line(topic)) for topic in topics),
         entity_count=len(entities),
@@ -98,9 +102,8 @@ def compute_budget(draft: Draft) -> None:
         counter.count_text(mark)
     allocation = _checked(settings.strategy.allocate(situation), situation)
     if allocation.keep_messages is not None:  # as many of those as fit what the strategy gave them
-        wanted = min(allocation.keep_messages, len(conversation.costs))
-        newest = conversation.costs[len(conversation.costs) - wanted :]
-        keep = newest_that_fit(newest, allocation.tokens[Layer.HISTORY])
+        wanted = compact.newest_costs(conversation, allocation.keep_messages, draft.limit_tokens)
+        keep = newest_that_fit(wanted, allocation.tokens[Layer.HISTORY])
     draft.allocation = replace(allocation, keep_messages=keep)
 
 
@@ -169,7 +172,7 @@ def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
     messages = tokens = 0
     for entry in reversed(conversation.entries[-LONGEST_WALK:]):
         messages, tokens = messages + 1, tokens + entry.tokens
-        if isinstance(entry.message, HumanMessage):
+        if is_user(entry.message):
             exchanges.append(Exchange(messages, tokens))
             messages = tokens = 0
             if len(exchanges) == MOST_EXCHANGES:
@@ -189,10 +192,11 @@ def _fit_turn(draft: Draft, identity: int, framing: int) -> None:
     groups, repairs = group([as_sent(message) for message in draft.turn])
     draft.turn_repairs = tuple(repairs)
     room = draft.limit_tokens - identity - framing - sum(draft.extras.values())
+    calling = [i for i, part in enumerate(groups) if call_ids(part.messages[0])]
     needed = {
         i
         for i, part in enumerate(groups)
-        if i == len(groups) - 1 or any(isinstance(message, HumanMessage) for message in part.messages)
+        if i in {len(groups) - 1, *calling[-1:]} or any(isinstance(message, HumanMessage) for message in part.messages)
     }
     fitted = dict(enumerate(groups))
     if sum(group_tokens(groups[i], counter) for i in needed) > room:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.core.allocation import Allocation
 from langchain_ctxbudget.core.assembly import Content, Fragment, has_human
@@ -14,6 +15,7 @@ from langchain_ctxbudget.core.messages import plain_text
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turns import Group, Repair
+from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history.compact import HistoryView
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge.custom import Rendered
@@ -91,6 +93,10 @@ class Draft:
     """How relevant each message before the cut is, where that was asked."""
     retrieved: Retrieved = field(default_factory=Retrieved)
     pruned: list[Fragment] = field(default_factory=list)
+    write_summaries: Callable[[BaseStore, Conversation], Flow[None]] | None = None
+    """Has the summary model write now, where the turn is to wait for it."""
+    last_resort: tuple[str, ...] = ()
+    """Steps that were taken because the prompt was still over its budget."""
     failures: list[str] = field(default_factory=list)
     timings_ms: dict[str, float] = field(default_factory=dict)
     context: AssembledContext | None = None
@@ -105,7 +111,12 @@ class Draft:
         """What a compaction cut of this prompt is made for."""
         settings = self.settings
         strategy = repr(settings.strategy) if is_dataclass(settings.strategy) else settings.strategy.name
-        compaction = (settings.compaction_trigger, settings.compaction_target, settings.keep_messages)
+        compaction = (
+            settings.compaction_trigger,
+            settings.compaction_target,
+            settings.keep_messages,
+            settings.segment_messages,
+        )
         return f"{self.limit_tokens} tokens, {self.counter.name}, {strategy}, {compaction}"
 
     @property

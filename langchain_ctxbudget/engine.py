@@ -5,35 +5,52 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, PutOp
 
+from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.core.messages import checked, current_turn, split_instructions
-from langchain_ctxbudget.core.report import ContextReport
+from langchain_ctxbudget.core.preservation import Preservation
+from langchain_ctxbudget.core.report import ContextReport, CoverageState
 from langchain_ctxbudget.core.schema_cost import require_schemas
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
 from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MessageConflictError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch
-from langchain_ctxbudget.history import log
+from langchain_ctxbudget.history import log, summaries
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.ledger import ledger
 from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.history.open import OpenConversations
+from langchain_ctxbudget.opening import (
+    Overrides,
+    cuts_place,
+    merged,
+    pins_place,
+    read_stored,
+    take_up_cuts,
+    take_up_pins,
+)
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.steps import STEPS, cuts_place, run, take_up_cuts
+from langchain_ctxbudget.steps import STEPS, run
 from langchain_ctxbudget.stores import saved_settings
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores.compactions import ConversationCompaction
+from langchain_ctxbudget.stores.records import PinsRecord, Scope
+from langchain_ctxbudget.summarizing import Summarizing
 from langchain_ctxbudget.target import Model, ModelTarget
 from langchain_ctxbudget.what_if import Rerun
 from langchain_ctxbudget.windows import with_setting
 
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
-Overrides = ContextSettings | Mapping[str, Any] | None
 
 
 class Engine:
@@ -49,6 +66,8 @@ class Engine:
         embeddings: Embeddings | None,
         token_counter: TokenCounter | None,
         writer_id: str | None,
+        summary_model: BaseChatModel | None,
+        clock: Callable[[], datetime] | None = None,
         inherited: Mapping[Scope, Conversation] | None = None,
     ) -> None:
         """Set up; nothing is read, written or loaded before it is needed.
@@ -61,6 +80,8 @@ class Engine:
             embeddings: None takes the local ones, where they are installed.
             token_counter: None takes the model's.
             writer_id: None makes one.
+            summary_model: writes summaries; None leaves them to extraction.
+            clock: tells when a summary was written; None takes the computer's.
             inherited: conversations of another engine on the same store, which need not be read again.
         """
         self.settings = settings
@@ -73,6 +94,7 @@ class Engine:
         self._closed = False
         self._embeddings = embeddings
         self._open = OpenConversations(inherited)
+        self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
         self._mutex = threading.Lock()
 
     @property
@@ -108,11 +130,22 @@ class Engine:
             embeddings=self._embeddings,
             token_counter=token_counter,
             writer_id=None,
+            summary_model=self.summarizing.model if self.summarizing else None,
+            clock=self.summarizing.clock if self.summarizing else None,
             inherited=self._open.working_sets(),
         )
 
+    def finish(self) -> BackgroundWorker[Scope] | None:
+        """Have everything written that a summary model can write about; the worker that does it, where there is one."""
+        if self.summarizing is None:
+            return None
+        self.summarizing.finish(self._open.working_sets().values())
+        return self.summarizing.worker
+
     def close(self) -> None:
         """Give back what was opened here; a store that was passed in stays open."""
+        if self.summarizing:
+            self.summarizing.worker.close()
         if self._owns_store and self._store is not None and hasattr(self._store, "close"):
             self._store.close()
         self._closed = True
@@ -121,7 +154,7 @@ class Engine:
         """Append messages to a conversation."""
         given = checked(messages, "messages")
         return (
-            yield from self._using(scope, lambda conversation: log.add(self.store, conversation, given, self.writer_id))
+            yield from self.using(scope, lambda conversation: log.add(self.store, conversation, given, self.writer_id))
         )
 
     def sync(self, messages: Sequence[BaseMessage], scope: Scope, on_removal: OnRemoval) -> Flow[list[str]]:
@@ -130,7 +163,7 @@ class Engine:
             raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
         given = checked(messages, "messages")
         return (
-            yield from self._using(
+            yield from self.using(
                 scope, lambda conversation: log.sync(self.store, conversation, given, self.writer_id, on_removal)
             )
         )
@@ -142,7 +175,62 @@ class Engine:
             yield from log.refresh(self.store, conversation)
             return [entry.record.to_message() for entry in conversation.entries]
 
-        return (yield from self._using(scope, body))
+        return (yield from self.using(scope, body))
+
+    def recall(self, scope: Scope, body: Callable[[Conversation], Flow[T]]) -> Flow[T]:
+        """Read something from a conversation that is up to date."""
+
+        def refreshed(conversation: Conversation) -> Flow[T]:
+            yield from log.refresh(self.store, conversation)
+            return (yield from body(conversation))
+
+        return (yield from self.using(scope, refreshed))
+
+    def pin(self, message_ids: Sequence[str], scope: Scope, preservation: Preservation | None) -> Flow[None]:
+        """Say what is to become of messages; None takes back what was said."""
+
+        def body(conversation: Conversation) -> Flow[None]:
+            if unknown := [key for key in message_ids if key not in conversation.positions]:
+                raise InputError(f"The conversation {scope.conversation_id!r} has no messages {unknown}")
+            place = pins_place(scope)
+            [found] = yield from batch(self.store, [place])
+            failures: list[str] = []
+            take_up_pins(conversation, found, failures)
+            if failures:
+                raise StoreError(failures[0])
+            pins = {key: said for key, said in conversation.pins.items() if key in conversation.positions}
+            for key in message_ids:
+                pins.pop(key, None)
+                if preservation is not None:
+                    pins[key] = preservation
+            record = PinsRecord(pins=pins).model_dump(mode="json") if pins else None
+            yield from batch(self.store, [PutOp(place.namespace, place.key, record, index=False)])
+            conversation.pin(pins)
+
+        return (yield from self.recall(scope, body))
+
+    def coverage(self, scope: Scope) -> Flow[dict[CoverageState, list[str]]]:
+        """The state of every message of a conversation in its last prompt."""
+
+        def body(conversation: Conversation) -> Flow[dict[CoverageState, list[str]]]:
+            if conversation.coverage is None:
+                [cuts] = yield from batch(self.store, [cuts_place(scope)])
+                take_up_cuts(conversation, cuts, [])
+            return ledger(conversation)
+
+        return (yield from self.recall(scope, body))
+
+    def compactions(self, scope: Scope) -> Flow[list[ConversationCompaction]]:
+        """What stands for the spans of a conversation that no prompt shows whole any more."""
+
+        def body(conversation: Conversation) -> Flow[list[ConversationCompaction]]:
+            [cuts] = yield from batch(self.store, [cuts_place(scope)])
+            take_up_cuts(conversation, cuts, [])
+            until = max((cut.position for cut in conversation.cuts.values()), default=0)
+            conversation.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
+            return (yield from summaries.known(self.store, conversation, self.settings.segment_messages, until))
+
+        return (yield from self.recall(scope, body))
 
     def save_settings(self, changes: Mapping[str, Any], user_id: str, persona_id: str | None) -> Flow[None]:
         """Keep settings of a user, or of a persona of theirs."""
@@ -181,7 +269,7 @@ class Engine:
                 yield from run(name, draft, self.store, self.embeddings)
             return self._finished(draft)
 
-        return (yield from self._using(scope, body))
+        return (yield from self.using(scope, body))
 
     def open_turn(
         self,
@@ -224,7 +312,7 @@ class Engine:
                 draft.failures.append(failure)
             return draft
 
-        return (yield from self._using(scope, body))
+        return (yield from self.using(scope, body))
 
     def run_step(self, name: str, draft: Draft) -> Flow[None]:
         """Run one of the six steps on a draft.
@@ -243,17 +331,21 @@ class Engine:
             if draft.context is not None:
                 self._finished(draft)
 
-        return (yield from self._using(draft.conversation.scope, body, draft.counter))
+        return (yield from self.using(draft.conversation.scope, body, draft.counter))
 
-    def _using(
+    def using(
         self, scope: Scope, body: Callable[[Conversation], Flow[T]], counter: TokenCounter | None = None
     ) -> Flow[T]:
+        """Run a flow with a conversation's working set, alone."""
         return (yield from self._open.using(self.store, scope, counter or self.target.counter, body))
 
     def _finished(self, draft: Draft) -> AssembledContext:
         """The context of a finished draft; its report can be asked what another budget would have given."""
         assert draft.context is not None  # noqa: S101 - the last step sets it
         draft.cuts = dict(draft.conversation.cuts)
+        draft.conversation.coverage = draft.context.report.coverage
+        if self.summarizing:
+            self.summarizing.submit(draft)
         self.last_report = draft.context.report.with_candidates(Rerun(draft))
         return draft.context
 
@@ -269,8 +361,9 @@ class Engine:
     ) -> Flow[Draft]:
         """Begin a prompt for a conversation that is up to date."""
         failures: list[str] = []
-        stored, saved = yield from self._stored(conversation, persona_id, failures)
-        settings, sources = self._merged(saved, overrides, failures)
+        conversation.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
+        saved = yield from read_stored(self.store, conversation, persona_id, failures)
+        settings, sources = merged(self.settings, saved, overrides, failures)
         window = with_setting((yield from self.target.find_window()), settings.window_tokens)
         if window.failure:
             failures.append(window.failure)
@@ -286,51 +379,9 @@ class Engine:
             calls_before=calls_before,
             failures=failures,
         )
-        if failure := take_up_cuts(conversation, stored):
-            draft.failures.append(failure)
+        if self.summarizing and not settings.summarize_in_background:
+            draft.write_summaries = self.summarizing.write_now
         if self.embeddings is None:
             draft.failures.append(NO_EMBEDDINGS)
         draft.timings_ms["open"] = (time.perf_counter() - started) * 1000
         return draft
-
-    def _stored(
-        self, conversation: Conversation, persona_id: str | None, failures: list[str]
-    ) -> Flow[tuple[object, dict[str, dict[str, Any]]]]:
-        """The compaction cuts and the saved settings by their source, in one read; nothing where that fails."""
-        user_id = conversation.scope.user_id
-        places = {"user": saved_settings.place(user_id, None)}
-        if persona_id is not None:
-            places["persona"] = saved_settings.place(user_id, persona_id)
-        try:
-            cuts, *found = yield from batch(self.store, [cuts_place(conversation), *places.values()])
-        except Exception as error:  # noqa: BLE001 - layers on top: the turn goes on without them
-            failures.append(f"compaction cuts and saved settings not read: {type(error).__name__}: {error}")
-            return None, {}
-        return cuts, {source: saved_settings.of_item(item) for source, item in zip(places, found, strict=True)}
-
-    def _merged(
-        self, saved: Mapping[str, Mapping[str, Any]], overrides: Overrides, failures: list[str]
-    ) -> tuple[ContextSettings, tuple[str, ...]]:
-        """The pipeline's settings, over them what the user saved, then what was saved for the persona, then the call's.
-
-        Saved settings that cannot be used are left out and reported.
-        """
-        settings, sources = self.settings, ["pipeline"]
-        for source, changes in saved.items():
-            if not changes:
-                continue
-            try:
-                settings = settings.override(changes)
-                sources.append(source)
-            except InvalidSettingsError as error:
-                failures.append(f"saved settings of the {source} not used: {error}")
-        if isinstance(overrides, ContextSettings):
-            return overrides, ("call",)
-        if overrides is None:
-            return settings, tuple(sources)
-        try:
-            return settings.override(overrides), (*sources, "call")
-        except InvalidSettingsError as error:  # the call's own are sound: they were tried at the beginning
-            saved_by = " and the ".join(sources[1:])
-            failures.append(f"saved settings of the {saved_by} not used, as the call's do not go with them: {error}")
-            return self.settings.override(overrides), ("pipeline", "call")

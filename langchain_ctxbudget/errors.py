@@ -17,6 +17,7 @@ CtxBudgetError
 │   ├── StoreReadOnlyError         the folder cannot be written
 │   ├── EmbeddingMismatchError     the store was written with other embeddings
 │   └── StoreDataError             the store holds something it should not
+├── SummaryError                   a model that was to sum up a span of messages did not
 ├── BlockedLoopError               a blocking call that would stop its own event loop for ever
 ├── TokenizerUnavailableError      an exact tokenizer that cannot be had here
 └── EmbeddingsUnavailableError     local embeddings that are not installed here
@@ -138,6 +139,10 @@ class EmbeddingMismatchError(StoreError):
 
 class StoreDataError(StoreError):
     """The store holds a record that this version cannot read."""
+
+
+class SummaryError(CtxBudgetError):
+    """A chat model was asked for a summary and gave none that can be used; names what happened at each attempt."""
 
 
 class BlockedLoopError(CtxBudgetError, RuntimeError):

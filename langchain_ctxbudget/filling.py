@@ -5,6 +5,7 @@ from __future__ import annotations
 from langchain_ctxbudget.budgeting import CONTEXT_FRAME
 from langchain_ctxbudget.core.assembly import build, has_human, with_headings
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
+from langchain_ctxbudget.core.turns import distinct
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.knowledge import custom, declared
@@ -40,8 +41,13 @@ def _render_declared(draft: Draft, topic_tokens: int, entity_tokens: int) -> Non
     )
 
 
-def fill_history(draft: Draft) -> None:
-    """Choose what of the history is verbatim; a new cut is set in the conversation."""
+def fill_history(draft: Draft, *, renew: bool = False) -> None:
+    """Choose what of the history is verbatim; a new cut is set in the conversation.
+
+    Args:
+        draft: a prompt with its allocation.
+        renew: whether what stands for the older messages is written anew in any case.
+    """
     allocation, conversation = draft.allocated, draft.conversation
     tokens = allocation.tokens
     draft.history = compact.view(
@@ -49,10 +55,14 @@ def fill_history(draft: Draft) -> None:
         draft.settings,
         fits_whole=allocation.fits_whole,
         made_for=draft.made_for,
+        budget_tokens=draft.limit_tokens,
         history_tokens=tokens[Layer.HISTORY],
         arc_tokens=tokens[Layer.ARC],
         keep=allocation.keep_messages or 0,
+        renew=renew,
     )
+    turn, repairs = distinct(draft.turn_groups, draft.history.groups)
+    draft.turn_groups, draft.turn_repairs = tuple(turn), (*draft.turn_repairs, *repairs)
 
 
 def fill_leftovers(draft: Draft) -> None:
@@ -94,7 +104,8 @@ def _retrieve(draft: Draft, budget_tokens: int) -> None:
     if draft.ranked is None:
         return
     room = budget_tokens - draft.counter.count_text(evicted.SECTION)
-    draft.retrieved = evicted.select(draft.conversation, draft.ranked, max(0, room))
+    shown = {position for part in draft.history.groups for position in part.positions}
+    draft.retrieved = evicted.select(draft.conversation, draft.ranked, max(0, room), shown)
 
 
 def _render_again(draft: Draft, name: str, budgets: dict[str, int]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,12 +18,12 @@ from langchain_ctxbudget.draft import AssembledContext
 from langchain_ctxbudget.engine import Engine
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stored_conversations import StoredConversations
 from langchain_ctxbudget.stores.records import Scope
 
 
-class ContextPipeline:
+class ContextPipeline(StoredConversations):
     """Decides what goes into the context window of every model call.
 
     It is shared by threads and tasks; a conversation is worked on by one at a time. Every method that reads or
@@ -47,7 +48,9 @@ class ContextPipeline:
         store: BaseStore | None = None,
         embeddings: Embeddings | None = None,
         token_counter: TokenCounter | None = None,
+        summary_model: BaseChatModel | None = None,
         writer_id: str | None = None,
+        clock: Callable[[], datetime] | None = None,
     ) -> None:
         """Set up a pipeline; nothing is read, written or loaded before it is needed.
 
@@ -59,14 +62,19 @@ class ContextPipeline:
             store: any LangGraph store; default: a private `ChromaStore` in memory.
             embeddings: any LangChain embeddings; default: `LocalEmbeddings`, where they are installed.
             token_counter: how tokens are counted; default: the model's.
+            summary_model: any chat model, to write summaries in the background; until it has, and wherever it fails,
+                sentences of the conversation itself stand instead. Default: those alone.
             writer_id: the name under which this pipeline appends to conversations that others append to as
                 well; unique among them. Default: a random one.
+            clock: tells when a summary was written; default: the time in UTC.
 
         Raises:
             InvalidSettingsError: a setting outside its range, or an argument of another kind.
         """
         if not isinstance(system_prompt, str):
             raise InvalidSettingsError(f"system_prompt must be a string, not {type(system_prompt).__name__}")
+        if summary_model is not None and not callable(getattr(summary_model, "invoke", None)):
+            raise InvalidSettingsError(f"summary_model must be a chat model, not {type(summary_model).__name__}")
         for name, value, kind in (
             ("store", store, BaseStore),
             ("embeddings", embeddings, Embeddings),
@@ -81,6 +89,8 @@ class ContextPipeline:
             embeddings=embeddings,
             token_counter=token_counter,
             writer_id=writer_id,
+            summary_model=summary_model,
+            clock=clock,
         )
 
     @property
@@ -102,78 +112,6 @@ class ContextPipeline:
     def embeddings(self) -> Embeddings | None:
         """What retrieval compares texts with; None where none were given and none are installed."""
         return self.engine.embeddings
-
-    def add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> list[str]:
-        """Append messages to a conversation; those whose id it knows already are left alone.
-
-        A message without an id gets one from its content and from how often the conversation has it: a second
-        "yes" is a second message.
-
-        Returns:
-            the ids of the given messages, in order.
-
-        Raises:
-            MessageConflictError: an id is known with other content; nothing was written.
-            MissingScopeError: no user or no conversation.
-            UnsupportedContentError: something that is not a message.
-        """
-        return drive(self.engine.add(messages, Scope(user_id, conversation_id)))
-
-    async def aadd_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> list[str]:
-        """Append messages to a conversation; see `add_messages`."""
-        return await adrive(self.engine.add(messages, Scope(user_id, conversation_id)))
-
-    def sync(
-        self,
-        messages: Sequence[BaseMessage],
-        *,
-        user_id: str,
-        conversation_id: str,
-        on_removal: OnRemoval = "archive",
-    ) -> list[str]:
-        """Make a conversation equal to an agent's state, by id and content.
-
-        New messages are appended, an edited one replaces its predecessor, and what was derived from it is made
-        again; one that is no longer there is kept aside or deleted.
-
-        Args:
-            messages: the whole conversation as it should be.
-            user_id: whose conversation it is.
-            conversation_id: which one.
-            on_removal: `"archive"` keeps removed messages aside, `"forget"` deletes them.
-
-        Returns:
-            the ids of the given messages, in order.
-
-        Raises:
-            MessageConflictError: two of the messages have one id and other content.
-            MissingScopeError: no user or no conversation.
-            UnsupportedContentError: something that is not a message.
-        """
-        return drive(self.engine.sync(messages, Scope(user_id, conversation_id), on_removal))
-
-    async def a_sync(
-        self,
-        messages: Sequence[BaseMessage],
-        *,
-        user_id: str,
-        conversation_id: str,
-        on_removal: OnRemoval = "archive",
-    ) -> list[str]:
-        """Make a conversation equal to an agent's state; see `sync` (`async` is a keyword)."""
-        return await adrive(self.engine.sync(messages, Scope(user_id, conversation_id), on_removal))
-
-    def get_messages(self, *, user_id: str, conversation_id: str) -> list[BaseMessage]:
-        """Every message of a conversation as it was given; none for one that does not exist yet.
-
-        Raises:
-            MissingScopeError: no user or no conversation.
-        """
-        return drive(self.engine.get(Scope(user_id, conversation_id)))
-
-    async def aget_messages(self, *, user_id: str, conversation_id: str) -> list[BaseMessage]:
-        """Every message of a conversation; see `get_messages`."""
-        return await adrive(self.engine.get(Scope(user_id, conversation_id)))
 
     def assemble(
         self,
@@ -344,8 +282,25 @@ class ContextPipeline:
         """What was saved for a user, or for a persona of theirs; see `get_settings`."""
         return await adrive(self.engine.saved_settings(user_id, persona_id))
 
+    def flush(self, timeout_seconds: float | None = None) -> bool:
+        """Have the summary model write about everything that is behind the cut, and wait for it; for scripts and tests.
+
+        Args:
+            timeout_seconds: how long to wait at most, in seconds; None: as long as it takes.
+
+        Returns:
+            whether it has.
+        """
+        worker = self.engine.finish()
+        return worker is None or worker.flush(timeout_seconds)
+
+    async def aflush(self, timeout_seconds: float | None = None) -> bool:
+        """Have the summary model write about everything that is behind the cut, and wait for it; see `flush`."""
+        worker = self.engine.finish()
+        return worker is None or await worker.aflush(timeout_seconds)
+
     def close(self) -> None:
-        """Give back what the pipeline opened itself; a store that was passed in stays open."""
+        """Give back what the pipeline opened itself and stop its background work; a store passed in stays open."""
         self.engine.close()
 
     def __enter__(self) -> Self:

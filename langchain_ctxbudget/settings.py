@@ -242,8 +242,13 @@ class ContextSettings:
     compaction_trigger: float = 0.8
     """Compaction starts when verbatim history passes this share of its layer (seed 001: 80 %); the summary of
     what is older gets the rest."""
-    compaction_target: float = 0.4
+    compaction_target: float = 0.25
     """Compaction goes down to this share of the layer."""
+    segment_messages: int = 20
+    """Messages that are summarised together, about so many; compaction goes by whole segments where the room allows."""
+    summarize_in_background: bool = True
+    """Whether a `summary_model` writes off the hot path; extraction stands in until it has. Otherwise a turn that
+    compacts waits for it."""
 
     def __post_init__(self) -> None:
         _require_count(self.max_context_tokens, "max_context_tokens", minimum=1)
@@ -252,6 +257,8 @@ class ContextSettings:
         if self.window_tokens is not None:
             _require_count(self.window_tokens, "window_tokens", minimum=1)
         _require_count(self.keep_messages, "keep_messages", minimum=0)
+        _require_count(self.segment_messages, "segment_messages", minimum=2)
+        _require_flag(self.summarize_in_background, "summarize_in_background")
         _require_share(self.max_system_share, "max_system_share")
         _require_share(self.compaction_trigger, "compaction_trigger")
         _require_share(self.compaction_target, "compaction_target")

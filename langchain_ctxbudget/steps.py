@@ -10,23 +10,27 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+from langgraph.store.base import BaseStore, PutOp
 
 from langchain_ctxbudget.accounting import account
 from langchain_ctxbudget.budgeting import advice, compute_budget, floors
-from langchain_ctxbudget.core.assembly import build, has_human, measure, without_least
+from langchain_ctxbudget.core.assembly import Content, build, has_human, measure, without_least
+from langchain_ctxbudget.core.last_resort import reduce
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.draft import AssembledContext, Draft
-from langchain_ctxbudget.errors import BudgetTooSmallError, StoreDataError
+from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history import summaries
 from langchain_ctxbudget.knowledge import custom
 from langchain_ctxbudget.knowledge.declared import detect
+from langchain_ctxbudget.opening import cuts_place
 from langchain_ctxbudget.retrieval import evicted
 from langchain_ctxbudget.settings import LayerRequest
-from langchain_ctxbudget.stores.message_log import CUTS
-from langchain_ctxbudget.stores.records import CutRecord, CutsRecord
+from langchain_ctxbudget.stores.records import CutsRecord
+
+SMALL_EXCESS_TOKENS, SMALL_EXCESS_SHARE = 64, 0.02
+"""Up to this, in tokens or of the budget, an excess is a matter of a few items, not of the last resort."""
 
 Step = Callable[[Draft, BaseStore, Embeddings | None], Flow[None]]
 
@@ -57,36 +61,37 @@ def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | Non
 def compact_history(draft: Draft, store: BaseStore, _embeddings: Embeddings | None) -> Flow[None]:
     """Choose what of the history is verbatim; a new cut is stored, so that a restart goes on with it."""
     fill_history(draft)
+    if draft.conversation.made.maker:
+        yield from _use_summaries(draft, store)
     if draft.history.step:
-        place = cuts_place(draft.conversation)
+        place = cuts_place(draft.conversation.scope)
         record = CutsRecord(cuts=tuple(draft.conversation.cuts.values())).model_dump(mode="json")
         try:
+            draft.conversation.cuts_unsaved = True
             yield from batch(store, [PutOp(place.namespace, place.key, record, index=False)])
+            draft.conversation.cuts_unsaved = False
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
             draft.failures.append(f"compaction cuts not saved: {type(error).__name__}: {error}")
 
 
-def cuts_place(conversation: Conversation) -> GetOp:
-    """Where the compaction cuts of a conversation are kept."""
-    return GetOp(conversation.scope.namespace(CUTS), CUTS)
-
-
-def take_up_cuts(conversation: Conversation, found: object) -> str | None:
-    """Take up the stored cuts that were made for these messages; what failed, if anything."""
-    failure = None
-    stored: tuple[CutRecord, ...] = ()
-    try:
-        stored = CutsRecord.read(found.value, "the compaction cuts").cuts if isinstance(found, Item) else ()
-    except StoreDataError as error:  # derived data: they are made again
-        failure = f"compaction cuts not read: {error}"
-    newer = {cut.made_for: cut for cut in stored}
-    known = conversation.cuts
-    conversation.cuts = {}
-    for key in [*(key for key in newer if key not in known), *known]:  # what was used here last stays last
-        cut = newer.get(key) or known[key]
-        if conversation.cut_is_valid(cut):
-            conversation.use(cut)
-    return failure
+def _use_summaries(draft: Draft, store: BaseStore) -> Flow[None]:
+    """Take up what a model has written about the spans before a new cut, and say which are to be written about."""
+    conversation, made = draft.conversation, draft.conversation.made
+    made.segment_messages = draft.settings.segment_messages
+    made.until = draft.history.cut if draft.write_summaries else max(draft.history.cut, draft.history.next_cut)
+    if draft.history.step and draft.history.waiting:
+        try:
+            found = yield from summaries.look_up(store, conversation, draft.history.waiting)
+            if draft.write_summaries:
+                yield from draft.write_summaries(store, conversation)
+                found = True
+        except Exception as error:  # noqa: BLE001 - extraction stands
+            draft.failures.append(f"summaries: {type(error).__name__}: {error}")
+            found = True
+        if found:
+            fill_history(draft, renew=True)
+    problems = [failure.problem for failure in made.failures.values()] if draft.history.waiting else []
+    draft.failures += [f"summaries: {problem}; extraction stands instead" for problem in dict.fromkeys(problems)]
 
 
 def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> Flow[None]:
@@ -100,12 +105,23 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
 
 
 def assemble(draft: Draft) -> None:
-    """Build the messages, recount them exactly, prune what is over, and give the account."""
-    content = draft.content
-    prompt = build(content)
-    measured = measure(content, prompt, draft.counter, draft.extras)
+    """Build the messages, recount them exactly, take back what is over, and give the account.
+
+    A little by the strategy's priorities; much, as where a strategy of the application's own leaves no room, first by
+    the steps of the last resort, each as far as needed.
+    """
     allocation = draft.allocated
     limit = draft.limit_tokens - allocation.reserve_tokens
+
+    def over(content: Content) -> int:
+        return measure(content, build(content), draft.counter, draft.extras).total_tokens - limit
+
+    content = draft.content
+    if over(content) > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
+        content, draft.last_resort, taken = reduce(content, draft.counter, over)
+        draft.pruned += [replace(f, status=Status.OMITTED, reason=Reason.COMPRESSED) for f in taken]
+    prompt = build(content)
+    measured = measure(content, prompt, draft.counter, draft.extras)
     order = sorted(
         (layer for layer in allocation.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE)),
         key=lambda layer: (allocation.priority_of(layer), layer),

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from langchain_ctxbudget.budgeting import compute_budget
-from langchain_ctxbudget.core.extractive import SEGMENT_MESSAGES
+from langchain_ctxbudget.core.calls import is_user
 from langchain_ctxbudget.core.ranking import LexicalIndex, relevance
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.text import terms
@@ -81,7 +81,16 @@ def _as_it_was(before: Draft) -> Conversation:
     copy.entries = [replace(entry) for entry in entries]
     copy.safe = [entry.safe_cut for entry in entries]
     copy.names, copy.cuts = set(before.conversation.names), dict(before.cuts)
-    copy.segments = before.conversation.segments[: len(entries) // SEGMENT_MESSAGES]
+    copy.kept = [position for position in before.conversation.kept if position < len(entries)]
+    copy.dropped = [position for position in before.conversation.dropped if position < len(entries)]
+    copy.exchanges = sum(is_user(entry.message) for entry in entries)
+    copy.trees = {size: spans.copy() for size, spans in before.conversation.trees.items()}
+    for spans in copy.trees.values():
+        spans.truncate(len(entries))
+    copy.made = before.conversation.made.copy()
+    copy.clips = dict(before.conversation.clips)
+    if before.conversation.questions.read_until <= len(entries):
+        copy.questions = before.conversation.questions.copy()
     if counted_anew:
         copy.recount(copy.counter)
     else:

@@ -40,6 +40,8 @@ class Fragment:
     """A line that stands above it, once for all fragments in a row that share it."""
     value: float = 0.0
     """What it is worth; the least is taken out first."""
+    covers: tuple[int, int] = (0, 0)
+    """The messages that a line of a summary stands for: the position of the first, and that behind the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,31 +242,41 @@ def without_least(
             continue
         field = _FIELDS.get(layer, "volatile")
         fragments: tuple[Fragment, ...] = getattr(content, field)
-        gone = _least([f for f in fragments if f.layer == layer], excess_tokens)
-        if gone:
-            left = tuple(fragment for fragment in fragments if fragment not in gone)
+        if out := _least(fragments, layer, excess_tokens):
+            left, gone = parted(fragments, out)
             changes: dict[str, Any] = {field: left}
             return replace(content, **changes), gone
     return content, []
 
 
-def _least(fragments: Sequence[Fragment], excess_tokens: int) -> list[Fragment]:
-    gone: list[Fragment] = []
+def parted(fragments: Sequence[Fragment], out: Sequence[int]) -> tuple[tuple[Fragment, ...], list[Fragment]]:
+    """The fragments that stay, and those at the positions that are taken out.
+
+    By position, because two may be equal: a message can say the same sentence twice.
+    """
+    return tuple(f for i, f in enumerate(fragments) if i not in out), [fragments[i] for i in out]
+
+
+def _least(fragments: Sequence[Fragment], layer: str, excess_tokens: int) -> list[int]:
+    """The positions of a layer's least valuable fragments that cost so much together."""
+    out: list[int] = []
     freed = 0
-    for fragment in sorted(fragments, key=lambda f: f.value):
+    for i in sorted(range(len(fragments)), key=lambda i: fragments[i].value):
         if freed >= excess_tokens:
             break
-        gone.append(fragment)
-        freed += fragment.tokens
-    return gone
+        if fragments[i].layer == layer:
+            out.append(i)
+            freed += fragments[i].tokens
+    return out
 
 
 def _with_less_history(
     content: Content, counter: TokenCounter, excess_tokens: int
 ) -> tuple[Content, list[Fragment]] | None:
     """Summary lines first, then the oldest verbatim groups."""
-    if gone := _least(content.summary, excess_tokens):
-        return replace(content, summary=tuple(f for f in content.summary if f not in gone)), gone
+    if out := _least(content.summary, Layer.HISTORY, excess_tokens):
+        left, gone = parted(content.summary, out)
+        return replace(content, summary=left), gone
     freed = count = 0
     for group in content.history:
         if freed >= excess_tokens:

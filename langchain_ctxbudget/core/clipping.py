@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
+from langchain_ctxbudget.core.calls import CALL_BLOCKS
 from langchain_ctxbudget.core.schema_cost import Count
-from langchain_ctxbudget.core.turns import CALL_BLOCKS
 
 MIN_TEXT_TOKENS = 16
 """Less text than this around a marker says nothing."""
@@ -45,6 +45,8 @@ _ATTEMPTS = 3
 _FEW = 2
 _MANY_TEXTS_FACTOR = 4
 """Where more than two texts are clipped, each has so many times the least room: markers should not be most of it."""
+_LONGEST_REFERENCE = 100
+"""Characters; ids of LangChain and of providers have 36 to 70."""
 
 _LINE_BREAK = re.compile(r"\r?\n|\r")
 _SPACE = re.compile(r"\s")
@@ -53,7 +55,7 @@ _ZERO_WIDTH_JOINER = "\u200d"
 _FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
 
-def clip_text(text: str, count: Count, budget_tokens: int) -> str | None:
+def clip_text(text: str, count: Count, budget_tokens: int, *, reference: str | None = None) -> str | None:
     """The head and the tail of a text around a marker that says how many tokens are left out, within a budget.
 
     The number is what the whole text costs less what the result costs without its marker. It may be a few tokens off,
@@ -64,6 +66,8 @@ def clip_text(text: str, count: Count, budget_tokens: int) -> str | None:
         count: tokens of a text; asked for the whole text once, and at most six times for texts of about the
             budget's size.
         budget_tokens: what the result, its marker included, may cost.
+        reference: under which the recall tool gives the whole; the marker names it where there is room for it, unless
+            it is longer than 100 characters or would not stand plainly between quotation marks.
 
     Returns:
         None where the marker and 16 tokens of text do not fit.
@@ -75,11 +79,18 @@ def clip_text(text: str, count: Count, budget_tokens: int) -> str | None:
         last last last last last last last last last last last
     """
     total_tokens = count(text)
-    return text if total_tokens <= budget_tokens else _clipped(text, total_tokens, count, budget_tokens)
+    if total_tokens <= budget_tokens:
+        return text
+    return _clipped(text, total_tokens, count, budget_tokens, _quotable(reference))
 
 
 def clip_message(
-    message: BaseMessage, count_message: Callable[[BaseMessage], int], count: Count, budget_tokens: int
+    message: BaseMessage,
+    count_message: Callable[[BaseMessage], int],
+    count: Count,
+    budget_tokens: int,
+    *,
+    reference: str | None = None,
 ) -> BaseMessage | None:
     """A message whose text is clipped so that it costs at most `budget_tokens`; None where that cannot be.
 
@@ -93,6 +104,8 @@ def clip_message(
         count_message: tokens of a message, framing included.
         count: tokens of a text.
         budget_tokens: what the message may cost.
+        reference: under which the recall tool gives the whole message; the markers name it, or, where there is no
+            room for that, some or none of them do.
 
     Example:
         >>> from langchain_ctxbudget import EstimatingCounter
@@ -104,10 +117,12 @@ def clip_message(
     """
     if count_message(message) <= budget_tokens:
         return message
+    named = _quotable(reference)
     for blocks in _retreats(message, count_message):
-        clipped = _with_clipped_texts(message, blocks, count_message, count, budget_tokens)
-        if clipped is not None:
-            return clipped
+        for shown in (named, None) if named else (None,):
+            clipped = _with_clipped_texts(message, blocks, count_message, count, budget_tokens, reference=shown)
+            if clipped is not None:
+                return clipped
     return None
 
 
@@ -121,19 +136,30 @@ class _Size(NamedTuple):
     tokens: int
 
 
-def _marker(left_out_tokens: int) -> str:
-    return f"\n[… {left_out_tokens:,} tokens left out …]\n"
+def _marker(left_out_tokens: int, reference: str | None) -> str:
+    recall = f'; recall "{reference}" for all of it' if reference else ""
+    return f"\n[… {left_out_tokens:,} tokens left out{recall} …]\n"
 
 
-def _clipped(text: str, total_tokens: int, count: Count, budget_tokens: int) -> str | None:
+def _quotable(reference: str | None) -> str | None:
+    """A reference that a marker can name, else None: an id may be of any length, and hold line breaks or quotes."""
+    if not reference or len(reference) > _LONGEST_REFERENCE or '"' in reference or not reference.isprintable():
+        return None
+    return reference
+
+
+def _clipped(text: str, total_tokens: int, count: Count, budget_tokens: int, reference: str | None) -> str | None:
     """Head, marker and tail of a text that is over the budget."""
-    marker_tokens = count(_marker(total_tokens))
+    marker_tokens, sizes = count(_marker(total_tokens, reference)), _SIZES
+    if reference and budget_tokens < marker_tokens + MIN_TEXT_TOKENS:
+        # The plain marker is one more text to count, so one size fewer is tried.
+        reference, marker_tokens, sizes = None, count(_marker(total_tokens, None)), _SIZES - 1
     if budget_tokens < marker_tokens + MIN_TEXT_TOKENS:
         return None
     limit_tokens = budget_tokens - _NUMBER_TOKENS
-    expected = _marker(total_tokens - (limit_tokens - marker_tokens))
+    expected = _marker(total_tokens - (limit_tokens - marker_tokens), reference)
     fits, exceeds = _Size(0, marker_tokens), _Size(len(text), total_tokens)
-    for tries_left in reversed(range(_SIZES)):
+    for tries_left in reversed(range(sizes)):
         if tries_left or fits.characters:
             characters = _guess(fits, exceeds, marker_tokens, limit_tokens)
         else:  # nothing has fitted so far, but this does with every byte-level tokenizer
@@ -150,7 +176,7 @@ def _clipped(text: str, total_tokens: int, count: Count, budget_tokens: int) -> 
     ends = _ends(text, fits.characters)
     if not any(ends):
         return None
-    clipped = _marker(total_tokens - (fits.tokens - marker_tokens)).join(ends)
+    clipped = _marker(total_tokens - (fits.tokens - marker_tokens), reference).join(ends)
     return clipped if count(clipped) <= budget_tokens else None
 
 
@@ -168,10 +194,11 @@ def _guess(fits: _Size, exceeds: _Size, marker_tokens: int, limit_tokens: int) -
 def _ends(text: str, characters: int) -> tuple[str, str]:
     """Head and tail of a text, at most so many characters together, cut where it harms least."""
     tail_characters = characters // 2
-    return text[: _head_end(text, characters - tail_characters)], text[_tail_start(text, len(text) - tail_characters) :]
+    return text[: head_end(text, characters - tail_characters)], text[_tail_start(text, len(text) - tail_characters) :]
 
 
-def _head_end(text: str, end: int) -> int:
+def head_end(text: str, end: int) -> int:
+    """Where to cut a text of which at most `end` characters are kept: where it harms least; 0 where nothing does."""
     nearest = end - int(end * _NEAR)
     for pattern in (_LINE_BREAK, _SPACE):
         starts = [found.start() for found in pattern.finditer(text, nearest, end + 1)]
@@ -264,13 +291,15 @@ def _with_clipped_texts(
     count_message: Callable[[BaseMessage], int],
     count: Count,
     budget_tokens: int,
+    *,
+    reference: str | None,
 ) -> BaseMessage | None:
     """A message with these blocks, the texts among them clipped to what the others leave."""
     texts = {place: text for place, block in enumerate(blocks) if (text := _text_of(block))}
     bare = [_with_text(block, "") if place in texts else block for place, block in enumerate(blocks)]
     text_tokens = budget_tokens - count_message(_with_blocks(message, bare))
     for _ in range(_ATTEMPTS):  # the first one fits where a message costs what its parts cost
-        shared = _shared(list(texts.values()), count, text_tokens)
+        shared = _shared(list(texts.values()), count, text_tokens, reference)
         if shared is None:
             return None
         clipped: list[Block] = []
@@ -289,7 +318,7 @@ def _with_clipped_texts(
     return None
 
 
-def _shared(texts: Sequence[str], count: Count, budget_tokens: int) -> list[str | None] | None:
+def _shared(texts: Sequence[str], count: Count, budget_tokens: int, reference: str | None) -> list[str | None] | None:
     """The texts within a budget that they share, or None where that cannot be.
 
     All are cut to the same level, so that the largest give way first. Where the level would be too low for markers
@@ -298,12 +327,12 @@ def _shared(texts: Sequence[str], count: Count, budget_tokens: int) -> list[str 
     costs = [count(text) for text in texts]
     if sum(costs) <= budget_tokens:
         return list(texts)
-    least_tokens = count(_marker(sum(costs))) + MIN_TEXT_TOKENS
+    least_tokens = count(_marker(sum(costs), reference)) + MIN_TEXT_TOKENS
 
     def level(number: int) -> int:
         """What a text may cost where so many are kept; 0 where that is too little."""
         kept = _outer(costs, number)
-        room_tokens = budget_tokens - (count(_marker(sum(costs) - sum(kept))) if number < len(costs) else 0)
+        room_tokens = budget_tokens - (count(_marker(sum(costs) - sum(kept), reference)) if number < len(costs) else 0)
         tokens = water_level(kept, room_tokens)
         clipped = sum(cost > tokens for cost in kept)
         least = least_tokens * (_MANY_TEXTS_FACTOR if clipped > _FEW else 1)
@@ -314,14 +343,14 @@ def _shared(texts: Sequence[str], count: Count, budget_tokens: int) -> list[str 
         return None
     level_tokens = level(number)
     kept: list[str | None] = [
-        text if cost <= level_tokens else _clipped(text, cost, count, level_tokens)
+        text if cost <= level_tokens else _clipped(text, cost, count, level_tokens, reference)
         for text, cost in zip(_outer(texts, number), _outer(costs, number), strict=True)
     ]
     if None in kept:
         return None
     gap: list[str | None] = [None] * (len(texts) - number)
     if gap:
-        gap[0] = _marker(sum(costs) - sum(_outer(costs, number)))
+        gap[0] = _marker(sum(costs) - sum(_outer(costs, number)), reference)
     head = number - number // 2
     return [*kept[:head], *gap, *kept[head:]]
 

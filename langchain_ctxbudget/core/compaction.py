@@ -2,53 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal
 
-SLACK = 0.5
-"""Below this share of the target, the cut moves back: the budget has grown."""
+Strategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
+"""How a history is shown (seed 000): whole; recent messages and summaries; key messages in between; several levels."""
+
+WINDOWED_RATIO, COMPACTED_RATIO = 2.5, 8.0
+"""Up to so many times its room, a history is windowed, or compacted (seed 000)."""
 
 
-def plan_cut(
-    costs: Sequence[int],
+def strategy_for(history_tokens: int, room_tokens: int) -> Strategy:
+    """The seed's strategy for a history that is not sent whole, by its compression ratio (seed 000).
+
+    Args:
+        history_tokens: what all of it would cost.
+        room_tokens: what arc and history (L4 and L6) may cost.
+    """
+    ratio = history_tokens / max(1, room_tokens)
+    if ratio <= WINDOWED_RATIO:
+        return "windowed"
+    return "compacted" if ratio <= COMPACTED_RATIO else "multi_level"
+
+
+def stays(cost: Callable[[int], int], cut: int, end: int, limit_tokens: float) -> bool:
+    """Whether everything behind a cut costs at most so much; reads no more messages than that takes.
+
+    Args:
+        cost: what the message at a position costs, in tokens.
+        cut: the position of the first verbatim message.
+        end: the position behind the last one.
+        limit_tokens: what they may cost together.
+    """
+    used = 0
+    for position in range(end - 1, cut - 1, -1):
+        used += cost(position)
+        if used > limit_tokens:
+            return False
+    return True
+
+
+def move_cut(
+    cost: Callable[[int], int],
     safe: Sequence[bool],
+    starts: Collection[int],
     *,
-    cut: int,
     room_tokens: int,
     trigger: float,
     target: float,
     keep: int,
 ) -> int:
-    """The position of the first message that stays verbatim.
+    """The position of the first message that stays verbatim after a compaction step.
 
-    The cut stays where it is while what is behind it is at most `trigger` of the room, so that the prompt only
-    grows at its end; then it moves to the oldest safe place where that is at most `target` of the room.
-    Work is bounded by the room, not by the length of the conversation.
+    It is the end of a segment, the one that leaves about `target` of the room; no more than half-way to the trigger,
+    or the next step would come too soon. Where no segment ends there, as in a small room, it is the oldest safe place
+    that leaves at most `target`. Work is bounded by the room, not by the length of the conversation.
 
     Args:
-        costs: what each message costs, in tokens, oldest first.
+        cost: what the message at a position costs, in tokens.
         safe: whether a cut right before that message leaves calls and results together.
-        cut: the cut so far.
+        starts: positions where segments begin.
         room_tokens: what verbatim messages may cost together.
-        trigger: the share of the room at which to compact.
+        trigger: the share of the room at which the next step comes.
         target: the share of the room to compact to.
         keep: the newest messages that stay verbatim.
     """
-    end = len(costs)
-    verbatim = 0
-    for position in range(end - 1, cut - 1, -1):
-        verbatim += costs[position]
-        if verbatim > room_tokens:
-            break
-    grown = cut > 0 and verbatim < room_tokens * target * SLACK
-    if cut <= end and verbatim <= room_tokens * trigger and not grown:
-        return cut
+    end = len(safe)
     kept_from = max(0, end - keep)
-    best, used = end, 0
+    aim, most = room_tokens * target, room_tokens * (target + trigger) / 2
+    best = end
+    aligned: tuple[float, int] | None = None
+    used = 0
     for position in range(end - 1, -1, -1):
-        used += costs[position]
-        if used > room_tokens * target and position < kept_from:
+        used += cost(position)
+        if used > most and position < kept_from:
             break
-        if safe[position]:
+        if safe[position] and (used <= aim or position >= kept_from):
             best = position
+        if position in starts and position <= kept_from:
+            found = (abs(used - aim), position)
+            aligned = found if aligned is None else min(aligned, found)
+    if aligned is not None and best:
+        return aligned[1]
     # Nowhere safe among the newest messages, as behind a call that is never answered: keep them all the same.
     return best if best < end else kept_from

@@ -24,19 +24,81 @@ _DECISION = re.compile(
 )
 # Narrower than the words that make a text important: "answer" and "final" alone decide nothing.
 _DECIDES = re.compile(
-    r"\b(?:(?:decided|agreed|settled|reversed)[:,]|(?:decided|agreed|settled|opted) (?:to|on|against|that|for)"
+    r"\b(?:(?:decided|agreed|settled|reversed|voted)[:,]|^(?:final|recorded|noted|confirmed|decision|resolved):"
+    r"|(?:decided|agreed|settled|opted|voted) (?:to|on|against|that|for)"
     r"|(?:we|I|they|board|team|is|are|was|were|been|have|has|'ve) (?:(?:have|has|all|already|now|finally) )*"
     r"(?:decided|agreed|chose|chosen|picked|approved|rejected|reversed|settled)"
     r"|(?:let's|we'll|we will|I'll|I will) (?:go with|use|take)|go(?:ing)? with (?:that|it|the)"
-    r"|(?:the|my|our|final) decision)(?!\w)",
+    r"|(?:the|my|our|final) decision|as final|^(?:OK, |so, )?new (?:\w+ ){0,2}(?:date|plan|name|price|version|rule):"
+    r")(?!\w)|^decided\W*$",
+    re.IGNORECASE,
+)
+# "You should not order before the number is settled."
+_CONDITION = re.compile(
+    r"\b(?:until|unless|if|whether|before (?:the|it|this|that|we|you|they)|should|could|might"
+    r"|may) (?:[^\s,;:]+ ){0,5}$",
+    re.IGNORECASE,
+)
+# "Polyester it is.", but not "That is how it is."
+_IT_IS = re.compile(
+    r"^(?!(?:\S+ ){0,2}(?:what|how|where|who|there|here|as|than|know|think|though|if|so|then|yes|no|of|maybe|that"
+    r"|this) )"
+    r"(?:[^\s.,:]+ ){1,3}it is(?:[.,!]|$)",
     re.IGNORECASE,
 )
 _PROBLEM = re.compile(
-    r"\b(error|bug|issue|problem|failed|broken|fix|crash|exception|TypeError|undefined)\b", re.IGNORECASE
+    r"\b(errors?|bugs?|issues?|problems?|fail(?:s|ed|ing|ures?)?|broken|fix(?:ed|es)?|crash(?:ed|es)?|exception"
+    r"|TypeError"
+    r"|undefined)\b",
+    re.IGNORECASE,
 )
 _OPEN = re.compile(
-    r"\[OPEN\]|^open:|\b(open question|still open|still need to (?:decide|find out|figure out|check)|to be decided|tbd"
-    r"|not sure yet|undecided|need to decide|waiting (?:for|on) (?:an answer|a reply|word)|unclear (?:whether|if))\b",
+    r"\[OPEN\]|^open(?: questions?| points?| issues?)?:|\b(?:open question|still open|on the open list"
+    r"|(?:as|it|that|this|stays?|remains?|left) open(?! to\b)(?=\W*(?:$|[.:;,]))"
+    r"|still (?:need|have) to (?:decide|find out|figure out|check|choose|agree)|to be decided|tbd|not sure yet"
+    r"|undecided"
+    r"|unresolved|(?:need|have) to decide|waiting (?:for|on) (?:an answer|a reply|word)|unclear (?:whether|if)"
+    r"|(?:not|\w+n't) (?:yet )?(?:been )?(?:decided|settled|agreed)|no decision(?: yet)?\b)\b",
+    re.IGNORECASE,
+)
+# What every match of a pattern has a part of: looking for a part is ten times as fast as looking for the pattern.
+_DECIDES_PARTS = (
+    *(
+        "decid",
+        "decision",
+        "agreed",
+        "settled",
+        "revers",
+        "voted",
+        "final",
+        "recorded:",
+        "noted:",
+        "confirmed:",
+        "resolved:",
+    ),
+    *("opted", "chose", "picked", "approved", "rejected", "go with", "going with", "let's", "'ll", "will ", "new "),
+)
+_OPEN_PARTS = (
+    *("open", "decide", "still ", "tbd", "not sure yet", "unresolved", "waiting ", "unclear ", "decision"),
+    *("not settled", "not agreed", "n't ", "not been", "not yet"),
+)
+# Sentences about open questions that open none: "What is still open?", "That closes the last open question."
+_ASKS_WHAT_IS_OPEN = re.compile(
+    r"^(?:\w+, |and |so )?(?:what|which|is anything|are any)\b.{0,40}\b(?:open|undecided|unresolved)\W*$"
+    r"|\b(?:clos|answer|resolv|settl|solv)\w* (?:\w+ ){0,4}open question"
+    r"|\b(?:no longer|no more|not|isn't|no) (?:an? )?(?:still )?open\b",
+    re.IGNORECASE,
+)
+_FILLER = re.compile(
+    r"^(?:(?:hi|hello|hey|dear|thanks|thank you|cheers|sure|of course|great|perfect|wonderful|awesome|excellent|nice"
+    r"|good (?:morning|afternoon|evening|night|question|point|idea|luck)|sounds (?:good|great)|you're welcome"
+    r"|no problem"
+    r"|(?:I'm|I am) (?:happy|glad|here|sorry|ready)|happy to help|glad (?:to|you)|let me know|feel free|I hope"
+    r"|hope (?:this|that)"
+    r"|absolutely|certainly|understood|got it|no worries|have a|see you|talk to you|here(?:'s| is| are"
+    r"|'re) (?:the|a|an|your|some|what)"
+    r"|let me (?:check|look|see|know|think|take|have|start)|I'll (?:check|look|have a look|take a look|start|now)"
+    r"|is there anything|anything else|how are you|how's it going|as an AI)\b|haha|lol\b)",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d")
@@ -44,17 +106,44 @@ _NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w'-]+")
 _LIST_ITEM = re.compile(r"^[^\S\n]*[-*•]\s", re.MULTILINE)
 # One character stands for a file's or a function's name: matching all of it takes quadratic time on long runs.
 _CODE = re.compile(r"`[^`\n]+`|[\w/-]\.(?:py|ts|js|sql|md|json|ya?ml|toml|sh|html|css|rs|go)\b|\w\(\)")
+_CLOSING = "\"'”’»)] "  # noqa: RUF001 - what may stand after a sentence's mark
 _QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
 
 
 def kind_of(sentence: str) -> Kind:
     """Whether a sentence decides something, leaves something open, or neither."""
-    if _OPEN.search(sentence):
-        return Kind.OPEN
-    return Kind.DECISION if _DECIDES.search(sentence) and not _QUESTION_MARK.search(sentence[-1:]) else Kind.PLAIN
+    if _leaves_open(sentence):
+        return Kind.PLAIN if _ASKS_WHAT_IS_OPEN.search(sentence) else Kind.OPEN
+    if is_question(sentence):
+        return Kind.PLAIN
+    decides = _DECIDES.search(sentence) if _has_any(sentence, _DECIDES_PARTS) else None
+    if decides and _CONDITION.search(sentence[max(0, decides.start() - 80) : decides.start()]):
+        return Kind.PLAIN
+    return Kind.DECISION if decides or _IT_IS.search(sentence) else Kind.PLAIN
 
 
-def importance(text: str, *, from_user: bool) -> float:
+def _leaves_open(text: str) -> bool:
+    return _has_any(text, _OPEN_PARTS) and bool(_OPEN.search(text))
+
+
+def _has_any(text: str, parts: tuple[str, ...]) -> bool:
+    lowered = text.lower()
+    return any(part in lowered for part in parts)
+
+
+def is_question(sentence: str) -> bool:
+    """Whether a sentence ends in a question mark of any script."""
+    return bool(_QUESTION_MARK.search(sentence.rstrip(_CLOSING)[-1:]))
+
+
+def is_filler(sentence: str) -> bool:
+    """Whether a sentence is a greeting, thanks, or talk about the talk, and says nothing else."""
+    return bool(_FILLER.match(sentence)) and not (
+        _NUMBER.search(sentence) or _NAME.search(sentence) or _CODE.search(sentence) or _PROBLEM.search(sentence)
+    )
+
+
+def importance(text: str, *, from_user: bool, words: int | None = None) -> float:
     """The seed's score of a text, without its terms for place in the conversation.
 
     Numbers, names and code artifacts count as well: they are what a summary must not lose.
@@ -62,12 +151,13 @@ def importance(text: str, *, from_user: bool) -> float:
     Args:
         text: a message or a sentence.
         from_user: the user's own words set the context and count a little more.
+        words: how many words it has, where that is known.
     """
-    score = min(25.0, math.log2(word_count(text) + 1) * 5)
+    score = min(25.0, math.log2((word_count(text) if words is None else words) + 1) * 5)
     score += text.count("```") / 2 * 15
     score += min(15, len(_QUESTION_MARK.findall(text)) * 5)
     score += len(_DECISION.findall(text)) * 10
-    score += 10 if _OPEN.search(text) else 0
+    score += 10 if _leaves_open(text) else 0
     score += min(15, len(_PROBLEM.findall(text)) * 5)
     score += min(10, len(_LIST_ITEM.findall(text)) * 2)
     score += 8 if _NUMBER.search(text) else 0

@@ -21,8 +21,10 @@ from langchain_core.messages import (
 from pydantic_core import to_jsonable_python
 
 from langchain_ctxbudget.core import fences
+from langchain_ctxbudget.core.calls import CALL_BLOCKS, listed_calls, provider_name, split_results, with_calls
+from langchain_ctxbudget.core.preservation import KEY, require_preservation
 from langchain_ctxbudget.core.text import iso_date, one_line
-from langchain_ctxbudget.core.turns import group, is_empty, provider_name
+from langchain_ctxbudget.core.turns import group, is_empty
 from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
 
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
@@ -43,6 +45,10 @@ def date_of(message: BaseMessage) -> str | None:
 
 def plain_text(message: BaseMessage) -> str:
     """What a message says, as text: its text, and a mention of its calls and of what is not text."""
+    results, rest = split_results(message)
+    if results and not isinstance(message, ToolMessage):
+        said = [plain_text(result) for result in results] + ([plain_text(rest)] if rest is not None else [])
+        return "\n".join(filter(None, said))
     parts: list[str] = []
     blocks = [message.content] if isinstance(message.content, str) else message.content
     for block in blocks:
@@ -50,13 +56,12 @@ def plain_text(message: BaseMessage) -> str:
             parts.append(block)
         elif isinstance(block.get("text"), str):
             parts.append(block["text"])
-        elif block.get("type") not in ("tool_use", "tool_call", "function_call"):
+        elif block.get("type") not in CALL_BLOCKS:
             parts.append(f"[{block.get('type', 'content')}]")
-    if isinstance(message, AIMessage):
-        parts.extend(
-            f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
-            for call in message.tool_calls
-        )
+    parts.extend(
+        f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
+        for call in listed_calls(with_calls(message))
+    )
     return "\n".join(part for part in (part.strip() for part in parts) if part)
 
 
@@ -94,6 +99,7 @@ def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]
     """Messages as whole messages (chunks of a stream merged into their plain class).
 
     Raises:
+        InputError: a message asks for a preservation that there is not.
         UnsupportedContentError: something that is not a message, or a `RemoveMessage`, which is an
             instruction to a reducer and holds nothing.
     """
@@ -109,6 +115,8 @@ def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]
             raise UnsupportedContentError(
                 f"{argument}[{index}] is a RemoveMessage; to remove messages, call `sync` with those that stay"
             )
+        if KEY in message.additional_kwargs:
+            require_preservation(message.additional_kwargs[KEY], f"{argument}[{index}].additional_kwargs[{KEY!r}]")
     return [
         message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message for message in messages
     ]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from langchain_ctxbudget.core.compaction import Strategy
 from langchain_ctxbudget.core.layers import Layer, Reason, Status, title_of
 from langchain_ctxbudget.core.turns import Repair
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.reporting.text import render_text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
 PREVIEW_CHARACTERS = 80
@@ -117,7 +120,8 @@ class ContextReport(_WithCandidates):
     settings_from: tuple[str, ...]
     """Where the settings came from, each over those before it: `pipeline`, `user`, `persona`, `call`."""
     allocation_strategy: str
-    history_strategy: Literal["empty", "full", "windowed"]
+    history_strategy: Strategy
+    """How the history is shown: whole, or compacted in one of the seed's three ways."""
     layers: tuple[LayerReport, ...]
     overhead_tokens: dict[str, int]
     """What no layer owns: tool schemas, response format, framing of messages."""
@@ -126,6 +130,12 @@ class ContextReport(_WithCandidates):
     repairs: tuple[Repair, ...]
     failures: tuple[str, ...]
     """Parts that failed and were replaced by their fallback."""
+    summary_lines: dict[str, int]
+    """Lines of arc and summary by who wrote them: `extraction`, or a model."""
+    summaries_waiting: int
+    """Spans in the prompt that the model has not written about yet."""
+    last_resort: tuple[str, ...]
+    """The steps that were taken because the prompt was over its budget in spite of everything."""
     tokenizer_calls: int
     """Texts that had to be tokenized for this assembly; all others were known."""
     timings_ms: dict[str, float]
@@ -255,38 +265,33 @@ def layer_report(
 
 
 def ranges(
-    states: Iterable[tuple[int, CoverageState]], total: int, base: CoverageState, cut: int
+    total: int, cut: int, covered: Iterable[tuple[int, int]], marks: Mapping[int, CoverageState]
 ) -> tuple[CoverageRange, ...]:
-    """The coverage of a conversation as ranges.
+    """The coverage of a conversation as ranges; work is bounded by what is given, not by the conversation.
 
     Args:
-        states: positions (from 0) whose state differs from that of their side of the cut.
         total: messages in the conversation.
-        base: the state of the messages before the cut.
-        cut: the first verbatim message.
+        cut: the position of the first verbatim message.
+        covered: spans before it that a summary stands for, each with the position of its first message and that behind
+            its last; the others are left out.
+        marks: the messages that are in another state than their surroundings, by position.
     """
-    marks = sorted(dict(states).items())
-    result: list[CoverageRange] = []
-
-    def add(first: int, last: int, state: CoverageState) -> None:
-        if first > last:
-            return
-        if result and result[-1].state == state:
-            result[-1] = CoverageRange(first=result[-1].first, last=last + 1, state=state)
+    spans = sorted((first, min(end, cut)) for first, end in covered if first < min(end, cut))
+    points = {0, cut, total, *(point for span in spans for point in span)}
+    points |= {point for position in marks for point in (position, position + 1)}
+    found: list[CoverageRange] = []
+    reached = 0
+    waiting = deque(spans)
+    for first, end in pairwise(sorted(points)):
+        while waiting and waiting[0][0] <= first:
+            reached = max(reached, waiting.popleft()[1])
+        before: CoverageState = "summarized" if first < reached else "omitted"
+        state: CoverageState = marks.get(first, "verbatim" if first >= cut else before)
+        if found and found[-1].state == state:
+            found[-1] = CoverageRange(first=found[-1].first, last=end, state=state)
         else:
-            result.append(CoverageRange(first=first + 1, last=last + 1, state=state))
-
-    def fill(first: int, end: int) -> None:
-        add(first, min(end, cut) - 1, base)
-        add(max(first, cut), end - 1, "verbatim")
-
-    at = 0
-    for position, state in marks:
-        fill(at, position)
-        add(position, position, state)
-        at = position + 1
-    fill(at, total)
-    return tuple(result)
+            found.append(CoverageRange(first=first + 1, last=end, state=state))
+    return tuple(found)
 
 
 def preview(text: str) -> str:

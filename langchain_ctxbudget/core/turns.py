@@ -6,27 +6,67 @@ groups. What a provider would refuse is repaired in the view, never in the store
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
+    ChatMessage,
+    FunctionMessage,
     HumanMessage,
     SystemMessage,
     ToolMessage,
 )
 
+from langchain_ctxbudget.core.calls import (
+    CALL_BLOCKS,
+    call_ids,
+    call_name,
+    is_user,
+    listed_calls,
+    provider_name,
+    renamed,
+    result_ids,
+    says_something,
+    split_results,
+    with_calls,
+)
+
+__all__ = [
+    "CALL_BLOCKS",
+    "Group",
+    "Repair",
+    "as_note",
+    "call_ids",
+    "distinct",
+    "group",
+    "is_empty",
+    "is_user",
+    "newest_that_fit",
+    "provider_name",
+    "safe_cuts",
+    "split_turn",
+]
+
 NO_RESULT = "[No result was recorded for this call.]"
 SYSTEM_NOTE = "[Note from the application]\n"
-CALL_BLOCKS = ("tool_use", "tool_call")
-"""Types of content blocks in which a message repeats its calls (Anthropic, LangChain)."""
+HELD_MESSAGES = 8
+"""Messages besides results that may come in a row without a safe cut; what is not answered by then is given up."""
+MOST_EARLY_RESULTS = 16
+"""Results in a row that may answer calls after them; more than these answer none."""
 
-_REFUSED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
-_MAX_NAME_LENGTH = 64
+_ROLES: dict[str, type[HumanMessage | AIMessage | SystemMessage]] = {
+    "user": HumanMessage,
+    "human": HumanMessage,
+    "assistant": AIMessage,
+    "ai": AIMessage,
+    "system": SystemMessage,
+    "developer": SystemMessage,
+}
+_THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_content"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +74,8 @@ class Repair:
     """One thing that was changed in the view so that a provider accepts it."""
 
     kind: str
-    """`orphan_result`, `missing_result`, `empty_message`, `call_id`, `name`, `first_message` or `system_in_history`."""
+    """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`, `call_name`, `role`,
+    `name`, `first_message` or `system_in_history`."""
     message_id: str
     detail: str
 
@@ -47,92 +88,226 @@ class Group:
     positions: tuple[int, ...]
 
 
-def call_ids(message: BaseMessage) -> tuple[str, ...]:
-    """The ids of the tool calls that a message makes, valid or not, as a provider will be sent them."""
-    if not isinstance(message, AIMessage):
-        return ()
-    calls = [*message.tool_calls, *message.invalid_tool_calls]
-    return tuple(call["id"] or "" for call in calls)
-
-
 def is_empty(message: BaseMessage) -> bool:
-    """Whether a message has nothing to say: no content beyond white space, and no call."""
-    if isinstance(message, ToolMessage) or call_ids(message) or "function_call" in message.additional_kwargs:
+    """Whether a message has nothing to say: no content beyond white space and thoughts, no call, no result."""
+    if isinstance(message, ToolMessage | FunctionMessage) or call_ids(message):
         return False
     if isinstance(message.content, str):
         return not message.content.strip()
     return not any(
-        block.strip() if isinstance(block, str) else block.get("type") != "text" or str(block.get("text") or "").strip()
+        says_something(block) and (isinstance(block, str) or block.get("type") not in _THOUGHTS)
         for block in message.content
     )
-
-
-def provider_name(name: str) -> str | None:
-    """A speaker's name in the form that every provider accepts, or None where nothing of it is left."""
-    clean = _REFUSED_IN_NAMES.sub("_", name)[:_MAX_NAME_LENGTH]
-    return clean if clean.strip("_-") else None
 
 
 def safe_cuts(messages: Iterable[BaseMessage], open_calls: set[str] | None = None) -> list[bool]:
     """For every message, whether a cut right before it leaves calls and results together.
 
+    A call is waited for until the user speaks, and for at most `HELD_MESSAGES` messages besides results: one that is
+    never answered must not hold everything back for ever. Results that come first belong to a call right behind them.
+
     Args:
         messages: messages in order.
-        open_calls: ids of calls made before these messages and not answered yet; updated in place.
+        open_calls: what is open before these messages, as a call of this function left it; updated in place.
     """
-    waiting = set() if open_calls is None else open_calls
-    safe: list[bool] = []
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            safe.append(False)
-            waiting.discard(message.tool_call_id)
-            continue
-        if isinstance(message, HumanMessage):
-            waiting.clear()  # a call that was never answered holds nothing back
-        safe.append(not waiting)
-        waiting.update(call_ids(message))
+    still_open = _Open.read(open_calls or ())
+    safe = [still_open.take_in(message) for message in messages]
+    if open_calls is not None:
+        open_calls.clear()
+        open_calls.update(still_open.written())
     return safe
+
+
+@dataclass(slots=True)
+class _Open:
+    """What may still belong together, at some place between two messages."""
+
+    age: int = 0
+    """For how many messages besides results there was no safe cut."""
+    waiting: Counter[str] = field(default_factory=Counter)
+    """Calls that have no result yet, by their ids."""
+    early: Counter[str] = field(default_factory=Counter)
+    """The results right before this place that answered no call."""
+
+    @classmethod
+    def read(cls, written: Iterable[str]) -> _Open:
+        """What `written` gave."""
+        self = cls()
+        for item in written:
+            age, count, call_id = item.split(":", 2)
+            self.age = int(age)
+            (self.waiting if int(count) > 0 else self.early)[call_id] = abs(int(count))
+        return self
+
+    def written(self) -> set[str]:
+        """All of it as strings."""
+        counts = [*self.waiting.items(), *((call_id, -count) for call_id, count in self.early.items())]
+        return {f"{self.age}:{count}:{call_id}" for call_id, count in counts}
+
+    def take_in(self, message: BaseMessage) -> bool:
+        """Go past a message; whether a cut right before it is safe."""
+        results = result_ids(message)
+        if results and not is_user(message):
+            held = bool(self.waiting or self.early)
+            self._answer(results)
+            if len(self.early) > MOST_EARLY_RESULTS:
+                self.early.clear()
+        else:
+            if self.age >= HELD_MESSAGES:
+                self._give_up()
+            if is_user(message):
+                held = any(self.waiting[call_id] for call_id in results)
+                self._give_up()
+            else:
+                calls = call_ids(message)
+                held = bool(self.waiting) or any(self.early[call_id] for call_id in calls)
+                self.waiting.update([call_id for call_id in calls if not _take(self.early, call_id)])
+            self.early.clear()
+            self.age += 1
+        if not held or not (self.waiting or self.early):
+            self.age = 0
+        return not held
+
+    def _answer(self, results: Iterable[str]) -> None:
+        for call_id in results:
+            if not _take(self.waiting, call_id):
+                self.early[call_id] += 1
+
+    def _give_up(self) -> None:
+        self.waiting.clear()
+        self.early.clear()
+
+
+def _take(counts: Counter[str], key: str) -> bool:
+    """Take one away of what is counted, if there is one."""
+    if not counts[key]:
+        return False
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
+    return True
 
 
 def group(messages: Sequence[BaseMessage]) -> tuple[list[Group], list[Repair]]:
     """Groups that every provider accepts, in order, and what had to be repaired.
 
-    Results are moved right behind their call in the order of the calls; a call without a result gets a
-    stand-in; a result without a call, and a message with nothing in it, is left out; a call id that is missing
-    or used before is replaced; a system message in the middle becomes a note, because only the first message
-    may be one.
+    Calls and results are brought into one form (see `core.calls`). Results are moved right behind their call in the
+    order of the calls; a call without a result gets a stand-in; a result without a call, and a message with nothing in
+    it, is left out; a call id that is missing or used before, and a name that is refused, is replaced; a system message
+    in the middle becomes a note, because only the first message may be one.
+
+    A human message with words and results in it stands in its own group; its results are in those of their calls, which
+    have its position, too.
     """
-    answers, orphans = _answers(messages)
+    parts, repairs = _parts(messages)
+    answers, orphans = _answers([part for _, part in parts])
     used: dict[str, int] = {}
     groups: list[Group] = []
-    repairs: list[Repair] = []
-    for position, message in enumerate(messages):
-        if isinstance(message, ToolMessage):
+    for place, (position, part) in enumerate(parts):
+        if isinstance(part, ToolMessage):
             continue
-        if is_empty(message):
-            repairs.append(Repair("empty_message", message.id or "", "left out: it has no content"))
-            continue
-        ids = call_ids(message)
+        calls = listed_calls(part)
+        ids = [call["id"] or "" for call in calls]
         unique = [_unused(call_id, used) for call_id in ids]
-        members: list[BaseMessage] = [as_note(message)]
-        if isinstance(message, SystemMessage):
-            detail = "sent as a note: only the first message may be system"
-            repairs.append(Repair("system_in_history", message.id or "", detail))
-        if isinstance(message, AIMessage) and unique != list(ids):
-            repairs.append(Repair("call_id", message.id or "", f"calls {list(ids)} are sent as {unique}"))
-            members = [_with_call_ids(message, unique)]
+        members, changes = _with_accepted_calls(part, calls, unique)
+        repairs += changes
         positions = [position]
-        for place, (given, call_id) in enumerate(zip(ids, unique, strict=True)):
-            if (found := answers.get((position, place))) is not None:
-                result = messages[found]
-                members.append(result if given == call_id else result.model_copy(update={"tool_call_id": call_id}))
-                positions.append(found)
+        for number, (given, call_id) in enumerate(zip(ids, unique, strict=True)):
+            if (found := answers.get((place, number))) is not None:
+                stood, result = parts[found]
+                members.append(_answering(result, call_id))
+                positions.append(stood)
             else:
                 members.append(ToolMessage(NO_RESULT, tool_call_id=call_id))
-                repairs.append(Repair("missing_result", message.id or "", f"a stand-in answers call {given!r}"))
-        groups.append(Group(tuple(members), tuple(positions)))
-    repairs.extend(Repair("orphan_result", messages[i].id or "", "left out: nothing calls for it") for i in orphans)
+                repairs.append(Repair("missing_result", part.id or "", f"a stand-in answers call {given!r}"))
+        groups.append(Group(tuple(members), tuple(dict.fromkeys(positions))))
+    for orphan in orphans:
+        message_id = messages[parts[orphan][0]].id or ""
+        repairs.append(Repair("orphan_result", message_id, "left out: nothing calls for it"))
     return groups, repairs
+
+
+def _answering(result: BaseMessage, call_id: str) -> BaseMessage:
+    same = not isinstance(result, ToolMessage) or result.tool_call_id == call_id
+    return result if same else result.model_copy(update={"tool_call_id": call_id})
+
+
+def distinct(groups: Sequence[Group], before: Iterable[Group]) -> tuple[list[Group], list[Repair]]:
+    """Groups none of whose call ids is used in the groups before them, and what had to be replaced.
+
+    For what is grouped by itself and sent together: history and current turn.
+    """
+    used = {call["id"] or "": 1 for part in before for message in part.messages for call in listed_calls(message)}
+    changed: list[Group] = []
+    repairs: list[Repair] = []
+    for part in groups:
+        first, *results = part.messages  # the results stand in the order of the calls
+        calls = listed_calls(first)
+        ids = [_unused(call["id"] or "", used) for call in calls]
+        members, changes = _with_accepted_calls(first, calls, ids)
+        members += [_answering(result, call_id) for result, call_id in zip(results, ids, strict=True)]
+        changed.append(Group(tuple(members), part.positions) if changes else part)
+        repairs += changes
+    return changed, repairs
+
+
+def _parts(messages: Sequence[BaseMessage]) -> tuple[list[tuple[int, BaseMessage]], list[Repair]]:
+    """Messages in the form in which they are sent, each with its position, and what of that is a repair.
+
+    A human message with results in it is several.
+    """
+    parts: list[tuple[int, BaseMessage]] = []
+    repairs: list[Repair] = []
+    for position, message in enumerate(messages):
+        results, rest = split_results(message)
+        formed = [*results, *([] if rest is None or is_empty(rest) else [as_note(rest)])]
+        sent = [_without_blanks(part) for part in formed]
+        parts.extend((position, part) for part in sent)
+        if not sent:
+            change = ("empty_message", "left out: it has no content")
+        elif results:
+            change = ("call_form", "its results are sent as tool messages")
+        elif isinstance(message, SystemMessage):
+            change = ("system_in_history", "sent as a note: only the first message may be system")
+        elif isinstance(message, ChatMessage):
+            change = ("role", f"{message.role!r} is sent as {sent[0].type!r}")
+        elif formed[0] is not message:
+            change = ("call_form", "its calls are sent in the form that every provider reads")
+        elif sent[0] is not message:
+            change = ("empty_content", "sent without the parts of its content that are empty")
+        else:
+            continue
+        repairs.append(Repair(change[0], message.id or "", change[1]))
+    return parts, repairs
+
+
+def _without_blanks(message: BaseMessage) -> BaseMessage:
+    """A message without texts that are white space; of a message with words or results, or with calls besides."""
+    content = message.content
+    if not isinstance(content, str):
+        kept = [block for block in content if says_something(block)]
+        if len(kept) == len(content) and (kept or not isinstance(message, ToolMessage)):
+            return message
+        return message.model_copy(update={"content": kept or ""})
+    if content and not content.strip() and listed_calls(message):
+        return message.model_copy(update={"content": ""})
+    return message
+
+
+def _with_accepted_calls(
+    message: BaseMessage, calls: Sequence[Mapping[str, Any]], ids: Sequence[str]
+) -> tuple[list[BaseMessage], list[Repair]]:
+    """A message, as a list, whose calls have these ids and names that are accepted, and what of that is a repair."""
+    given_ids = [call["id"] or "" for call in calls]
+    given, names = [call["name"] for call in calls], [call_name(call) for call in calls]
+    repairs: list[Repair] = []
+    if list(ids) != given_ids:
+        repairs.append(Repair("call_id", message.id or "", f"calls {given_ids} are sent as {list(ids)}"))
+    if names != given:
+        repairs.append(Repair("call_name", message.id or "", f"calls of {given} are sent as calls of {names}"))
+    if not repairs or not isinstance(message, AIMessage):
+        return [message], []
+    return [renamed(message, ids)], repairs
 
 
 def _answers(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int], list[int]]:
@@ -150,8 +325,8 @@ def _answers(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int
                 answers[waiting[message.tool_call_id].pop()] = position
             else:
                 early[message.tool_call_id].append(position)
-        for place, call_id in reversed(list(enumerate(call_ids(message)))):
-            waiting[call_id].append((position, place))
+        for place, call in reversed(list(enumerate(listed_calls(message)))):
+            waiting[call["id"] or ""].append((position, place))
     orphans: list[int] = []
     for call_id, positions in early.items():
         calls = iter(sorted(waiting[call_id]))  # all after the last of these results, or they would have matched
@@ -174,38 +349,33 @@ def _unused(call_id: str, used: dict[str, int]) -> str:
     return candidate
 
 
-def _with_call_ids(message: AIMessage, ids: Sequence[str]) -> AIMessage:
-    """A message whose calls have these ids, also where its content repeats the calls."""
-    calls = [*message.tool_calls, *message.invalid_tool_calls]
-    renamed = [{**call, "id": call_id} for call, call_id in zip(calls, ids, strict=True)]
-    left: defaultdict[str, deque[str]] = defaultdict(deque)
-    for call, call_id in zip(calls, ids, strict=True):
-        left[str(call["id"])].append(call_id)
-    changes: dict[str, Any] = {
-        "tool_calls": renamed[: len(message.tool_calls)],
-        "invalid_tool_calls": renamed[len(message.tool_calls) :],
-    }
-    if not isinstance(message.content, str):
-        changes["content"] = [
-            {**block, "id": left[str(block.get("id"))].popleft()}
-            if isinstance(block, dict) and block.get("type") in CALL_BLOCKS and left[str(block.get("id"))]
-            else block
-            for block in message.content
-        ]
-    return message.model_copy(update=changes)
-
-
 def as_note(message: BaseMessage) -> BaseMessage:
-    """A message as it may stand after the first: a system message becomes a note, any other stays as it is."""
-    if isinstance(message, SystemMessage):
-        return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
-    return message
+    """A message as it may stand after the first: a system message becomes a note.
+
+    One in a role that is not every provider's gets one that is, and calls and results get LangChain's own form.
+    """
+    match message:
+        case FunctionMessage():
+            return split_results(message)[0][0]
+        case ChatMessage():
+            return as_note(_with_role(message))
+        case SystemMessage():
+            return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
+        case _:
+            return with_calls(message)
+
+
+def _with_role(message: ChatMessage) -> BaseMessage:
+    """A message in one of the roles that every provider has; others become the name of a human speaker."""
+    kind = _ROLES.get(message.role.lower(), HumanMessage)
+    name = message.name or (None if message.role.lower() in _ROLES else provider_name(message.role))
+    return kind(message.content, id=message.id, name=name, additional_kwargs=message.additional_kwargs)
 
 
 def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list[BaseMessage]]:
-    """An agent's messages as history and current turn; the turn starts at the last human message."""
+    """An agent's messages as history and current turn; the turn starts at the last message of the user's own."""
     for position in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[position], HumanMessage):
+        if is_user(messages[position]):
             return list(messages[:position]), list(messages[position:])
     return [], list(messages)
 

@@ -1,31 +1,40 @@
 """An open conversation: everything about it that is kept in memory, brought up to date by what is new.
 
-Each message is read once: its cost, its search terms, its vector and the sentences worth keeping are made when
-they are first needed and then stay. An edit or a removal takes back exactly what was made from there on.
+Each message is read once: its cost, its search terms, its vector and what summaries keep of it are made when they are
+first needed and then stay. An edit or a removal takes back exactly what was made from there on.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 import numpy as np
-from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.core.extractive import SEGMENT_MESSAGES, Line, Sentence, keep_sentences
+from langchain_ctxbudget.core.calls import is_user, provider_name
+from langchain_ctxbudget.core.clipping import clip_message
+from langchain_ctxbudget.core.digest import Line
 from langchain_ctxbudget.core.messages import as_sent, date_of, fingerprint, plain_text, speaker
+from langchain_ctxbudget.core.preservation import Preservation, excerpt, preservation_of
+from langchain_ctxbudget.core.questions import OpenQuestions
 from langchain_ctxbudget.core.ranking import LexicalIndex
+from langchain_ctxbudget.core.report import CoverageRange
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.core.turns import as_note, provider_name, safe_cuts
+from langchain_ctxbudget.core.turns import as_note, safe_cuts
 from langchain_ctxbudget.flow import Lock
+from langchain_ctxbudget.history.spans import Made, Spans
 from langchain_ctxbudget.stores.records import CutRecord, LaneRecord, MessageRecord, Scope
 
 MOST_CUTS = 8
 """Budgets for which a conversation remembers where verbatim history begins."""
+MOST_CLIPS = 1_000
+"""Messages that were too large for a budget, as they were clipped for it, that are remembered."""
 
 
 @dataclass(slots=True)
@@ -51,6 +60,10 @@ class Entry:
     """Calls not answered yet after it."""
     date_shown: str | None
     """The date that the newest human message up to here stands under."""
+    heading: str | None
+    """What stands above it in a prompt."""
+    preservation: Preservation | None = None
+    """What the application wants to become of it."""
     line_tokens: int | None = None
     """What it costs as a retrieved item, once that was counted."""
 
@@ -58,6 +71,21 @@ class Entry:
     def id(self) -> str:
         """The message's id."""
         return self.record.id
+
+    @property
+    def mark(self) -> int:
+        """A number that follows from what it says."""
+        return int(self.fingerprint[:8], 16)
+
+    def as_line(self, position: int) -> Line:
+        """The message as a summariser reads it; one that is to be dropped says nothing."""
+        return Line(
+            position=position,
+            speaker=self.speaker,
+            date=self.date,
+            text="" if self.preservation == "drop" else self.text,
+            from_user=is_user(self.message),
+        )
 
 
 @dataclass(slots=True)
@@ -75,17 +103,35 @@ class Conversation:
     costs: list[int] = field(default_factory=list)
     safe: list[bool] = field(default_factory=list)
     total_tokens: int = 0
+    exchanges: int = 0
+    """How many of its messages are a human's."""
     positions: dict[str, int] = field(default_factory=dict)
     occurrences: Counter[str] = field(default_factory=Counter)
     names: set[str] = field(default_factory=set)
     """Everyone who has spoken under a name."""
     lexical: LexicalIndex = field(default_factory=LexicalIndex)
     vectors: NDArray[np.float32] | None = None
-    segments: list[tuple[Sentence, ...]] = field(default_factory=list)
+    pins: dict[str, Preservation] = field(default_factory=dict)
+    """What was asked for by `pin`, by message id; it outweighs what the message says."""
+    kept: list[int] = field(default_factory=list)
+    """Positions of the messages that stay verbatim while they fit."""
+    dropped: list[int] = field(default_factory=list)
+    """Positions of those that are left out of prompts."""
+    trees: dict[int, Spans] = field(default_factory=dict)
+    """The compaction tree for every size of segments that was asked for."""
+    made: Made = field(default_factory=Made)
+    """What a model has written about spans."""
+    questions: OpenQuestions = field(default_factory=OpenQuestions)
+    clips: dict[tuple[int, int], tuple[BaseMessage, int]] = field(default_factory=dict)
+    """Large messages as they were clipped, by position and limit."""
     cuts: dict[str, CutRecord] = field(default_factory=dict)
     """By what they were made for, the one used last at the end."""
+    cuts_unsaved: bool = False
+    """Whether the store could not be told of the newest one."""
     previous: list[tuple[BaseMessage, int]] = field(default_factory=list)
     """The last prompt's messages and what they cost."""
+    coverage: tuple[CoverageRange, ...] | None = None
+    """The ledger of the last prompt."""
 
     def update(self, records: Sequence[MessageRecord]) -> None:
         """Make this the conversation of these records; what stays the same is not read again."""
@@ -102,8 +148,8 @@ class Conversation:
         """Take in a message at the end."""
         last = self.entries[-1] if self.entries else None
         date = date_of(message)
-        human = isinstance(message, HumanMessage)
-        sent = as_sent(message, heading=_heading(message, date, last.date_shown if last else None) if human else None)
+        human = is_user(message)
+        shown = last.date_shown if last else None
         waiting = set(last.open_calls) if last else set()
         [safe] = safe_cuts([message], waiting)
         said = fingerprint(message)
@@ -112,8 +158,8 @@ class Conversation:
         entry = Entry(
             record=record,
             message=message,
-            sent=sent,
-            tokens=self.counter.count_message(as_note(sent)),
+            sent=message,
+            tokens=0,
             fingerprint=said,
             digest=chain.hexdigest(),
             speaker=speaker(message),
@@ -121,33 +167,71 @@ class Conversation:
             text=plain_text(message),
             safe_cut=safe,
             open_calls=frozenset(waiting),
-            date_shown=(date if human and date else None) or (last.date_shown if last else None),
+            date_shown=(date if human and date else None) or shown,
+            heading=_heading(message, date, shown) if human else None,
+            preservation=self.pins.get(record.id) or preservation_of(message),
         )
+        self._show(entry)
         if name := _speaking_name(message):
             self.names.add(name)
+        if entry.preservation == "keep":
+            self.kept.append(len(self.entries))
+        if entry.preservation == "drop":
+            self.dropped.append(len(self.entries))
         self.positions[entry.id] = len(self.entries)
         self.occurrences[said] += 1
+        self.exchanges += human
         self.entries.append(entry)
         self.costs.append(entry.tokens)
         self.safe.append(safe)
         self.total_tokens += entry.tokens
 
+    def _show(self, entry: Entry) -> None:
+        """Make the form in which a message stands in a prompt, and count it."""
+        sent = as_sent(entry.message, heading=entry.heading)
+        entry.sent = excerpt(sent) if entry.preservation == "summarize" else sent
+        self._count(entry)
+
+    def _count(self, entry: Entry) -> None:
+        entry.tokens = 0 if entry.preservation == "drop" else self.counter.count_message(as_note(entry.sent))
+        entry.line_tokens = None
+
+    def pin(self, pins: Mapping[str, Preservation]) -> None:
+        """Make these the pins; only messages whose preservation changes are shown and counted anew."""
+        changed = {key for key in {*pins, *self.pins} if pins.get(key) != self.pins.get(key)}
+        self.pins = dict(pins)
+        positions = sorted(self.positions[key] for key in changed if key in self.positions)
+        for position in positions:
+            entry = self.entries[position]
+            entry.preservation = pins.get(entry.id) or preservation_of(entry.message)
+            self._show(entry)
+            self.total_tokens += entry.tokens - self.costs[position]
+            self.costs[position] = entry.tokens
+        if positions:
+            self.kept = [i for i, entry in enumerate(self.entries) if entry.preservation == "keep"]
+            self.dropped = [i for i, entry in enumerate(self.entries) if entry.preservation == "drop"]
+            self._forget_derived(positions[0])
+
     def recount(self, counter: TokenCounter) -> None:
         """Count every message again, with another counter."""
         self.counter = counter
         for entry in self.entries:
-            entry.tokens, entry.line_tokens = counter.count_message(as_note(entry.sent)), None
+            self._count(entry)
         self.costs = [entry.tokens for entry in self.entries]
         self.total_tokens = sum(self.costs)
+        self.clips = {}
 
     def adopt(self, other: Conversation) -> None:
         """Take over what is known about the same conversation elsewhere, so that it need not be read again."""
         self.entries = [replace(entry) for entry in other.entries]
         self.lanes, self.latest = None if other.lanes is None else dict(other.lanes), other.latest
-        self.safe, self.positions = list(other.safe), dict(other.positions)
+        self.safe, self.positions, self.exchanges = list(other.safe), dict(other.positions), other.exchanges
         self.occurrences, self.names = Counter(other.occurrences), set(other.names)
         self.lexical, self.vectors = other.lexical.copy(), other.vectors
-        self.segments, self.cuts = list(other.segments), dict(other.cuts)
+        self.pins, self.kept, self.dropped = dict(other.pins), list(other.kept), list(other.dropped)
+        self.trees = {size: spans.copy() for size, spans in other.trees.items()}
+        self.made, self.questions = other.made.copy(), other.questions.copy()
+        self.cuts = dict(other.cuts)
         self.recount(self.counter)
 
     def _truncate(self, length: int) -> None:
@@ -158,13 +242,24 @@ class Conversation:
             del self.positions[entry.id]
             self.occurrences[entry.fingerprint] -= 1
         del self.entries[length:], self.costs[length:], self.safe[length:]
+        del self.kept[bisect_left(self.kept, length) :], self.dropped[bisect_left(self.dropped, length) :]
         self.total_tokens = sum(self.costs)
+        self.exchanges = sum(is_user(entry.message) for entry in self.entries)
         self.names = {name for entry in self.entries if (name := _speaking_name(entry.message))}
-        del self.segments[length // SEGMENT_MESSAGES :]
+        self.coverage = None
+        self._forget_derived(length)
         if len(self.lexical) > length:
             self.lexical = LexicalIndex()
         if self.vectors is not None:
             self.vectors = self.vectors[:length]
+
+    def _forget_derived(self, position: int) -> None:
+        """Take back what was made of the messages from here on."""
+        for spans in self.trees.values():
+            spans.truncate(position)
+        if self.questions.read_until > position:
+            self.questions = OpenQuestions()
+        self.clips = {key: clip for key, clip in self.clips.items() if key[0] < position}
 
     @property
     def digest(self) -> str:
@@ -188,26 +283,43 @@ class Conversation:
         new = np.asarray(vectors, dtype=np.float32)
         self.vectors = new if self.vectors is None else np.concatenate((self.vectors, new))
 
-    def kept_sentences(self, end: int) -> list[Sentence]:
-        """What the summariser kept of the messages before `end`; whole segments are read once."""
-        whole = end // SEGMENT_MESSAGES
-        for number in range(len(self.segments), whole):
-            first = number * SEGMENT_MESSAGES
-            self.segments.append(keep_sentences(self._lines(first, first + SEGMENT_MESSAGES)))
-        rest = keep_sentences(self._lines(whole * SEGMENT_MESSAGES, end))
-        return [sentence for segment in self.segments[:whole] for sentence in segment] + list(rest)
+    def lines(self, first: int, end: int) -> list[Line]:
+        """Messages as a summariser reads them."""
+        return [entry.as_line(first + offset) for offset, entry in enumerate(self.entries[first:end])]
 
-    def _lines(self, first: int, end: int) -> list[Line]:
-        return [
-            Line(
-                position=first + offset,
-                speaker=entry.speaker,
-                date=entry.date,
-                text=entry.text,
-                from_user=isinstance(entry.message, HumanMessage),
-            )
-            for offset, entry in enumerate(self.entries[first:end])
-        ]
+    def spans(self, segment_messages: int) -> Spans:
+        """The compaction tree for a size of segments, with all segments that have ended by now."""
+        if segment_messages not in self.trees:
+            self.trees[segment_messages] = Spans(segment_messages)
+        tree = self.trees[segment_messages]
+        tree.grow(self.entries, self.safe)
+        return tree
+
+    def shown(self, position: int, most_tokens: int) -> tuple[BaseMessage, int]:
+        """A message as it stands among others, and what it costs: clipped where it is too large, unless it is kept.
+
+        Args:
+            position: which message.
+            most_tokens: what it may cost.
+        """
+        entry = self.entries[position]
+        if entry.tokens <= most_tokens or entry.preservation == "keep":
+            return entry.sent, entry.tokens
+        key = (position, most_tokens)
+        if key not in self.clips:
+            count = self.counter.count_message
+            clipped = clip_message(entry.sent, count, self.counter.count_text, most_tokens, reference=entry.id)
+            while len(self.clips) >= MOST_CLIPS:
+                del self.clips[next(iter(self.clips))]
+            self.clips[key] = (entry.sent, entry.tokens) if clipped is None else (clipped, count(as_note(clipped)))
+        return self.clips[key]
+
+    def read_questions(self, end: int) -> OpenQuestions:
+        """The questions that the messages before `end` leave open."""
+        if self.questions.read_until > end:  # the cut has moved back
+            self.questions = OpenQuestions()
+        self.questions.read(self.lines(self.questions.read_until, end))
+        return self.questions
 
     def use(self, cut: CutRecord) -> None:
         """Keep a cut as the one used last; only the last few are kept."""
@@ -218,9 +330,12 @@ class Conversation:
 
     def cut_is_valid(self, cut: CutRecord) -> bool:
         """Whether a cut was made for the messages that stand before it now."""
-        if not 0 < cut.position <= len(self.entries):
-            return False
-        return self.entries[cut.position - 1].digest == cut.digest
+        read = max(cut.position, cut.cleared)
+        return 0 < read <= len(self.entries) and self.entries[read - 1].digest == cut.digest
+
+    def ids(self, positions: Iterable[int]) -> list[str]:
+        """The ids of messages."""
+        return [self.entries[position].id for position in positions]
 
 
 def _speaking_name(message: BaseMessage) -> str | None:

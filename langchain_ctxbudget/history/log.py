@@ -14,7 +14,7 @@ from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.errors import MessageConflictError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.stores import message_log
+from langchain_ctxbudget.stores import compactions, message_log
 from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Place, Scope
 
 OnRemoval = Literal["archive", "forget"]
@@ -108,6 +108,9 @@ def sync(
         conversation.positions[entry.id] for entry in edited
     ]
     first = min([*touched, *([] if in_order else [kept])])
+    # A model that wrote about later messages was told of this one: what is to be forgotten may stand there, too.
+    stale = (yield from compactions.written_from(store, conversation.scope, first)) if forgotten else []
+    conversation.made.forget(stale)
     conversation.lanes = None  # whatever happens to the write, what is in the store is read again
     yield from message_log.write(
         store,
@@ -118,6 +121,7 @@ def sync(
         archive=[] if forgotten else removed,
         forget=forgotten,
         drop_cuts=not conversation.cuts or first < max(cut.position for cut in conversation.cuts.values()),
+        derived=compactions.deleting(conversation.scope, stale),
     )
     yield from refresh(store, conversation)
     return order

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.assembly import Fragment
+from langchain_ctxbudget.core.last_resort import MEMORIES_HEADING
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.packing import pack, shrink_to
 from langchain_ctxbudget.core.report import ReportItem, preview
@@ -17,7 +18,6 @@ from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 T = TypeVar("T")
 
 TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"
-MEMORIES_HEADING = "# What you know about this user\n"
 SMALLEST_MEMORY_TOKENS = 4
 
 PRIMARY_SHARE = 0.70

@@ -80,6 +80,10 @@ def _facts(report: Mapping[str, Any]) -> list[str]:
         facts.append(f"Window     {report['window_tokens']:,} tokens ({told_by}), {reserve}")
     elif report["output_reserve_tokens"]:
         facts.append(f"Reserve    {reserve}")
+    if summaries := _summaries(report):
+        facts.append(f"Summaries  {summaries}")
+    if report["last_resort"]:
+        facts.append(f"Squeezed   {', '.join(report['last_resort'])}: it did not fit otherwise")
     facts.extend(f"Repaired   {item['kind']} {item['message_id']}: {item['detail']}" for item in report["repairs"])
     facts.extend(f"Failed     {failure}" for failure in report["failures"])
     steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report["timings_ms"].items())
@@ -96,6 +100,16 @@ def _history(report: Mapping[str, Any]) -> str:
     parts = [f"{counts[state]:,} {words}" for state, words in COVERAGE_WORDS.items() if counts[state]]
     total = _plural(sum(counts.values()), "message")
     return f"History    {report['history_strategy']}: {total}: {', '.join(parts)}"
+
+
+def _summaries(report: Mapping[str, Any]) -> str:
+    """Who wrote the lines of summary and arc, where a model has a part in it."""
+    written = report["summary_lines"]
+    waiting = report["summaries_waiting"]
+    if not waiting and set(written) <= {"extraction"}:
+        return ""
+    parts = [f"{_plural(lines, 'line')} by {maker}" for maker, lines in written.items()]
+    return ", ".join([*parts, *([f"{_plural(waiting, 'span')} still to be written"] if waiting else [])])
 
 
 def _stability(stability: Mapping[str, Any]) -> str:

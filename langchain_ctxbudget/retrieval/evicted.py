@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -82,19 +82,21 @@ def without_names(query: str, names: Iterable[str]) -> str:
     return rest if rest.strip() else query
 
 
-def select(conversation: Conversation, found: Ranked, budget_tokens: int) -> Retrieved:
+def select(conversation: Conversation, found: Ranked, budget_tokens: int, shown: Collection[int] = ()) -> Retrieved:
     """Fill a budget with the messages that are worth most per token.
 
     Args:
         conversation: an open conversation.
         found: scores of the messages before the cut.
         budget_tokens: what the items and their date headings may cost together.
+        shown: positions of messages before the cut that the prompt has already.
     """
     relevances, distinct = found
     end = len(relevances)
     entries = conversation.entries
     keys = value_per_token(relevances, conversation.costs[:end], distinct)
-    ranked = [int(i) for i in np.argsort(-keys, kind="stable") if entries[i].text]
+    out = {*shown, *conversation.dropped}
+    ranked = [int(i) for i in np.argsort(-keys, kind="stable") if entries[i].text and int(i) not in out]
     order = [i for i in ranked if relevances[i] >= RELEVANCE_FLOOR]
     count = conversation.counter.count_text
     dated: set[str] = set()

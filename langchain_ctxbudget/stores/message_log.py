@@ -10,7 +10,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, SearchOp
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Scope
 
-MESSAGES, ARCHIVE, LANES, LATEST, CUTS = "messages", "archive", "lanes", "latest", "cuts"
+MESSAGES, ARCHIVE, LANES, LATEST, CUTS, PINS = "messages", "archive", "lanes", "latest", "cuts", "pins"
 PAGE = 100_000
 """Items per search: every page reads the namespace again."""
 
@@ -67,6 +67,7 @@ def write(
     archive: Sequence[MessageRecord] = (),
     forget: Sequence[str] = (),
     drop_cuts: bool = False,
+    derived: Sequence[PutOp] = (),
 ) -> Flow[None]:
     """Write messages, and then that they are written.
 
@@ -82,6 +83,7 @@ def write(
         archive: messages to take out of the conversation and keep aside.
         forget: ids of messages to delete, here and from what was kept aside.
         drop_cuts: also delete the compaction cuts, whose summaries quote messages that are no longer there.
+        derived: deletions of what else was derived from them.
     """
     operations: list[Op] = [_put(scope.namespace(MESSAGES), record) for record in put]
     operations += [_put(scope.namespace(ARCHIVE), record) for record in archive]
@@ -89,6 +91,7 @@ def write(
     gone = [record.id for record in archive] + list(forget)
     removals: list[Op] = [PutOp(scope.namespace(MESSAGES), message_id, None) for message_id in gone]
     removals += [PutOp(scope.namespace(ARCHIVE), message_id, None) for message_id in forget]
+    removals += derived
     if drop_cuts:
         removals.append(PutOp(scope.namespace(CUTS), CUTS, None))
     progress: list[Op] = [

@@ -9,7 +9,10 @@ from urllib.parse import quote
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from langchain_ctxbudget.core.compaction import Strategy
+from langchain_ctxbudget.core.digest import EXTRACTION
 from langchain_ctxbudget.core.messages import as_json_data
+from langchain_ctxbudget.core.preservation import Preservation
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
 
 ROOT = "ctxbudget"
@@ -126,13 +129,22 @@ class CutRecord(Record):
     """Where verbatim history begins, and what stands for the messages before it."""
 
     position: int
-    """How many messages are not verbatim."""
+    """How many messages are not verbatim, but for those that are kept."""
     made_for: str
     """Budget, tokenizer and strategy that it was made for: pipelines that differ in them do not move each other's."""
     digest: str
     """A digest of the messages before the cut: another one means that they have changed."""
+    strategy: Strategy = "windowed"
+    room_tokens: int = 0
+    """What verbatim messages could cost when it was made."""
+    kept: tuple[int, ...] = ()
+    """Positions before it that stay verbatim."""
+    cleared: int = 0
+    """Results of tools before this position are shown in short."""
     summary: tuple[SummaryLine, ...]
     arc: tuple[SummaryLine, ...]
+    waiting: tuple[str, ...] = ()
+    """Hashes of the spans that a model had not written about yet."""
 
 
 class SummaryLine(Record):
@@ -140,14 +152,30 @@ class SummaryLine(Record):
 
     position: int
     """The message that it comes from."""
+    order: int = 0
+    """Its place among the lines of that message."""
     heading: str
     text: str
+    first: int = 0
+    """The position of the first message that it stands for."""
+    end: int = 0
+    """The position behind the last one; the same for a line that stands for none, as a title."""
+    made_by: str = EXTRACTION
+    """`extraction`, or the model that wrote it."""
+    value: float = 0.0
+    """What it is worth; the least is taken out first."""
 
 
 class CutsRecord(Record):
     """The cuts of a conversation that are in use, the one used last at the end."""
 
     cuts: tuple[CutRecord, ...]
+
+
+class PinsRecord(Record):
+    """What was asked for by `pin`, by message id."""
+
+    pins: dict[str, Preservation] = {}
 
 
 CutRecord.model_rebuild()

@@ -1,10 +1,15 @@
-"""A small OpenAI-compatible server on this machine: it records requests and answers chat completions with a usage."""
+"""A small OpenAI-compatible server on this machine: it records requests and answers chat completions with a usage.
+
+It streams where it is asked to, and fails in the ways that servers fail in where it is told to.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -13,6 +18,30 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From the body of a request to the message of the answer."""
 Measure = Callable[[Mapping[str, Any]], int]
 """From the body of a request to the input tokens that are reported."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong with an answer."""
+
+    status: int = 200
+    body: bytes | None = None
+    """Sent instead of the answer."""
+    cut: bool = False
+    """The connection ends in the middle of the answer."""
+    ends_early: bool = False
+    """The answer is half, and says that it is whole."""
+    hangs: bool = False
+    """The answer comes when the server stops."""
+
+
+def refuses(status: int) -> Fault:
+    error = {"error": {"message": f"no, says the server ({status})", "type": "server_error", "code": None}}
+    return Fault(status=status, body=json.dumps(error).encode())
+
+
+CUT, ENDS_EARLY, HANGS = Fault(cut=True), Fault(ends_early=True), Fault(hangs=True)
+GARBAGE, ANOTHER_PAGE = Fault(body=b"{]]\xff\x00 not an answer"), Fault(body=b"<html><p>Please log in.</p></html>")
 
 
 def says(text: str) -> Mapping[str, Any]:
@@ -34,6 +63,9 @@ class OpenAIServer:
     def __init__(self, answer: Answer = lambda _: says("Done."), measure: Measure = lambda _: 0) -> None:
         self.received: list[Mapping[str, Any]] = []
         self.answer, self.measure = answer, measure
+        self.fault = Fault()
+        self.fault_of: Callable[[Mapping[str, Any]], Fault] = lambda _: self.fault
+        self.stopped = threading.Event()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, self))
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
 
@@ -61,6 +93,7 @@ class OpenAIServer:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self.stopped.set()
         self._http.shutdown()
         self._thread.join()
         self._http.server_close()
@@ -78,12 +111,36 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         found = self.path == "/v1/chat/completions"
         reply = self.models.complete(body) if found else {"error": {"message": f"no {self.path}"}}
-        content = json.dumps(reply).encode()
-        self.send_response(200 if found else 404)
-        self.send_header("Content-Type", "application/json")
+        fault = self.models.fault_of(body)
+        if fault.hangs:
+            self.models.stopped.wait()
+        streams = found and bool(body.get("stream"))
+        content = fault.body or (_events(reply) if streams else json.dumps(reply).encode())
+        half = content[: len(content) // 2]
+        if fault.ends_early:
+            content = half
+        self.send_response(fault.status if found else 404)
+        self.send_header("Content-Type", "text/event-stream" if streams else "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        with suppress(ConnectionError):  # whoever waited too long has gone
+            self.wfile.write(half if fault.cut else content)
 
     def log_message(self, *_args: Any) -> None:
         """Say nothing."""
+
+
+def _events(reply: Mapping[str, Any]) -> bytes:
+    """An answer as server-sent events: its text in pieces, why it ended, the end."""
+    text = reply["choices"][0]["message"]["content"]
+    pieces = [text[i : i + 20] for i in range(0, len(text), 20)]
+    deltas = [({"role": "assistant", "content": piece}, None) for piece in pieces] + [({}, "stop")]
+    chunks = (
+        {**reply, "usage": None, "object": "chat.completion.chunk", "choices": [_choice(*delta)]} for delta in deltas
+    )
+    lines = [*(f"data: {json.dumps(chunk)}" for chunk in chunks), "data: [DONE]"]
+    return "".join(f"{line}\n\n" for line in lines).encode()
+
+
+def _choice(delta: Mapping[str, Any], finish_reason: str | None) -> Mapping[str, Any]:
+    return {"index": 0, "delta": delta, "finish_reason": finish_reason}

@@ -250,7 +250,7 @@ def test_what_is_stored_between_turns_leaves_the_stable_zone_as_it_was(store: Ba
 def test_a_larger_budget_shows_a_compacted_conversation_whole_again(store: BaseStore, call: Call) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 1000}, store=store)
     call(pipeline, "add_messages", chat(60), **SCOPE)
-    assert call(pipeline, "assemble", "And now?", **SCOPE).report.history_strategy == "windowed"
+    assert call(pipeline, "assemble", "And now?", **SCOPE).report.history_strategy == "compacted"
     whole = pipeline.token_counter.count_messages(chat(60)) + 1000
     context = call(pipeline, "assemble", "And now?", settings={"max_context_tokens": whole}, **SCOPE)
     assert context.report.history_strategy == "full"
@@ -302,7 +302,7 @@ def test_what_is_left_out_without_a_summary_is_dated(store: BaseStore, call: Cal
     call(pipeline, "add_messages", chat(60), **SCOPE)
     context = call(pipeline, "assemble", "And now?", **SCOPE)
     assert not any(item.reason is Reason.SUMMARY for item in context.report.layer("L6").items)
-    assert context.messages[0].content == "[The conversation goes on, 2026-03-04.]"
+    assert "[The conversation goes on, 2026-03-04.]" in [message.content for message in context.messages]
 
 
 def test_a_system_message_in_the_history_becomes_a_note(store: BaseStore, call: Call) -> None:

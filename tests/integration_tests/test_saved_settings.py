@@ -267,6 +267,8 @@ def test_everything_that_is_plain_data_can_be_saved(store: BaseStore, call: Call
         "keep_messages": 4,
         "compaction_trigger": 0.7,
         "compaction_target": 0.3,
+        "segment_messages": 30,
+        "summarize_in_background": False,
     }
     assert set(everything) == set(ContextSettings.__dataclass_fields__)
     pipeline = ContextPipeline(store=store)
@@ -344,7 +346,7 @@ def test_saved_settings_that_only_clash_with_the_call_do_not_make_it_fail(call: 
 def test_a_mistake_in_the_call_is_still_an_error(call: Call) -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
     with pytest.raises(InvalidSettingsError, match="compaction_trigger"):
-        call(pipeline, "assemble", "Hello", settings={"compaction_trigger": 0.3}, **SCOPE)
+        call(pipeline, "assemble", "Hello", settings={"compaction_trigger": 0.2}, **SCOPE)
 
 
 # Stores that fail

@@ -185,7 +185,7 @@ def test_fifty_tools_and_a_hundred_turns_stay_within_the_window(server: OpenAISe
             ]
         pipeline.add_messages(turn, **SCOPE)
     assert len(server.received) == 200
-    assert context.report.history_strategy == "windowed", "it has grown past the window"
+    assert context.report.history_strategy == "multi_level", "it has grown past the window"
 
 
 def test_the_first_call_is_counted_with_its_fifty_tools(server: OpenAIServer, model: ChatOpenAI, call: Call) -> None:

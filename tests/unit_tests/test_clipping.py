@@ -256,6 +256,72 @@ def test_a_letter_with_endless_marks_is_cut_all_the_same():
     assert len(clip_text(text, len, 200)) <= 200
 
 
+# References
+
+NAMED = re.compile(r'\n\[… ([0-9,]+) tokens left out; recall "([^"\n]+)" for all of it …\]\n')
+EITHER = re.compile(r"\n\[… [0-9,]+ tokens left out.* …\]\n")
+REFERENCES = st.one_of(
+    st.none(), st.text(max_size=120), st.sampled_from(["m-abc", "x" * 100, "x" * 101, "a b", "𓀀" * 100, "m" * 5_000])
+)
+
+
+def test_the_marker_names_the_reference():
+    head, _, reference, tail = NAMED.split(clip_text(LINES, TIKTOKEN.count_text, 500, reference="m-abc"))
+    assert reference == "m-abc"
+    assert LINES.startswith(head)
+    assert LINES.endswith(tail)
+
+
+@pytest.mark.parametrize("reference", [None, "", "x" * 101, 'm-"1"', "m-1\nobey", "m-1\u2028obey", "\ud800"])
+def test_a_reference_that_cannot_be_quoted_is_left_out(reference):
+    clipped = clip_text(LINES, TIKTOKEN.count_text, 500, reference=reference)
+    assert clipped == clip_text(LINES, TIKTOKEN.count_text, 500)
+
+
+def test_a_reference_of_a_hundred_characters_is_named():
+    assert NAMED.search(clip_text(LINES, TIKTOKEN.count_text, 500, reference="x" * 100))[2] == "x" * 100
+
+
+def test_a_text_that_fits_needs_no_reference():
+    assert clip_text(LINES, len, len(LINES), reference="m-abc") is LINES
+
+
+@pytest.mark.parametrize("budget", range(25, 45))
+def test_where_there_is_no_room_for_the_reference_the_plain_marker_stands(budget):
+    clipped = clip_text(LINES, TIKTOKEN.count_text, budget, reference="m-3f2a9c71d04b4e58a6c1")
+    named, plain = NAMED.search(clipped or ""), clip_text(LINES, TIKTOKEN.count_text, budget)
+    assert (clipped is None) == (plain is None)
+    assert not named or TIKTOKEN.count_text(named.group()) + MIN_TEXT_TOKENS <= budget + 3
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+@settings(deadline=None, max_examples=60)
+@given(ANY_TEXT, st.integers(-5, 600), REFERENCES)
+def test_a_text_clipped_with_a_reference_fits(name, text, budget, reference):
+    clipped = clip_text(text, COUNTERS[name], budget, reference=reference)
+    assert clipped is None or COUNTERS[name](clipped) <= budget
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+@settings(deadline=None, max_examples=60)
+@given(ANY_TEXT, st.integers(-5, 600), REFERENCES)
+def test_nothing_with_a_reference_takes_more_than_seven_counts(name, text, budget, reference):
+    count = Watched(COUNTERS[name])
+    clip_text(text, count, budget, reference=reference)
+    assert len(count.texts) <= 7
+
+
+@settings(deadline=None, max_examples=60)
+@given(LONG_TEXT, st.integers(40, 600), REFERENCES)
+def test_a_reference_never_takes_the_place_of_the_clipped_text(text, budget, reference):
+    assert clip_text(text, TIKTOKEN.count_text, budget, reference=reference) is not None
+
+
+@pytest.mark.parametrize("budget", [100, 300, 1_000])
+def test_a_text_with_a_reference_uses_85_percent_of_the_budget(budget):
+    assert TIKTOKEN.count_text(clip_text(LINES, TIKTOKEN.count_text, budget, reference="m-abc")) >= 0.85 * budget
+
+
 # Messages
 
 PNG = (  # 1 x 1 pixel: 255 tokens
@@ -471,6 +537,28 @@ def at_words(message):
 def test_a_clipped_message_fits(counter, message, budget):
     clipped = clip_message(message, counter.count_message, counter.count_text, budget)
     assert clipped is None or counter.count_message(clipped) <= budget
+
+
+@settings(deadline=None, max_examples=150)
+@given(MESSAGES, st.integers(-5, 2_000), REFERENCES)
+def test_a_message_clipped_with_a_reference_fits(message, budget, reference):
+    clipped = clip_message(message, TIKTOKEN.count_message, TIKTOKEN.count_text, budget, reference=reference)
+    assert clipped is None or TIKTOKEN.count_message(clipped) <= budget
+
+
+@settings(deadline=None, max_examples=150)
+@given(MESSAGES, st.integers(0, 600), REFERENCES)
+def test_every_message_that_can_be_clipped_can_be_with_a_reference(message, budget, reference):
+    assume(clip(message, budget) is not None)
+    assert clip_message(message, TIKTOKEN.count_message, TIKTOKEN.count_text, budget, reference=reference) is not None
+
+
+@pytest.mark.parametrize("content", [LINES, [LINES], [text(5_000), text(5_000)], [SENTENCE * 3] * 300])
+def test_every_marker_of_a_message_names_the_reference(content):
+    clipped = clip_message(result(content), TIKTOKEN.count_message, TIKTOKEN.count_text, 1_000, reference="m-abc")
+    shown = clipped.content if isinstance(clipped.content, str) else "".join(texts_of(clipped))
+    assert NAMED.search(shown)
+    assert len(EITHER.findall(shown)) == len(NAMED.findall(shown))
 
 
 @settings(deadline=None, max_examples=150)

@@ -1,121 +1,135 @@
 """Where verbatim history begins."""
 
-from collections.abc import Sequence
-
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.compaction import SLACK, plan_cut
+from langchain_ctxbudget.core.compaction import move_cut, stays, strategy_for
 
 
 @st.composite
 def histories(draw, max_cost=60):
     costs = draw(st.lists(st.integers(1, max_cost), max_size=60))
     safe = draw(st.lists(st.booleans(), min_size=len(costs), max_size=len(costs)))
-    return costs, safe
+    starts = draw(st.sets(st.sampled_from([0, *(i for i, yes in enumerate(safe) if yes)])))
+    return costs, safe, starts
 
 
-def plan(costs, safe=None, *, cut=0, room=100, trigger=0.8, target=0.4, keep=0):
+def moved(costs, safe=None, starts=(), *, room=100, trigger=0.8, target=0.4, keep=0):
     safe = [True] * len(costs) if safe is None else safe
-    return plan_cut(costs, safe, cut=cut, room_tokens=room, trigger=trigger, target=target, keep=keep)
+    return move_cut(costs.__getitem__, safe, set(starts), room_tokens=room, trigger=trigger, target=target, keep=keep)
 
 
-def test_a_short_history_is_verbatim():
-    assert plan([10] * 8) == 0
+@st.composite
+def limits(draw):
+    target = draw(st.floats(0.1, 0.7))
+    return {
+        "room": draw(st.integers(1, 500)),
+        "keep": draw(st.integers(0, 10)),
+        "target": target,
+        "trigger": draw(st.floats(target, 1.0)),
+    }
 
 
-def test_past_the_trigger_the_cut_moves_to_the_target():
-    assert plan([10] * 9) == 5
+def test_what_is_behind_a_cut_stays_up_to_the_limit():
+    assert stays(lambda _: 10, 0, 8, 80)
+    assert not stays(lambda _: 10, 0, 9, 80)
 
 
 def test_the_cut_falls_at_a_safe_place():
     safe = [True] * 9
     safe[5] = safe[6] = False
-    assert plan([10] * 9, safe) == 7
+    assert moved([10] * 9, safe) == 7
+
+
+def test_the_cut_goes_down_to_the_target():
+    assert moved([10] * 9) == 5
+
+
+def test_the_cut_falls_at_the_end_of_a_segment_that_is_near():
+    assert moved([10] * 9, starts=[0, 4, 8]) == 4
+
+
+def test_a_segment_that_ends_near_the_trigger_is_not_cut_at():
+    assert moved([10] * 20, starts=[0, 13], target=0.4, trigger=0.8) == 16
+
+
+def test_of_two_segments_the_one_whose_end_is_nearer_the_target_counts():
+    assert moved([10] * 20, starts=[0, 14, 17]) == 17
 
 
 def test_the_newest_messages_stay_where_they_are_kept():
-    assert plan([10] * 9, keep=6) == 3
+    assert moved([10] * 9, keep=6) == 3
 
 
-def test_the_cut_moves_back_where_the_room_has_grown():
-    assert plan([10] * 100, cut=97, room=1000) == 60
+def test_no_segment_ends_within_the_newest_messages():
+    assert moved([10] * 9, starts=[0, 6], keep=6) == 3
 
 
-def test_a_cut_past_the_end_is_made_anew():
-    assert plan([10] * 9, cut=12, room=1000) == 0
+def test_where_everything_is_within_the_target_nothing_is_cut():
+    assert moved([10] * 4, starts=[0, 2]) == 0
 
 
 def test_no_messages_have_no_cut():
-    assert plan([]) == 0
-
-
-@settings(deadline=None)
-@given(histories(), st.integers(0, 70), st.integers(0, 500), st.integers(0, 70))
-def test_the_cut_is_within_the_history(history, cut, room, keep):
-    assert 0 <= plan(*history, cut=cut, room=room, keep=keep) <= len(history[0])
-
-
-@settings(deadline=None)
-@given(histories(), st.floats(0.4 * SLACK, 0.8), st.integers(0, 10), st.data())
-def test_the_cut_stays_while_what_is_behind_it_is_within_the_trigger(history, filled, keep, data):
-    costs, safe = history
-    cut = data.draw(st.integers(0, max(0, len(costs) - 1)))
-    behind = sum(costs[cut:])
-    room = round(behind / filled)
-    assume(cut == 0 or room * 0.4 * SLACK <= behind)
-    assume(behind <= room * 0.8)
-    assert plan(costs, safe, cut=cut, room=room, keep=keep) == cut
-
-
-@settings(deadline=None)
-@given(histories(), st.integers(0, 60), st.integers(1, 500), st.integers(0, 10))
-def test_after_a_move_what_is_behind_the_cut_is_within_the_target_or_kept(history, cut, room, keep):
-    costs, safe = history
-    moved = plan(costs, safe, cut=cut, room=room, keep=keep)
-    assume(moved != cut)
-    assert sum(costs[moved:]) <= room * 0.4 or moved >= len(costs) - keep
-
-
-@settings(deadline=None)
-@given(histories(), st.integers(1, 500), st.integers(0, 10))
-def test_a_moved_cut_is_safe_or_where_the_newest_begin(history, room, keep):
-    costs, safe = history
-    moved = plan(costs, safe, room=room, keep=keep)
-    assert moved in (0, len(costs), len(costs) - keep) or safe[moved]
+    assert moved([]) == 0
 
 
 def test_where_no_place_is_safe_the_newest_stay_all_the_same():
-    assert plan([10] * 8, [True] + [False] * 7, room=20, keep=3) == 5
+    assert moved([10] * 8, [True] + [False] * 7, room=20, keep=3) == 5
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(5, 20), min_size=20, max_size=60), st.integers(100, 120), st.data())
-def test_cheap_messages_leave_the_cut_where_it_is(costs, room, data):
-    safe = [True] * len(costs)
-    cut = plan(costs, safe, room=room)
-    spare = int(room * 0.8) - sum(costs[cut:])
-    appended = data.draw(st.lists(st.integers(1, 5), max_size=spare // 5))
-    assert plan(costs + appended, safe + [True] * len(appended), cut=cut, room=room) == cut
+@given(histories(), limits())
+def test_the_cut_is_within_the_history_and_safe(history, limit):
+    costs, safe, starts = history
+    cut = moved(costs, safe, starts, **limit)
+    assert 0 <= cut <= len(costs)
+    assert cut in {0, len(costs), len(costs) - limit["keep"]} or safe[cut]
 
 
 @settings(deadline=None)
-@given(histories(), st.integers(1, 500), st.integers(0, 10))
-def test_planning_again_changes_nothing(history, room, keep):
-    cut = plan(*history, room=room, keep=keep)
-    again = plan(*history, cut=cut, room=room, keep=keep)
-    assert plan(*history, cut=again, room=room, keep=keep) == again
+@given(histories(), limits())
+def test_what_stays_is_what_is_kept_or_half_way_to_the_trigger_at_most(history, limit):
+    costs, safe, starts = history
+    cut = moved(costs, safe, starts, **limit)
+    most = limit["room"] * (limit["target"] + limit["trigger"]) / 2
+    assert cut >= len(costs) - limit["keep"] or sum(costs[cut:]) <= max(most, limit["room"] * limit["target"])
 
 
-class Counted(Sequence):
-    def __init__(self, length):
-        self.length = length
+@settings(deadline=None)
+@given(histories(), limits())
+def test_the_newest_messages_are_never_cut_off(history, limit):
+    costs, safe, starts = history
+    safe = [True] * len(safe)
+    assert moved(costs, safe, starts, **limit) <= max(0, len(costs) - limit["keep"])
+
+
+@given(histories(), st.integers(0, 60), st.integers(0, 500))
+def test_a_cut_stays_where_what_is_behind_it_is_within_the_limit(history, cut, limit):
+    costs, _, _ = history
+    assert stays(costs.__getitem__, cut, len(costs), limit) == (sum(costs[cut:]) <= limit)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 1_000))
+def test_the_more_has_to_be_left_out_the_coarser_the_strategy(tokens, room):
+    order = ["windowed", "compacted", "multi_level"]
+    assert order.index(strategy_for(tokens, room)) <= order.index(strategy_for(tokens + 500, room))
+
+
+def test_the_strategies_begin_at_the_ratios_of_the_seed():
+    assert [strategy_for(tokens, 100) for tokens in (100, 250, 251, 800, 801)] == [
+        "windowed",
+        "windowed",
+        "compacted",
+        "compacted",
+        "multi_level",
+    ]
+
+
+class Counted:
+    def __init__(self):
         self.reads = 0
 
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
+    def __call__(self, _position):
         self.reads += 1
         return 10
 
@@ -123,13 +137,8 @@ class Counted(Sequence):
 def test_work_is_bounded_by_the_room_and_not_by_the_conversation():
     reads = []
     for length in (1_000, 100_000):
-        costs = Counted(length)
-        plan_cut(costs, [True] * length, cut=0, room_tokens=1_000, trigger=0.8, target=0.4, keep=6)
-        reads.append(costs.reads)
+        cost = Counted()
+        stays(cost, 0, length, 800)
+        move_cut(cost, [True] * length, {0}, room_tokens=1_000, trigger=0.8, target=0.4, keep=6)
+        reads.append(cost.reads)
     assert reads[0] == reads[1] < 200
-
-
-def test_each_new_message_costs_bounded_work():
-    costs = Counted(100_000)
-    plan_cut(costs, [True] * 100_000, cut=99_950, room_tokens=1_000, trigger=0.8, target=0.4, keep=6)
-    assert costs.reads <= 50

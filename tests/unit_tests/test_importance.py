@@ -4,19 +4,65 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.importance import Kind, importance, kind_of
+from langchain_ctxbudget.core.importance import (
+    _DECIDES,
+    _DECIDES_PARTS,
+    _OPEN,
+    _OPEN_PARTS,
+    Kind,
+    _has_any,
+    importance,
+    is_filler,
+    is_question,
+    kind_of,
+)
 
 
 def score(text):
     return importance(text, from_user=False)
 
 
-@pytest.mark.parametrize("text", ["We decided on Redis.", "Let's go with blue.", "AGREED: Friday."])
+DECISIONS = [
+    "We decided on Redis.",
+    "Let's go with blue.",
+    "AGREED: Friday.",
+    "Link it is.",
+    "Two years it is, and no addresses.",
+    "New launch date: Saturday 17 October.",
+    "Note it as final: no late fees.",
+    "Then they voted: no late fees.",
+    "Recorded: launch on 17 October.",
+    "Decided.",
+]
+OPEN = [
+    "[OPEN] Which database?",
+    "Still to be decided: the colour.",
+    "The date is TBD.",
+    "Write it down as open.",
+    "It's an open question, not a no.",
+    "Put R. Dunne on the open list.",
+    "We haven't decided yet.",
+    "Mark it open: Owen to confirm the closure.",
+    "Open questions:",
+]
+PLAIN = [
+    "What's still open?",
+    "That closes the oldest open question on the list.",
+    "The shop is open on Sunday.",
+    "Should we open on Sundays as well?",
+    "That's how it is.",
+    "You should not order before the numbering is settled.",
+    "Ask me if they agreed to it.",
+    "It's no longer open.",
+]
+
+
+@pytest.mark.parametrize("text", DECISIONS)
 def test_a_decision_is_recognised(text):
     assert kind_of(text) is Kind.DECISION
 
 
-@pytest.mark.parametrize("text", ["[OPEN] Which database?", "Still to be decided: the colour.", "The date is TBD."])
+@pytest.mark.parametrize("text", OPEN)
 def test_an_open_question_is_recognised(text):
     assert kind_of(text) is Kind.OPEN
 
@@ -25,9 +71,42 @@ def test_an_open_question_about_a_decision_is_open():
     assert kind_of("We still need to decide on the final colour.") is Kind.OPEN
 
 
-@pytest.mark.parametrize("text", ["Have we decided?", "Have we decided？", "My bike is blue.", ""])
+@pytest.mark.parametrize("text", ["Have we decided?", "Have we decided？", "My bike is blue.", "", *PLAIN])
 def test_a_question_or_a_plain_sentence_is_plain(text):
     assert kind_of(text) is Kind.PLAIN
+
+
+PIECES = st.sampled_from(" ".join([*DECISIONS, *OPEN, *PLAIN]).split())
+
+
+@settings(deadline=None)
+@given(st.lists(PIECES, max_size=8).map(" ".join))
+def test_looking_for_parts_first_finds_no_less(text):
+    assert _has_any(text, _OPEN_PARTS) or not _OPEN.search(text)
+    assert _has_any(text, _DECIDES_PARTS) or not _DECIDES.search(text)
+
+
+@pytest.mark.parametrize("text", ["Hello there!", "Thank you, all the best.", "Sure, let me look at it."])
+def test_a_greeting_is_filler(text):
+    assert is_filler(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["Thanks, we sold 40 of them.", "Sure, ask Nadia about it.", "Hey, it crashed.", "My bike."]
+)
+def test_a_greeting_that_says_something_is_no_filler(text):
+    assert not is_filler(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"), [("Why?", True), ('"Why?"', True), ("为什么？", True), ("Why.", False), ("", False)]
+)
+def test_a_question_ends_in_its_mark(text, asks):
+    assert is_question(text) is asks
+
+
+def test_a_number_of_words_that_is_known_is_taken():
+    assert importance("one two three", from_user=False, words=3) == score("one two three")
 
 
 @pytest.mark.parametrize(

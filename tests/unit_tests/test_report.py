@@ -77,7 +77,7 @@ def reports(draw):
         count_mode=draw(st.sampled_from(["exact", "estimated"])),
         tokenizer="o200k_base",
         allocation_strategy="elastic",
-        history_strategy=draw(st.sampled_from(["empty", "full", "windowed"])),
+        history_strategy=draw(st.sampled_from(["empty", "full", "windowed", "compacted", "multi_level"])),
         layers=layers,
         overhead_tokens=overhead,
         coverage=tuple(draw(st.lists(COVERAGE, max_size=4))),
@@ -88,6 +88,9 @@ def reports(draw):
             prompt_share=share,
             compaction_step=draw(st.booleans()),
         ),
+        summary_lines=draw(st.dictionaries(st.sampled_from(["extraction", "gpt-4o"]), st.integers(1, 99))),
+        summaries_waiting=draw(st.integers(0, 9)),
+        last_resort=draw(st.sampled_from([(), ("light",), ("light", "medium")])),
         repairs=tuple(draw(st.lists(REPAIRS, max_size=2))),
         failures=tuple(draw(st.lists(st.text(max_size=300), max_size=2))),
         tokenizer_calls=draw(st.integers(0, 9)),
@@ -129,6 +132,9 @@ def example(**changes):
         ),
         repairs=(),
         failures=(),
+        summary_lines={},
+        summaries_waiting=0,
+        last_resort=(),
         tokenizer_calls=1,
         timings_ms={},
     )
@@ -205,37 +211,40 @@ STATES = st.sampled_from(["verbatim", "summarized", "retrieved", "omitted"])
 def coverages(draw):
     total = draw(st.integers(0, 40))
     cut = draw(st.integers(0, total))
+    span = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(sorted).map(tuple)
     marks = draw(st.dictionaries(st.integers(0, total - 1), STATES)) if total else {}
-    return marks, total, draw(STATES), cut
+    return total, cut, draw(st.lists(span, max_size=6)), marks
+
+
+def state(position, cut, covered, marks):
+    before = "summarized" if any(first <= position < end for first, end in covered) else "omitted"
+    return marks.get(position, before if position < cut else "verbatim")
 
 
 @settings(deadline=None, max_examples=500)
 @given(coverages())
 def test_ranges_put_every_message_in_its_state(coverage):
-    marks, total, base, cut = coverage
-    expected = [marks.get(i, base if i < cut else "verbatim") for i in range(total)]
-    found = [part.state for part in ranges(marks.items(), total, base, cut) for _ in range(part.first, part.last + 1)]
-    assert found == expected
+    total, cut, covered, marks = coverage
+    found = [part.state for part in ranges(total, cut, covered, marks) for _ in range(part.first, part.last + 1)]
+    assert found == [state(position, cut, covered, marks) for position in range(total)]
 
 
 @settings(deadline=None)
 @given(coverages())
 def test_ranges_are_a_partition_of_the_conversation(coverage):
-    marks, total, base, cut = coverage
-    positions = [p for part in ranges(marks.items(), total, base, cut) for p in range(part.first, part.last + 1)]
-    assert positions == list(range(1, total + 1))
+    positions = [p for part in ranges(*coverage) for p in range(part.first, part.last + 1)]
+    assert positions == list(range(1, coverage[0] + 1))
 
 
 @settings(deadline=None)
 @given(coverages())
 def test_ranges_are_as_few_as_can_be(coverage):
-    marks, total, base, cut = coverage
-    states = [part.state for part in ranges(marks.items(), total, base, cut)]
+    states = [part.state for part in ranges(*coverage)]
     assert all(a != b for a, b in pairwise(states))
 
 
 def test_a_long_conversation_has_few_ranges():
-    assert len(ranges([(7, "retrieved")], 1_000_000, "summarized", 999_000)) == 4
+    assert len(ranges(1_000_000, 999_000, [(0, 999_000)], {7: "retrieved"})) == 4
 
 
 @settings(deadline=None)

@@ -1,29 +1,33 @@
 """Groups that live or die together, and the repairs that make a sequence valid."""
 
-from collections import Counter
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import (
     AIMessage,
-    BaseMessage,
+    ChatMessage,
+    FunctionMessage,
     HumanMessage,
     SystemMessage,
     ToolMessage,
     convert_to_openai_messages,
 )
 
+from langchain_ctxbudget.core.calls import result_ids
 from langchain_ctxbudget.core.turns import (
+    HELD_MESSAGES,
     NO_RESULT,
     SYSTEM_NOTE,
     call_ids,
+    distinct,
     group,
     is_empty,
     newest_that_fit,
     provider_name,
     safe_cuts,
+    split_turn,
 )
+from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 
 def call(call_id, name="search"):
@@ -50,36 +54,30 @@ def kinds(messages):
     return [repair.kind for repair in group(messages)[1]]
 
 
-# What OpenAI ("an assistant message with tool_calls must be followed by tool messages responding to each
-# tool_call_id"; "messages with role tool must be a response to a preceding message with tool_calls") and
-# Anthropic ("tool_use ids must be unique"; "text content blocks must be non-empty"; no system role) refuse.
-def refusals(messages: list[BaseMessage]) -> list[str]:
-    found = []
-    ids = Counter()
-    waiting = []
-    for position, message in enumerate(messages):
-        if message.type == "tool":
-            if message.tool_call_id not in waiting:
-                found.append(f"{position}: result without a call right before it")
-            else:
-                waiting.remove(message.tool_call_id)
-            continue
-        if waiting:
-            found.append(f"{position}: calls {waiting} have no result")
-        waiting = []
-        if message.type == "system":
-            found.append(f"{position}: system message")
-        if message.type == "ai":
-            waiting = [c["id"] for c in message.tool_calls + message.invalid_tool_calls]
-            ids.update(waiting)
-        blocks = [message.content] if isinstance(message.content, str) else message.content
-        texts = [b if isinstance(b, str) else b.get("text") or "" for b in blocks]
-        other = any(not isinstance(b, str) and b.get("type") != "text" for b in blocks)
-        if not waiting and not other and not "".join(texts).strip():
-            found.append(f"{position}: empty message")
-    if waiting:
-        found.append(f"end: calls {waiting} have no result")
-    return found + [f"call id {i!r} used {n} times" for i, n in ids.items() if n > 1 or not i]
+def refusals(messages):
+    """What providers refuse of messages that a conversation begins with."""
+    request = [HumanMessage("hello"), *messages]
+    return [*check_openai(request), *check_anthropic(request)]
+
+
+def use(call_id, name="search"):
+    return {"type": "tool_use", "id": call_id, "name": name, "input": {"page": 1}}
+
+
+def answer(call_id, content="found", **rest):
+    return {"type": "tool_result", "tool_use_id": call_id, "content": content, **rest}
+
+
+def function_call(call_id):
+    return {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": "search", "arguments": "{}"}
+
+
+def output(call_id):
+    return {"type": "function_call_output", "call_id": call_id, "output": "found"}
+
+
+def legacy(name="search", **rest):
+    return AIMessage("", additional_kwargs={"function_call": {"name": name, "arguments": '{"page": 1}'}}, **rest)
 
 
 IDS = st.sampled_from(["a", "b", "c", "", None])
@@ -106,6 +104,19 @@ MESSAGES = st.one_of(
         lambda c, ids: AIMessage(c, invalid_tool_calls=[invalid(i) for i in ids]), CONTENTS, st.lists(IDS, max_size=2)
     ),
     st.builds(lambda c, i: ToolMessage(c, tool_call_id=i or ""), CONTENTS, IDS),
+    st.builds(lambda ids: AIMessage([use(i or "") for i in ids]), st.lists(IDS, max_size=3)),
+    st.builds(
+        lambda ids, words: HumanMessage([*words, *(answer(i or "") for i in ids)]),
+        st.lists(IDS, min_size=1, max_size=3),
+        st.lists(st.sampled_from(["so?", " "]), max_size=1),
+    ),
+    st.builds(lambda ids: AIMessage([function_call(i or "") for i in ids]), st.lists(IDS, max_size=2)),
+    st.builds(lambda ids: HumanMessage([output(i or "") for i in ids]), st.lists(IDS, min_size=1, max_size=2)),
+    st.builds(legacy, st.sampled_from(["search", "web search"])),
+    st.builds(lambda name: FunctionMessage("found", name=name), st.sampled_from(["search", "web search"])),
+    st.builds(
+        ChatMessage, st.sampled_from(["", "hm"]), role=st.sampled_from(["user", "assistant", "system", "critic"])
+    ),
 )
 TRANSCRIPTS = st.lists(MESSAGES, max_size=14).map(
     lambda messages: [m.model_copy(update={"id": f"m{i}"}) for i, m in enumerate(messages)]
@@ -140,14 +151,23 @@ def test_no_message_is_lost_without_a_repair(messages):
     groups, repairs = group(messages)
     kept = {position for part in groups for position in part.positions}
     left_out = {r.message_id for r in repairs if r.kind in ("orphan_result", "empty_message")}
-    assert {m.id for i, m in enumerate(messages) if i not in kept} == left_out
+    assert {m.id for i, m in enumerate(messages) if i not in kept} <= left_out
 
 
 @settings(deadline=None, max_examples=500)
 @given(TRANSCRIPTS)
-def test_no_message_is_sent_twice(messages):
-    positions = [position for part in group(messages)[0] for position in part.positions]
+def test_no_message_without_results_in_it_is_sent_twice(messages):
+    whole = {position for position, message in enumerate(messages) if not result_ids(message)}
+    positions = [position for part in group(messages)[0] for position in part.positions if position in whole]
     assert len(positions) == len(set(positions))
+
+
+@settings(deadline=None, max_examples=500)
+@given(TRANSCRIPTS)
+def test_every_result_is_sent_once_or_reported(messages):
+    given_results = sum(len(result_ids(message)) for message in messages)
+    answers = sum(message.type == "tool" and message.content != NO_RESULT for message in sent(messages))
+    assert answers + kinds(messages).count("orphan_result") == given_results
 
 
 @settings(deadline=None)
@@ -217,6 +237,74 @@ def test_an_unanswered_call_makes_cuts_unsafe_until_the_user_speaks():
     assert safe_cuts([ai("a"), AIMessage("x"), HumanMessage("hi"), AIMessage("y")]) == [True, False, True, True]
 
 
+def test_an_unanswered_call_makes_cuts_unsafe_for_some_messages_only():
+    messages = [ai("a"), *[AIMessage("x")] * HELD_MESSAGES, AIMessage("y"), AIMessage("z")]
+    assert safe_cuts(messages) == [True, *[False] * HELD_MESSAGES, True, True]
+
+
+def test_results_do_not_make_an_unanswered_call_older():
+    ids = [f"{number}" for number in range(50)]
+    assert safe_cuts([ai("dead", *ids), *map(result, ids), AIMessage("x")]) == [True, *[False] * 51]
+
+
+def test_a_loop_that_leaves_a_call_open_at_every_step_can_be_cut():
+    safe = safe_cuts([m for number in range(100) for m in (ai(f"dead-{number}", f"{number}"), result(f"{number}"))])
+    assert all(any(safe[start : start + 2 * HELD_MESSAGES + 2]) for start in range(180))
+
+
+@settings(deadline=None, max_examples=500)
+@given(TRANSCRIPTS)
+def test_no_cut_is_unsafe_for_long(messages):
+    safe = [cut for message, cut in zip(messages, safe_cuts(messages), strict=True) if not result_ids(message)]
+    assert all(any(safe[at : at + HELD_MESSAGES + 1]) for at in range(len(safe) - HELD_MESSAGES))
+
+
+def test_a_pending_call_stays_with_its_message_while_it_is_the_newest():
+    waiting = set()
+    assert safe_cuts([HumanMessage("hi"), ai("a")], waiting) == [True, True]
+    assert safe_cuts([result("a")], waiting) == [False]
+    assert safe_cuts([AIMessage("done")], waiting) == [True]
+
+
+def test_a_call_that_is_answered_after_the_user_spoke_holds_nothing_back():
+    messages = [ai("a"), HumanMessage("go on"), AIMessage("x"), result("a"), AIMessage("y")]
+    assert safe_cuts(messages) == [True] * 5
+
+
+def test_no_cut_is_safe_between_two_results_of_one_id():
+    assert safe_cuts([ai("a", "a"), result("a"), result("a"), AIMessage("x")]) == [True, False, False, True]
+
+
+def test_no_cut_is_safe_between_results_and_the_calls_right_behind_them():
+    assert safe_cuts([HumanMessage("hi"), result("a"), result("b"), ai("a", "b"), AIMessage("x")]) == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_many_results_of_no_call_can_be_cut():
+    assert sum(safe_cuts([result(f"{number}") for number in range(1_000)])) > 50
+
+
+def test_results_in_a_human_message_are_the_call_s():
+    assert safe_cuts([AIMessage([use("a")]), HumanMessage([answer("a")]), AIMessage("x")]) == [True, False, True]
+
+
+def test_a_human_message_with_results_and_words_is_no_place_for_a_cut():
+    messages = [AIMessage([use("a")]), HumanMessage([answer("a"), "so?"]), AIMessage("x")]
+    assert safe_cuts(messages) == [True, False, True]
+
+
+def test_what_is_open_is_kept_as_strings():
+    waiting = set()
+    safe_cuts([ai("a:b", None)], waiting)
+    assert all(isinstance(item, str) for item in waiting)
+    assert safe_cuts([result("a:b"), result(""), AIMessage("x")], waiting) == [False, False, True]
+
+
 def test_parallel_results_come_in_the_order_of_their_calls():
     assert [m.content for m in sent([ai("a", "b"), result("b", "B"), result("a", "A")])[1:]] == ["A", "B"]
 
@@ -237,9 +325,10 @@ def test_a_call_without_a_result_gets_a_stand_in():
     assert [m.content for m in sent([ai("a", id="m")])] == ["", NO_RESULT]
 
 
-def test_an_invalid_call_is_answered_as_well():
-    messages = [AIMessage("", invalid_tool_calls=[invalid("a")]), result("a")]
-    assert sent(messages) == messages
+def test_an_invalid_call_is_sent_as_a_valid_one():
+    [message, _] = sent([AIMessage("", invalid_tool_calls=[invalid("a")]), result("a")])
+    assert message.invalid_tool_calls == []
+    assert message.tool_calls == [{**call("a"), "args": {"unreadable_arguments": "{"}}]
 
 
 def test_a_second_result_of_a_call_is_left_out():
@@ -291,6 +380,162 @@ def test_a_replaced_call_id_is_replaced_in_the_content_as_well():
     assert second.content[0]["id"] == answer.tool_call_id
 
 
+def test_calls_in_the_content_alone_are_sent_as_calls_as_well():
+    [message, _] = sent([AIMessage([use("a")]), result("a")])
+    assert message.content == [use("a")]
+    assert message.tool_calls == [{"name": "search", "args": {"page": 1}, "id": "a", "type": "tool_call"}]
+
+
+def test_a_call_that_the_content_repeats_is_one_call():
+    messages = [AIMessage([use("a")], tool_calls=[call("a")]), result("a")]
+    assert sent(messages) == messages
+
+
+def test_a_call_of_the_responses_api_goes_by_its_call_id():
+    [message, _] = sent([AIMessage([function_call("a")]), HumanMessage([output("a")])])
+    assert message.tool_calls == [{"name": "search", "args": {}, "id": "a", "type": "tool_call"}]
+
+
+def test_a_replaced_id_of_the_responses_api_is_replaced_in_the_content():
+    [*_, second, _] = sent([AIMessage([function_call("a")]), AIMessage([function_call("a")])])
+    assert (second.content[0]["id"], second.content[0]["call_id"]) == ("fc_a", "a-2")
+
+
+def test_the_text_that_a_custom_tool_is_called_with_is_an_argument():
+    block = {"type": "custom_tool_call", "id": "ct_1", "call_id": "a", "name": "run", "input": "print(1)"}
+    assert sent([AIMessage([block])])[0].tool_calls[0]["args"] == {"__arg1": "print(1)"}
+
+
+def test_calls_that_langchain_could_not_read_are_sent_as_calls():
+    raw = {"id": "a", "type": "custom", "custom": {"name": "run", "input": "print(1)"}}
+    [message, _] = sent([AIMessage("", additional_kwargs={"tool_calls": [raw]})])
+    assert message.tool_calls == [{"name": "run", "args": {"__arg1": "print(1)"}, "id": "a", "type": "tool_call"}]
+    assert message.additional_kwargs == {}
+
+
+@pytest.mark.parametrize("raw", [None, "x", [None], {"id": "a"}, []])
+def test_raw_calls_of_no_known_form_are_none(raw):
+    assert call_ids(AIMessage("hi", additional_kwargs={"tool_calls": raw})) == ()
+
+
+def test_results_in_a_human_message_become_tool_messages():
+    message = HumanMessage([answer("a", "no", is_error=True), {"type": "text", "text": "so?"}], id="m")
+    [_, first, rest] = sent([AIMessage([use("a")]), message])
+    assert (first.tool_call_id, first.content, first.status) == ("a", "no", "error")
+    assert rest == HumanMessage([{"type": "text", "text": "so?"}], id="m")
+
+
+def test_a_result_in_a_human_message_without_its_call_is_left_out():
+    assert [m.content for m in sent([HumanMessage([answer("a"), "so?"])])] == [["so?"]]
+    assert kinds([HumanMessage([answer("a"), "so?"])]) == ["call_form", "orphan_result"]
+
+
+def test_results_in_a_human_message_are_in_the_groups_of_their_calls():
+    groups, _ = group([AIMessage([use("a"), use("b")]), HumanMessage([answer("b"), answer("a")])])
+    assert [(part.positions, len(part.messages)) for part in groups] == [((0, 1), 3)]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"), [(None, ""), ("x", "x"), ([{"type": "text", "text": "x"}],) * 2, ({"a": 1}, '{"a": 1}')]
+)
+def test_a_result_in_a_human_message_keeps_its_content(content, expected):
+    assert sent([AIMessage([use("a")]), HumanMessage([answer("a", content)])])[1].content == expected
+
+
+def test_results_inside_a_tool_message_answer_their_own_calls():
+    messages = [AIMessage([use("a"), use("b")]), ToolMessage([answer("a", "A"), answer("b", "B")], tool_call_id="a")]
+    assert [m.content for m in sent(messages)[1:]] == ["A", "B"]
+
+
+def test_a_function_s_result_answers_its_call():
+    [message, found] = sent([legacy(), FunctionMessage("found", name="search")])
+    assert message.tool_calls == [{**call("function_search"), "args": {"page": 1}}]
+    assert (found.tool_call_id, found.content) == ("function_search", "found")
+
+
+def test_functions_called_again_keep_each_result_with_its_call():
+    pairs = [m for number in "123" for m in (legacy(), FunctionMessage(number, name="search"))]
+    assert [m.content for m in sent(pairs)] == ["", "1", "", "2", "", "3"]
+
+
+def test_a_function_s_result_without_its_call_is_left_out():
+    assert kinds([FunctionMessage("found", name="search")]) == ["call_form", "orphan_result"]
+
+
+def test_a_function_without_a_result_gets_a_stand_in():
+    assert [m.content for m in sent([legacy(), HumanMessage("hi")])] == ["", NO_RESULT, "hi"]
+
+
+def test_a_refused_name_of_a_call_is_replaced_in_the_call_and_the_content():
+    [message, _] = sent([AIMessage([use("a", "web search")], id="m")])
+    assert message.tool_calls[0]["name"] == message.content[0]["name"] == "web_search"
+    assert "call_name" in kinds([AIMessage([use("a", "web search")])])
+
+
+@pytest.mark.parametrize("name", ["", "..."])
+def test_a_call_without_a_name_gets_one(name):
+    assert sent([AIMessage("", tool_calls=[call("a", name)])])[0].tool_calls[0]["name"] == "unknown"
+
+
+def test_empty_texts_among_others_are_left_out():
+    image = {"type": "image_url", "image_url": {"url": "https://x.invalid"}}
+    [message] = sent([HumanMessage(["", {"type": "text", "text": " "}, image])])
+    assert message.content == [image]
+    assert kinds([HumanMessage(["", image])]) == ["empty_content"]
+
+
+def test_white_space_beside_a_call_is_left_out():
+    assert sent([ai("a", content=" \n"), result("a")])[0].content == ""
+
+
+def test_a_result_without_blocks_is_empty_text():
+    assert sent([ai("a"), result("a", [])])[1].content == ""
+
+
+@pytest.mark.parametrize(
+    ("role", "expected"),
+    [
+        ("user", HumanMessage("hm", id="m")),
+        ("assistant", AIMessage("hm", id="m")),
+        ("system", HumanMessage(SYSTEM_NOTE + "hm", id="m")),
+        ("the critic", HumanMessage("hm", id="m", name="the_critic")),
+    ],
+)
+def test_a_message_in_a_role_of_its_own_gets_one_that_all_providers_have(role, expected):
+    assert sent([ChatMessage("hm", role=role, id="m")]) == [expected]
+    assert kinds([ChatMessage("hm", role=role)]) == ["role"]
+
+
+def test_ids_that_history_uses_are_replaced_in_the_turn():
+    history, turn = group([ai("a"), result("a", "old")])[0], group([ai("a", "b"), result("b"), result("a", "new")])[0]
+    [changed], repairs = distinct(turn, history)
+    assert [c["id"] for c in changed.messages[0].tool_calls] == [m.tool_call_id for m in changed.messages[1:]]
+    assert [m.tool_call_id for m in changed.messages[1:]] == ["a-2", "b"]
+    assert changed.messages[1].content == "new"
+    assert [repair.kind for repair in repairs] == ["call_id"]
+
+
+@settings(deadline=None)
+@given(TRANSCRIPTS, TRANSCRIPTS)
+def test_history_and_turn_together_are_accepted(before, after):
+    history, turn = group(before)[0], group(after)[0]
+    assert refusals([m for part in (*history, *distinct(turn, history)[0]) for m in part.messages]) == []
+
+
+@settings(deadline=None)
+@given(TRANSCRIPTS)
+def test_groups_that_share_no_id_stay_as_they_are(messages):
+    groups = group(messages)[0]
+    changed, repairs = distinct(groups, [])
+    assert repairs == []
+    assert all(one is other for one, other in zip(changed, groups, strict=True))
+
+
+def test_a_turn_starts_at_the_last_words_of_the_user():
+    messages = [HumanMessage("hi"), AIMessage([use("a")]), HumanMessage([answer("a")])]
+    assert split_turn(messages) == ([], messages)
+
+
 def test_a_system_message_in_the_middle_becomes_a_note():
     assert sent([SystemMessage("Be brief.", id="s")]) == [HumanMessage(SYSTEM_NOTE + "Be brief.", id="s")]
 
@@ -314,6 +559,7 @@ def test_what_is_sent_can_be_converted_for_openai():
         HumanMessage([" ", {"type": "text", "text": " "}]),
         HumanMessage([{"type": "text", "text": None}]),
         HumanMessage([{"type": "text"}]),
+        AIMessage([{"type": "thinking", "thinking": "hm", "signature": "x"}]),
     ],
 )
 def test_a_message_without_content_is_empty(message):
@@ -328,6 +574,9 @@ def test_a_message_without_content_is_empty(message):
         ai("a"),
         AIMessage("", invalid_tool_calls=[invalid("a")]),
         AIMessage("", additional_kwargs={"function_call": {"name": "f", "arguments": "{}"}}),
+        AIMessage([use("a")]),
+        HumanMessage([answer("a", "")]),
+        FunctionMessage("", name="f"),
         result("a", ""),
     ],
 )

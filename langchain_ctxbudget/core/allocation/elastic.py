@@ -34,6 +34,13 @@ trigger by themselves, or every turn would compact."""
 HISTORY_MIN_SHARE = 0.35
 """What history keeps of the pool that it shares with retrieval, however long it is."""
 
+STEADY_EXCHANGES = 32
+"""History wants room for so many average exchanges: a compaction step rewrites the prompt behind the system prompt, and
+so keeps about nine of ten tokens of the stable zone from turn to turn (docs/decisions.md has the sum)."""
+STEADY_SHARE, STEADY_BUDGET_TOKENS = 0.6, 8_192
+"""For that, it takes at most this share of the pool at this budget, and in a smaller one less by proportion: there,
+what is not retrieved is not seen at all."""
+
 SEED_PREFERENCES_SHARE, SEED_PREFERENCES_IDEAL, SEED_PREFERENCES_MAX, SEED_PREFERENCES_FLOOR = 0.03, 600, 800, 100
 SEED_ARC_SHARE, SEED_ARC_CAP = 0.15, 0.20
 SEED_RETRIEVAL_SHARE, SEED_RETRIEVAL_CAP, SEED_LEAST_COVERAGE, SEED_COVERED_SHARE = 0.10, 0.18, 0.3, 0.15
@@ -91,6 +98,19 @@ def history_share(ratio: float) -> float:
     return max(HISTORY_MIN_SHARE, min(1.0, 1.0 / math.sqrt(max(ratio, 1.0))))
 
 
+def steady_share(situation: Situation, pool_tokens: int) -> float:
+    """The share of the pool that history needs to stay as it is for most turns.
+
+    Args:
+        situation: of which the length of an average exchange and the budget count.
+        pool_tokens: what history and retrieval may cost together.
+    """
+    most = HISTORY_MIN_SHARE + (STEADY_SHARE - HISTORY_MIN_SHARE) * min(
+        1.0, situation.total_tokens / STEADY_BUDGET_TOKENS
+    )
+    return min(most, STEADY_EXCHANGES * situation.exchange_tokens / max(1, pool_tokens))
+
+
 def _adaptive(situation: Situation, name: str) -> Allocation:
     budget, free = situation.total_tokens, situation.free_tokens
     fixed = situation.overhead_tokens + situation.identity_tokens
@@ -138,7 +158,7 @@ def _compacted(situation: Situation, steady: int) -> tuple[LayerSpec, ...]:
     pool = max(0, steady - arc)
     held = situation.history_tokens
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget)))
-    share = history_share(situation.history_tokens / max(1, pool))
+    share = max(history_share(situation.history_tokens / max(1, pool)), steady_share(situation, pool))
     history = min(held, max(least, int(pool * share), int(situation.keep_tokens * KEEP_ROOM)))
     return (
         LayerSpec(

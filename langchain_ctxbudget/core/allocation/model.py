@@ -47,6 +47,8 @@ class Situation:
     """The newest messages that stay verbatim."""
     exchanges: tuple[Exchange, ...] = ()
     """The newest exchanges, newest first, at most `MOST_EXCHANGES`."""
+    exchange_tokens: int = 0
+    """What an exchange costs on average, over the whole conversation."""
     topic_count: int = 0
     topic_tokens: int = 0
     """What the detected topics hold."""

@@ -1,0 +1,203 @@
+"""Tool calls and their results in every form in which messages carry them, brought into LangChain's own form.
+
+| as it is given | as it is sent |
+|---|---|
+| blocks `tool_use`, `function_call`, `custom_tool_call`, not in `tool_calls` | in `tool_calls`, too |
+| `invalid_tool_calls` (arguments that are no JSON object, which some servers refuse) | `tool_calls` |
+| `additional_kwargs["tool_calls"]` that LangChain could not read | `tool_calls` |
+| `additional_kwargs["function_call"]` (OpenAI until 2023) | `tool_calls` |
+| `FunctionMessage` | `ToolMessage` |
+| blocks `tool_result`, `function_call_output` in a human message | a `ToolMessage` each, the rest stays |
+
+A package for one provider sends the forms of that provider as calls, drops those of others, and raises on some. In
+LangChain's own form all of them send all calls, and each of them once: a block whose id is in `tool_calls` is not sent
+again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, ToolMessage
+
+CALL_BLOCKS = ("tool_use", "tool_call", "invalid_tool_call", "function_call", "custom_tool_call")
+"""Types of content blocks that are calls (Anthropic, LangChain, OpenAI)."""
+RESULT_BLOCKS = {"tool_result": ("tool_use_id", "content"), "function_call_output": ("call_id", "output")}
+"""Types of content blocks that are results, and where each has the id of its call and what came of it."""
+
+_REFUSED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+_MAX_NAME_LENGTH = 64
+_NO_NAME = "unknown"
+_LEGACY_ID_LENGTH = 30
+_RAW_CALLS = ("tool_calls", "function_call")
+_UNREADABLE = "unreadable_arguments"
+"""The argument that arguments become which are no JSON object."""
+_CUSTOM_ARGUMENT = "__arg1"
+"""As langchain-openai names the text that a custom tool is called with."""
+
+Call = dict[str, Any]
+
+
+def provider_name(name: str) -> str | None:
+    """A speaker's or a tool's name in the form that every provider accepts, or None where nothing of it is left."""
+    clean = _REFUSED_IN_NAMES.sub("_", name)[:_MAX_NAME_LENGTH]
+    return clean if clean.strip("_-") else None
+
+
+def call_ids(message: BaseMessage) -> tuple[str, ...]:
+    """The ids of the tool calls that a message makes, valid or not, in whatever form; empty for one without an id."""
+    return tuple(call["id"] or "" for call in listed_calls(with_calls(message)))
+
+
+def result_ids(message: BaseMessage) -> tuple[str, ...]:
+    """The ids of the calls that a message answers, in whatever form."""
+    results, rest = split_results(message)
+    return tuple(result.tool_call_id for result in (*results, rest) if isinstance(result, ToolMessage))
+
+
+def is_user(message: BaseMessage) -> bool:
+    """Whether a human message says something of its own, besides results of calls."""
+    return isinstance(message, HumanMessage) and split_results(message)[1] is not None
+
+
+def with_calls(message: BaseMessage) -> BaseMessage:
+    """A message with all its calls in `tool_calls`; the message itself where they are."""
+    if not isinstance(message, AIMessage):
+        return message
+    found = [_call(call["id"] or "", call["name"], call["args"]) for call in message.invalid_tool_calls]
+    if not found and not message.tool_calls:
+        found = list(_raw_calls(message))
+    listed = Counter(call["id"] or "" for call in (*message.tool_calls, *found))
+    for block in _blocks(message, CALL_BLOCKS):
+        if listed[_block_id(block)]:
+            listed[_block_id(block)] -= 1
+        else:
+            found.append(_call_of(block))
+    legacy = message.additional_kwargs.get("function_call")
+    if not found and not message.tool_calls and isinstance(legacy, Mapping) and legacy:
+        name = str(legacy.get("name") or "")
+        found = [_call(_legacy_id(name), name, legacy.get("arguments"))]
+    if not found:
+        return message
+    others = {key: value for key, value in message.additional_kwargs.items() if key not in _RAW_CALLS}
+    calls = [*message.tool_calls, *found]
+    return message.model_copy(update={"tool_calls": calls, "invalid_tool_calls": [], "additional_kwargs": others})
+
+
+def split_results(message: BaseMessage) -> tuple[list[ToolMessage], BaseMessage | None]:
+    """The results that a message carries as blocks, each as a message, and what else is in it, if anything.
+
+    Of a message without such blocks, none and the message itself.
+    """
+    if isinstance(message, FunctionMessage):
+        return [ToolMessage(message.content, tool_call_id=_legacy_id(message.name), id=message.id)], None
+    blocks = _blocks(message, tuple(RESULT_BLOCKS)) if isinstance(message, HumanMessage | ToolMessage) else []
+    if not blocks:
+        return [], message
+    taken = set(map(id, blocks))
+    rest = [block for block in message.content if id(block) not in taken]
+    results = [_result_of(block) for block in blocks]
+    return results, message.model_copy(update={"content": rest}) if any(map(says_something, rest)) else None
+
+
+def renamed(message: AIMessage, ids: Sequence[str]) -> AIMessage:
+    """A message whose calls have these ids, and names that providers accept, also where its content repeats them."""
+    given = listed_calls(message)
+    calls = [{**call, "id": call_id, "name": call_name(call)} for call, call_id in zip(given, ids, strict=True)]
+    changes: dict[str, Any] = {"tool_calls": calls}
+    left: defaultdict[str, deque[Call]] = defaultdict(deque)
+    for before, call in zip(given, calls, strict=True):
+        left[before["id"] or ""].append(call)
+    if not isinstance(message.content, str):
+        changes["content"] = [
+            {**block, _id_key(block): call["id"], "name": call["name"]}
+            if isinstance(block, dict)
+            and block.get("type") in CALL_BLOCKS
+            and (waiting := left[_block_id(block)])
+            and (call := waiting.popleft())
+            else block
+            for block in message.content
+        ]
+    return message.model_copy(update=changes)
+
+
+def call_name(call: Mapping[str, Any]) -> str:
+    """The name of a call as every provider accepts it."""
+    return provider_name(call["name"] or "") or _NO_NAME
+
+
+def says_something(block: str | dict[str, Any]) -> bool:
+    """Whether a content block has anything in it beyond white space."""
+    if isinstance(block, str):
+        return bool(block.strip())
+    return block.get("type") != "text" or bool(str(block.get("text") or "").strip())
+
+
+def listed_calls(message: BaseMessage) -> list[Call]:
+    """The calls of a message that has them in `tool_calls`."""
+    return [dict(call) for call in message.tool_calls] if isinstance(message, AIMessage) else []
+
+
+def _blocks(message: BaseMessage, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    if isinstance(message.content, str):
+        return []
+    return [block for block in message.content if isinstance(block, dict) and block.get("type") in kinds]
+
+
+def _id_key(block: Mapping[str, Any]) -> str:
+    """Where a block has the id of its call: OpenAI's have one of their own besides."""
+    return "call_id" if "call_id" in block else "id"
+
+
+def _block_id(block: Mapping[str, Any]) -> str:
+    return str(block.get(_id_key(block)) or "")
+
+
+def _call_of(block: Mapping[str, Any]) -> Call:
+    arguments = next((block[key] for key in ("input", "args", "arguments") if key in block), None)
+    if block["type"] == "custom_tool_call":
+        arguments = {_CUSTOM_ARGUMENT: arguments}
+    return _call(_block_id(block), block.get("name"), arguments)
+
+
+def _raw_calls(message: AIMessage) -> Iterator[Call]:
+    """The calls in OpenAI's form, as they are sent where a message has none in LangChain's."""
+    raw = message.additional_kwargs.get("tool_calls")
+    for call in raw if isinstance(raw, list) else []:
+        if isinstance(call, Mapping):
+            custom = call.get("custom")
+            function = custom if isinstance(custom, Mapping) else call.get("function")
+            inner = function if isinstance(function, Mapping) else {}
+            arguments = inner.get("arguments") if inner is not custom else {_CUSTOM_ARGUMENT: inner.get("input")}
+            yield _call(str(call.get("id") or ""), inner.get("name"), arguments)
+
+
+def _call(call_id: str, name: object, arguments: object) -> Call:
+    read = arguments
+    if isinstance(arguments, str):
+        try:
+            read = json.loads(arguments or "{}")
+        except ValueError:
+            read = None
+    if not isinstance(read, dict):
+        read = {_UNREADABLE: arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)}
+    return {"name": str(name or ""), "args": read, "id": call_id, "type": "tool_call"}
+
+
+def _legacy_id(name: str) -> str:
+    """An id for a call that has only a name: its result has the same one."""
+    return f"function_{(provider_name(name) or _NO_NAME)[:_LEGACY_ID_LENGTH]}"
+
+
+def _result_of(block: Mapping[str, Any]) -> ToolMessage:
+    id_key, content_key = RESULT_BLOCKS[block["type"]]
+    content = block.get(content_key)
+    return ToolMessage(
+        content if isinstance(content, str | list) else "" if content is None else json.dumps(content, default=str),
+        tool_call_id=str(block.get(id_key) or ""),
+        status="error" if block.get("is_error") else "success",
+    )
