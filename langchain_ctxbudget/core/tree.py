@@ -15,8 +15,8 @@ FAN_OUT = 5
 """Nodes that make one of the next level (seed 000: groups of 5)."""
 FINE_NODES = 3
 """At every level, at least so many of the newest nodes are on the frontier (seed 000: three chunks at level 1)."""
-SEGMENT_CHARACTERS = 12_000
-"""A segment of long messages ends here, about 3,000 tokens; in characters, so that all tokenizers have the same."""
+SEGMENT_CHARACTERS = 40_000
+"""A segment of long messages ends here, about 10,000 tokens; in characters, so that all tokenizers have the same."""
 SHORTEST, LONGEST = 0.8, 1.3
 """Of the wanted number of messages."""
 ENDS_ONE_IN = 8

@@ -34,10 +34,10 @@ trigger by themselves, or every turn would compact."""
 HISTORY_MIN_SHARE = 0.35
 """What history keeps of the pool that it shares with retrieval, however long it is."""
 
-STEADY_EXCHANGES = 32
+STEADY_EXCHANGES = 40
 """History wants room for so many average exchanges: a compaction step rewrites the prompt behind the system prompt, and
 so keeps about nine of ten tokens of the stable zone from turn to turn (docs/decisions.md has the sum)."""
-STEADY_SHARE, STEADY_BUDGET_TOKENS = 0.6, 8_192
+STEADY_SHARE, STEADY_BUDGET_TOKENS = 0.65, 8_192
 """For that, it takes at most this share of the pool at this budget, and in a smaller one less by proportion: there,
 what is not retrieved is not seen at all."""
 
