@@ -1,7 +1,7 @@
 """What compaction costs, and what stays as it is: a generated conversation, one exchange at a time.
 
-Counts per exchange size: calls of the summary model (a scripted one), turns per compaction step, the share of the stable
-zone that the previous prompt had, texts tokenized per turn, and the time per turn against the first quarter of the run.
+Counts per exchange size: calls of the summary model (a scripted one), turns per compaction step, the share of the
+stable zone that the previous prompt had, texts tokenized per turn, and the time per turn late against early.
 
     python benchmarks/trial_compaction.py --exchanges 1000 --budget 8192
 """
@@ -22,10 +22,7 @@ from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline
 
-WORDS = (
-    "river stone cloud garden window letter morning coffee train ticket paper music bridge winter summer market "
-    "kitchen blanket mountain harbour lantern forest picture village doctor teacher engine planet silver copper"
-).split()
+WORDS = ["river", "stone", "cloud", "garden", "window", "letter", "coffee", "train", "ticket", "paper", "music"]
 
 
 def words(number: int, count: int) -> str:
