@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from langchain_ctxbudget import ContextSettings
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BUDGETING = (ROOT / "docs" / "budgeting.md").read_text(encoding="utf-8")
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("budgeting", "history")}
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
 END_OF_BLOCK = "\x1e"
@@ -50,20 +52,30 @@ def run(code: str, path: Path) -> str:
     return done.stdout
 
 
-BLOCKS = python_blocks(BUDGETING)
-PRINTING = [number for number, block in enumerate(BLOCKS) if block.printed is not None]
+BLOCKS = {name: python_blocks(page) for name, page in PAGES.items()}
+PRINTING = {
+    name: [number for number, block in enumerate(blocks) if block.printed is not None]
+    for name, blocks in BLOCKS.items()
+}
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What every Python block of the page about budgeting prints; they run one after the other."""
-    parts: list[str] = []
-    for block in BLOCKS:
-        parts.append(block.code)
-        if block.settings is not None:
-            parts.append(f"import json\nassert settings == ContextSettings().override(json.loads({block.settings!r}))")
-        parts.append(f"print({END_OF_BLOCK!r})")
-    return run("\n".join(parts), tmp_path_factory.mktemp("page") / "page.py").split(f"{END_OF_BLOCK}\n")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """What every Python block of a page prints; they run one after the other."""
+
+    @cache
+    def printed(name: str) -> list[str]:
+        parts: list[str] = []
+        for block in BLOCKS[name]:
+            parts.append(block.code)
+            if block.settings is not None:
+                parts.append(
+                    f"import json\nassert settings == ContextSettings().override(json.loads({block.settings!r}))"
+                )
+            parts.append(f"print({END_OF_BLOCK!r})")
+        return run("\n".join(parts), tmp_path_factory.mktemp(name) / "page.py").split(f"{END_OF_BLOCK}\n")
+
+    return printed
 
 
 @pytest.mark.parametrize("code", PYTHON, ids=range(len(PYTHON)))
@@ -84,29 +96,38 @@ def test_its_first_screen_has_exactly_two_commands_that_set_themselves_up() -> N
     assert len([line for line in COMMANDS if line.startswith("python3 -m venv .venv && ")]) == 2
 
 
-@pytest.mark.parametrize("number", PRINTING)
-def test_a_block_of_the_budgeting_page_prints_what_stands_below_it(number: int, outputs: list[str]) -> None:
-    assert outputs[number] == BLOCKS[number].printed
+@pytest.mark.parametrize(("name", "number"), [(name, number) for name in PAGES for number in PRINTING[name]])
+def test_a_block_of_a_page_prints_what_stands_below_it(
+    name: str, number: int, outputs: Callable[[str], list[str]]
+) -> None:
+    assert outputs(name)[number] == BLOCKS[name][number].printed
 
 
-def test_every_block_of_the_budgeting_page_that_prints_shows_what(outputs: list[str]) -> None:
-    assert [number for number, printed in enumerate(outputs) if printed] == PRINTING
+@pytest.mark.parametrize("name", PAGES)
+def test_every_block_of_a_page_that_prints_shows_what(name: str, outputs: Callable[[str], list[str]]) -> None:
+    assert [number for number, printed in enumerate(outputs(name)) if printed] == PRINTING[name]
 
 
 def test_every_json_block_of_the_budgeting_page_is_settings() -> None:
-    found = re.findall(r"```json\n(.*?)```", BUDGETING, re.DOTALL)
-    assert len(found) > sum(block.settings is not None for block in BLOCKS)
+    found = re.findall(r"```json\n(.*?)```", PAGES["budgeting"], re.DOTALL)
+    assert len(found) > sum(block.settings is not None for block in BLOCKS["budgeting"])
     for text in found:
         ContextSettings().override(json.loads(text))
 
 
-def test_every_link_of_the_budgeting_page_leads_somewhere() -> None:
-    targets = re.findall(r"\]\(([^)]+)\)", BUDGETING)
-    headings = re.findall(r"^#+ (.*)$", BUDGETING, re.MULTILINE)
-    places = {re.sub(r"[^a-z -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_of_a_page_leads_somewhere(name: str) -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", PAGES[name])
     assert targets
     for target in targets:
-        if target.startswith("#"):
-            assert target[1:] in places
-        else:
-            assert (ROOT / "docs" / target).is_file(), target
+        path, _, place = target.partition("#")
+        page = ROOT / "docs" / (path or f"{name}.md")
+        assert page.is_file(), target
+        if place:
+            assert place in headings(page), target
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^a-z -]", "", heading.lower()).replace(" ", "-") for heading in found}

@@ -202,9 +202,7 @@ def test_a_failing_server_changes_nothing_in_the_prompt(server: OpenAIServer, ca
 
 
 @pytest.mark.parametrize("background", [True, False], ids=["background", "waits"])
-def test_a_server_that_fails_is_asked_a_few_times_only(
-    server: OpenAIServer, call: Call, *, background: bool
-) -> None:
+def test_a_server_that_fails_is_asked_a_few_times_only(server: OpenAIServer, call: Call, *, background: bool) -> None:
     server.fault = refuses(500)
     with pipeline(server, background=background) as pipe:
         call(pipe, "add_messages", conversation(EXCHANGES), **USER)

@@ -74,7 +74,7 @@ def test_without_created_at_there_is_no_date():
         (HumanMessage(" hi "), "hi"),
         (HumanMessage(["a", {"type": "text", "text": "b"}, IMAGE, {"x": 1}]), "a\nb\n[image_url]\n[content]"),
         (AIMessage("ok", tool_calls=[CALL]), 'ok\n[called search({"q": "bike"})]'),
-        (AIMessage([{"type": "tool_use", "id": "a", "name": "search", "input": {}}]), ""),
+        (AIMessage([{"type": "tool_use", "id": "a", "name": "search", "input": {}}]), "[called search({})]"),
         (AIMessage("", tool_calls=[{**CALL, "args": {"q": "räd"}}]), '[called search({"q": "räd"})]'),
         (HumanMessage([{"type": "text", "text": None}]), "[text]"),
         (HumanMessage([]), ""),
