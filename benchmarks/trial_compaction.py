@@ -53,11 +53,12 @@ def replay(size: int, exchanges: int, budget: int) -> list[str]:
     tokenized: list[int] = []
     seconds: list[float] = []
     steps = 0
-    who = {"user_id": "replay", "conversation_id": str(size)}
+    user, key = "replay", str(size)
     with ContextPipeline({"max_context_tokens": budget}, system_prompt="You help.", summary_model=model) as pipeline:
         for number in track(range(exchanges), description=f"exchanges of {size} tokens", console=Console(stderr=True)):
             started = time.perf_counter()
-            report = pipeline.assemble(f"What of the {words(number, 4)}?", **who).report
+            context = pipeline.assemble(f"What of the {words(number, 4)}?", user_id=user, conversation_id=key)
+            report = context.report
             seconds.append(time.perf_counter() - started)
             tokenized.append(report.tokenizer_calls)
             steps += report.stability.compaction_step
@@ -65,7 +66,7 @@ def replay(size: int, exchanges: int, budget: int) -> list[str]:
                 shares.append(report.stability.stable_zone_share)
             question = HumanMessage(f"Question {number}: {words(number, size // 3)}?")
             answer = AIMessage(f"Answer {number}: {words(number + 3, size * 2 // 3)}.")
-            pipeline.add_messages([question, answer], **who)
+            pipeline.add_messages([question, answer], user_id=user, conversation_id=key)
             pipeline.flush()
     quarter = len(seconds) // 4
     growth = statistics.median(seconds[-quarter:]) / statistics.median(seconds[quarter : 2 * quarter])

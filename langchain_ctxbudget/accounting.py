@@ -74,7 +74,7 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
         ),
         overhead_tokens=measured.request_overhead_tokens,
         coverage=coverage,
-        stability=_stability(draft, prompt),
+        stability=_stability(draft, content, prompt),
         repairs=(*draft.history.repairs, *draft.turn_repairs, *_opening(content)),
         failures=tuple(draft.failures),
         summary_lines=dict(draft.history.made_by),
@@ -130,14 +130,22 @@ def _items(draft: Draft, content: Content) -> dict[str, list[ReportItem]]:
     return items
 
 
+def _shortened(draft: Draft, content: Content) -> set[int]:
+    """Positions of the messages of the history that are not sent whole: by the compaction, or as a last resort."""
+    chosen = {part.positions: part.messages for part in draft.history.groups}
+    changed = (part.positions for part in content.history if chosen.get(part.positions) != part.messages)
+    return {*draft.history.shortened, *(position for positions in changed for position in positions)}
+
+
 def _of_history(draft: Draft, content: Content) -> list[ReportItem]:
     """The verbatim part of the history: what is sent, what was pruned, what cannot be sent."""
     view, entries = draft.history, draft.conversation.entries
+    shortened = _shortened(draft, content)
     sent = {position for part in content.history for position in part.positions}
     items: list[ReportItem] = []
     for part in content.history:
         status, reason = Status.INCLUDED, Reason.RECENT
-        if view.shortened.intersection(part.positions):
+        if shortened.intersection(part.positions):
             status, reason = Status.SHRUNK, Reason.SHORTENED
         elif part.positions[0] < view.cut:
             reason = Reason.PINNED
@@ -145,6 +153,10 @@ def _of_history(draft: Draft, content: Content) -> list[ReportItem]:
     gone = [part for part in view.groups if not sent.intersection(part.positions)]
     items += _of_groups(gone, draft.counter, Status.OMITTED, Reason.PRUNED)
     shown = {position for part in view.groups for position in part.positions}
+    for position in draft.conversation.kept:
+        if position < view.cut and position not in shown:
+            entry = entries[position]
+            items.append(_item(entry.id, entry.tokens, Status.OMITTED, Reason.NO_ROOM, entry.text))
     for position in range(view.cut, len(entries)):
         if position not in shown:
             entry = entries[position]
@@ -232,7 +244,7 @@ def _coverage(draft: Draft, content: Content) -> tuple[CoverageRange, ...]:
     marks: dict[int, CoverageState] = dict.fromkeys(conversation.dropped, "omitted")
     marks |= {position: "omitted" for position in range(view.cut, len(conversation.entries)) if position not in sent}
     marks |= {position: "verbatim" for position in sent if position < view.cut}
-    marks |= dict.fromkeys(view.shortened & sent, "summarized")
+    marks |= dict.fromkeys(_shortened(draft, content) & sent, "summarized")
     included = {fragment.id for fragment in content.volatile if fragment.layer == Layer.RETRIEVAL}
     for position in draft.retrieved.positions:
         if conversation.entries[position].id in included:
@@ -240,7 +252,14 @@ def _coverage(draft: Draft, content: Content) -> tuple[CoverageRange, ...]:
     return ranges(len(conversation.entries), view.cut, _covered(content), marks)
 
 
-def _stability(draft: Draft, prompt: Prompt) -> Stability:
+def is_squeezed(draft: Draft, content: Content) -> bool:
+    """Whether something of the stable zone had to be left out or shortened for this turn."""
+    view = draft.history
+    chosen = (draft.preferences, view.arc, view.summary, view.groups)
+    return (content.preferences, content.arc, content.summary, content.history) != chosen
+
+
+def _stability(draft: Draft, content: Content, prompt: Prompt) -> Stability:
     """What this prompt has in common with the conversation's previous one, from the start."""
     counter = draft.counter
     costs = [counter.count_message(message) for message in prompt.messages]
@@ -255,6 +274,9 @@ def _stability(draft: Draft, prompt: Prompt) -> Stability:
             compaction_step=draft.history.step,
         )
     shared, same = _shared(prompt.messages, costs, previous, counter)
+    # A zone that was squeezed for one turn is another one at the next.
+    squeezed = is_squeezed(draft, content) or draft.conversation.squeezed
+    rewritten = draft.history.step or (squeezed and same < draft.conversation.previous_stable)
     within = min(shared, stable)
     total = sum(costs)
     return Stability(
@@ -262,7 +284,7 @@ def _stability(draft: Draft, prompt: Prompt) -> Stability:
         shared_tokens=shared,
         stable_zone_share=1.0 if same >= prompt.stable else within / stable,
         prompt_share=shared / total if total else 1.0,
-        compaction_step=draft.history.step,
+        compaction_step=rewritten,
     )
 
 

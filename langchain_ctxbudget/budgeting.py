@@ -199,6 +199,9 @@ def _fit_turn(draft: Draft, identity: int, framing: int) -> None:
         if i in {len(groups) - 1, *calling[-1:]} or any(isinstance(message, HumanMessage) for message in part.messages)
     }
     fitted = dict(enumerate(groups))
+    share = int(room * (TURN_SHARE if draft.conversation.entries else 1))
+    older = len(groups) - len(needed)
+    reserve = min(older * (OLD_RESULT_TOKENS + SMALLEST_CLIP_TOKENS), share // 3)
     if sum(group_tokens(groups[i], counter) for i in needed) > room:
         kinds = (ToolMessage, HumanMessage) if draft.settings.oversized_message == "clip" else (ToolMessage,)
         smallest = clipped({i: groups[i] for i in needed}, counter, 0, kinds)
@@ -206,8 +209,8 @@ def _fit_turn(draft: Draft, identity: int, framing: int) -> None:
         if floor > room:
             needed_tokens = floors(identity, floor, draft.extras, framing)
             raise BudgetTooSmallError(draft.limit_tokens, needed_tokens, advice(draft))
-        fitted |= clipped({i: groups[i] for i in needed}, counter, max(floor, int(room * TURN_SHARE)), kinds)
-    left = int(room * TURN_SHARE) - sum(group_tokens(fitted[i], counter) for i in needed)
+        fitted |= clipped({i: groups[i] for i in needed}, counter, max(floor, share - reserve), kinds)
+    left = share - sum(group_tokens(fitted[i], counter) for i in needed)
     kept = set(needed)
     for i in reversed([i for i in fitted if i not in needed]):
         if group_tokens(groups[i], counter) > left:

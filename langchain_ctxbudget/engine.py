@@ -191,7 +191,10 @@ class Engine:
 
         def body(conversation: Conversation) -> Flow[None]:
             if unknown := [key for key in message_ids if key not in conversation.positions]:
-                raise InputError(f"The conversation {scope.conversation_id!r} has no messages {unknown}")
+                raise InputError(
+                    f"The conversation {scope.conversation_id!r} has no messages {unknown}; ids are what "
+                    f"`add_messages` returns and `get_messages` shows"
+                )
             place = pins_place(scope)
             [found] = yield from batch(self.store, [place])
             failures: list[str] = []
@@ -362,6 +365,8 @@ class Engine:
         """Begin a prompt for a conversation that is up to date."""
         failures: list[str] = []
         conversation.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
+        if self.summarizing and (problem := self.summarizing.worker.failure_of(conversation.scope)):
+            failures.append(f"summaries: {problem}")
         saved = yield from read_stored(self.store, conversation, persona_id, failures)
         settings, sources = merged(self.settings, saved, overrides, failures)
         window = with_setting((yield from self.target.find_window()), settings.window_tokens)

@@ -104,7 +104,7 @@ def _retrieve(draft: Draft, budget_tokens: int) -> None:
     if draft.ranked is None:
         return
     room = budget_tokens - draft.counter.count_text(evicted.SECTION)
-    shown = {position for part in draft.history.groups for position in part.positions}
+    shown = {position for part in draft.history.groups for position in part.positions if position < draft.history.cut}
     draft.retrieved = evicted.select(draft.conversation, draft.ranked, max(0, room), shown)
 
 

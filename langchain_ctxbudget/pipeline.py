@@ -75,6 +75,8 @@ class ContextPipeline(StoredConversations):
             raise InvalidSettingsError(f"system_prompt must be a string, not {type(system_prompt).__name__}")
         if summary_model is not None and not callable(getattr(summary_model, "invoke", None)):
             raise InvalidSettingsError(f"summary_model must be a chat model, not {type(summary_model).__name__}")
+        if clock is not None and not callable(clock):
+            raise InvalidSettingsError(f"clock must be a function that gives the time, not {type(clock).__name__}")
         for name, value, kind in (
             ("store", store, BaseStore),
             ("embeddings", embeddings, Embeddings),
@@ -289,7 +291,7 @@ class ContextPipeline(StoredConversations):
             timeout_seconds: how long to wait at most, in seconds; None: as long as it takes.
 
         Returns:
-            whether it has.
+            whether it is done in that time; what it failed at is in the next report's `failures`.
         """
         worker = self.engine.finish()
         return worker is None or worker.flush(timeout_seconds)

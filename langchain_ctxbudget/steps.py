@@ -12,7 +12,7 @@ from dataclasses import replace
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, PutOp
 
-from langchain_ctxbudget.accounting import account
+from langchain_ctxbudget.accounting import account, is_squeezed
 from langchain_ctxbudget.budgeting import advice, compute_budget, floors
 from langchain_ctxbudget.core.assembly import Content, build, has_human, measure, without_least
 from langchain_ctxbudget.core.last_resort import reduce
@@ -63,11 +63,10 @@ def compact_history(draft: Draft, store: BaseStore, _embeddings: Embeddings | No
     fill_history(draft)
     if draft.conversation.made.maker:
         yield from _use_summaries(draft, store)
-    if draft.history.step:
+    if draft.conversation.cuts_unsaved:
         place = cuts_place(draft.conversation.scope)
         record = CutsRecord(cuts=tuple(draft.conversation.cuts.values())).model_dump(mode="json")
         try:
-            draft.conversation.cuts_unsaved = True
             yield from batch(store, [PutOp(place.namespace, place.key, record, index=False)])
             draft.conversation.cuts_unsaved = False
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
@@ -79,12 +78,13 @@ def _use_summaries(draft: Draft, store: BaseStore) -> Flow[None]:
     conversation, made = draft.conversation, draft.conversation.made
     made.segment_messages = draft.settings.segment_messages
     made.until = draft.history.cut if draft.write_summaries else max(draft.history.cut, draft.history.next_cut)
-    if draft.history.step and draft.history.waiting:
+    due = draft.history.step or (draft.write_summaries is not None and made.asked_until < made.until)
+    if due and draft.history.waiting:
         try:
             found = yield from summaries.look_up(store, conversation, draft.history.waiting)
             if draft.write_summaries:
                 yield from draft.write_summaries(store, conversation)
-                found = True
+                made.asked_until, found = made.until, True
         except Exception as error:  # noqa: BLE001 - extraction stands
             draft.failures.append(f"summaries: {type(error).__name__}: {error}")
             found = True
@@ -139,6 +139,8 @@ def assemble(draft: Draft) -> None:
         measured = measure(content, prompt, draft.counter, draft.extras)
     report = account(draft, content, prompt, measured)
     costs = [draft.counter.count_message(message) for message in prompt.messages]
+    draft.conversation.squeezed = is_squeezed(draft, content)
+    draft.conversation.previous_stable = prompt.stable
     draft.conversation.previous = list(zip(prompt.messages, costs, strict=True))
     # Copies: what a caller does to its prompt must not change the next one.
     draft.context = AssembledContext(messages=[m.model_copy(deep=True) for m in prompt.messages], report=report)

@@ -9,6 +9,7 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.core.preservation import Preservation, require_preservation
 from langchain_ctxbudget.core.report import CoverageState
 from langchain_ctxbudget.engine import Engine
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.stores.compactions import ConversationCompaction
@@ -157,7 +158,17 @@ class StoredConversations:
 
 
 def _ids(message_ids: str | Sequence[str]) -> list[str]:
-    return [message_ids] if isinstance(message_ids, str) else list(message_ids)
+    """Message ids as a list.
+
+    Raises:
+        InputError: they are something else.
+    """
+    ids = [message_ids] if isinstance(message_ids, str) else message_ids
+    if not isinstance(ids, Sequence) or not all(isinstance(key, str) for key in ids):
+        raise InputError(
+            f"message_ids must be an id or a list of ids, as `add_messages` returns them, not {message_ids!r}"
+        )
+    return list(ids)
 
 
 def _preservation(value: Preservation | None) -> Preservation | None:

@@ -76,6 +76,8 @@ def create_recall_tool(
         #1 user: My bike is blue.
         <BLANKLINE>
     """
+    if not isinstance(pipeline, ContextPipeline):
+        raise InvalidSettingsError(f"pipeline must be a ContextPipeline, not {type(pipeline).__name__}")
     if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < MIN_RECALL_TOKENS:
         raise InvalidSettingsError(
             f"max_tokens must be a whole number of at least {MIN_RECALL_TOKENS}, not {max_tokens!r}: "

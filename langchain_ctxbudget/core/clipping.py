@@ -137,7 +137,7 @@ class _Size(NamedTuple):
 
 
 def _marker(left_out_tokens: int, reference: str | None) -> str:
-    recall = f'; recall "{reference}" for all of it' if reference else ""
+    recall = f'; all of it has the reference "{reference}"' if reference else ""
     return f"\n[… {left_out_tokens:,} tokens left out{recall} …]\n"
 
 

@@ -68,6 +68,12 @@ class Digest:
     """The conversation up to the end of the span in two or three sentences, by a model; empty for extraction."""
     open_questions: tuple[str, ...] = ()
     """Everything that is open at the end of the span, also from before it, by a model; empty for extraction."""
+    context: str = ""
+    """A digest of the messages before the span, of which the model was told; empty for extraction."""
+
+    def after(self, context: str) -> Digest:
+        """What still holds of it after these messages: narrative and open questions tell of earlier words, too."""
+        return self if context == self.context else replace(self, narrative="", open_questions=())
 
     def moved(self, first: int) -> Digest:
         """The same digest for the same messages at another place of the conversation."""

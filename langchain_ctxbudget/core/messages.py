@@ -27,13 +27,18 @@ from langchain_ctxbudget.core.text import iso_date, one_line
 from langchain_ctxbudget.core.turns import group, is_empty
 from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
 
+_MARKS = "-#[]* "
+"""What lines and headings begin with: a name must not look like one."""
+_ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
 
 
 def speaker(message: BaseMessage) -> str:
     """Who said it: the name, else the role; on one line, and as data, since names may come from anywhere."""
     role = _ROLES.get(message.type, getattr(message, "role", message.type))
-    name = one_line(message.name or "")
+    name = one_line(message.name or "").lstrip(_MARKS)
+    if name.casefold() in _ROLE_NAMES and name.casefold() != role:
+        name = f"{role} named {name}"  # or words would pass for someone else's
     said = " ".join(filter(None, ("tool", name))) if isinstance(message, ToolMessage) else name or role
     return fences.as_data(one_line(said))
 

@@ -132,6 +132,14 @@ VERSION = blake2b(repr((_WORDING, _LINES_HEADING, SCHEMA)).encode(), digest_size
 """Another one with every change of the wording."""
 
 
+MOST_REPLY_CHARACTERS = 200_000
+"""A longer reply has lost its way."""
+_REFUSES = re.compile(
+    r"(?:I'm sorry|I am sorry|Sorry,|I apologi[sz]e|I can(?:no|')?t\b|I cannot|I'm unable|I am unable|As an AI)",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
     """A model's reply as it was read.
@@ -291,10 +299,27 @@ def read_reply(reply: str | Mapping[str, Any], *, cap_tokens: int) -> Notes:
     text = _THOUGHTS.sub("", reply, count=1).strip()
     if not text:
         raise ValueError("an empty reply")
+    if len(text) > MOST_REPLY_CHARACTERS:
+        raise ValueError(f"a reply of {len(text):,} characters where {cap_tokens:,} tokens were asked for")
+    if _is_bare_value(text):
+        raise ValueError(f"JSON that is not an object: {_shown(text)}")
     begins = _OBJECT.search(text)
     if begins or _LOOKS_LIKE_JSON.match(text):
         return _notes(_json_object(text, begins.start() if begins else 0), text, cap_tokens)
+    if _REFUSES.match(text):
+        raise ValueError(f"a refusal: {_shown(text)}")
     return _notes({"summary": text}, text, cap_tokens)
+
+
+def _is_bare_value(text: str) -> bool:
+    """Whether a reply is a JSON value such as `null`, a number or a string in quotation marks."""
+    if text[0] in "{[" or len(text) > MIN_SUMMARY_CHARACTERS:
+        return False
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _json_object(text: str, begin: int) -> Mapping[str, Any]:

@@ -77,7 +77,8 @@ class Stability:
     prompt_share: float | None
     """The share of the whole prompt that is in the common prefix."""
     compaction_step: bool
-    """Whether the cut between summarised and verbatim history moved."""
+    """Whether the stable zone was rewritten: the cut between summarised and verbatim history moved, what stands for the
+    older messages was written anew, or something of it had no room in this prompt or the last."""
 
 
 class _WithCandidates:

@@ -73,6 +73,11 @@ class Entry:
         return self.record.id
 
     @property
+    def is_quotable(self) -> bool:
+        """Whether it may stand in a prompt word for word, though it is not among the recent ones."""
+        return bool(self.text) and self.preservation not in ("drop", "summarize")
+
+    @property
     def mark(self) -> int:
         """A number that follows from what it says."""
         return int(self.fingerprint[:8], 16)
@@ -130,6 +135,10 @@ class Conversation:
     """Whether the store could not be told of the newest one."""
     previous: list[tuple[BaseMessage, int]] = field(default_factory=list)
     """The last prompt's messages and what they cost."""
+    previous_stable: int = 0
+    """How many of them were its stable zone."""
+    squeezed: bool = False
+    """Whether something of its stable zone had to be left out for that turn alone."""
     coverage: tuple[CoverageRange, ...] | None = None
     """The ledger of the last prompt."""
 
@@ -265,6 +274,13 @@ class Conversation:
     def digest(self) -> str:
         """A digest of all its messages."""
         return self.entries[-1].digest if self.entries else ""
+
+    def digest_before(self, position: int) -> str:
+        """A digest of the messages before a position, without those that are dropped."""
+        if not position:
+            return ""
+        dropped = self.dropped[: bisect_left(self.dropped, position)]
+        return "-".join([self.entries[position - 1].digest, *self.ids(dropped)])
 
     def index_until(self, end: int) -> None:
         """Bring the lexical index up to the messages before `end`."""

@@ -109,7 +109,13 @@ def sync(
     ]
     first = min([*touched, *([] if in_order else [kept])])
     # A model that wrote about later messages was told of this one: what is to be forgotten may stand there, too.
-    stale = (yield from compactions.written_from(store, conversation.scope, first)) if forgotten else []
+    forgets = on_removal == "forget" and (removed or edited)
+    before = {
+        tree.key(node, conversation.entries)
+        for tree in (conversation.trees.values() if forgets else ())
+        for node in tree.complete(first)
+    }
+    stale = (yield from compactions.written_besides(store, conversation.scope, before)) if forgets else []
     conversation.made.forget(stale)
     conversation.lanes = None  # whatever happens to the write, what is in the store is read again
     yield from message_log.write(

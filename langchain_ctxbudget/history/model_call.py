@@ -43,7 +43,10 @@ def model_call(runnable: Runnable[Any, Any], messages: Sequence[BaseMessage], se
     }
 
     def blocking() -> Any:  # noqa: ANN401
-        return runnable.invoke(messages, config)
+        try:
+            return runnable.invoke(messages, config)
+        except asyncio.CancelledError as error:  # the model's, not that of whoever waits here
+            raise RuntimeError("the model's call was cancelled") from error
 
     def in_thread() -> Any:  # noqa: ANN401
         future = _in_daemon_thread(blocking)
@@ -58,12 +61,20 @@ def model_call(runnable: Runnable[Any, Any], messages: Sequence[BaseMessage], se
                     return await runnable.ainvoke(messages, config)
                 # `ainvoke` would use the loop's pool, whose threads are waited for when the loop closes.
                 return await asyncio.wrap_future(_in_daemon_thread(blocking))
+        except asyncio.CancelledError as error:
+            raise _whose(error) from error
         except TimeoutError:
             if limit.expired():
                 raise TooSlowError from None
             raise  # the model's own
 
     return Call(in_thread, in_task)
+
+
+def _whose(error: asyncio.CancelledError) -> BaseException:
+    """A cancellation of the task that waits, or what it is when only the model's own call was cancelled."""
+    task = asyncio.current_task()
+    return error if task is None or task.cancelling() else RuntimeError("the model's call was cancelled")
 
 
 def _in_daemon_thread(function: Callable[[], T]) -> Future[T]:

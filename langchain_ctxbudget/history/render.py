@@ -223,7 +223,7 @@ def _key_lines(conversation: Conversation, zone: Zone, room_tokens: int) -> list
     first, end = zone.digests[0].first, zone.digests[-1].end
     entries = conversation.entries[first:end]
     most = max(SMALLEST_KEY_MESSAGE_TOKENS, room_tokens // KEY_MESSAGE_SHARE)
-    at = [i for i, entry in enumerate(entries) if entry.message.type != "tool" and entry.as_line(0).text]
+    at = [i for i, entry in enumerate(entries) if entry.message.type != "tool" and entry.is_quotable]
     lines = [entries[i].as_line(first + i) for i in at]
     costs = [min(entries[i].tokens + LINE_OVERHEAD_TOKENS, most) for i in at]
     room = room_tokens

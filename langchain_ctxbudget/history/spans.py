@@ -73,6 +73,17 @@ class Made:
         """The hash under which this model's words about a content are kept."""
         return f"{content}-{self.maker}"
 
+    def about(self, content: str, first: int, context: str) -> Digest | None:
+        """What was written about a content, as far as it holds where it stands now.
+
+        Args:
+            content: its hash.
+            first: the position of its first message.
+            context: a digest of the messages before it.
+        """
+        digest = self.digests.get(self.key(content))
+        return digest and digest.moved(first).after(context)
+
     def failed(self, key: str, problem: str) -> None:
         """Note that the model failed at a span."""
         before = self.failures.get(key)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.core import tree
 from langchain_ctxbudget.core.digest import EXTRACTION, Digest, Line, Sentence
+from langchain_ctxbudget.core.importance import Kind
 from langchain_ctxbudget.core.tree import Node
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.spans import content_key
+from langchain_ctxbudget.history.spans import content_key, extraction
 from langchain_ctxbudget.history.summarizer import SummaryRequest
 from langchain_ctxbudget.stores import compactions
 from langchain_ctxbudget.stores.compactions import ConversationCompaction
@@ -33,6 +34,8 @@ class Job:
     node: Node
     key: str
     request: SummaryRequest
+    context: str
+    """A digest of the messages before it, which the model is told of."""
 
 
 def wanted(conversation: Conversation) -> list[tuple[Node, str]]:
@@ -83,7 +86,12 @@ def next_job(store: BaseStore, conversation: Conversation, tried: Collection[str
     missing = wanted(conversation)
     while missing and (yield from look_up(store, conversation, [key for _, key in missing])):
         missing = wanted(conversation)
-    return next((_job(conversation, node, key) for node, key in missing if key not in tried), None)
+    for node, key in missing:
+        if key not in tried:
+            conversation.made.looked_up.discard(key)  # another pipeline may have written it since
+            if not (yield from look_up(store, conversation, [key])):
+                return _job(conversation, node, key)
+    return None
 
 
 def _job(conversation: Conversation, node: Node, key: str) -> Job:
@@ -99,6 +107,11 @@ def _job(conversation: Conversation, node: Node, key: str) -> Job:
         opened = tuple(question.text for question in alive if question.position < node.first)
     else:
         opened = before.open_questions
+    own = (
+        spans.extraction(node, entries)
+        if spans.find(node.level, node.index) == node
+        else extraction(entries, node.first, node.end)
+    )
     request = SummaryRequest(
         lines=lines or (entries[node.first].as_line(node.first),),
         first=node.first,
@@ -106,16 +119,18 @@ def _job(conversation: Conversation, node: Node, key: str) -> Job:
         level=node.level,
         prior="\n".join(filter(None, (before.narrative, _text(before)))) if before else "",
         open_questions=opened,
+        extracted=tuple(s for s in own.sentences if s.kind is not Kind.PLAIN),
         cap_tokens=CAP_TOKENS + CAP_GROWTH_TOKENS * (min(node.level, HIGHEST_CAP_LEVEL) - 1),
     )
-    return Job(node, key, request)
+    return Job(node, key, request, conversation.digest_before(node.first))
 
 
 def _digest(conversation: Conversation, node: Node) -> Digest:
     """What is known of a span: the model's words, else extraction."""
     spans, made = conversation.spans(conversation.made.segment_messages), conversation.made
-    key = made.key(spans.key(node, conversation.entries))
-    return made.digests.get(key) or spans.extraction(node, conversation.entries)
+    content = spans.key(node, conversation.entries)
+    written = made.about(content, node.first, conversation.digest_before(node.first))
+    return written or spans.extraction(node, conversation.entries)
 
 
 def _as_line(digest: Digest) -> Line:
@@ -138,8 +153,9 @@ def apply(
 ) -> Flow[bool]:
     """Take in what a model wrote, if its messages are still the same; whether they are."""
     made = conversation.made
-    if _key_now(conversation, job.node) != job.key:
+    if _key_now(conversation, job.node) != job.key or conversation.digest_before(job.node.first) != job.context:
         return False
+    digest = replace(digest, context=job.context)
     made.digests[job.key] = digest
     made.failures.pop(job.key, None)
     record = compaction(conversation, digest, job.key, made_at)
@@ -183,7 +199,7 @@ def known(
         yield from look_up(store, conversation, [made.key(content) for _, content in keys])
     records = []
     for node, content in keys:
-        digest = made.digests.get(made.key(content))
-        shown = digest.moved(node.first) if digest else spans.extraction(node, conversation.entries)
-        records.append(compaction(conversation, shown, made.key(content) if digest else content))
+        written = made.about(content, node.first, conversation.digest_before(node.first))
+        shown = written or spans.extraction(node, conversation.entries)
+        records.append(compaction(conversation, shown, made.key(content) if written else content))
     return records

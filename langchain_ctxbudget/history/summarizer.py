@@ -62,6 +62,8 @@ class SummaryRequest:
     """What was open before the span."""
     cap_tokens: int
     """What the sentences of the digest may cost together, in tokens."""
+    extracted: tuple[Sentence, ...] = ()
+    """The span's decisions and open questions by extraction: they are added to a reply that is prose."""
 
 
 class ChatModelSummarizer:
@@ -231,11 +233,15 @@ def digest_of(request: SummaryRequest, notes: Notes, made_by: str, counter: Toke
     # A question from before the span stands in an earlier digest already.
     known = {fold(one_line(question)) for question in request.open_questions}
     asked = [question for question in open_now if fold(question) not in known]
+    sentences = _sentences(request, said, notes.key_decisions, asked)
+    if notes.open_questions is None:
+        texts = {fold(sentence.text) for sentence in sentences}
+        sentences += [sentence for sentence in request.extracted if fold(sentence.text) not in texts]
     return Digest(
         first=request.first,
         end=request.end,
         level=request.level,
-        sentences=_within_cap(_sentences(request, said, notes.key_decisions, asked), request.cap_tokens, counter),
+        sentences=_within_cap(sentences, request.cap_tokens, counter),
         artifacts=_most_mentioned(notes.code_artifacts, request.lines)[: prompts.MAX_ARTIFACTS],
         made_by=made_by,
         narrative=notes.narrative or _narrative(request.prior, said[0]),
@@ -247,7 +253,8 @@ def _sentences(
     request: SummaryRequest, said: Sequence[str], decisions: Iterable[str], questions: Iterable[str]
 ) -> list[Sentence]:
     """The statements of a summary, then the decisions and questions that it does not state itself."""
-    date = next((line.date for line in request.lines if line.date), None)
+    dates = {line.date for line in request.lines}
+    date = next(iter(dates)) if len(dates) == 1 else None  # of several days, the model says itself which
     texts = [(text, kind_of(text)) for text in said]
     own = [frozenset(terms(text.replace("[OPEN]", ""))) for text in said]
     for kind, items in ((Kind.DECISION, decisions), (Kind.OPEN, questions)):
@@ -297,7 +304,7 @@ def _within_cap(sentences: Sequence[Sentence], cap_tokens: int, counter: TokenCo
     if not taken:
         text = _cut_to(ranked[0].text, cap_tokens, counter)
         taken = [replace(ranked[0], text=text, terms=frozenset(terms(text)))] if text else []
-    return tuple(sorted(taken, key=lambda sentence: sentence.order))
+    return tuple(sorted(taken, key=lambda sentence: (sentence.position, sentence.order)))
 
 
 def _cut_to(text: str, cap_tokens: int, counter: TokenCounter) -> str:

@@ -95,8 +95,7 @@ def select(conversation: Conversation, found: Ranked, budget_tokens: int, shown:
     end = len(relevances)
     entries = conversation.entries
     keys = value_per_token(relevances, conversation.costs[:end], distinct)
-    out = {*shown, *conversation.dropped}
-    ranked = [int(i) for i in np.argsort(-keys, kind="stable") if entries[i].text and int(i) not in out]
+    ranked = [int(i) for i in np.argsort(-keys, kind="stable") if entries[i].is_quotable and int(i) not in shown]
     order = [i for i in ranked if relevances[i] >= RELEVANCE_FLOOR]
     count = conversation.counter.count_text
     dated: set[str] = set()
@@ -118,10 +117,11 @@ def select(conversation: Conversation, found: Ranked, budget_tokens: int, shown:
         return price
 
     taken = set(pack(order, cost, budget_tokens, SMALLEST_ITEM_TOKENS))
+    in_time = sorted(taken, key=lambda i: (entries[i].date or "", i))  # a merged log goes back and forth in time
     left_out = [i for i in ranked if i not in taken]
     listed, more = left_out[:LISTED_OMISSIONS], left_out[LISTED_OMISSIONS:]
     return Retrieved(
-        fragments=tuple(_fragment(entries[i], float(keys[i]), count(line(entries[i]))) for i in sorted(taken)),
+        fragments=tuple(_fragment(entries[i], float(keys[i]), count(line(entries[i]))) for i in in_time),
         positions=tuple(sorted(taken)),
         omitted=tuple(_omitted(entries[i], _reason(relevances[i])) for i in listed),
         more_omitted=Counter(_reason(relevances[i]) for i in more),

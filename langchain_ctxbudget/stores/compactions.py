@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
@@ -63,6 +63,8 @@ class ConversationCompaction(Record):
     """`extraction`, or the name of the model that wrote it."""
     narrative: str = ""
     """The conversation up to its end, by a model."""
+    context: str = ""
+    """A digest of the messages before the range, of which the model was told."""
     sentences: tuple[KeptSentence, ...] = ()
     created_at: datetime | None = None
     """When a model wrote it; an extraction can be made at any time, always the same."""
@@ -104,6 +106,7 @@ class ConversationCompaction(Record):
             compaction_level=digest.level,
             made_by=digest.made_by,
             narrative=digest.narrative,
+            context=digest.context,
             sentences=tuple(
                 KeptSentence(
                     text=s.text,
@@ -143,6 +146,7 @@ class ConversationCompaction(Record):
             made_by=self.made_by,
             narrative=self.narrative,
             open_questions=self.open_questions,
+            context=self.context,
         )
 
 
@@ -165,10 +169,16 @@ def saving(scope: Scope, compaction: ConversationCompaction) -> PutOp:
     return PutOp(scope.namespace(COMPACTIONS), compaction.id, compaction.model_dump(mode="json"), index=False)
 
 
-def written_from(store: BaseStore, scope: Scope, position: int) -> Flow[list[str]]:
-    """The hashes of what was written about messages from a position on, or with knowledge of them."""
+def written_besides(store: BaseStore, scope: Scope, contents: Collection[str]) -> Flow[list[str]]:
+    """The hashes of everything that was written, but about these contents.
+
+    Args:
+        store: where to look.
+        scope: whose conversation.
+        contents: hashes of the contents, without the model's.
+    """
     items = yield from read_all(store, scope.namespace(COMPACTIONS))
-    return [item.key for item in items if int(item.value.get("to_message_index", position)) >= position]
+    return [item.key for item in items if item.key.partition("-")[0] not in contents]
 
 
 def deleting(scope: Scope, keys: Sequence[str]) -> list[PutOp]:

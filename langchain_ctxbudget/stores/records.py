@@ -137,8 +137,12 @@ class CutRecord(Record):
     strategy: Strategy = "windowed"
     room_tokens: int = 0
     """What verbatim messages could cost when it was made."""
+    pinned_room_tokens: int = 0
+    """What messages that are kept from before it could cost."""
     kept: tuple[int, ...] = ()
     """Positions before it that stay verbatim."""
+    dropped: tuple[int, ...] = ()
+    """Positions before it that stand in no summary."""
     cleared: int = 0
     """Results of tools before this position are shown in short."""
     summary: tuple[SummaryLine, ...]

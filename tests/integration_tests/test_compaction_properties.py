@@ -164,9 +164,9 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Budget, budgets),
     st.builds(Ask, st.sampled_from([1, 6, 60])),
 )
-allocations = st.sampled_from(
-    (*("elastic",) * 4, {"strategy": "elastic", "profile": "seed"}, "ratio", "fixed", "dynamic", "prioritized")
-)
+SEED = {"strategy": "elastic", "profile": "seed"}
+ALL_HISTORY = {"strategy": "ratio", "memory": 0.0, "history": 0.95, "reserve": 0.0}
+allocations = st.sampled_from((*("elastic",) * 4, SEED, "ratio", ALL_HISTORY, "fixed", "dynamic", "prioritized"))
 stories = st.tuples(allocations, budgets, beginnings, st.lists(operations, min_size=1, max_size=6))
 
 
@@ -282,7 +282,7 @@ def check(world: World, asked: int, *, twice: bool) -> None:
             check_same(world.ask(other, question), context)
         again = world.ask(world.pipeline, question)
         check_same(again, context)
-        assert not again.report.stability.compaction_step
+        assert not again.report.stability.compaction_step, "a step although nothing is new"
 
 
 def check_same(second: AssembledContext, first: AssembledContext) -> None:
@@ -351,7 +351,8 @@ def check_nothing_is_seen_that_should_not(world: World, context: AssembledContex
 def check_stable(world: World, context: AssembledContext) -> None:
     zone = context.messages[:-1]
     if world.zone and not context.report.stability.compaction_step:
-        assert [message.content for message in zone[: len(world.zone)]] == [m.content for m in world.zone]
+        same = [message.content for message in zone[: len(world.zone)]] == [m.content for m in world.zone]
+        assert same, "the stable zone has changed without a step"
     world.zone = zone
 
 
@@ -360,6 +361,26 @@ def play(story: tuple[Any, int, Add, list[Operation]]) -> None:
     world = World(allocation, budget)
     for number, operation in enumerate([first, *rest]):
         check(world, world.run(operation), twice=number == len(rest))
+
+
+FOUND = {
+    "dropped behind the cut": ("elastic", 317, Add(("exchange",), 4, 12), [Pin((0,), "drop")]),
+    "clipped without a step": ("elastic", 380, Add(("exchange", "long"), 1, 12), [Add(("exchange",), 1, 2)]),
+    "kept behind the cut": ("elastic", 200, Add(("keep",), 13, 12), [Budget(583)]),
+    "no room for the newest": (SEED, 200, Add(("exchange",), 1, 25), [Add(("exchange",), 1, 2)]),
+    "clipped as a last resort": (
+        ALL_HISTORY,
+        327,
+        Add(("exchange", "tools", "long", "tools"), 4, 12),
+        [Pin((592, 960), "keep")],
+    ),
+}
+"""Stories that broke a promise once."""
+
+
+@pytest.mark.parametrize("story", FOUND.values(), ids=FOUND)
+def test_what_broke_a_promise_once_holds(story: Any) -> None:
+    play(story)
 
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))

@@ -347,8 +347,8 @@ def test_a_hundred_thousand_tokens_take_no_more_than_their_room(server: OpenAISe
     report = later.report
     for layer in (report.layer("L4"), report.layer("L6")):
         assert layer.used_tokens <= layer.allocated_tokens + 20  # the fence of the arc
-    assert MODEL in report.summary_lines
-    assert max(record.compacted_token_count for record in records) <= 480
+    assert [failure for failure in report.failures if "characters" in failure]
+    assert max(record.compacted_token_count for record in records) <= 1_000
     assert max(len(record.model_dump_json()) for record in records) <= 40_000
 
 

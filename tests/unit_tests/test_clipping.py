@@ -258,7 +258,7 @@ def test_a_letter_with_endless_marks_is_cut_all_the_same():
 
 # References
 
-NAMED = re.compile(r'\n\[… ([0-9,]+) tokens left out; recall "([^"\n]+)" for all of it …\]\n')
+NAMED = re.compile(r'\n\[… ([0-9,]+) tokens left out; all of it has the reference "([^"\n]+)" …\]\n')
 EITHER = re.compile(r"\n\[… [0-9,]+ tokens left out.* …\]\n")
 REFERENCES = st.one_of(
     st.none(), st.text(max_size=120), st.sampled_from(["m-abc", "x" * 100, "x" * 101, "a b", "𓀀" * 100, "m" * 5_000])

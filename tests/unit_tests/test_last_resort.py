@@ -480,7 +480,7 @@ def test_results_in_the_last_exchange_are_clipped():
 def test_a_clipped_result_says_how_to_recall_it():
     result = ToolMessage("row of the result\n" * 200, tool_call_id="c0", id="m7")
     [_, found] = after("extreme", history=groups_of(HumanMessage("Look"), call(0)[0], result)).content.history
-    assert 'recall "m7"' in found.messages[1].content
+    assert 'reference "m7"' in found.messages[1].content
 
 
 def test_only_the_essential_stays():

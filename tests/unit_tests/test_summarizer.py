@@ -307,12 +307,17 @@ async def test_a_cancelled_task_is_cancelled(kind):
         await task
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])
-def test_an_interruption_passes_through(error):
-    model = Scripted(script=[error()])
-    with pytest.raises(error):
+def test_an_interruption_passes_through():
+    model = Scripted(script=[KeyboardInterrupt()])
+    with pytest.raises(KeyboardInterrupt):
         drive(ChatModelSummarizer(model).summarize(request(), COUNTER))
     assert len(model.asked) == 1
+
+
+def test_a_call_that_the_model_itself_cancels_is_a_failure():
+    model = Scripted(script=[asyncio.CancelledError(), asyncio.CancelledError()])
+    with pytest.raises(SummaryError, match="cancelled"):
+        drive(ChatModelSummarizer(model).summarize(request(), COUNTER))
 
 
 async def test_the_event_loop_goes_on_while_a_blocking_model_answers():
@@ -545,9 +550,12 @@ def test_the_digest_is_of_the_span():
     assert [sentence.order for sentence in digest.sentences] == list(range(5))
 
 
-def test_the_date_is_that_of_the_first_dated_line():
-    lines = (line(date=None), line(date="2024-05-02"), line(date="2024-05-03"))
-    assert {sentence.date for sentence in digest_of(FULL, lines=lines).sentences} == {"2024-05-02"}
+@pytest.mark.parametrize(
+    ("dates", "expected"), [(["2024-05-02", "2024-05-02"], "2024-05-02"), (["2024-05-02", "2024-05-03"], None)]
+)
+def test_the_date_is_that_of_all_lines_if_they_have_one(dates, expected):
+    lines = tuple(line(date=date) for date in dates)
+    assert {sentence.date for sentence in digest_of(FULL, lines=lines).sentences} == {expected}
 
 
 def test_marks_of_lists_and_headings_are_not_part_of_a_sentence():
@@ -610,11 +618,11 @@ def test_without_a_narrative_it_is_the_prior_and_the_first_sentence():
 def test_a_model_that_ignores_every_limit_is_held_to_them():
     digest = digest_of(
         as_json(
-            summary="".join(f"- Fact number {i} is that crate {i} holds {i * 7} screws\n" for i in range(20_000)),
-            narrative="and then\n" * 5_000,
-            open_questions=[f"What about\n{i} {'really ' * 100}?" for i in range(5_000)],
-            code_artifacts=[f"file{i}_{'x' * 100}.py" for i in range(5_000)],
-            key_decisions=[f"Decision {i} " * 500 for i in range(5_000)],
+            summary="".join(f"- Fact number {i} is that crate {i} holds {i * 7} screws\n" for i in range(800)),
+            narrative="and then\n" * 800,
+            open_questions=[f"What about\n{i} {'really ' * 100}?" for i in range(40)],
+            code_artifacts=[f"file{i}_{'x' * 100}.py" for i in range(200)],
+            key_decisions=[f"Decision {i} " * 100 for i in range(40)],
         )
     )
     assert 0 < sum(COUNTER.count_text(text) for text in texts(digest)) <= 200
@@ -625,11 +633,11 @@ def test_a_model_that_ignores_every_limit_is_held_to_them():
     assert "\n" not in "".join([digest.narrative, *digest.open_questions, *digest.artifacts, *texts(digest)])
 
 
-LONG = ["word " * 100_000, f"ox {'x' * 400_000}", "A b. " * 100_000, "語" * 100_000, as_json(summary="o, " * 100_000)]
+LONG = ["word " * 39_000, f"ox {'x' * 190_000}", "A b. " * 39_000, "語" * 100_000, as_json(summary="o, " * 60_000)]
 
 
 @pytest.mark.parametrize("reply", LONG, ids=["words", "a word", "sentences", "Chinese", "JSON"])
-def test_little_of_a_reply_of_a_hundred_thousand_tokens_is_counted(reply):
+def test_little_of_a_very_long_reply_is_counted(reply):
     class Watched(EstimatingCounter):
         characters = 0
 
@@ -740,3 +748,9 @@ def test_a_limit_that_is_not_positive_is_an_input_error(wrong):
 def test_a_span_without_lines_is_an_input_error():
     with pytest.raises(InputError, match="nothing to sum up"):
         drive(ChatModelSummarizer(Scripted(script=[""])).summarize(request(lines=(), first=0, end=0), COUNTER))
+
+
+@pytest.mark.parametrize("reply", ["I'm sorry, I can't help with that.", "null", "42", '"text"', "word " * 100_000])
+def test_a_reply_that_is_no_summary_is_an_error(reply):
+    with pytest.raises(SummaryError):
+        drive(ChatModelSummarizer(Scripted(script=[reply, reply])).summarize(request(), COUNTER))
