@@ -18,7 +18,8 @@ from langchain_ctxbudget.core.digest import Digest, Line, Sentence
 from langchain_ctxbudget.core.estimate import estimate_tokens
 from langchain_ctxbudget.core.extractive import MAX_SENTENCE_CHARACTERS
 from langchain_ctxbudget.core.importance import Kind, importance, kind_of
-from langchain_ctxbudget.core.prompts import Notes, clipped
+from langchain_ctxbudget.core.prompts import clipped
+from langchain_ctxbudget.core.replies import Notes, read_reply, statements
 from langchain_ctxbudget.core.text import fold, one_line, terms
 from langchain_ctxbudget.core.tokens import TokenCounter, unwrapped
 from langchain_ctxbudget.errors import InputError, SummaryError
@@ -183,7 +184,7 @@ class ChatModelSummarizer:
                 failures.append(clipped(f"{type(error).__name__}: {error}", _ERROR_CHARACTERS))
                 continue
             try:
-                return prompts.read_reply(_content(reply), cap_tokens=request.cap_tokens)
+                return read_reply(_content(reply), cap_tokens=request.cap_tokens)
             except ValueError as error:
                 failures.append(str(error))
         told = "; ".join(f"attempt {number}: {failure}" for number, failure in enumerate(failures, 1))
@@ -224,7 +225,7 @@ def digest_of(request: SummaryRequest, notes: Notes, made_by: str, counter: Toke
         made_by: the model's name.
         counter: measures the cap.
     """
-    said = [clipped(text, MAX_SENTENCE_CHARACTERS) for text in prompts.statements(notes.summary)]
+    said = [clipped(text, MAX_SENTENCE_CHARACTERS) for text in statements(notes.summary)]
     open_now = notes.open_questions
     if open_now is None:  # prose: what was open still is, as far as one knows
         marked = (clipped(text.replace("[OPEN]", ""), prompts.QUESTION_CHARACTERS) for text in said if "[OPEN]" in text)

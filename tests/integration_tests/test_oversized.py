@@ -480,6 +480,6 @@ def test_older_results_of_the_turn_are_clipped_before_their_calls_are_left_out()
         call_id = f"call-{number}"
         turn.append(AIMessage("", tool_calls=[{"name": "read", "args": {"page": number}, "id": call_id}]))
         turn.append(ToolMessage(f"Line of page {number}.\n" * 300, tool_call_id=call_id))
-    report = pipeline(4_000).assemble(turn, **SCOPE).report
+    report = pipeline(3_000).assemble(turn, **SCOPE).report
     statuses = [item.status for item in report.layer("L7").items]
     assert statuses == [Status.INCLUDED, Status.SHRUNK, Status.SHRUNK, Status.INCLUDED]

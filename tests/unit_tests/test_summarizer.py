@@ -25,7 +25,8 @@ from langchain_ctxbudget.core.digest import Digest, Line
 from langchain_ctxbudget.core.estimate import estimate_tokens
 from langchain_ctxbudget.core.extractive import MAX_SENTENCE_CHARACTERS
 from langchain_ctxbudget.core.importance import Kind
-from langchain_ctxbudget.core.prompts import read_reply, take_lines
+from langchain_ctxbudget.core.prompts import take_lines
+from langchain_ctxbudget.core.replies import read_reply, statements
 from langchain_ctxbudget.errors import InputError, SummaryError
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history.summarizer import ChatModelSummarizer, SummaryRequest
@@ -700,7 +701,7 @@ def test_any_json_is_read_or_a_value_error(value):
         notes = read_reply(json.dumps(value), cap_tokens=50)
     except ValueError:
         return
-    assert list(prompts.statements(notes.summary))
+    assert list(statements(notes.summary))
 
 
 @given(st.text())
