@@ -96,6 +96,7 @@ def test_its_first_screen_has_exactly_two_commands_that_set_themselves_up() -> N
     assert len([line for line in COMMANDS if line.startswith("python3 -m venv .venv && ")]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), [(name, number) for name in PAGES for number in PRINTING[name]])
 def test_a_block_of_a_page_prints_what_stands_below_it(
     name: str, number: int, outputs: Callable[[str], list[str]]
@@ -103,6 +104,7 @@ def test_a_block_of_a_page_prints_what_stands_below_it(
     assert outputs(name)[number] == BLOCKS[name][number].printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAGES)
 def test_every_block_of_a_page_that_prints_shows_what(name: str, outputs: Callable[[str], list[str]]) -> None:
     assert [number for number, printed in enumerate(outputs(name)) if printed] == PRINTING[name]

@@ -160,6 +160,7 @@ def send(call: Call, bound: Any, messages: Sequence[BaseMessage]) -> AIMessage:
     return answer
 
 
+@pytest.mark.slow
 def test_fifty_tools_and_a_hundred_turns_stay_within_the_window(server: OpenAIServer, model: ChatOpenAI) -> None:
     server.answer = looks_up_first
     pipeline = ContextPipeline(
