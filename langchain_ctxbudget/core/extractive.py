@@ -19,8 +19,6 @@ from langchain_ctxbudget.core.text import terms, word_count
 
 __all__ = ["MAX_SENTENCE_CHARACTERS", "choose", "digest_messages", "keep_sentences", "key_messages", "merge"]
 
-SEGMENT_MESSAGES = 20
-"""Messages of a segment (seed 000: chunks of about 20)."""
 KEPT_PER_SEGMENT = 16
 """The most sentences that a segment keeps."""
 KEPT_PER_NODE = 24
