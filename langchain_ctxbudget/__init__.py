@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from langchain_ctxbudget.chat_history import BudgetedChatMessageHistory
     from langchain_ctxbudget.core.report import ContextReport
     from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter, TokenCounter
     from langchain_ctxbudget.counters import HuggingFaceCounter, ModelCounter
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AssembledContext",
+    "BudgetedChatMessageHistory",
     "ChromaStore",
     "ContextPipeline",
     "ContextReport",
@@ -36,6 +38,7 @@ __all__ = [
 # Loaded when first used: Chroma alone takes longer to import than a prompt takes to assemble.
 _HOMES = {
     "AssembledContext": "draft",
+    "BudgetedChatMessageHistory": "chat_history",
     "ChromaStore": "stores.chroma",
     "ContextPipeline": "pipeline",
     "ContextReport": "core.report",

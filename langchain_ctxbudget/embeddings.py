@@ -35,7 +35,7 @@ _FIRST_MERGED = 259
 _FIRST_CHARACTER = 29_871
 _SIF_A = 1e-3
 _BATCH = 256
-"""Texts whose token vectors are held in memory together."""
+"""Texts that are tokenized together."""
 
 _lock = threading.Lock()
 
@@ -133,12 +133,10 @@ def _embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """A row of length 1 per text, zeros where a text has no tokens."""
     tokenizer, vectors = _load()
     encoded = tokenizer.encode_batch_fast([_valid(text) for text in texts], add_special_tokens=False)
-    ids = [encoding.ids for encoding in encoded]
     sums = np.zeros((len(texts), vectors.shape[1]), dtype=np.float32)
-    filled = [row for row, tokens in enumerate(ids) if tokens]
-    if filled:
-        starts = np.cumsum([0, *(len(ids[row]) for row in filled[:-1])])
-        sums[filled] = np.add.reduceat(vectors[np.concatenate([ids[row] for row in filled])], starts)
+    for row, encoding in enumerate(encoded):
+        if tokens := encoding.ids:  # one text at a time: its rows stay in the processor's cache
+            sums[row] = np.add.reduceat(vectors.take(tokens, axis=0), [0])[0]
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
     np.divide(sums, lengths, out=sums, where=lengths > 0)
     return sums

@@ -65,7 +65,7 @@ def compact_history(draft: Draft, store: BaseStore, _embeddings: Embeddings | No
         yield from _use_summaries(draft, store)
     if draft.conversation.cuts_unsaved:
         place = cuts_place(draft.conversation.scope)
-        record = CutsRecord(cuts=tuple(draft.conversation.cuts.values())).model_dump(mode="json")
+        record = CutsRecord(cuts=tuple(draft.conversation.cuts.values())).to_value()
         try:
             yield from batch(store, [PutOp(place.namespace, place.key, record, index=False)])
             draft.conversation.cuts_unsaved = False

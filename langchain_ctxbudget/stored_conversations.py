@@ -13,6 +13,7 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.stores.compactions import ConversationCompaction
+from langchain_ctxbudget.stores.message_pages import MessagePage
 from langchain_ctxbudget.stores.records import Scope
 
 
@@ -25,7 +26,7 @@ class StoredConversations:
         """Append messages to a conversation; those whose id it knows already are left alone.
 
         A message without an id gets one from its content and from how often the conversation has it: a second
-        "yes" is a second message.
+        "yes" is a second message. The id of a message that was removed is free again.
 
         Returns:
             the ids of the given messages, in order.
@@ -92,6 +93,168 @@ class StoredConversations:
     async def aget_messages(self, *, user_id: str, conversation_id: str) -> list[BaseMessage]:
         """Every message of a conversation; see `get_messages`."""
         return await adrive(self.engine.get(Scope(user_id, conversation_id)))
+
+    def get_page(
+        self,
+        *,
+        user_id: str,
+        conversation_id: str,
+        limit: int = 50,
+        before: str | None = None,
+        after: str | None = None,
+    ) -> MessagePage:
+        """A part of a conversation, read from the store without the rest of it: its newest messages, older, or newer.
+
+        Args:
+            user_id: whose conversation it is.
+            conversation_id: which one.
+            limit: how many messages at most; not for `after`.
+            before: a page's `before`, for the messages before that page.
+            after: a page's `after`, for everything that was said since.
+
+        Raises:
+            InputError: a limit below 1, no bookmark, or two of them.
+            MissingScopeError: no user or no conversation.
+        """
+        return drive(self.engine.page(Scope(user_id, conversation_id), limit, before, after))
+
+    async def aget_page(
+        self,
+        *,
+        user_id: str,
+        conversation_id: str,
+        limit: int = 50,
+        before: str | None = None,
+        after: str | None = None,
+    ) -> MessagePage:
+        """A part of a conversation; see `get_page`."""
+        return await adrive(self.engine.page(Scope(user_id, conversation_id), limit, before, after))
+
+    def edit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> None:
+        """Put a message in the place of another; what was derived from the old one is deleted, nothing else.
+
+        Args:
+            message_id: the message that is replaced.
+            message: what it is to be; it gets the same id.
+            user_id: whose conversation it is.
+            conversation_id: which one.
+
+        Raises:
+            InputError: the conversation has no such message, or the new one has another id.
+            MissingScopeError: no user or no conversation.
+            UnsupportedContentError: something that is not a message.
+        """
+        drive(self.engine.edit(message_id, message, Scope(user_id, conversation_id)))
+
+    async def aedit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> None:
+        """Put a message in the place of another; see `edit_message`."""
+        await adrive(self.engine.edit(message_id, message, Scope(user_id, conversation_id)))
+
+    def remove_messages(
+        self,
+        message_ids: str | Sequence[str],
+        *,
+        user_id: str,
+        conversation_id: str,
+        on_removal: OnRemoval = "archive",
+    ) -> None:
+        """Take messages out of a conversation.
+
+        Args:
+            message_ids: one id or several.
+            user_id: whose conversation it is.
+            conversation_id: which one.
+            on_removal: `"archive"` keeps them aside: no prompt and no reader shows them, an export does; `"forget"`
+                deletes them and what was derived from them, also where they were archived before.
+
+        Raises:
+            InputError: the conversation has no such message.
+            MissingScopeError: no user or no conversation.
+        """
+        drive(self.engine.remove(_ids(message_ids), Scope(user_id, conversation_id), on_removal))
+
+    async def aremove_messages(
+        self,
+        message_ids: str | Sequence[str],
+        *,
+        user_id: str,
+        conversation_id: str,
+        on_removal: OnRemoval = "archive",
+    ) -> None:
+        """Take messages out of a conversation; see `remove_messages`."""
+        await adrive(self.engine.remove(_ids(message_ids), Scope(user_id, conversation_id), on_removal))
+
+    def fork(
+        self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
+    ) -> list[str]:
+        """Begin a conversation with the messages of another one, which stays as it is.
+
+        Args:
+            new_conversation_id: the id of the new one.
+            user_id: whose conversations they are.
+            conversation_id: the one to begin with.
+            until: the id of the last message that the new one has; default: all.
+
+        Returns:
+            the ids of its messages: those that they have in the other one.
+
+        Raises:
+            InputError: there is no such message, or the new conversation exists already.
+            MissingScopeError: no user or no conversation.
+        """
+        new = Scope(user_id, new_conversation_id)
+        return drive(self.engine.fork(Scope(user_id, conversation_id), new, until))
+
+    async def afork(
+        self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
+    ) -> list[str]:
+        """Begin a conversation with the messages of another one; see `fork`."""
+        new = Scope(user_id, new_conversation_id)
+        return await adrive(self.engine.fork(Scope(user_id, conversation_id), new, until))
+
+    def clear(self, *, user_id: str, conversation_id: str) -> None:
+        """Delete a conversation and everything that was derived from it, and nothing else.
+
+        Raises:
+            MissingScopeError: no user or no conversation.
+        """
+        drive(self.engine.clear(Scope(user_id, conversation_id)))
+
+    async def aclear(self, *, user_id: str, conversation_id: str) -> None:
+        """Delete a conversation and everything that was derived from it; see `clear`."""
+        await adrive(self.engine.clear(Scope(user_id, conversation_id)))
+
+    def export_user(self, *, user_id: str) -> list[str]:
+        """Everything that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file.
+
+        A line has `namespace`, `key`, `value`, `created_at` and `updated_at`; archived messages and summaries are
+        among them.
+
+        Raises:
+            MissingScopeError: no user.
+        """
+        return drive(self.engine.export(user_id))
+
+    async def aexport_user(self, *, user_id: str) -> list[str]:
+        """Everything that is stored of a user; see `export_user`."""
+        return await adrive(self.engine.export(user_id))
+
+    def erase_user(self, *, user_id: str) -> int:
+        """Delete every record of a user, and everything that was derived from them.
+
+        What a database keeps on its disk of deleted records is its own: `docs/scaling.md` says how to clean it.
+
+        Returns:
+            how many records there were.
+
+        Raises:
+            MissingScopeError: no user.
+        """
+        return drive(self.engine.erase(user_id))
+
+    async def aerase_user(self, *, user_id: str) -> int:
+        """Delete every record of a user; see `erase_user`."""
+        return await adrive(self.engine.erase(user_id))
 
     def pin(
         self,

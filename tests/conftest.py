@@ -9,6 +9,9 @@ import tiktoken.registry
 from langchain_openai import ChatOpenAI
 
 from langchain_ctxbudget.core import vocab
+from tests.servers import chroma_server, postgres
+
+__all__ = ["chroma_server", "postgres"]
 
 
 @pytest.fixture(scope="session")

@@ -84,5 +84,11 @@ def move_cut(
             aligned = found if aligned is None else min(aligned, found)
     if aligned is not None and best:
         return aligned[1]
-    # Nowhere safe among the newest messages, as behind a call that is never answered: keep them all the same.
-    return best if best < end else kept_from
+    if best < end:
+        return best
+    # Nowhere safe among the newest messages: keep the whole group where there is room for it, and otherwise, as behind
+    # a call that is never answered, keep them all the same.
+    whole, used = kept_from, sum(map(cost, range(kept_from, end)))
+    while 0 < whole < end and not safe[whole] and (used := used + cost(whole - 1)) <= room_tokens:
+        whole -= 1
+    return whole if whole < end and safe[whole] else kept_from

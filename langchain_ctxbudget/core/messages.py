@@ -30,6 +30,9 @@ from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentErro
 _MARKS = "-#[]* "
 """What lines and headings begin with: a name must not look like one."""
 _ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
+_PLAIN_TYPES = {"human", "ai", "system"}
+_CALLS = ("tool_calls", "invalid_tool_calls")
+_sorted_json = json.JSONEncoder(sort_keys=True).encode
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
 
 
@@ -85,14 +88,62 @@ def fingerprint(message: BaseMessage) -> str:
         said["result"] = (message.tool_call_id, message.status)
     if isinstance(message, ChatMessage):
         said["role"] = message.role
-    text = json.dumps(as_json_data(said), sort_keys=True)
+    text = _sorted_json(said if is_plain(message) else as_json_data(said))
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
+def is_plain(message: BaseMessage) -> bool:
+    """Whether a message is seen at a glance to be text and nothing else, as most are: no call, no result, no data."""
+    return (
+        message.type in _PLAIN_TYPES
+        and isinstance(message.content, str)
+        # 1, 1.0 and True are equal to Python, and are not the same; a key may be what no UTF-8 can hold.
+        and all(
+            isinstance(value, str) and isinstance(key, str) and key.isascii()
+            for key, value in message.additional_kwargs.items()
+        )
+        and not _has_calls(message)
+    )
+
+
+def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
+    """Whether two messages are seen at a glance to have the same fingerprint."""
+    return (
+        type(one) is type(other)
+        and one.content == other.content
+        and one.name == other.name
+        and one.additional_kwargs == other.additional_kwargs
+        and is_plain(one)
+        and not _has_calls(other)
+    )
+
+
+def _has_calls(message: BaseMessage) -> bool:
+    return any(getattr(message, calls, ()) for calls in _CALLS)
+
+
 def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
-    """A value as JSON can hold it: bytes as base64, NaN and infinities as text, what else is not JSON as its `repr`."""
-    plain = to_jsonable_python(value, bytes_mode="base64", fallback=repr)
-    return json.loads(json.dumps(plain), parse_constant=str)
+    """A value as JSON can hold it: bytes as base64, NaN and infinities as text, what else is not JSON as its `repr`.
+
+    Raises:
+        UnsupportedContentError: JSON cannot hold it at all.
+    """
+    try:
+        return json.loads(json.dumps(_jsonable(value)), parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedContentError(
+            f"A message has something that JSON cannot hold ({error}): it is nested too deeply, contains itself, or "
+            f"has a number of thousands of digits. Store it as text"
+        ) from error
+
+
+def _jsonable(value: object) -> Any:  # noqa: ANN401
+    try:
+        return to_jsonable_python(value, bytes_mode="base64", fallback=repr)
+    except UnicodeEncodeError:  # half of a surrogate pair in a key; in a value it is fine
+        if isinstance(value, dict):
+            return {key if isinstance(key, str) else str(key): _jsonable(inner) for key, inner in value.items()}
+        return [_jsonable(inner) for inner in value] if isinstance(value, list | tuple) else repr(value)
 
 
 def content_id(print_of_message: str, occurrence: int) -> str:

@@ -225,6 +225,8 @@ def _names(text: str) -> Iterator[str]:
 
 def _named(token: str) -> str:
     """The file or the function that a token of a text names, or nothing."""
+    if "." not in token and "(" not in token:
+        return ""
     name = token.lstrip(":-@").rstrip(".:-@")
     if len(name) > MAX_NAME_CHARACTERS or "://" in name:
         return ""

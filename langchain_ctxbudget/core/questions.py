@@ -171,10 +171,10 @@ class OpenQuestions:
         before = self._said
         heading = False
         asked_here: Sentence | None = None
-        listed = _listed(line.text)
+        items: frozenset[str] | None = None  # of the message's lists, once there is a heading
         for order, text in enumerate(units(line.text)):
             kind = kind_of(text)
-            if heading and text in listed:
+            if heading and items and text in items:
                 kind = Kind.OPEN
             elif heading:
                 heading = False
@@ -183,6 +183,7 @@ class OpenQuestions:
             elif kind is Kind.OPEN:
                 if not _matter(text):
                     heading = bool(_HEADING.search(text))
+                    items = _listed(line.text) if heading and items is None else items
                 self._ask(_sentence(line, order, text, kind))
             elif is_question(text):
                 asked_here = _sentence(line, order, text, Kind.OPEN)
@@ -209,26 +210,32 @@ class OpenQuestions:
     def _close(self, text: str, before: Line | None, *, marked: bool, speaker: str | None = None) -> None:
         """Close what a sentence answers: all that it answers in full, else the one that it shares most with."""
         said = frozenset(terms(text))
-        found = [(len(asked.matter & said) / max(1, len(asked.matter)), asked) for asked in self._open]
-        answered = [(share, asked) for share, asked in found if share and (marked or _answers(asked, text, said))]
+        touched = [asked for asked in self._open if not asked.matter.isdisjoint(said)]
+        answered = [
+            (len(asked.matter & said) / len(asked.matter), asked)
+            for asked in touched
+            if marked or _answered(asked.question.text, asked.matter, text, said)
+        ]
+        answered = answered or self._pointed_at(text, before, speaker)
         if not answered:
-            answered = self._pointed_at(text, before, speaker)
+            return
         full = {asked for share, asked in answered if share == 1}
-        best = max((share for share, _ in answered), default=0.0)
-        closed = full or {next(asked for share, asked in reversed(answered) if share == best)} if answered else set()
+        best = max(share for share, _ in answered)
+        closed = full or {next(asked for share, asked in reversed(answered) if share == best)}
         self._open = tuple(asked for asked in self._open if asked not in closed)
 
     def _pointed_at(self, text: str, before: Line | None, speaker: str | None) -> list[tuple[float, _Asked]]:
         """What a sentence closes that shares no term with it: what the message before it was about."""
-        if before is None or _NOT_SETTLED.search(text):
+        if before is None:
             return []
         asked_there = [asked for asked in self._open if asked.question.position == before.position]
+        points_back = bool(_POINTS_BACK.search(text))
+        if not (asked_there or points_back) or _NOT_SETTLED.search(text):
+            return []
         if asked_there:  # a direct reply
-            decided = kind_of(text) is Kind.DECISION or bool(_POINTS_BACK.search(text))
+            decided = points_back or kind_of(text) is Kind.DECISION
             replied = speaker is not None and speaker != before.speaker and decided and not _doubts(text)
             return [(0.5, asked_there[-1])] if replied and len(asked_there) == 1 else []
-        if not _POINTS_BACK.search(text):
-            return []
         there = frozenset(terms(before.text))
         shares = [(len(asked.matter & there) / max(1, len(asked.matter)), asked) for asked in self._open]
         return [(share, asked) for share, asked in shares if share >= SHARED_BY_A_DECISION]
@@ -266,24 +273,18 @@ def same_matter(one: str, other: str) -> bool:
     return _same(_matter(one), _matter(other))
 
 
-def _answers(asked: _Asked, text: str, said: frozenset[str]) -> bool:
-    return _answered(asked.question.text, asked.matter, text, said)
-
-
 def _answered(question: str, matter: frozenset[str], text: str, said: frozenset[str]) -> bool:
     """Whether a statement answers a question, by what they share and by what the statement claims."""
     shared = matter & said
-    if not shared or _NOT_SETTLED.search(text):
-        return False
     share = len(shared) / len(matter)
-    if (_SETTLES.search(text) or kind_of(text) is Kind.DECISION) and not _doubts(text):
-        enough = SHARED_BY_A_STATEMENT if _DECIDES_TO_DO.search(text) else SHARED_BY_A_DECISION
-        return share >= enough and (enough < SHARED_BY_A_STATEMENT or share == 1)
-    if _UNSETTLED.search(text) or not said - matter - GENERIC_TERMS:
+    # What is quickly seen comes first: most sentences are about something else.
+    if share < SHARED_BY_A_DECISION or _NOT_SETTLED.search(text):
         return False
-    if _ASKS_A_NUMBER.search(question):
-        return share >= SHARED_BY_A_STATEMENT and bool(_NUMBER.search(text))
-    return share >= SHARED_BY_A_STATEMENT and len(shared) > 1
+    if (_SETTLES.search(text) or kind_of(text) is Kind.DECISION) and not _doubts(text):
+        return share == 1 or not _DECIDES_TO_DO.search(text)
+    if share < SHARED_BY_A_STATEMENT or not said - matter - GENERIC_TERMS or _UNSETTLED.search(text):
+        return False
+    return bool(_NUMBER.search(text)) if _ASKS_A_NUMBER.search(question) else len(shared) > 1
 
 
 def _doubts(text: str) -> bool:

@@ -7,7 +7,7 @@ neighbours lend a share of their score; and since a budget buys tokens, not item
 from __future__ import annotations
 
 import math
-from collections import Counter
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -41,10 +41,11 @@ class LexicalIndex:
     """
 
     def __init__(self) -> None:
-        self._postings: dict[str, list[tuple[int, int]]] = {}
-        self._lengths: list[int] = []
+        self._postings: dict[str, array[int]] = {}
+        """For every term the texts that have it, each as its number and how often."""
+        self._lengths = array("i")
         self._total_length = 0
-        self._distinct: list[int] = []
+        self._distinct = array("i")
 
     def __len__(self) -> int:
         return len(self._lengths)
@@ -52,8 +53,8 @@ class LexicalIndex:
     def copy(self) -> LexicalIndex:
         """An index of the same texts that grows by itself."""
         twin = LexicalIndex()
-        twin._postings = {term: list(postings) for term, postings in self._postings.items()}
-        twin._lengths, twin._distinct = list(self._lengths), list(self._distinct)
+        twin._postings = {term: postings[:] for term, postings in self._postings.items()}
+        twin._lengths, twin._distinct = self._lengths[:], self._distinct[:]
         twin._total_length = self._total_length
         return twin
 
@@ -61,29 +62,34 @@ class LexicalIndex:
         """Add texts, each as its terms."""
         for text in texts:
             number = len(self._lengths)
-            for term, count in Counter(text).items():
-                self._postings.setdefault(term, []).append((number, count))
+            counts: dict[str, int] = {}
+            for term in text:
+                counts[term] = counts.get(term, 0) + 1
+            for term, count in counts.items():
+                if term not in self._postings:
+                    self._postings[term] = array("i")
+                self._postings[term].extend((number, count))
             self._lengths.append(len(text))
-            self._distinct.append(len(set(text)))
+            self._distinct.append(len(counts))
             self._total_length += len(text)
 
     def distinct_terms(self, end: int) -> list[int]:
         """How many different terms each of the first `end` texts has."""
-        return self._distinct[:end]
+        return self._distinct[:end].tolist()
 
     def scores(self, query: Iterable[str]) -> Scores:
         """The score of every text for a query, shape `(len(self),)`; zero where no term is shared."""
         size = len(self._lengths)
         scores = np.zeros(size)
+        lengths = np.array(self._lengths)
         mean = self._total_length / size if size else 0.0
         for term in dict.fromkeys(query):
             postings = self._postings.get(term)
             if not postings:
                 continue
-            numbers, counts = np.array(postings).T
-            lengths = np.array([self._lengths[number] for number in numbers])
-            idf = math.log(1 + (size - len(postings) + 0.5) / (len(postings) + 0.5))
-            norm = BM25_K1 * (1 - BM25_B + BM25_B * lengths / mean)
+            numbers, counts = np.array(postings).reshape(-1, 2).T
+            idf = math.log(1 + (size - len(numbers) + 0.5) / (len(numbers) + 0.5))
+            norm = BM25_K1 * (1 - BM25_B + BM25_B * lengths[numbers] / mean)
             scores[numbers] += idf * counts * (BM25_K1 + 1) / (counts + norm)
         return scores
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.core.calls import is_user, provider_name
 from langchain_ctxbudget.core.clipping import clip_message
 from langchain_ctxbudget.core.digest import Line
-from langchain_ctxbudget.core.messages import as_sent, date_of, fingerprint, plain_text, speaker
+from langchain_ctxbudget.core.messages import as_sent, date_of, fingerprint, is_plain, plain_text, speaker
 from langchain_ctxbudget.core.preservation import Preservation, excerpt, preservation_of
 from langchain_ctxbudget.core.questions import OpenQuestions
 from langchain_ctxbudget.core.ranking import LexicalIndex
@@ -28,69 +28,17 @@ from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turns import as_note, safe_cuts
 from langchain_ctxbudget.flow import Lock
+from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.spans import Made, Spans
-from langchain_ctxbudget.stores.records import CutRecord, LaneRecord, MessageRecord, Scope
+from langchain_ctxbudget.stores.message_log import Heads, News, fold, in_order
+from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Place, Scope
 
+EMBEDDED_AT_ONCE = 2_048
+"""Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
 MOST_CUTS = 8
 """Budgets for which a conversation remembers where verbatim history begins."""
 MOST_CLIPS = 1_000
 """Messages that were too large for a budget, as they were clipped for it, that are remembered."""
-
-
-@dataclass(slots=True)
-class Entry:
-    """One message and what is known about it."""
-
-    record: MessageRecord
-    message: BaseMessage
-    """As it was given."""
-    sent: BaseMessage
-    """As it stands in a prompt."""
-    tokens: int
-    """What `sent` costs."""
-    fingerprint: str
-    digest: str
-    """A digest of this message and all before it."""
-    speaker: str
-    date: str | None
-    text: str
-    safe_cut: bool
-    """Whether a cut right before it leaves calls and results together."""
-    open_calls: frozenset[str]
-    """Calls not answered yet after it."""
-    date_shown: str | None
-    """The date that the newest human message up to here stands under."""
-    heading: str | None
-    """What stands above it in a prompt."""
-    preservation: Preservation | None = None
-    """What the application wants to become of it."""
-    line_tokens: int | None = None
-    """What it costs as a retrieved item, once that was counted."""
-
-    @property
-    def id(self) -> str:
-        """The message's id."""
-        return self.record.id
-
-    @property
-    def is_quotable(self) -> bool:
-        """Whether it may stand in a prompt word for word, though it is not among the recent ones."""
-        return bool(self.text) and self.preservation not in ("drop", "summarize")
-
-    @property
-    def mark(self) -> int:
-        """A number that follows from what it says."""
-        return int(self.fingerprint[:8], 16)
-
-    def as_line(self, position: int) -> Line:
-        """The message as a summariser reads it; one that is to be dropped says nothing."""
-        return Line(
-            position=position,
-            speaker=self.speaker,
-            date=self.date,
-            text="" if self.preservation == "drop" else self.text,
-            from_user=is_user(self.message),
-        )
 
 
 @dataclass(slots=True)
@@ -100,11 +48,17 @@ class Conversation:
     scope: Scope
     counter: TokenCounter
     lock: Lock = field(default_factory=Lock)
-    lanes: dict[str, LaneRecord] | None = None
+    heads: Heads | None = None
     """How far every writer had come when it was read; None before that."""
-    latest: str | None = None
-    """The token of the last write that was seen."""
+    joined: bool = False
+    """Whether the others were told that this process writes, too."""
     entries: list[Entry] = field(default_factory=list)
+    doubles: list[MessageRecord] = field(default_factory=list)
+    """Records of messages that several writers appended, but for the first."""
+    renamed: set[str] = field(default_factory=set)
+    """Keys of the records whose messages go by another id than they have."""
+    archived: dict[str, list[Place]] = field(default_factory=dict)
+    """Where messages are that were taken out and kept aside, by id."""
     costs: list[int] = field(default_factory=list)
     safe: list[bool] = field(default_factory=list)
     total_tokens: int = 0
@@ -142,16 +96,74 @@ class Conversation:
     coverage: tuple[CoverageRange, ...] | None = None
     """The ledger of the last prompt."""
 
-    def update(self, records: Sequence[MessageRecord]) -> None:
-        """Make this the conversation of these records; what stays the same is not read again."""
-        same = 0
-        for entry, record in zip(self.entries, records, strict=False):
-            if entry.record.place != record.place or entry.record.message != record.message:
-                break
-            same += 1
-        self._truncate(same)
-        for record in records[same:]:
-            self.append(record, record.to_message())
+    def reset(self) -> None:
+        """Forget everything, as if it had not been read yet."""
+        new = Conversation(self.scope, self.counter, self.lock)
+        for name in self.__slots__:
+            setattr(self, name, getattr(new, name))
+
+    def take_in(self, news: News, *, whole: bool = False) -> None:
+        """Take in what was read of the log; messages before the first difference are not looked at again.
+
+        Args:
+            news: what is new, or everything.
+            whole: whether it is everything.
+        """
+        position = 0 if whole else self._first_touched(news)
+        old = self.entries[position:]
+        records = {record.place.key: record for record in news.messages}
+        if whole:
+            self.archived = {}
+        else:
+            changed = {key: record for key, record in news.changed.items() if record is not None}
+            kept = {r.place.key: r for r in (*(entry.record for entry in old), *self.doubles)}
+            records = {key: r for key, r in kept.items() if key not in news.changed} | changed | records
+            left = {key: [p for p in places if p.key not in news.changed] for key, places in self.archived.items()}
+            self.archived = {key: places for key, places in left.items() if places}
+
+        def known(key: str) -> str | None:
+            return self.entries[at].fingerprint if (at := self.positions.get(key, position)) < position else None
+
+        folded = fold(in_order(records.values()), known)
+        pairs = zip(old, folded.messages, strict=False)
+        same = next((i for i, (o, (r, m)) in enumerate(pairs) if o.record != r or o.id != m.id), None)
+        same = min(len(old), len(folded.messages)) if same is None else same
+        self._truncate(position + same)
+        for record, message in folded.messages[same:]:
+            self.append(record, message)
+        self.doubles = list(folded.doubles)
+        self.renamed = {key for key in self.renamed if key not in records and key not in news.changed}
+        self.renamed |= set(folded.renamed)
+        if whole or news.changed:
+            self.made.read_again()
+        for key, places in folded.archived.items():
+            self.archived.setdefault(key, []).extend(places)
+
+    def _first_touched(self, news: News) -> int:
+        """The position of the first message that news may change."""
+        changed = [record for record in news.changed.values() if record is not None]
+        starts = [bisect_left(self.entries, r.place.order, key=Entry.order) for r in (*news.messages[:1], *changed)]
+        known = (
+            {entry.record.place.key: position for position, entry in enumerate(self.entries)} if news.changed else {}
+        )
+        starts += [known[key] for key in news.changed if key in known]
+        return min(starts, default=len(self.entries))
+
+    def entry(self, message_id: str) -> Entry | None:
+        """A message by its id, or None where there is none."""
+        position = self.positions.get(message_id)
+        return None if position is None else self.entries[position]
+
+    def fingerprint_of(self, message_id: str) -> str | None:
+        """The fingerprint of a message, or None where there is none of this id."""
+        entry = self.entry(message_id)
+        return entry.fingerprint if entry else None
+
+    def places_of(self, message_id: str) -> list[Place]:
+        """Where a message's records are, its doubles among them; nowhere where there is no such message."""
+        if (entry := self.entry(message_id)) is None:
+            return []
+        return [entry.record.place, *(double.place for double in self.doubles if double.to_message().id == message_id)]
 
     def append(self, record: MessageRecord, message: BaseMessage) -> None:
         """Take in a message at the end."""
@@ -159,12 +171,18 @@ class Conversation:
         date = date_of(message)
         human = is_user(message)
         shown = last.date_shown if last else None
-        waiting = set(last.open_calls) if last else set()
-        [safe] = safe_cuts([message], waiting)
+        open_calls = last.open_calls if last else frozenset()
+        safe = True
+        if open_calls or not is_plain(message):  # plain words open nothing that must not be cut
+            waiting = set(open_calls)
+            [safe] = safe_cuts([message], waiting)
+            open_calls = frozenset(waiting)
         said = fingerprint(message)
         chain = blake2b((last.digest if last else "").encode(), digest_size=16)
-        chain.update(f"{record.id}\0{said}".encode(errors="surrogatepass"))
+        key = str(message.id)
+        chain.update(f"{key}\0{said}".encode(errors="surrogatepass"))
         entry = Entry(
+            id=key,
             record=record,
             message=message,
             sent=message,
@@ -175,10 +193,10 @@ class Conversation:
             date=date or (last.date if last else None),
             text=plain_text(message),
             safe_cut=safe,
-            open_calls=frozenset(waiting),
+            open_calls=open_calls,
             date_shown=(date if human and date else None) or shown,
             heading=_heading(message, date, shown) if human else None,
-            preservation=self.pins.get(record.id) or preservation_of(message),
+            preservation=self.pins.get(key) or preservation_of(message),
         )
         self._show(entry)
         if name := _speaking_name(message):
@@ -233,7 +251,8 @@ class Conversation:
     def adopt(self, other: Conversation) -> None:
         """Take over what is known about the same conversation elsewhere, so that it need not be read again."""
         self.entries = [replace(entry) for entry in other.entries]
-        self.lanes, self.latest = None if other.lanes is None else dict(other.lanes), other.latest
+        self.heads, self.doubles, self.renamed = other.heads, list(other.doubles), set(other.renamed)
+        self.archived = {key: list(places) for key, places in other.archived.items()}
         self.safe, self.positions, self.exchanges = list(other.safe), dict(other.positions), other.exchanges
         self.occurrences, self.names = Counter(other.occurrences), set(other.names)
         self.lexical, self.vectors = other.lexical.copy(), other.vectors
@@ -290,9 +309,9 @@ class Conversation:
         self.lexical.extend(terms(f"{entry.speaker} {entry.text}") for entry in self.entries[start:end])
 
     def texts_to_embed(self, end: int) -> list[str]:
-        """The texts before `end` that have no vector yet."""
+        """The first texts before `end` that have no vector yet; none where all have one."""
         start = 0 if self.vectors is None else len(self.vectors)
-        return [entry.text for entry in self.entries[start:end]]
+        return [entry.text for entry in self.entries[start : min(end, start + EMBEDDED_AT_ONCE)]]
 
     def add_vectors(self, vectors: Sequence[Sequence[float]]) -> None:
         """Take in the vectors of `texts_to_embed`."""

@@ -1,201 +1,267 @@
-"""Reading and writing a conversation: open, append, make equal to an agent's state."""
+"""An open conversation and its log: bring it up to date, append to it, change what is there."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
-from langchain_ctxbudget.core.messages import content_id, fingerprint
-from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.errors import MessageConflictError
-from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.errors import StoreDataError, StoreError
+from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.stores import compactions, message_log
-from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Place, Scope
+from langchain_ctxbudget.stores import bulk, compactions, message_log
+from langchain_ctxbudget.stores.message_log import CUTS, Heads, News
+from langchain_ctxbudget.stores.records import (
+    ChangeRecord,
+    CutsRecord,
+    LaneRecord,
+    MessageRecord,
+    Place,
+)
 
 OnRemoval = Literal["archive", "forget"]
+MOST_ATTEMPTS = 10
+"""Times that a writer tells of itself while somebody deletes what it has told."""
 
 
-def refresh(store: BaseStore, conversation: Conversation) -> Flow[None]:
-    """Bring an open conversation up to date; where no writer has come further, that is one small read."""
-    known = conversation.lanes
-    latest, heads = yield from message_log.read_heads(store, conversation.scope, known or ())
-    if known is not None and latest == conversation.latest and heads == known:
-        return
-    lanes = yield from message_log.read_lanes(store, conversation.scope)
-    records = yield from message_log.read_messages(store, conversation.scope)
-    conversation.update(records)
-    conversation.lanes, conversation.latest = lanes, latest
+def refresh(store: BaseStore, conversation: Conversation, *, listing: bool = False) -> Flow[None]:
+    """Bring an open conversation up to date; where no writer has come further, that is one small read.
 
-
-def add(store: BaseStore, conversation: Conversation, messages: Sequence[BaseMessage], lane: str) -> Flow[list[str]]:
-    """Append the messages that are not there yet.
-
-    Returns:
-        the ids of all given messages, in order.
-
-    Raises:
-        MessageConflictError: an id is known with other content; nothing was written.
+    Args:
+        store: where it is kept.
+        conversation: what is known of it.
+        listing: whether all lanes are to be listed.
     """
-    yield from refresh(store, conversation)
-    identified = _identify(messages, conversation.occurrences, conversation.positions)
-    new: dict[str, tuple[BaseMessage, str]] = {}
-    for message, said in identified:
-        known = new[str(message.id)][1] if message.id in new else _known(conversation, str(message.id))
-        if known is None:
-            new[str(message.id)] = (message, said)
-        elif known != said:
-            raise MessageConflictError(
-                f"The conversation {conversation.scope.conversation_id!r} knows message {message.id!r} with "
-                f"other content, and add_messages only appends. Nothing was written. To change or remove "
-                f"messages, call `sync` with all messages as they should be"
-            )
-    yield from _append(store, conversation, [message for message, _ in new.values()], lane)
-    return [str(message.id) for message, _ in identified]
+    known = conversation.heads
+    now = yield from message_log.read_heads(store, conversation.scope, None if listing else known)
+    goes_on = known is not None and now.goes_on(known)
+    before = known if known is not None and goes_on else Heads()
+    conversation.joined = conversation.joined and goes_on
+    if not goes_on or now.lanes != before.lanes:
+        news = yield from message_log.read_new(store, conversation.scope, before, now)
+        conversation.heads = None  # a message that cannot be read is an error each time
+        conversation.take_in(news, whole=not goes_on)
+    conversation.heads = now
 
 
-def sync(
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that has an id, and its fingerprint."""
+
+    message: BaseMessage
+    fingerprint: str
+    named: bool
+    """Whether the application gave it its id."""
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return str(self.message.id)
+
+
+def append(
+    store: BaseStore, conversation: Conversation, new: Sequence[Said], lane: str, *, moves: bool = False
+) -> Flow[None]:
+    """Write messages at the end of the writer's lane.
+
+    Args:
+        store: where to.
+        conversation: which one.
+        new: messages that it does not have.
+        lane: the writer's.
+        moves: whether some are there at another place, from which they are taken next.
+    """
+    if new:
+        head, clock = _head(conversation, lane)
+        made = records(new, lane, clock, head.count)
+        yield from _commit(store, conversation, lane, made, News(made), tidies=not moves)
+
+
+def records(new: Iterable[Said], lane: str, clock: int, first: int) -> list[MessageRecord]:
+    """The records of messages that follow each other in a lane, from a number on."""
+    return [
+        MessageRecord.of(one.message, Place(clock=clock, lane=lane, number=number), named=one.named)
+        for number, one in enumerate(new, first)
+    ]
+
+
+def change(
     store: BaseStore,
     conversation: Conversation,
-    messages: Sequence[BaseMessage],
     lane: str,
+    *,
     on_removal: OnRemoval,
-) -> Flow[list[str]]:
-    """Make the conversation equal to `messages`: append, replace, remove.
-
-    Messages up to the first difference are not touched. Where messages were only added at the end, this is
-    the same as appending. Without a difference nothing is written.
-
-    Returns:
-        the ids of all given messages, in order.
-
-    Raises:
-        MessageConflictError: `messages` has two messages of the same id with other content.
-    """
-    yield from refresh(store, conversation)
-    wanted: dict[str, tuple[BaseMessage, str]] = {}
-    for message, said in _identify(messages, Counter(), ()):
-        if wanted.setdefault(str(message.id), (message, said))[1] != said:
-            raise MessageConflictError(
-                f"messages has two messages of id {message.id!r} with other content; ids must be unique"
-            )
-    removed = [entry.record for entry in conversation.entries if entry.id not in wanted]
-    stay = [entry for entry in conversation.entries if entry.id in wanted]
-    order = list(wanted)
-    in_order = [entry.id for entry in stay] == order[: len(stay)]
-    edited = [entry for entry in stay if wanted[entry.id][1] != entry.fingerprint]
-    if in_order and not removed and not edited:
-        yield from _append(store, conversation, [wanted[key][0] for key in order[len(stay) :]], lane)
-        return order
-    head, clock = _head(conversation, lane)
-    put: list[MessageRecord] = []
-    kept = len(stay) if in_order else _common_prefix([entry.id for entry in stay], order)
-    places = {entry.id: entry.record.place for entry in stay[:kept]}
-    changed = {entry.id for entry in edited}
-    number = head.count
-    for key in order:
-        if key in places and key not in changed:
-            continue
-        place = places.get(key) or Place(clock=clock, lane=lane, number=number)
-        number += key not in places
-        put.append(MessageRecord.of(wanted[key][0], place))
-    forgotten = [record.id for record in removed] if on_removal == "forget" else []
-    touched = [conversation.positions[record.id] for record in removed] + [
-        conversation.positions[entry.id] for entry in edited
-    ]
-    first = min([*touched, *([] if in_order else [kept])])
-    # A model that wrote about later messages was told of this one: what is to be forgotten may stand there, too.
-    forgets = on_removal == "forget" and (removed or edited)
-    before = {
-        tree.key(node, conversation.entries)
-        for tree in (conversation.trees.values() if forgets else ())
-        for node in tree.complete(first)
-    }
-    stale = (yield from compactions.written_besides(store, conversation.scope, before)) if forgets else []
-    conversation.made.forget(stale)
-    conversation.lanes = None  # whatever happens to the write, what is in the store is read again
-    yield from message_log.write(
-        store,
-        conversation.scope,
-        lane=lane,
-        head=LaneRecord(clock=clock, count=number, edits=head.edits + 1),
-        put=put,
-        archive=[] if forgotten else removed,
-        forget=forgotten,
-        drop_cuts=not conversation.cuts or first < max(cut.position for cut in conversation.cuts.values()),
-        derived=compactions.deleting(conversation.scope, stale),
-    )
-    yield from refresh(store, conversation)
-    return order
-
-
-def detached(scope: Scope, counter: TokenCounter, messages: Sequence[BaseMessage]) -> Conversation:
-    """A conversation in memory only, for a turn whose history could not be written."""
-    conversation = Conversation(scope, counter)
-    for number, (message, _) in enumerate(_identify(messages, Counter(), ())):
-        place = Place(clock=0, lane="", number=number)
-        record = MessageRecord.of(message, place)
-        conversation.append(record, record.to_message())
-    return conversation
-
-
-def _append(store: BaseStore, conversation: Conversation, messages: Sequence[BaseMessage], lane: str) -> Flow[None]:
-    if not messages:
+    edited: Sequence[Said] = (),
+    removed: Sequence[str] = (),
+    moved: Sequence[Place] = (),
+) -> Flow[None]:
+    """Change what is there, and delete what was derived from it; what somebody else has removed stays removed."""
+    rewritten: list[MessageRecord] = []
+    gone: list[Place] = list(moved)
+    for one in edited:
+        if places := conversation.places_of(one.id):
+            rewritten.append(MessageRecord.of(one.message, places[0]))
+            gone += places[1:]
+    for key in removed:
+        entry, places = conversation.entry(key), conversation.places_of(key)
+        if on_removal == "forget":
+            gone += [*places, *conversation.archived.get(key, ())]
+        elif entry is not None:
+            rewritten.append(entry.record.model_copy(update={"archived": True}))
+            gone += places[1:]
+    places = [*(record.place for record in rewritten), *gone]
+    if not places:
         return
+    keys = dict.fromkeys(place.key for place in places)
+    touched = (position for position, entry in enumerate(conversation.entries) if entry.record.place.key in keys)
+    first = next(touched, len(conversation.entries))
+    forgets = on_removal == "forget" and bool(edited or removed)
+    derived = yield from _stale(store, conversation, first, forgets=forgets)
+    yield from _rewrite(store, conversation, lane, rewritten=rewritten, gone=gone, derived=derived)
+
+
+def _rewrite(
+    store: BaseStore,
+    conversation: Conversation,
+    lane: str,
+    *,
+    rewritten: Sequence[MessageRecord],
+    gone: Sequence[Place],
+    derived: Sequence[PutOp] = (),
+) -> Flow[None]:
+    """Write over records where they stand, delete others, and tell the readers."""
+    changed = dict.fromkeys((place.key for place in gone), None) | {r.place.key: r for r in rewritten}
+    heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
+    stay = message_log.rewriting(conversation.scope, rewritten)
+    go = message_log.deleting(conversation.scope, [place for place in gone if changed[place.key] is None])
+    yield from bulk.write(store, [*stay, *go, *derived])
+    conversation.heads = heads
+    yield from _commit(store, conversation, lane, [ChangeRecord(changed=tuple(changed))], News([], changed))
+
+
+def _stale(store: BaseStore, conversation: Conversation, first: int, *, forgets: bool) -> Flow[list[PutOp]]:
+    """The deletions of what was derived from the messages from a position on.
+
+    Args:
+        store: where to look.
+        conversation: as it was.
+        first: the position of the first message that changes.
+        forgets: whether nothing may tell of it any more, also what a model wrote that was only told of it.
+    """
+    scope = conversation.scope
+    [item] = yield from batch(store, [GetOp(scope.namespace(CUTS), CUTS)])
+    deletions: list[PutOp] = []
+    if isinstance(item, Item):
+        try:
+            cuts = CutsRecord.read(item.value, "the compaction cuts").cuts
+        except StoreDataError:  # made again
+            cuts = ()
+        stay = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= first)
+        value = CutsRecord(cuts=stay).to_value() if stay else None
+        deletions.append(PutOp(scope.namespace(CUTS), CUTS, value, index=False))
+    if forgets:
+        stale = yield from compactions.written_besides(store, scope, contents_before(conversation, first))
+        deletions += compactions.deleting(scope, stale)
+    return deletions
+
+
+def contents_before(conversation: Conversation, position: int) -> set[str]:
+    """Hashes of the spans before a position."""
+    trees = conversation.trees.values()
+    return {tree.key(node, conversation.entries) for tree in trees for node in tree.complete(position)}
+
+
+def _commit(
+    store: BaseStore,
+    conversation: Conversation,
+    lane: str,
+    records: Sequence[MessageRecord | ChangeRecord],
+    news: News,
+    *,
+    tidies: bool = True,
+) -> Flow[None]:
+    """Write records, take them in, and look what others have written in the meantime."""
+    heads = conversation.heads or Heads()
     head, clock = _head(conversation, lane)
-    records = [
-        MessageRecord.of(message, Place(clock=clock, lane=lane, number=head.count + offset))
-        for offset, message in enumerate(messages)
-    ]
-    new_head = LaneRecord(clock=clock, count=head.count + len(records), edits=head.edits)
-    lanes, conversation.lanes = conversation.lanes, None  # a write that fails half-way is read again
-    yield from message_log.write(store, conversation.scope, lane=lane, head=new_head, put=records)
-    for record in records:
-        conversation.append(record, record.to_message())
-    conversation.lanes, conversation.latest = {**(lanes or {}), lane: new_head}, new_head.token(lane)
+    conversation.heads = None  # a write that fails half-way is read again
+    new = yield from message_log.append(store, conversation.scope, lane, head, records, clock=clock)
+    conversation.take_in(news)
+    conversation.heads = Heads(heads.joined, {**heads.lanes, lane: new})
+    try:
+        yield from _look_again(store, conversation, lane, head)
+        if tidies:
+            yield from _tidy(store, conversation, lane)
+    except Exception:  # noqa: BLE001 - it is written; what could not be looked at now is looked at before the next write
+        conversation.heads, conversation.joined = None, False
+
+
+def _look_again(store: BaseStore, conversation: Conversation, lane: str, before: LaneRecord) -> Flow[None]:
+    """After a write, look what others have written at the same moment.
+
+    Args:
+        store: where.
+        conversation: whose.
+        lane: the writer's.
+        before: its head before the write.
+    """
+    written = conversation.heads
+    yield from refresh(store, conversation)
+    heads = conversation.heads or Heads()
+    if written is not None and not heads.goes_on(written):  # deleted meanwhile
+        if lane in heads.lanes:  # but for what was written: it is another lane now, or readers would not look
+            left = heads.lanes[lane]
+            yield from message_log.write_head(
+                store, conversation.scope, lane, message_log.new_head(left.clock, left.count)
+            )
+            yield from _join(store, conversation, lane)
+    elif lane not in Heads(None, {**heads.lanes, lane: before}).polled(message_log.SURE):
+        yield from _join(store, conversation, lane)
+
+
+def prepare(store: BaseStore, conversation: Conversation, lane: str) -> Flow[bool]:
+    """Make a writer known before it writes; whether the conversation may be another one now."""
+    digest = conversation.digest
+    if not conversation.joined or lane not in (conversation.heads or Heads()).lanes:
+        yield from _join(store, conversation, lane)
+    yield from _tidy(store, conversation, lane)
+    return digest != conversation.digest
+
+
+def _join(store: BaseStore, conversation: Conversation, lane: str) -> Flow[None]:
+    """Make a lane known to all readers, and the lanes of others to this one."""
+    scope = conversation.scope
+    for _ in range(MOST_ATTEMPTS):  # somebody may be deleting the conversation
+        if lane not in (conversation.heads or Heads()).lanes:
+            yield from message_log.write_head(store, scope, lane, message_log.new_head())
+        yield from message_log.tell(store, scope)
+        yield from refresh(store, conversation, listing=True)
+        if lane in (conversation.heads or Heads()).lanes:
+            break
+    conversation.joined = True
+
+
+def _tidy(store: BaseStore, conversation: Conversation, lane: str) -> Flow[None]:
+    """Make the log say what a reader makes of it, where two writers have used one id."""
+    if conversation.doubles or conversation.renamed:
+        entries = (entry for entry in conversation.entries if entry.record.place.key in conversation.renamed)
+        rewritten = [MessageRecord.of(entry.message, entry.record.place) for entry in entries]
+        gone = [record.place for record in conversation.doubles]
+        yield from _rewrite(store, conversation, lane, rewritten=rewritten, gone=gone)
 
 
 def _head(conversation: Conversation, lane: str) -> tuple[LaneRecord, int]:
-    """How far a writer has come, and a clock past everything seen: also past messages whose write was cut off."""
-    lanes = conversation.lanes or {}
-    newest = conversation.entries[-1].record.place.clock if conversation.entries else 0
-    return lanes.get(lane, LaneRecord(clock=0, count=0)), max(message_log.next_clock(lanes), newest + 1)
+    """How far a writer has come, and a clock past everything seen.
 
-
-def _known(conversation: Conversation, message_id: str) -> str | None:
-    position = conversation.positions.get(message_id)
-    return None if position is None else conversation.entries[position].fingerprint
-
-
-def _identify(
-    messages: Sequence[BaseMessage], occurrences: Counter[str], known: Collection[str]
-) -> list[tuple[BaseMessage, str]]:
-    """Messages with ids, each with its fingerprint.
-
-    Args:
-        messages: some may have no id.
-        occurrences: how often each fingerprint came before them.
-        known: ids that a message without one must not get, for instance after an earlier one was removed.
+    Raises:
+        StoreError: the conversation was deleted by somebody else at this moment.
     """
-    seen = Counter(occurrences)
-    given = {str(message.id) for message in messages if message.id}
-    result: list[tuple[BaseMessage, str]] = []
-    for message in messages:
-        said = fingerprint(message)
-        seen[said] += 1
-        while not message.id and ((key := content_id(said, seen[said])) in known or key in given):
-            seen[said] += 1
-        named = message if message.id else message.model_copy(update={"id": content_id(said, seen[said])})
-        result.append((named, said))
-    return result
-
-
-def _common_prefix(first: Sequence[str], second: Sequence[str]) -> int:
-    return next(
-        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
-        min(len(first), len(second)),
-    )
+    heads = conversation.heads or Heads()
+    if lane not in heads.lanes:
+        raise StoreError(
+            f"The conversation {conversation.scope.conversation_id!r} was deleted while it was written. Nothing was "
+            f"written; try again"
+        )
+    return heads.lanes[lane], heads.clock + 1

@@ -28,6 +28,12 @@ def _lock_of(store: BaseStore, scope: Scope) -> Lock:
         return _locks.setdefault(store, WeakValueDictionary()).setdefault(scope, Lock())
 
 
+def in_use(store: BaseStore) -> list[Scope]:
+    """The conversations in a store that anybody in this process has open."""
+    with _locks_mutex:
+        return list(_locks.get(store, ()))
+
+
 class OpenConversations:
     """Working sets by scope; one that is in use is never dropped."""
 
@@ -53,7 +59,7 @@ class OpenConversations:
         def counted() -> Flow[T]:
             with self._mutex:
                 known = self._inherited.pop(scope, None)
-            if conversation.lanes is None and known is not None and known.lanes is not None:
+            if conversation.heads is None and known is not None and known.heads is not None:
                 conversation.adopt(known)
             if conversation.counter is not counter:
                 conversation.recount(counter)

@@ -284,11 +284,10 @@ def intro(conversation: Conversation, cut: int) -> str:
 
 
 def outro(conversation: Conversation, record: CutRecord) -> str:
-    """The last line of a summary: when what follows was said."""
-    cut = record.position
-    if not cut:
+    """The last line of a summary: when what it stands for ended; a message of another day says so itself."""
+    if not record.position:
         return ""
-    date = conversation.entries[cut].date if cut < len(conversation.entries) else None
+    date = conversation.entries[record.position - 1].date
     kept = f"{len(record.kept)} kept from before, then the conversation" if record.kept else "The conversation"
     return f"[{kept} goes on, {date}.]" if date else f"[{kept} goes on.]"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Protocol
@@ -89,10 +89,9 @@ class Made:
         before = self.failures.get(key)
         self.failures[key] = Failure(problem, (before.attempts if before else 0) + 1)
 
-    def forget(self, keys: Iterable[str]) -> None:
-        """Take back what was written under these hashes."""
-        for key in keys:
-            self.digests.pop(key, None)
+    def read_again(self) -> None:
+        """Forget what was written, which the store has as far as it still holds."""
+        self.digests, self.failures, self.looked_up = {}, {}, set()
 
     def given_up(self, key: str) -> bool:
         """Whether the model is not asked about a span again."""

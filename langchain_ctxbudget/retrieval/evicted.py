@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,8 @@ from langchain_ctxbudget.core.ranking import RELEVANCE_FLOOR, Scores, cosine, re
 from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.flow import Flow, embed, embed_query
-from langchain_ctxbudget.history.conversation import Conversation, Entry
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.entry import Entry
 
 SECTION = "## Said earlier in this conversation\n"
 SMALLEST_ITEM_TOKENS = 8
@@ -64,9 +66,8 @@ def rank(
     if embeddings is None:
         return Ranked(relevance(lexical, None), distinct), None
     try:
-        new = yield from embed(embeddings, conversation.texts_to_embed(end))
-        if new:
-            conversation.add_vectors(new)
+        while texts := conversation.texts_to_embed(end):
+            conversation.add_vectors((yield from embed(embeddings, texts)))
         target = yield from embed_query(embeddings, without_names(query, conversation.names))
         vectors = conversation.vectors
         dense = None if vectors is None else cosine(vectors[:end], np.asarray(target, dtype=np.float32))
@@ -95,16 +96,18 @@ def select(conversation: Conversation, found: Ranked, budget_tokens: int, shown:
     end = len(relevances)
     entries = conversation.entries
     keys = value_per_token(relevances, conversation.costs[:end], distinct)
-    ranked = [int(i) for i in np.argsort(-keys, kind="stable") if entries[i].is_quotable and int(i) not in shown]
-    order = [i for i in ranked if relevances[i] >= RELEVANCE_FLOOR]
+    relevant = (relevances >= RELEVANCE_FLOOR).tolist()
+    ranked = [i for i in np.argsort(-keys, kind="stable").tolist() if i not in shown and entries[i].is_quotable]
+    order = [i for i in ranked if relevant[i]]
     count = conversation.counter.count_text
+    count_heading = cache(count)  # of many messages there are few days
     dated: set[str] = set()
     remaining = budget_tokens
 
     def cost(position: int) -> int:
         nonlocal remaining
         entry = entries[position]
-        heading = 0 if not entry.date or entry.date in dated else count(date_heading(entry))
+        heading = 0 if not entry.date or entry.date in dated else count_heading(date_heading(entry))
         if entry.tokens - UNLIKE_TOKENS > remaining and isinstance(entry.message.content, str):
             return entry.tokens + heading  # too large by its message's cost: not worth tokenizing
         if entry.line_tokens is None:
@@ -123,13 +126,13 @@ def select(conversation: Conversation, found: Ranked, budget_tokens: int, shown:
     return Retrieved(
         fragments=tuple(_fragment(entries[i], float(keys[i]), count(line(entries[i]))) for i in in_time),
         positions=tuple(sorted(taken)),
-        omitted=tuple(_omitted(entries[i], _reason(relevances[i])) for i in listed),
-        more_omitted=Counter(_reason(relevances[i]) for i in more),
+        omitted=tuple(_omitted(entries[i], _reason(relevant=relevant[i])) for i in listed),
+        more_omitted={_reason(relevant=kind): number for kind, number in Counter(relevant[i] for i in more).items()},
     )
 
 
-def _reason(relevance_of_item: float) -> Reason:
-    return Reason.RANKED_LOWER if relevance_of_item >= RELEVANCE_FLOOR else Reason.LOW_RELEVANCE
+def _reason(*, relevant: bool) -> Reason:
+    return Reason.RANKED_LOWER if relevant else Reason.LOW_RELEVANCE
 
 
 def date_heading(entry: Entry) -> str:

@@ -5,69 +5,81 @@ Two kinds of collections, each split into `BUCKETS` by the first two labels of a
 - `items`: one record per item, found by id or by prefix; its value is JSON text in the metadata. Chroma
   wants a vector for every record: here it is the same single number for all.
 - `vectors`: one record per embedded text, with its vector and a fingerprint of the value it was made from,
-  so that a vector of a value that has changed since (a writer was killed in between) is not used.
+  so that a vector of a value that has changed since (a writer was killed in between, another process is
+  writing) is not used.
 
-A search reads the vectors below its prefix and ranks all of them. Chroma's approximate index misses one
-neighbour in six where texts repeat ("yes", "thanks"); figures are in `docs/decisions.md`.
+A search ranks all vectors below its prefix; where no other process can write, those of the last searches stay in
+memory. Chroma's approximate index misses one neighbour in six where texts repeat ("yes", "thanks"); figures are in
+`docs/decisions.md`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import weakref
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self
 
-import numpy as np
 from chromadb.api import ClientAPI
-from chromadb.api.types import Include
 from langgraph.store.base import (
     BaseStore,
     GetOp,
     IndexConfig,
     ListNamespacesOp,
     Op,
+    PutOp,
     Result,
-    SearchItem,
     SearchOp,
+    TTLConfig,
 )
 
 from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreDataError, StoreError
+from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.stores.chroma_clients import Server
 from langchain_ctxbudget.stores.chroma_engine import (
     BUCKETS,
     LAYOUT,
-    READ_SIZE,
     Engine,
-    Row,
-    open_engine,
+    in_memory,
+    of_client,
+    of_folder,
+    of_server,
     release,
     typed_errors,
 )
-from langchain_ctxbudget.stores.dense import DenseIndex, Embedded, Vector, identity
-from langchain_ctxbudget.stores.matching import (
-    Namespace,
-    bucket_of,
-    fingerprint,
-    item_id,
-    matches,
-    parse_item_id,
-    prefix_fields,
-    to_microseconds,
-)
-from langchain_ctxbudget.stores.operations import Plan, Put, Record, fixed_prefix, list_namespaces, page, plan
+from langchain_ctxbudget.stores.chroma_purge import purge
+from langchain_ctxbudget.stores.chroma_reads import namespaces, nearest, recent
+from langchain_ctxbudget.stores.chroma_writes import put, refresh, sweep_all
+from langchain_ctxbudget.stores.dense import DenseIndex, Embedded, identity
+from langchain_ctxbudget.stores.matching import bucket_of, buckets_below, item_id, to_microseconds
+from langchain_ctxbudget.stores.operations import Plan, Record, plan
+from langchain_ctxbudget.stores.ttl import DEFAULT_MINUTES, Sweeper
 
 
 class ChromaStore(BaseStore):
-    """A LangGraph store over Chroma: in memory, or in a folder of one process.
+    """A LangGraph store over Chroma: in memory, in a folder of one process, or on a server of many.
 
     Behaves as LangGraph's SQL stores: without a query the most recently updated items come first, and a
     store without an index ignores a query (no item has a score then). Values are JSON, read back equal
     (tuples as lists). The score of a search is the exact cosine similarity of an item's best text.
+
+    With `ttl`, items end some minutes after they were last put or read; an item whose time is over is not
+    returned any more, and a sweep deletes it (`sweep_ttl`, or `start_ttl_sweeper` for a thread that does).
+
+    On a server, the `a` methods use Chroma's own async client, one for each event loop. Its connections are
+    closed with the loop (`asyncio.run` does), or before by `async with` or `aclose`. Processes may write to
+    one server at the same time: the last write of an item counts, and for a moment a search may miss an item
+    that is being replaced. Opening a store asks the server once, and blocks for it.
+
+    Chroma Cloud is a server too: `ChromaStore(url="https://api.trychroma.com", headers={"x-chroma-token": key},
+    tenant=..., database=...)`. Reads and writes keep to its 300 records at once. Its other default quotas (in 2026
+    an id of 128 bytes: namespace and key as JSON; a value of 4,096 bytes) can be raised on request, so its own answer
+    decides: what goes over one is a `StoreError` that says so, and other items of the same batch may be written. The
+    cloud cannot be reached by the tests of this package: they run on a server of one machine.
 
     Example:
         >>> with ChromaStore() as store:
@@ -76,46 +88,58 @@ class ChromaStore(BaseStore):
         {'city': 'Paris'}
     """
 
-    supports_ttl = False
+    supports_ttl = True
 
     def __init__(
         self,
         path: str | Path | None = None,
         *,
-        index: IndexConfig | None = None,
+        url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        tenant: str = "default_tenant",
+        database: str = "default_database",
         client: ClientAPI | None = None,
+        index: IndexConfig | None = None,
+        ttl: TTLConfig | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Open a store.
 
         Args:
-            path: the folder; made where it is missing. Without it (and a client), a private store in memory.
-            index: `dims`, `embed` and `fields`, as in LangGraph's stores; without it, no dense search.
+            path: the folder; made where it is missing. Without `path`, `url` and `client`, a private store in memory.
+            url: a Chroma server, such as `http://localhost:8000` (`chroma run --path FOLDER` starts one).
+            headers: sent with every request to the server, for instance a token.
+            tenant: whose database on the server it is.
+            database: the database on the server.
             client: an open Chroma client to use instead; the caller closes it.
-            clock: gives the time of writes, with its time zone.
+            index: `dims`, `embed` and `fields`, as in LangGraph's stores; without it, no dense search.
+            ttl: `default_ttl` (minutes), `refresh_on_read` and `sweep_interval_minutes`, as in LangGraph's stores.
+            clock: gives the time of reads and writes, with its time zone.
 
         Raises:
+            StoreError: the server cannot be reached, or does not know the tenant or the database.
             StoreLockedError: the folder is open in another process.
             StoreReadOnlyError: the folder cannot be written.
             StoreDataError: the folder holds something that this version cannot read.
             EmbeddingMismatchError: the store was written with other embeddings.
         """
-        if path is not None and client is not None:
-            raise StoreError("A store has a path or a client, not both. Leave one out.")
+        if sum(each is not None for each in (path, url, client)) > 1:
+            raise StoreError("A store has a path, a url or a client. Give one of them.")
         self.index_config = index
+        self.ttl_config = ttl
         self._index = DenseIndex.from_config(index) if index else None
         self.embeddings = self._index.embeddings if self._index else None
         self._clock = clock
-        self._where = repr(client) if client else "in memory"
         if path is not None:
-            folder = Path(path).expanduser().resolve()
-            self._where = str(folder)
-            self._chroma = open_engine(folder)
+            self._chroma = of_folder(Path(path).expanduser().resolve())
+        elif url is not None:
+            self._chroma = of_server(Server(url, headers or {}, tenant, database))
         else:
-            self._chroma = Engine(client, lambda: None, stores=1) if client else open_engine(None)
-        self._finalizer = weakref.finalize(self, release, self._chroma)
+            self._chroma = of_client(client) if client else in_memory()
+        self._sweeper = Sweeper(self.sweep_ttl)
+        self._finalizer = weakref.finalize(self, _end, self._sweeper, self._chroma)
         try:
-            with self._using():
+            with self._chroma.lock, typed_errors(self._chroma.where):
                 self._record_embeddings()
         except BaseException:
             self.close()
@@ -123,7 +147,7 @@ class ChromaStore(BaseStore):
 
     def __repr__(self) -> str:
         index = f", index={identity(self.embeddings)!r}" if self.embeddings else ""
-        return f"ChromaStore({self._where!r}{index}{'' if self._finalizer.alive else ', closed'})"
+        return f"ChromaStore({self._chroma.where!r}{index}{'' if self._finalizer.alive else ', closed'})"
 
     def __enter__(self) -> Self:
         return self
@@ -133,28 +157,90 @@ class ChromaStore(BaseStore):
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
     def close(self) -> None:
-        """Release the folder or the memory; closing twice does nothing."""
+        """Stop the sweeper and release the folder, the memory or the connections; closing twice does nothing."""
+        self._sweeper.stop()
         with self._chroma.lock:
             self._finalizer()
 
+    async def aclose(self) -> None:
+        """Do what `close` does, and wait for the connections of this event loop to end."""
+        if self._chroma.server:
+            await self._chroma.server.aclose()
+        await asyncio.to_thread(self.close)
+
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run operations: reads see the store as it was before, the last put of a key counts."""
+        """Run operations: reads see the store as it was before, the last put of a key counts.
+
+        Raises:
+            InputError: an operation that makes no sense; nothing is written.
+            StoreError: the store cannot be read or written.
+            BlockedLoopError: on a server, where a task of the running event loop is writing; await `abatch` instead.
+        """
         batch = plan(ops, self._index.fields if self._index else None)
-        return self._run(batch, self._index.embed(batch) if self._index else Embedded({}, {}))
+        return self._chroma.run(self._batch(batch, self._index.embed(batch) if self._index else Embedded({}, {})))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run operations as `batch` does, in a worker thread."""
+        """Run operations as `batch` does: on a server awaiting it, else in a worker thread."""
         batch = plan(ops, self._index.fields if self._index else None)
         embedded = await self._index.aembed(batch) if self._index else Embedded({}, {})
-        return await asyncio.to_thread(self._run, batch, embedded)
+        return await self._chroma.arun(self._batch(batch, embedded))
 
-    @contextmanager
-    def _using(self) -> Iterator[None]:
-        with self._chroma.lock, typed_errors(self._where):
-            if not self._finalizer.alive:
-                raise StoreError("The store is closed. Open a new one.")
-            yield
+    def sweep_ttl(self) -> int:
+        """Delete the items whose time is over; returns how many."""
+        return self._chroma.run(self._sweep())
+
+    async def asweep_ttl(self) -> int:
+        """Delete the items whose time is over; returns how many."""
+        return await self._chroma.arun(self._sweep())
+
+    def purge(self, namespace_prefix: tuple[str, ...] = ()) -> None:
+        """Have Chroma let go of what was deleted below a prefix: its log, and in a folder free pages of its database.
+
+        On a server the pages stay until somebody runs `chroma vacuum --path FOLDER --force` there. Vectors of deleted
+        items stay in the files of Chroma's index, where nothing reads them any more.
+        """
+        self._chroma.run(self._purge(namespace_prefix))
+
+    async def apurge(self, namespace_prefix: tuple[str, ...] = ()) -> None:
+        """Have Chroma let go of what was deleted below a prefix; see `purge`."""
+        await self._chroma.arun(self._purge(namespace_prefix))
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+        """Delete expired items from time to time in a thread; without a `ttl` configuration, do nothing.
+
+        Args:
+            sweep_interval_minutes: minutes between two sweeps; `None` takes the configuration's, else 5.
+
+        Returns:
+            A future whose cancelling ends the thread. Closing the store, or forgetting it, ends it too.
+        """
+        self._require_open()
+        if not self.ttl_config:
+            nothing: Future[None] = Future()
+            nothing.set_result(None)
+            return nothing
+        configured = self.ttl_config.get("sweep_interval_minutes")
+        return self._sweeper.start(float(sweep_interval_minutes or configured or DEFAULT_MINUTES))
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """Stop the sweeper; whether it has ended within the timeout (seconds, `None` waits)."""
+        return self._sweeper.stop(timeout)
+
+    def _require_open(self) -> None:
+        if not self._finalizer.alive:
+            raise StoreError("The store is closed. Open a new one.")
+
+    def _now(self) -> int:
+        return to_microseconds(self._clock())
 
     def _record_embeddings(self) -> None:
         """Write down with which embeddings the store is written, or compare."""
@@ -162,9 +248,11 @@ class ChromaStore(BaseStore):
             "ctxbudget-store", metadata={"layout": LAYOUT}, embedding_function=None
         )
         known = dict(about.metadata or {})
+        self._dims = int(known.get("dims", 0)) or (self._index.dims if self._index else None)
+        where = self._chroma.where
         if known.get("layout") != LAYOUT:
             raise StoreDataError(
-                f"The store {self._where} has layout {known.get('layout')}; this version reads layout {LAYOUT}. "
+                f"The store {where} has layout {known.get('layout')}; this version reads layout {LAYOUT}. "
                 "Update langchain-ctxbudget."
             )
         if self._index is None:
@@ -175,98 +263,63 @@ class ChromaStore(BaseStore):
             about.modify(metadata=known | mine)
         elif theirs != mine:
             raise EmbeddingMismatchError(
-                f"The store {self._where} was written with {theirs['embedding']} ({theirs['dims']} dimensions), "
+                f"The store {where} was written with {theirs['embedding']} ({theirs['dims']} dimensions), "
                 f"but is opened with {mine['embedding']} ({mine['dims']} dimensions). Open it with the embeddings "
                 "it was written with, or put the items into a new store."
             )
 
-    def _run(self, batch: Plan, embedded: Embedded) -> list[Result]:
-        with self._using():
-            gets = (item_id(op.namespace, op.key) for op in batch.ops if isinstance(op, GetOp))
-            found = self._chroma.read(gets)
-            results: list[Result] = []
-            for op in batch.ops:
-                if isinstance(op, GetOp):
-                    record = found.get(item_id(op.namespace, op.key))
-                    results.append(record.item() if record else None)
-                elif isinstance(op, SearchOp):
-                    query = embedded.queries.get(op.query or "")
-                    results.append(self._recent(op) if query is None else self._nearest(op, query))
-                elif isinstance(op, ListNamespacesOp):
-                    results.append(self._namespaces(op))
-                else:
-                    results.append(None)
-            if batch.puts:
-                self._write(batch.puts, embedded.documents)
+    def _batch(self, batch: Plan, embedded: Embedded) -> Flow[list[Result]]:
+        """Read, write, and put off the end of what was read."""
+        self._require_open()
+        touched: list[str] = []
+        results = yield from self._chroma.alone(_both_kinds(batch, embedded), self._steps(batch, embedded, touched))
+        yield from refresh(self._chroma, touched, self._now())
         return results
 
-    def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
-        prefix = fixed_prefix(op.match_conditions or ())
-        ids = (id_ for _, some in self._chroma.below("items", prefix) for id_ in some)
-        return list_namespaces(op, {parse_item_id(id_)[0] for id_ in ids})
+    def _steps(self, batch: Plan, embedded: Embedded, touched: list[str]) -> Flow[list[Result]]:
+        chroma, now = self._chroma, self._now()
+        gets = (item_id(op.namespace, op.key) for op in batch.ops if isinstance(op, GetOp))
+        found = yield from chroma.read(gets)
+        results: list[Result] = []
+        read: list[Record] = []
+        for op in batch.ops:
+            if isinstance(op, GetOp):
+                record = found.get(item_id(op.namespace, op.key))
+                living = [record] if record and record.lives(now) else []
+                results.append(living[0].item() if living else None)
+                read += living if op.refresh_ttl else []
+            elif isinstance(op, SearchOp):
+                query = embedded.queries.get(op.query or "")
+                hits = yield from (recent(chroma, op, now) if query is None else nearest(chroma, op, query, now))
+                results.append([record.search_item(score) for record, score in hits])
+                read += [record for record, _ in hits] if op.refresh_ttl else []
+            elif isinstance(op, ListNamespacesOp):
+                results.append((yield from namespaces(chroma, op, now)))
+            else:
+                results.append(None)
+        if batch.puts:
+            yield from chroma.whole(lambda: put(chroma, batch.puts, embedded.documents, now))
+        touched += [record.id for record in read if record.ttl is not None]
+        return results
 
-    def _recent(self, op: SearchOp) -> list[SearchItem]:
-        """Items below a prefix, most recently updated first, then by id."""
-        below = self._chroma.below("items", op.namespace_prefix)
-        records = [record for bucket, ids in below for record in self._chroma.records(bucket, ids)]
-        if op.filter:
-            records = [record for record in records if matches(record.value(), op.filter)]
-        records.sort(key=lambda record: (-record.updated, record.id))
-        return [record.search_item() for record in page(records, op.limit, op.offset)]
+    def _purge(self, prefix: tuple[str, ...]) -> Flow[None]:
+        self._require_open()
+        yield from purge(self._chroma, prefix, self._dims)
 
-    def _nearest(self, op: SearchOp, query: Vector) -> list[SearchItem]:
-        """Items below a prefix that have vectors, most similar first, then by id."""
-        hits: list[tuple[float, str, int]] = []
-        include: Include = ["embeddings", "metadatas"]
-        for bucket, ids in self._chroma.below("vectors", op.namespace_prefix):
-            found = bucket.get(ids=ids, include=include)
-            # Rounded, because the last bits depend on how many vectors are multiplied at once.
-            scores = np.clip(np.round(np.asarray(found["embeddings"], dtype=np.float64) @ query, 9), -1, 1)
-            owners = (id_.rpartition("#")[0] for id_ in found["ids"])
-            versions = (int(cast("int", fields["of"])) for fields in found["metadatas"] or [])
-            hits += zip((-scores).tolist(), owners, versions, strict=True)
-        hits.sort()
-        wanted = max(op.offset, 0) + max(op.limit, 0)
-        step = min(wanted + 50, READ_SIZE)
-        best: dict[str, SearchItem] = {}
-        for first in range(0, len(hits), step):
-            if len(best) >= wanted:
-                break
-            some = hits[first : first + step]
-            records = self._chroma.read(owner for _, owner, _ in some)
-            for negative, owner, version in some:
-                record = records.get(owner)
-                if record is None or owner in best or version != fingerprint(record.text):
-                    continue
-                if op.filter is None or matches(record.value(), op.filter):
-                    best[owner] = record.search_item(-negative)
-        return page(list(best.values()), op.limit, op.offset)
+    def _sweep(self) -> Flow[int]:
+        self._require_open()
+        return (yield from sweep_all(self._chroma, self._now()))
 
-    def _write(self, puts: Mapping[str, Put], vectors: Mapping[str, Vector]) -> None:
-        old = self._chroma.read(puts)
-        now = to_microseconds(self._clock())
-        groups: dict[int, dict[str, Put]] = defaultdict(dict)
-        for id_, put in puts.items():
-            groups[bucket_of(put.namespace, BUCKETS)][id_] = put
-        for number, group in groups.items():
-            # An item says how many vectors it has, and is written before and deleted after them: whenever
-            # a writer is killed, no vector is left that no item knows of.
-            known = {id_: old[id_] for id_ in group if id_ in old}
-            stale = [
-                f"{id_}#{n}" for id_, record in known.items() for n in range(len(group[id_].to_embed), record.vectors)
-            ]
-            self._chroma.delete("vectors", number, stale)
-            self._chroma.delete("items", number, [id_ for id_ in known if group[id_].text is None])
-            items: list[Row] = []
-            dense: list[Row] = []
-            for id_, put in group.items():
-                if put.text is None:
-                    continue
-                created = known[id_].created if id_ in known else now
-                record = Record(id_, put.text, created, now, len(put.to_embed))
-                below = prefix_fields(put.namespace)
-                items.append((id_, [1.0], {**record.fields(), **below}))
-                fields = {"of": fingerprint(put.text), **below}
-                dense += ((f"{id_}#{n}", vectors[text], fields) for n, text in enumerate(put.to_embed))
-            self._chroma.write("items", number, items)
-            self._chroma.write("vectors", number, dense)
+
+def _both_kinds(batch: Plan, embedded: Embedded) -> Iterable[int]:
+    """The buckets of which a batch reads or writes items together with vectors."""
+    for op in batch.ops:
+        if isinstance(op, PutOp):
+            yield bucket_of(op.namespace, BUCKETS)
+        elif isinstance(op, SearchOp) and op.query in embedded.queries:
+            yield from buckets_below(op.namespace_prefix, BUCKETS)
+
+
+def _end(sweeper: Sweeper, chroma: Engine) -> None:
+    sweeper.tell()
+    release(chroma)

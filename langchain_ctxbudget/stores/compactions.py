@@ -12,7 +12,7 @@ from langchain_ctxbudget.core.importance import Kind
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.message_log import read_all
+from langchain_ctxbudget.stores.bulk import read_all
 from langchain_ctxbudget.stores.records import Record, Scope
 
 COMPACTIONS = "compactions"
@@ -166,7 +166,7 @@ def read(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[dict[str, 
 
 def saving(scope: Scope, compaction: ConversationCompaction) -> PutOp:
     """The write of a compaction."""
-    return PutOp(scope.namespace(COMPACTIONS), compaction.id, compaction.model_dump(mode="json"), index=False)
+    return PutOp(scope.namespace(COMPACTIONS), compaction.id, compaction.to_value(), index=False)
 
 
 def written_besides(store: BaseStore, scope: Scope, contents: Collection[str]) -> Flow[list[str]]:

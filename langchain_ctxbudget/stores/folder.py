@@ -58,11 +58,11 @@ def _require_writable(folder: Path) -> None:
 
 
 def _require_database(path: Path) -> None:
-    """Read the list of tables, which a damaged file does not have."""
+    """Read the list of tables, which a damaged file does not have; what a killed process left half done is undone."""
     if not path.exists():
         return
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True)) as connection:
             connection.execute("SELECT name FROM sqlite_master").fetchall()
     except sqlite3.DatabaseError as error:
         raise StoreDataError(

@@ -54,6 +54,15 @@ def prefix_query(prefix: Namespace) -> dict[str, int] | None:
     return dict([prefix_fields(prefix).popitem()]) if prefix else None
 
 
+def expired_query(now: int) -> dict[str, Any]:
+    """The filter on metadata for items whose time is over.
+
+    Only an item with a `ttl` has an end: a reader of another process, which has put off the end of a value that was
+    replaced in between, must not give one to its successor.
+    """
+    return {"$and": [{"ttl": {"$gte": 0}}, {"expires": {"$lte": now}}]}
+
+
 def id_prefix(prefix: Namespace) -> str:
     """How every id below a prefix starts; the last word where fingerprints collide or end too early."""
     return json.dumps(prefix)[:-1] + ", " if prefix else "["

@@ -1,110 +1,250 @@
-"""A conversation's messages in a store: append, replace, remove, read; one order for every reader."""
+"""A conversation's messages in a store that several writers append to at once; one order for every reader.
+
+`put` is last-writer-wins on every backend, so no two writers ever append the same record: each has a lane of its own,
+a namespace of keys `lane/0`, `lane/1` ... without gaps, and a head that says how many there are. A record is there
+from the moment that the head counts it: the head is written after it. A reader asks for the heads it knows by id, and
+then for what they count in addition, so that reading what is new costs what is new.
+
+A reader learns of a new writer by one more record, `joined`. Before its first record, a writer writes an empty head,
+then a new text to `joined`, then reads `joined`, then lists the heads. A reader reads `joined` before it lists the
+heads, and lists them again when the text is another. So of two writers that join at the same moment, at least one sees
+the other's head in its list, and the other sees a text in `joined` that it does not know. That needs no more than
+registers that keep the last value. For the same reason a writer looks at the heads again after it has written its own:
+of two that append at the same moment, one sees the other's records before it returns, and tidies up where both have
+said the same.
+
+Changes are made where a message stands, and a record in the writer's lane tells what to read again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from uuid import uuid4
 
-from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, SearchOp
+from langchain_core.messages import BaseMessage
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
+from langchain_ctxbudget.core.messages import content_id, fingerprint
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Scope
+from langchain_ctxbudget.stores.bulk import CHUNK, read_all, write
+from langchain_ctxbudget.stores.records import ChangeRecord, LaneRecord, MessageRecord, Place, Scope, place_key
 
-MESSAGES, ARCHIVE, LANES, LATEST, CUTS, PINS = "messages", "archive", "lanes", "latest", "cuts", "pins"
-PAGE = 100_000
-"""Items per search: every page reads the namespace again."""
-
-
-def read_all(store: BaseStore, namespace: tuple[str, ...]) -> Flow[list[Item]]:
-    """Every item of a namespace."""
-    items: list[Item] = []
-    while True:
-        results = yield from batch(store, [SearchOp(namespace, limit=PAGE, offset=len(items))])
-        page = cast("list[Item]", results[0])
-        items.extend(page)
-        if len(page) < PAGE:
-            return [item for item in items if item.namespace == namespace]
+MESSAGES, LANES, JOINED, CUTS, PINS = "messages", "lanes", "joined", "cuts", "pins"
+POLLED = 32
+"""Heads that a reader asks for each time: of the lanes that were written last."""
+SURE = 16
+"""A writer whose lane was not among so many of those that were written last joins again: its readers may not ask."""
 
 
-def read_heads(store: BaseStore, scope: Scope, known: Iterable[str]) -> Flow[tuple[str | None, dict[str, LaneRecord]]]:
-    """The last write's token, and how far the known writers have come: what tells whether anything is new.
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How far the writers of a conversation have come, as a reader knows it."""
 
-    Read by id, so that it costs the same however long the conversation is. A writer that is not known shows
-    by its token; should another writer's token hide it, by its next write.
+    joined: str | None = None
+    """What `joined` said before the lanes were listed."""
+    lanes: Mapping[str, LaneRecord] = field(default_factory=dict)
+
+    @property
+    def clock(self) -> int:
+        """The clock of the newest record."""
+        return max((lane.clock for lane in self.lanes.values()), default=0)
+
+    def polled(self, most: int = POLLED) -> list[str]:
+        """The lanes that are asked for each time: those that were written last."""
+        return sorted(self.lanes, key=lambda name: (-self.lanes[name].clock, name))[:most]
+
+    def goes_on(self, known: Heads) -> bool:
+        """Whether everything that was known is still there, so that only what is new has to be read."""
+        return (self.joined is not None or known.joined is None) and all(
+            (lane := self.lanes.get(name)) and lane.born == before.born and lane.count >= before.count
+            for name, before in known.lanes.items()
+        )
+
+
+def read_heads(store: BaseStore, scope: Scope, known: Heads | None = None) -> Flow[Heads]:
+    """How far the writers have come.
+
+    Read by id, so that it costs the same however long the conversation is; listed only where nothing is known, or
+    where a writer has joined or a lane is gone.
     """
-    lanes = list(known)
-    gets = [GetOp(scope.namespace(LATEST), LATEST), *(GetOp(scope.namespace(LANES), lane) for lane in lanes)]
-    latest, *heads = yield from batch(store, gets)
-    token = str(latest.value["token"]) if isinstance(latest, Item) else None
-    found = zip(lanes, heads, strict=True)
-    return token, {lane: _lane(head) for lane, head in found if isinstance(head, Item)}
-
-
-def read_lanes(store: BaseStore, scope: Scope) -> Flow[dict[str, LaneRecord]]:
-    """How far every writer of a conversation has come."""
-    items = yield from read_all(store, scope.namespace(LANES))
-    return {item.key: _lane(item) for item in items}
+    namespace = scope.namespace(LANES)
+    polled = known.polled() if known else []
+    joined, *found = yield from batch(store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)])
+    text = str(joined.value["text"]) if isinstance(joined, Item) else None
+    heads = {name: _lane(item) for name, item in zip(polled, found, strict=True) if isinstance(item, Item)}
+    if known and text == known.joined and len(heads) == len(polled):
+        return Heads(text, {**known.lanes, **heads})
+    items = yield from read_all(store, namespace)
+    return Heads(text, {item.key: _lane(item) for item in items if item.key != JOINED})
 
 
 def _lane(item: Item) -> LaneRecord:
     return LaneRecord.read(item.value, f"lane {item.key!r}")
 
 
-def read_messages(store: BaseStore, scope: Scope) -> Flow[list[MessageRecord]]:
-    """Every message of a conversation, in order."""
-    items = yield from read_all(store, scope.namespace(MESSAGES))
-    records: list[MessageRecord] = [MessageRecord.read(item.value, f"message {item.key!r}") for item in items]
-    return sorted(records, key=lambda record: record.place.key)
+@dataclass(frozen=True, slots=True)
+class News:
+    """What was read from a log."""
+
+    messages: Sequence[MessageRecord]
+    changed: Mapping[str, MessageRecord | None] = field(default_factory=dict)
+    """Records that were there before, by key, as they are now; None for one that was deleted."""
 
 
-def write(
+def read_new(store: BaseStore, scope: Scope, known: Heads, now: Heads) -> Flow[News]:
+    """What the lanes have in addition to what was known, in order."""
+    keys = [
+        place_key(name, number)
+        for name, lane in now.lanes.items()
+        for number in range(known.lanes[name].count if name in known.lanes else 0, lane.count)
+    ]
+    records = yield from read_records(store, scope, keys)
+    messages = {key: record for key, record in records.items() if isinstance(record, MessageRecord)}
+    touched = {key for record in records.values() if isinstance(record, ChangeRecord) for key in record.changed}
+    # Read after the heads, so they are at least as new as what the heads tell of.
+    changed = yield from read_records(store, scope, sorted(touched))
+    current = {key: found if isinstance(found := changed.get(key), MessageRecord) else None for key in touched}
+    stay = [current.get(key, record) for key, record in messages.items()]
+    return News(
+        messages=in_order(record for record in stay if record is not None),
+        changed={key: record for key, record in current.items() if key not in messages},
+    )
+
+
+def read_records(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[dict[str, MessageRecord | ChangeRecord]]:
+    """Records by their keys; what was deleted is left out."""
+    namespace = scope.namespace(MESSAGES)
+    found: dict[str, MessageRecord | ChangeRecord] = {}
+    for first in range(0, len(keys), CHUNK):
+        some = keys[first : first + CHUNK]
+        items = yield from batch(store, [GetOp(namespace, key) for key in some])
+        for key, item in zip(some, items, strict=True):
+            if isinstance(item, Item):
+                kind = ChangeRecord if "changed" in item.value else MessageRecord
+                found[key] = kind.read(item.value, f"message {key!r}")
+    return found
+
+
+def in_order(records: Iterable[MessageRecord]) -> list[MessageRecord]:
+    """Records in the order that every reader sees."""
+    return sorted(records, key=lambda record: record.place.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a log says: one message for every id.
+
+    Attributes:
+        messages: those of the conversation, in order, each under the id that it goes by.
+        doubles: records of messages that were appended twice under one id, but for the first.
+        renamed: keys of the records whose messages go by another id than they have.
+        archived: where the messages are that were taken out and kept aside, by id.
+    """
+
+    messages: Sequence[tuple[MessageRecord, BaseMessage]]
+    doubles: Sequence[MessageRecord]
+    renamed: Sequence[str]
+    archived: Mapping[str, Sequence[Place]]
+
+
+def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = lambda _: None) -> Folded:
+    """Make a conversation of records.
+
+    Two writers can append under one id at the same moment. The same message is there once; where they differ, both
+    stay, the later one under another id, which is the same for every reader.
+
+    Args:
+        records: in order.
+        known: the fingerprint of the message that an id stands for already.
+    """
+    shown: dict[str, str | None] = {}
+    messages: list[tuple[MessageRecord, BaseMessage]] = []
+    doubles: list[MessageRecord] = []
+    renamed: list[str] = []
+    archived: defaultdict[str, list[Place]] = defaultdict(list)
+
+    def said(key: str) -> str | None:
+        if key not in shown:
+            return known(key)
+        if shown[key] is None:
+            shown[key] = fingerprint(next(message for _, message in messages if message.id == key))
+        return shown[key]
+
+    for record in records:
+        message = record.to_message()
+        key = str(message.id)
+        if record.archived:
+            archived[key].append(record.place)
+            continue
+        if (before := said(key)) is not None:
+            says = fingerprint(message)
+            if record.named and says == before:
+                doubles.append(record)
+                continue
+            ids = (content_id(says, n) for n in count(2)) if not record.named else (f"{key}~{n}" for n in count(2))
+            key = next(one for one in ids if said(one) is None)
+            message = message.model_copy(update={"id": key})
+            renamed.append(record.place.key)
+        shown[key] = None
+        messages.append((record, message))
+    return Folded(messages, doubles, renamed, archived)
+
+
+def append(
     store: BaseStore,
     scope: Scope,
-    *,
     lane: str,
     head: LaneRecord,
-    put: Sequence[MessageRecord] = (),
-    archive: Sequence[MessageRecord] = (),
-    forget: Sequence[str] = (),
-    drop_cuts: bool = False,
-    derived: Sequence[PutOp] = (),
-) -> Flow[None]:
-    """Write messages, and then that they are written.
-
-    The lane's record comes last: a reader that was cut off in between still finds every message, because a
-    conversation that is opened is read whole.
+    records: Sequence[MessageRecord | ChangeRecord],
+    *,
+    clock: int,
+) -> Flow[LaneRecord]:
+    """Write records at the end of a lane, and then that they are written.
 
     Args:
         store: where to.
         scope: whose conversation.
-        lane: the writer.
-        head: how far it will have come.
-        put: messages to add or replace.
-        archive: messages to take out of the conversation and keep aside.
-        forget: ids of messages to delete, here and from what was kept aside.
-        drop_cuts: also delete the compaction cuts, whose summaries quote messages that are no longer there.
-        derived: deletions of what else was derived from them.
+        lane: the writer's.
+        head: how far it has come.
+        records: with consecutive numbers.
+        clock: theirs, past everything that the writer has seen.
+
+    Returns:
+        the new head.
     """
-    operations: list[Op] = [_put(scope.namespace(MESSAGES), record) for record in put]
-    operations += [_put(scope.namespace(ARCHIVE), record) for record in archive]
-    yield from batch(store, operations)
-    gone = [record.id for record in archive] + list(forget)
-    removals: list[Op] = [PutOp(scope.namespace(MESSAGES), message_id, None) for message_id in gone]
-    removals += [PutOp(scope.namespace(ARCHIVE), message_id, None) for message_id in forget]
-    removals += derived
-    if drop_cuts:
-        removals.append(PutOp(scope.namespace(CUTS), CUTS, None))
-    progress: list[Op] = [
-        PutOp(scope.namespace(LANES), lane, head.model_dump(), index=False),
-        PutOp(scope.namespace(LATEST), LATEST, {"token": head.token(lane)}, index=False),
+    puts = [
+        PutOp(scope.namespace(MESSAGES), place_key(lane, number), record.to_value(), index=False)
+        for number, record in enumerate(records, head.count)
     ]
-    yield from batch(store, [*removals, *progress])
+    yield from write(store, puts)
+    new = LaneRecord(born=head.born, clock=clock, count=head.count + len(records))
+    yield from write_head(store, scope, lane, new)
+    return new
 
 
-def _put(namespace: tuple[str, ...], record: MessageRecord) -> PutOp:
-    return PutOp(namespace, record.id, record.model_dump(), index=False)
+def write_head(store: BaseStore, scope: Scope, lane: str, head: LaneRecord) -> Flow[None]:
+    """Say how far a lane has come."""
+    yield from batch(store, [PutOp(scope.namespace(LANES), lane, head.to_value(), index=False)])
 
 
-def next_clock(lanes: Mapping[str, LaneRecord]) -> int:
-    """A clock past everything that was seen."""
-    return 1 + max((lane.clock for lane in lanes.values()), default=0)
+def new_head(clock: int = 0, count: int = 0) -> LaneRecord:
+    """The head of a lane that nobody knows yet."""
+    return LaneRecord(born=uuid4().hex, clock=clock, count=count)
+
+
+def tell(store: BaseStore, scope: Scope) -> Flow[None]:
+    """Have every reader list the heads again."""
+    yield from batch(store, [PutOp(scope.namespace(LANES), JOINED, {"text": uuid4().hex}, index=False)])
+
+
+def rewriting(scope: Scope, records: Iterable[MessageRecord]) -> list[PutOp]:
+    """The writes of records that were changed where they stand."""
+    return [PutOp(scope.namespace(MESSAGES), r.place.key, r.to_value(), index=False) for r in records]
+
+
+def deleting(scope: Scope, places: Iterable[Place]) -> list[PutOp]:
+    """The deletions of records."""
+    return [PutOp(scope.namespace(MESSAGES), place.key, None) for place in places]

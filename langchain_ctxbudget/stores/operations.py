@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -46,6 +47,8 @@ class Record:
         created: when it was first put, in microseconds since 1970.
         updated: when it was last put, in microseconds since 1970.
         vectors: how many vectors were made for it.
+        ttl: how long it lives after it was last put or read, in minutes; `None` for ever.
+        expires: when it ends, in microseconds since 1970; of no meaning without `ttl`.
     """
 
     id: str
@@ -53,15 +56,23 @@ class Record:
     created: int
     updated: int
     vectors: int
+    ttl: float | None = None
+    expires: int | None = None
 
     @classmethod
     def from_fields(cls, id_: str, fields: Mapping[str, Any]) -> Self:
         """Read what `fields` wrote."""
-        return cls(id_, fields["value"], fields["created"], fields["updated"], fields["vectors"])
+        text, created, updated, vectors = (fields[name] for name in ("value", "created", "updated", "vectors"))
+        return cls(id_, text, created, updated, vectors, fields.get("ttl"), fields.get("expires"))
 
-    def fields(self) -> dict[str, str | int]:
-        """The record as flat metadata, without its id."""
-        return {"value": self.text, "created": self.created, "updated": self.updated, "vectors": self.vectors}
+    def fields(self) -> dict[str, str | float | None]:
+        """The record as flat metadata, without its id; `None` removes a field that is there."""
+        numbers = {"created": self.created, "updated": self.updated, "vectors": self.vectors}
+        return {"value": self.text, **numbers, "ttl": self.ttl, "expires": self.expires}
+
+    def lives(self, now: int) -> bool:
+        """Whether its time is not over yet."""
+        return self.ttl is None or self.expires is None or self.expires > now
 
     def value(self) -> object:
         """The value, read back from JSON."""
@@ -83,11 +94,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A checked write: the value as JSON text (`None` deletes) and the texts to embed for it."""
+    """A checked write: the value as JSON text (`None` deletes), the texts to embed for it, and its minutes to live."""
 
     namespace: Namespace
     text: str | None
     to_embed: Sequence[str] = ()
+    ttl: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +120,8 @@ def plan(ops: Iterable[Op], fields: Sequence[str] | None) -> Plan:
         fields: the paths that are indexed unless a put says otherwise; `None` without an index.
 
     Raises:
-        InputError: an operation that is none, a value that is not JSON, an unknown filter operator.
+        InputError: an operation that is none, a value that is not JSON, an unknown filter operator, a time to live
+            that is no number.
         InvalidNamespaceError: a label that LangGraph does not allow.
     """
     ops = list(ops)
@@ -135,13 +148,26 @@ def _put(op: PutOp, fields: Sequence[str] | None) -> Put:
         return Put(op.namespace, None)
     if not isinstance(op.value, Mapping):
         raise InputError(f"The value of {op.key!r} is a {type(op.value).__name__}; a store keeps dicts.")
-    text = to_json(op.value)
+    text, ttl = to_json(op.value), _minutes(op.ttl)
     if fields is None or op.index is False:
-        return Put(op.namespace, text)
+        return Put(op.namespace, text, ttl=ttl)
     paths = fields if op.index is None else op.index
     value = json.loads(text)
     found = (part for path in paths for part in get_text_at_path(value, path if path == "$" else tokenize_path(path)))
-    return Put(op.namespace, text, list(dict.fromkeys(part for part in found if part.strip())))
+    return Put(op.namespace, text, list(dict.fromkeys(part for part in found if part.strip())), ttl)
+
+
+def _minutes(ttl: object) -> float | None:
+    if ttl is None:
+        return None
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not math.isfinite(ttl):
+        raise InputError(f"A time to live is a number of minutes, or None for ever; not {ttl!r}.")
+    return max(float(ttl), 0.0)
+
+
+def expiry(ttl: float | None, now: int) -> int | None:
+    """When something ends that lives from now on, in microseconds since 1970; kept within 64 bits."""
+    return None if ttl is None else min(now + round(ttl * 60_000_000), 2**62)
 
 
 def fixed_prefix(conditions: Iterable[MatchCondition]) -> Namespace:

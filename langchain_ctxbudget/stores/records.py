@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import Any, Self
+from hashlib import blake2b
+from typing import Any, Self, cast
 from urllib.parse import quote
 
 from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
@@ -16,11 +18,62 @@ from langchain_ctxbudget.core.preservation import Preservation
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
 
 ROOT = "ctxbudget"
+LONGEST_LABEL = 200
+"""Characters of a text that stand in its label."""
+_AS_TEXT = "json"
 
 
 def label(text: str) -> str:
-    """A namespace label for any text: LangGraph refuses dots and empty labels (an e-mail has dots)."""
-    return quote(text, safe=" @+", errors="surrogatepass").replace(".", "%2E")
+    """A namespace label for any text, that is no beginning of the label of another.
+
+    LangGraph refuses dots (an e-mail has some), and SQL stores may look for a prefix with `LIKE`: `%` and `_` would
+    match anything, and `ada` would find `ada2`. Long texts are cut and told apart by a hash: PostgreSQL takes 2,700
+    bytes of namespace and key together.
+
+    >>> label("ada@example.com"), label("a_b")
+    ('ada@example=2Ecom~', 'a=5Fb~')
+    """
+    quoted = quote(text, safe=" @+", errors="surrogatepass")
+    for character in "._~":
+        quoted = quoted.replace(character, f"%{ord(character):02X}")
+    quoted = quoted.replace("%", "=")
+    if len(quoted) > LONGEST_LABEL:
+        digest = blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+        quoted = f"{quoted[:LONGEST_LABEL]}!{digest}"
+    return f"{quoted}~"
+
+
+def storable(value: dict[str, Any]) -> dict[str, Any]:
+    """A JSON value that every store can hold: PostgreSQL refuses NUL and half of a surrogate pair in texts."""
+    text = json.dumps(value, ensure_ascii=False)
+    return {_AS_TEXT: json.dumps(value)} if "\\u0000" in text or not _encodes(text) else value
+
+
+def stored(value: dict[str, Any]) -> dict[str, Any]:
+    """What was given to `storable`."""
+    return cast("dict[str, Any]", json.loads(value[_AS_TEXT])) if value.keys() == {_AS_TEXT} else value
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def require_id(name: str, value: object) -> str:
+    """An id that there is.
+
+    Raises:
+        MissingScopeError: there is none.
+    """
+    if not isinstance(value, str) or not value:
+        raise MissingScopeError(
+            f"{name} must be a non-empty string, not {value!r}: "
+            f"nothing is read or written without a user and a conversation"
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +88,8 @@ class Scope:
     conversation_id: str
 
     def __post_init__(self) -> None:
-        for name, value in (("user_id", self.user_id), ("conversation_id", self.conversation_id)):
-            if not isinstance(value, str) or not value:
-                raise MissingScopeError(
-                    f"{name} must be a non-empty string, not {value!r}: "
-                    f"nothing is read or written without a user and a conversation"
-                )
+        require_id("user_id", self.user_id)
+        require_id("conversation_id", self.conversation_id)
 
     def namespace(self, kind: str) -> tuple[str, ...]:
         """The namespace of one kind of record of this conversation."""
@@ -60,9 +109,13 @@ class Record(BaseModel):
             StoreDataError: it is not one.
         """
         try:
-            return cls.model_validate(value)
-        except ValidationError as error:
+            return cls.model_validate(stored(value))
+        except (ValidationError, ValueError) as error:
             raise StoreDataError(f"{where} is not a {cls.__name__}: {error}") from error
+
+    def to_value(self) -> dict[str, Any]:
+        """The form in which it is stored, which `read` reads."""
+        return storable(self.model_dump(mode="json"))
 
 
 class Place(Record):
@@ -70,7 +123,7 @@ class Place(Record):
 
     Every writer has its own lane and counts in it; its clock is always past every message it has seen
     (Lamport 1978). Sorted by clock, lane and number, every reader sees one order, and no two writers ever
-    write the same record.
+    append the same record.
     """
 
     clock: int
@@ -78,26 +131,41 @@ class Place(Record):
     number: int
 
     @property
-    def key(self) -> tuple[int, str, int]:
+    def order(self) -> tuple[int, str, int]:
         """What places are sorted by."""
         return (self.clock, self.lane, self.number)
 
+    @property
+    def key(self) -> str:
+        """The key of its record."""
+        return place_key(self.lane, self.number)
+
+
+def place_key(lane: str, number: int) -> str:
+    """The key of the record that a writer appended as its `number`th, from 0."""
+    return f"{lane}/{number}"
+
 
 class MessageRecord(Record):
-    """One message of a conversation, as it was given."""
+    """One message of a conversation, as it was given.
 
-    id: str
+    The message is JSON text, because a database may give the keys of an object back in another order, and a prompt
+    must not depend on where it was kept.
+    """
+
     place: Place
-    message: dict[str, Any]
+    text: str
+    named: bool = True
+    """Whether the application gave it its id."""
+    archived: bool = False
+    """Whether it was taken out of the conversation and is kept aside."""
 
     @classmethod
-    def of(cls, message: BaseMessage, place: Place) -> MessageRecord:
+    def of(cls, message: BaseMessage, place: Place, *, named: bool = True) -> MessageRecord:
         """The record of a message that has an id; bytes in it become base64, what else is not JSON text."""
-        return cls(
-            id=str(message.id),
-            place=place,
-            message=as_json_data(message_to_dict(message)),
-        )
+        data = as_json_data(message_to_dict(message))
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        return cls(place=place, text=text if _encodes(text) else json.dumps(data), named=named)
 
     def to_message(self) -> BaseMessage:
         """The message as it was given.
@@ -106,23 +174,27 @@ class MessageRecord(Record):
             StoreDataError: the record holds no message of a known kind.
         """
         try:
-            return messages_from_dict([self.message])[0]
+            return messages_from_dict([json.loads(self.text)])[0]
         except (KeyError, TypeError, ValueError) as error:
-            raise StoreDataError(f"message {self.id!r} is no message that can be read: {error}") from error
+            raise StoreDataError(f"message {self.place.key!r} is no message that can be read: {error}") from error
+
+
+class ChangeRecord(Record):
+    """That a writer has changed or deleted records that were there already; they are to be read again."""
+
+    changed: tuple[str, ...]
+    """Their keys."""
 
 
 class LaneRecord(Record):
     """How far a writer has come; what readers look at to see whether anything is new."""
 
+    born: str
+    """A text that no other lane has, also none of the same name after this one was deleted."""
     clock: int
+    """Of the newest record."""
     count: int
-    """Messages it has appended."""
-    edits: int = 0
-    """Times it has changed or removed messages."""
-
-    def token(self, lane: str) -> str:
-        """A text that no other write of any writer has."""
-        return f"{lane}/{self.count}/{self.edits}"
+    """Records in it: messages and changes."""
 
 
 class CutRecord(Record):

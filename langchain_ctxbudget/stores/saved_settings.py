@@ -11,7 +11,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.records import ROOT, label
+from langchain_ctxbudget.stores.records import ROOT, label, require_id, storable, stored
 
 SETTINGS = "settings"
 OF_USER = "user"
@@ -23,13 +23,12 @@ def place(user_id: str, persona_id: str | None) -> GetOp:
     Raises:
         MissingScopeError: no user, or a persona that is not a name.
     """
-    if not isinstance(user_id, str) or not user_id:
-        raise MissingScopeError(f"user_id must be a non-empty string, not {user_id!r}")
+    namespace = (ROOT, label(require_id("user_id", user_id)), SETTINGS)
     if persona_id is None:
-        return GetOp((ROOT, label(user_id), SETTINGS), OF_USER)
+        return GetOp(namespace, OF_USER)
     if not isinstance(persona_id, str) or not persona_id:
         raise MissingScopeError(f"persona_id must be a non-empty string or None, not {persona_id!r}")
-    return GetOp((ROOT, label(user_id), SETTINGS), f"persona {persona_id}")
+    return GetOp(namespace, f"persona {label(persona_id)}")
 
 
 def read(store: BaseStore, at: GetOp) -> Flow[dict[str, Any]]:
@@ -40,7 +39,7 @@ def read(store: BaseStore, at: GetOp) -> Flow[dict[str, Any]]:
 
 def of_item(found: object) -> dict[str, Any]:
     """The settings in a stored item."""
-    return deepcopy(found.value) if isinstance(found, Item) else {}
+    return deepcopy(stored(found.value)) if isinstance(found, Item) else {}
 
 
 def write(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> Flow[None]:
@@ -56,4 +55,4 @@ def write(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> Flow[None]
             f"Settings can be saved as plain data only ({error}): give a strategy as its name or a mapping, topics, "
             f"entities and layers as mappings; a layer with a function belongs into the pipeline's settings"
         ) from error
-    yield from batch(store, [PutOp(at.namespace, at.key, plain or None, index=False)])
+    yield from batch(store, [PutOp(at.namespace, at.key, storable(plain) if plain else None, index=False)])

@@ -3,40 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
 from langgraph.store.base import BaseStore
-from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget import ContextPipeline
+from tests.stores import EVERY_STORE, new_stores
 
 ASYNC_TWINS = {"sync": "a_sync"}
 
 Call = Callable[..., Any]
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """Runs coroutines on one event loop, which goes on in a thread of its own, as that of a server does."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+    asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
 
 
 @pytest.fixture(params=["sync", "async"])
 def call(request: pytest.FixtureRequest) -> Call:
-    """Calls a method of a pipeline by its name, in its blocking or its async form."""
+    """Calls a method of a pipeline by its name, in its blocking or its async form.
+
+    Every async call has an event loop of its own, except where the store is bound to one.
+    """
 
     def sync(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> Any:
         return getattr(pipeline, name)(*args, **kwargs)
 
     def asynchronous(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> Any:
         twin = getattr(pipeline, ASYNC_TWINS.get(name, f"a{name}"))
-        return asyncio.run(twin(*args, **kwargs))
+        return run(twin(*args, **kwargs))
 
+    run: Run = request.getfixturevalue("run") if _is_bound_to_a_loop(request) else asyncio.run
     return sync if request.param == "sync" else asynchronous
 
 
-@pytest.fixture(params=["memory", "chroma", "chroma-folder"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BaseStore]:
+@pytest.fixture(params=EVERY_STORE)
+def store(request: pytest.FixtureRequest, run: Run) -> Iterator[BaseStore]:
     """Every store that this part runs on."""
-    if request.param == "memory":
-        yield InMemoryStore()
-        return
-    with ChromaStore(tmp_path / "store") if request.param == "chroma-folder" else ChromaStore() as chroma:
-        yield chroma
+    stores = new_stores(request.param, request, asynchronous=_is_bound_to_a_loop(request))
+
+    async def make() -> BaseStore:
+        return (await stores.__aenter__())()
+
+    yield run(make())
+    run(stores.__aexit__(None, None, None))
+
+
+def _is_bound_to_a_loop(request: pytest.FixtureRequest) -> bool:
+    """Whether the test awaits a Postgres store: LangGraph's asynchronous one lives in the loop it was made in."""
+    chosen = request.node.callspec.params
+    return bool(chosen.get("store") == "postgres" and chosen.get("call") == "async")

@@ -136,10 +136,11 @@ def test_a_file_in_the_folder_s_place_is_an_error(tmp_path: Path) -> None:
 def test_a_record_that_is_not_one_is_an_error_that_says_where(call: Call) -> None:
     store = InMemoryStore()
     pipeline = ContextPipeline(store=store)
-    [key] = call(pipeline, "add_messages", [HumanMessage("a")], **SCOPE)
+    call(pipeline, "add_messages", [HumanMessage("a")], **SCOPE)
     [namespace] = [name for name in store.list_namespaces() if "messages" in name]
-    store.put(namespace, key, {"id": key, "from": "somewhere else"})
-    with pytest.raises(StoreDataError, match=key):
+    [item] = store.search(namespace)
+    store.put(namespace, item.key, {"id": item.key, "from": "somewhere else"})
+    with pytest.raises(StoreDataError, match=item.key):
         call(ContextPipeline(store=store), "get_messages", **SCOPE)
 
 

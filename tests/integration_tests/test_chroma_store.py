@@ -20,9 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langgraph.store.base import BaseStore, IndexConfig, PutOp
+from langgraph.store.base import BaseStore, IndexConfig, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
+from langchain_ctxbudget.embeddings import LocalEmbeddings
 from langchain_ctxbudget.errors import (
     EmbeddingMismatchError,
     InputError,
@@ -31,6 +32,7 @@ from langchain_ctxbudget.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
+from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.stores.chroma import ChromaStore
 from tests.store_contract import INDEX, SqlStoreContract, StoreContract, StoreFactory, embed, keys
 
@@ -189,12 +191,53 @@ def test_two_builds_give_the_same_list() -> None:
     assert lists[0] == lists[1]
 
 
+def sentences(count: int) -> list[str]:
+    """Sentences that differ, from words that repeat; one in ten is a short answer that many give."""
+    random = np.random.default_rng(1)
+    parts = [
+        "I|we|my sister|the engineer|our neighbour|nobody|the whole team|a customer".split("|"),
+        "booked|lost|repaired|sold|forgot|asked about|compared|painted|measured|recommends".split("|"),
+        "a night train|the blue bicycle|three invoices|the database index|a wedding cake|an old map|two flights"
+        "|the server logs|a pair of shoes|the tax form|her umbrella|the test suite".split("|"),
+        "to Lisbon|in the garden|before lunch|for the second time|without a ticket|near the harbour|in 2019"
+        "|after the meeting|because of the rain|on behalf of Ada|under pressure|with great care".split("|"),
+    ]
+    answers = ["yes", "thanks!", "No, not yet.", "Which one?"]
+    return [
+        answers[n % 4]
+        if n % 10 == 0
+        else f"{' '.join(part[random.integers(len(part))] for part in parts)}, note {n % 997}"
+        for n in range(count)
+    ]
+
+
+def test_search_of_ten_thousand_sentences_is_that_of_brute_force() -> None:
+    texts, embeddings = sentences(10_000), LocalEmbeddings()
+    order = np.random.default_rng(2).permutation(len(texts))
+    queries = ["When does the night train to Lisbon leave?", "thanks", "who repaired the bicycle", texts[123], "2019"]
+    vectors = np.asarray(embeddings.embed_documents(texts))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index: IndexConfig = {"dims": 256, "embed": embeddings, "fields": ["text"]}
+    builds = []
+    for numbers in (range(len(texts)), order.tolist()):
+        with ChromaStore(index=index) as store:
+            store.batch([PutOp(("n", "x"), str(n), {"text": texts[n]}) for n in numbers])
+            searches: list[Any] = [SearchOp(("n", "x"), query=query, limit=50) for query in queries]
+            builds.append([[(item.key, item.score) for item in found] for found in store.batch(searches)])
+    assert builds[0] == builds[1]
+    for query, found in zip(queries, builds[0], strict=True):
+        scores = vectors @ np.asarray(embeddings.embed_query(query))
+        scores /= np.linalg.norm(embeddings.embed_query(query))
+        assert [score for _, score in found] == pytest.approx(np.sort(scores)[::-1][:50].tolist(), abs=1e-6)
+        assert [scores[int(key)] for key, _ in found] == pytest.approx([score for _, score in found], abs=1e-6)
+
+
 def test_vectors_of_another_value_are_not_used(tmp_path: Path) -> None:
     """A writer that was killed between an item and its vectors leaves the old ones."""
     with ChromaStore(tmp_path, index=INDEX) as store:
         store.put(("n",), "k", {"text": "night train"})
         with ChromaStore(tmp_path) as unindexed:
-            record = unindexed._chroma.read(['["n", "k"]'])['["n", "k"]']
+            record = drive(unindexed._chroma.read(['["n", "k"]']))['["n", "k"]']
             fields: dict[str, Any] = record.fields() | {"value": '{"text":"bread"}'}
             [bucket] = [c for name, c in unindexed._chroma.collections.items() if "items" in name]
             bucket.update(ids=['["n", "k"]'], metadatas=[fields])

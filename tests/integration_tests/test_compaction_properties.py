@@ -392,6 +392,10 @@ def test_every_promise_holds_after_every_operation(story: Any) -> None:
     play(story)
 
 
+def test_a_summary_of_everything_stays_as_it_is_when_the_conversation_goes_on() -> None:
+    play(("elastic", 292, Add(("exchange", "exchange"), 1, 25), [Add(("exchange",), 1, 2)]))
+
+
 @pytest.mark.slow
 @settings(common, max_examples=1_500)
 @given(story=stories)

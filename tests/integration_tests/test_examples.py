@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from langgraph.graph.state import CompiledStateGraph
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.py")), ids=lambda path: path.name)
 def test_example_runs(path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
     done = subprocess.run(
@@ -21,3 +24,10 @@ def test_example_runs(path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert not done.stderr
+
+
+def test_langgraph_json_names_a_graph() -> None:
+    folder = ROOT / "examples" / "server"
+    for target in json.loads((folder / "langgraph.json").read_text(encoding="utf-8"))["graphs"].values():
+        module, _, name = target.partition(":")
+        assert isinstance(runpy.run_path(str(folder / module))[name], CompiledStateGraph)

@@ -15,6 +15,7 @@ PACKAGE = Path(langchain_ctxbudget.__file__).parent
 
 PUBLIC = [
     "AssembledContext",
+    "BudgetedChatMessageHistory",
     "ChromaStore",
     "ContextPipeline",
     "ContextReport",
@@ -31,10 +32,11 @@ PUBLIC = [
 
 # A room may import from the rooms below it and from its own floor.
 FLOORS = [
-    {"cli", "graph", "tools"},
+    {"chat_history", "cli", "graph", "tools"},
     {"pipeline"},
-    {"stored_conversations"},
+    {"history_window", "stored_conversations"},
     {"engine"},
+    {"keeper"},
     {"what_if", "summarizing"},
     {"steps"},
     {"accounting", "filling"},

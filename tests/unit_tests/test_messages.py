@@ -1,9 +1,11 @@
 """Who said what when, which message it is, and how it is shown."""
 
 import datetime as dt
+import json
 import os
 import subprocess
 import sys
+from hashlib import blake2b
 
 import pytest
 from hypothesis import given, settings
@@ -24,15 +26,19 @@ from langchain_core.messages import (
 from pydantic_core import to_jsonable_python
 
 from langchain_ctxbudget.core.messages import (
+    as_json_data,
     as_sent,
     checked,
     content_id,
     current_turn,
     date_of,
     fingerprint,
+    is_plain,
     plain_text,
+    plainly_same,
     speaker,
 )
+from langchain_ctxbudget.core.turns import safe_cuts
 from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
 
 CALL = {"name": "search", "args": {"q": "bike"}, "id": "a", "type": "tool_call"}
@@ -135,6 +141,60 @@ def test_a_fingerprint_does_not_depend_on_the_order_of_keys():
     assert fingerprint(HumanMessage("x", additional_kwargs=first)) == fingerprint(
         HumanMessage("x", additional_kwargs=second)
     )
+
+
+ANY_TEXT = st.text(st.characters(codec=None), max_size=8)  # with halves of surrogate pairs
+PLAIN = st.builds(
+    lambda kind, content, name, extra: kind(content, name=name, additional_kwargs=extra),
+    st.sampled_from([HumanMessage, AIMessage, SystemMessage]),
+    ANY_TEXT,
+    st.none() | ANY_TEXT,
+    st.dictionaries(st.text(st.characters(codec="ascii"), max_size=3), ANY_TEXT, max_size=3),
+)
+
+
+@settings(deadline=None)
+@given(PLAIN)
+def test_the_fingerprint_of_plain_text_is_made_as_that_of_any_message(message):
+    assert is_plain(message)
+    said = {"type": message.type, "content": message.content, "name": message.name, "kwargs": message.additional_kwargs}
+    if isinstance(message, AIMessage):
+        said |= {"calls": [], "invalid": []}
+    text = json.dumps(as_json_data(said), sort_keys=True)
+    assert fingerprint(message) == blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@settings(deadline=None)
+@given(PLAIN)
+def test_plain_text_may_be_cut_off_and_leaves_nothing_open(message):
+    waiting: set[str] = set()
+    assert (safe_cuts([message], waiting), waiting) == ([True], set())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        HumanMessage([{"type": "text", "text": "x"}]),
+        AIMessage("", tool_calls=[CALL]),
+        AIMessage("", invalid_tool_calls=[{"name": "f", "args": "{", "id": "a", "error": None}]),
+        AIMessage("", additional_kwargs={"function_call": {"name": "f", "arguments": "{}"}}),
+        ToolMessage("x", tool_call_id="a"),
+        FunctionMessage("x", name="f"),
+        ChatMessage("x", role="critic"),
+        HumanMessage("x", additional_kwargs={"n": 1}),
+        HumanMessage("x", additional_kwargs={"\ud800": "x"}),
+    ],
+)
+def test_more_than_text_is_not_plain(message):
+    assert not is_plain(message)
+    assert not plainly_same(message, message)
+
+
+@settings(deadline=None)
+@given(PLAIN, PLAIN)
+def test_plainly_the_same_have_the_same_fingerprint(one, other):
+    assert plainly_same(one, one.model_copy(update={"id": "other"}))
+    assert fingerprint(one) == fingerprint(other) or not plainly_same(one, other)
 
 
 def test_what_is_not_json_has_a_fingerprint():

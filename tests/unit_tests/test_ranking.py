@@ -60,6 +60,17 @@ def test_adding_one_by_one_is_adding_at_once(texts, query):
 
 
 @settings(deadline=None)
+@given(TEXTS, TEXTS, TEXT)
+def test_a_copy_grows_by_itself(texts, more, query):
+    index = LexicalIndex()
+    index.extend(texts)
+    before, copy = index.scores(query), index.copy()
+    copy.extend(more)
+    assert copy.scores(query) == pytest.approx(naive_bm25([*texts, *more], query))
+    assert np.array_equal(index.scores(query), before)
+
+
+@settings(deadline=None)
 @given(TEXTS)
 def test_the_index_is_as_long_as_its_texts(texts):
     index = LexicalIndex()

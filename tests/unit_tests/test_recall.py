@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history import log
+from langchain_ctxbudget.history import editing
 from langchain_ctxbudget.retrieval.recall import QUOTES, by_query, by_reference, first_that_fits
 from langchain_ctxbudget.stores.records import Scope
 
@@ -49,7 +49,7 @@ MESSAGES = st.lists(
 
 
 def conversation(messages, counter=TIKTOKEN):
-    return log.detached(Scope("ada", "c1"), counter, messages)
+    return editing.detached(Scope("ada", "c1"), counter, messages)
 
 
 def numbered(count=100, **fields):
@@ -365,6 +365,22 @@ def test_vectors_are_made_once():
     for query in ("bicycle", "garden"):
         search(open_conversation, query, embeddings=Watched(size=8))
     assert len(made) == 31
+
+
+def test_vectors_are_made_in_pieces_and_after_a_failure_only_those_that_are_missing(monkeypatch):
+    class Watched(DeterministicFakeEmbedding):
+        def embed_documents(self, texts):
+            asked.append(len(texts))
+            if len(asked) == 3:
+                raise ConnectionError("down")
+            return super().embed_documents(texts)
+
+    asked: list[int] = []
+    monkeypatch.setattr("langchain_ctxbudget.history.conversation.EMBEDDED_AT_ONCE", 12)
+    open_conversation = conversation([*numbered(30), BIKE])
+    for query in ("bicycle", "garden"):
+        search(open_conversation, query, embeddings=Watched(size=8))
+    assert asked == [12, 12, 7, 7]
 
 
 def test_embeddings_that_fail_leave_the_words():

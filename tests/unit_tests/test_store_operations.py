@@ -10,7 +10,7 @@ from langgraph.store.base.embed import ensure_embeddings
 from langchain_ctxbudget.errors import EmbeddingMismatchError, InputError, StoreError
 from langchain_ctxbudget.stores.dense import DenseIndex, identity
 from langchain_ctxbudget.stores.matching import item_id
-from langchain_ctxbudget.stores.operations import fixed_prefix, list_namespaces, page, plan
+from langchain_ctxbudget.stores.operations import Record, expiry, fixed_prefix, list_namespaces, page, plan
 
 
 def test_last_put_of_a_key_counts_and_only_it_is_embedded() -> None:
@@ -56,6 +56,34 @@ def test_labels_are_checked_in_a_plain_batch_too(op: GetOp) -> None:
 def test_what_is_no_operation_is_refused(op: object) -> None:
     with pytest.raises(InputError):
         plan([op], None)  # type: ignore[list-item]
+
+
+def test_record_reads_back_from_its_fields() -> None:
+    for record in (Record("[]", "{}", 1, 2, 3), Record("[]", "{}", 1, 2, 3, ttl=1.5, expires=9)):
+        assert Record.from_fields(record.id, record.fields()) == record
+
+
+@pytest.mark.parametrize(
+    ("ttl", "expires", "lives"), [(None, None, True), (1.0, 11, True), (1.0, 10, False), (None, 1, True)]
+)
+def test_record_lives_until_its_end(ttl: float | None, expires: int | None, lives: bool) -> None:
+    assert Record("[]", "{}", 0, 0, 0, ttl, expires).lives(10) is lives
+
+
+@pytest.mark.parametrize(("ttl", "expected"), [(None, None), (0.5, 30_000_010), (1e300, 2**62)])
+def test_expiry_is_in_microseconds(ttl: float | None, expected: int | None) -> None:
+    assert expiry(ttl, 10) == expected
+
+
+@pytest.mark.parametrize(("ttl", "expected"), [(None, None), (2, 2.0), (-1, 0.0)])
+def test_time_to_live_is_never_negative(ttl: float | None, expected: float | None) -> None:
+    assert [put.ttl for put in plan([PutOp(("n",), "k", {}, ttl=ttl)], None).puts.values()] == [expected]
+
+
+@pytest.mark.parametrize("ttl", [float("nan"), "1", True])
+def test_time_to_live_is_a_number(ttl: float) -> None:
+    with pytest.raises(InputError, match="minutes"):
+        plan([PutOp(("n",), "k", {}, ttl=ttl)], None)
 
 
 def test_fixed_prefix_ends_at_the_first_wildcard() -> None:

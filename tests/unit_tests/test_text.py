@@ -66,6 +66,13 @@ def test_terms_of_two_lines_are_those_of_each(first, second):
     assert terms(f"{first} \n {second}") == terms(first) + terms(second)
 
 
+@settings(deadline=None)
+@given(st.text(st.characters(codec="ascii")) | st.from_regex(r"([A-Za-z0-9_'.-]+[ \n\x1c]){1,9}", fullmatch=True))
+def test_ascii_is_read_as_any_other_text_is(text):
+    other = f"{text} …"  # which is no word, and not ASCII
+    assert (terms(text), word_count(text)) == (terms(other), word_count(other))
+
+
 def test_word_count_counts_words_of_a_spaced_script():
     assert word_count("Let's go with Redis, ok?") == 6
 

@@ -1,0 +1,312 @@
+"""The flows behind `StoredConversations`: what is done with conversations apart from making prompts of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from langchain_core.messages import BaseMessage
+from langgraph.store.base import BaseStore, PutOp
+
+from langchain_ctxbudget.background import BackgroundWorker
+from langchain_ctxbudget.core.messages import checked
+from langchain_ctxbudget.core.preservation import Preservation
+from langchain_ctxbudget.core.report import ContextReport, CoverageState
+from langchain_ctxbudget.core.tokens import TokenCounter
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, StoreError
+from langchain_ctxbudget.flow import Call, Flow, T, batch
+from langchain_ctxbudget.history import editing, log, summaries
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.ledger import ledger
+from langchain_ctxbudget.history.log import OnRemoval
+from langchain_ctxbudget.history.open import OpenConversations, in_use
+from langchain_ctxbudget.opening import cuts_place, pins_place, take_up_cuts, take_up_pins
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import bulk, message_pages, saved_settings
+from langchain_ctxbudget.stores.compactions import ConversationCompaction
+from langchain_ctxbudget.stores.message_log import LANES
+from langchain_ctxbudget.stores.message_pages import MessagePage
+from langchain_ctxbudget.stores.records import ROOT, PinsRecord, Scope, label, require_id, stored
+from langchain_ctxbudget.summarizing import Summarizing
+from langchain_ctxbudget.target import ModelTarget
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
+
+class Keeper:
+    """A store, and the conversations in it that are open; shared by threads and tasks."""
+
+    def __init__(
+        self,
+        *,
+        settings: ContextSettings,
+        target: ModelTarget,
+        store: BaseStore | None,
+        writer_id: str | None,
+        summary_model: BaseChatModel | None,
+        clock: Callable[[], datetime] | None,
+        inherited: Mapping[Scope, Conversation] | None,
+    ) -> None:
+        """Set up; nothing is read or written before it is needed.
+
+        Args:
+            settings: of the pipeline.
+            target: how tokens are counted.
+            store: None makes a private one.
+            writer_id: None makes one.
+            summary_model: writes summaries; None leaves them to extraction.
+            clock: tells when a summary was written; None takes the computer's.
+            inherited: conversations of another keeper on the same store, which need not be read again.
+        """
+        self.settings = settings
+        self.target = target
+        self.writer_id = label(writer_id) if writer_id else uuid4().hex
+        self.last_report: ContextReport | None = None
+        self.last_scope: Scope | None = None
+        self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
+        self._store = store
+        self._owns_store = store is None
+        self._closed = False
+        self._open = OpenConversations(inherited)
+        self._mutex = threading.Lock()
+
+    @property
+    def store(self) -> BaseStore:
+        """Where conversations are kept.
+
+        Raises:
+            StoreError: the pipeline is closed.
+        """
+        if self._closed:
+            raise StoreError("This pipeline is closed; its store can no longer be used")
+        with self._mutex:
+            if self._store is None:
+                from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
+
+                self._store = ChromaStore()
+            return self._store
+
+    def close(self) -> None:
+        """Give back what was opened here; a store that was passed in stays open."""
+        if self.summarizing:
+            self.summarizing.worker.close()
+        if self._owns_store and self._store is not None and hasattr(self._store, "close"):
+            self._store.close()
+        self._closed = True
+
+    def finish(self) -> BackgroundWorker[Scope] | None:
+        """Have everything written that a summary model can write about; the worker that does it, where there is one."""
+        if self.summarizing is None:
+            return None
+        self.summarizing.finish(self._open.working_sets().values())
+        return self.summarizing.worker
+
+    def using(
+        self, scope: Scope, body: Callable[[Conversation], Flow[T]], counter: TokenCounter | None = None
+    ) -> Flow[T]:
+        """Run a flow with a conversation's working set, alone."""
+        return (yield from self._open.using(self.store, scope, counter or self.target.counter, body))
+
+    def recall(self, scope: Scope, body: Callable[[Conversation], Flow[T]]) -> Flow[T]:
+        """Read something from a conversation that is up to date."""
+
+        def refreshed(conversation: Conversation) -> Flow[T]:
+            yield from log.refresh(self.store, conversation)
+            return (yield from body(conversation))
+
+        return (yield from self.using(scope, refreshed))
+
+    def add(self, messages: Sequence[BaseMessage], scope: Scope) -> Flow[list[str]]:
+        """Append messages to a conversation."""
+        given = checked(messages, "messages")
+        return (
+            yield from self.recall(
+                scope, lambda conversation: editing.add(self.store, conversation, given, self.writer_id)
+            )
+        )
+
+    def sync(self, messages: Sequence[BaseMessage], scope: Scope, on_removal: OnRemoval) -> Flow[list[str]]:
+        """Make a conversation equal to an agent's state."""
+        _require_removal(on_removal)
+        given = checked(messages, "messages")
+
+        def body(conversation: Conversation) -> Flow[list[str]]:
+            return (
+                yield from editing.sync(self.store, self._with_tree(conversation), given, self.writer_id, on_removal)
+            )
+
+        return (yield from self.recall(scope, body))
+
+    def edit(self, message_id: str, message: BaseMessage, scope: Scope) -> Flow[None]:
+        """Put a message in the place of another."""
+        [given] = checked([message], "message")
+
+        def body(conversation: Conversation) -> Flow[None]:
+            yield from editing.edit(self.store, self._with_tree(conversation), message_id, given, self.writer_id)
+
+        yield from self.recall(scope, body)
+
+    def remove(self, message_ids: Sequence[str], scope: Scope, on_removal: OnRemoval) -> Flow[None]:
+        """Take messages out of a conversation."""
+        _require_removal(on_removal)
+
+        def body(conversation: Conversation) -> Flow[None]:
+            yield from editing.remove(
+                self.store, self._with_tree(conversation), message_ids, self.writer_id, on_removal
+            )
+
+        yield from self.recall(scope, body)
+
+    def fork(self, scope: Scope, new: Scope, until: str | None) -> Flow[list[str]]:
+        """Begin a conversation with what another one has."""
+
+        def read(conversation: Conversation) -> Flow[editing.Fork]:
+            return (yield from editing.read_fork(self.store, self._with_tree(conversation), until))
+
+        def write(conversation: Conversation) -> Flow[list[str]]:
+            return (yield from editing.write_fork(self.store, conversation, fork, self.writer_id))
+
+        fork = yield from self.recall(scope, read)  # not one lock within the other: two forks could wait for each other
+        return (yield from self.recall(new, write))
+
+    def _with_tree(self, conversation: Conversation) -> Conversation:
+        """A conversation with its compaction tree, which tells what was derived from what."""
+        conversation.spans(self.settings.segment_messages)
+        return conversation
+
+    def get(self, scope: Scope) -> Flow[list[BaseMessage]]:
+        """Every message of a conversation."""
+
+        def body(conversation: Conversation) -> Flow[list[BaseMessage]]:
+            yield from ()
+            return [entry.message.model_copy(deep=True) for entry in conversation.entries]
+
+        return (yield from self.recall(scope, body))
+
+    def page(self, scope: Scope, limit: int, before: str | None, after: str | None) -> Flow[MessagePage]:
+        """A part of a conversation, read without the rest of it."""
+        if before is not None and after is not None:
+            raise InputError("A page is before or after a bookmark, not both. Leave one out")
+        if after is not None:
+            return (yield from message_pages.read_since(self.store, scope, after))
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
+        return (yield from message_pages.read_last(self.store, scope, limit, before))
+
+    def clear(self, scope: Scope) -> Flow[None]:
+        """Delete a conversation and everything that was derived from it."""
+
+        def body(conversation: Conversation) -> Flow[None]:
+            path = (ROOT, label(scope.user_id), "*", label(scope.conversation_id))
+            yield from bulk.delete_below(self.store, path, LANES)
+            self._forget(conversation)
+
+        yield from self.using(scope, body)
+
+    def erase(self, user_id: str) -> Flow[int]:
+        """Delete everything of a user; how many records there were."""
+        path = (ROOT, label(require_id("user_id", user_id)))
+        count = yield from bulk.delete_below(self.store, path, LANES)
+
+        def body(conversation: Conversation) -> Flow[None]:
+            yield from ()
+            self._forget(conversation)
+
+        # Other pipelines of this process are waited for, too.
+        for scope in {**self._open.working_sets(), **dict.fromkeys(in_use(self.store))}:
+            if scope.user_id == user_id:
+                yield from self.using(scope, body)
+        # What was being written while the conversations were still open.
+        count += yield from bulk.delete_below(self.store, path, LANES)
+        yield from _purge(self.store, path)
+        return count
+
+    def _forget(self, conversation: Conversation) -> None:
+        conversation.reset()
+        if self.last_scope == conversation.scope:
+            self.last_report = self.last_scope = None
+
+    def export(self, user_id: str) -> Flow[list[str]]:
+        """Everything of a user, as lines of JSON."""
+        lines = []
+        for namespace in sorted(
+            (yield from bulk.read_namespaces(self.store, (ROOT, label(require_id("user_id", user_id)))))
+        ):
+            items = yield from bulk.read_all(self.store, namespace)
+            for item in sorted(items, key=lambda item: item.key):
+                line = {"namespace": list(namespace), "key": item.key, "value": stored(item.value)}
+                times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
+                lines.append(json.dumps(line | times))
+        return lines
+
+    def pin(self, message_ids: Sequence[str], scope: Scope, preservation: Preservation | None) -> Flow[None]:
+        """Say what is to become of messages; None takes back what was said."""
+
+        def body(conversation: Conversation) -> Flow[None]:
+            editing.require_known(conversation, message_ids)
+            place = pins_place(scope)
+            [found] = yield from batch(self.store, [place])
+            failures: list[str] = []
+            take_up_pins(conversation, found, failures)
+            if failures:
+                raise StoreError(failures[0])
+            pins = {key: said for key, said in conversation.pins.items() if key in conversation.positions}
+            for key in message_ids:
+                pins.pop(key, None)
+                if preservation is not None:
+                    pins[key] = preservation
+            record = PinsRecord(pins=pins).to_value() if pins else None
+            yield from batch(self.store, [PutOp(place.namespace, place.key, record, index=False)])
+            conversation.pin(pins)
+
+        return (yield from self.recall(scope, body))
+
+    def coverage(self, scope: Scope) -> Flow[dict[CoverageState, list[str]]]:
+        """The state of every message of a conversation in its last prompt."""
+
+        def body(conversation: Conversation) -> Flow[dict[CoverageState, list[str]]]:
+            if conversation.coverage is None:
+                [cuts] = yield from batch(self.store, [cuts_place(scope)])
+                take_up_cuts(conversation, cuts, [])
+            return ledger(conversation)
+
+        return (yield from self.recall(scope, body))
+
+    def compactions(self, scope: Scope) -> Flow[list[ConversationCompaction]]:
+        """What stands for the spans of a conversation that no prompt shows whole any more."""
+
+        def body(conversation: Conversation) -> Flow[list[ConversationCompaction]]:
+            [cuts] = yield from batch(self.store, [cuts_place(scope)])
+            take_up_cuts(conversation, cuts, [])
+            until = max((cut.position for cut in conversation.cuts.values()), default=0)
+            conversation.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
+            return (yield from summaries.known(self.store, conversation, self.settings.segment_messages, until))
+
+        return (yield from self.recall(scope, body))
+
+    def save_settings(self, changes: Mapping[str, Any], user_id: str, persona_id: str | None) -> Flow[None]:
+        """Keep settings of a user, or of a persona of theirs."""
+        if not isinstance(changes, Mapping):
+            raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(changes).__name__}")
+        self.settings.override(changes)
+        yield from saved_settings.write(self.store, saved_settings.place(user_id, persona_id), changes)
+
+    def saved_settings(self, user_id: str, persona_id: str | None) -> Flow[dict[str, Any]]:
+        """What was saved for a user, or for a persona of theirs."""
+        return (yield from saved_settings.read(self.store, saved_settings.place(user_id, persona_id)))
+
+
+def _purge(store: BaseStore, path: tuple[str, ...]) -> Flow[None]:
+    """Have a store that keeps something of what was deleted let go of it, where it can."""
+    if hasattr(store, "purge") and hasattr(store, "apurge"):
+        yield Call(lambda: store.purge(path), lambda: store.apurge(path), writes=True)
+
+
+def _require_removal(on_removal: OnRemoval) -> None:
+    if on_removal not in ("archive", "forget"):
+        raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")

@@ -1,0 +1,390 @@
+"""Everything of a user as JSONL, and nothing of them any more: through every read, and by SQL over the database."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from langchain_core.messages import BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore, Op, PutOp, Result
+from langgraph.store.memory import InMemoryStore
+from langgraph.store.postgres import PostgresStore
+from psycopg import sql
+
+from langchain_ctxbudget import BudgetedChatMessageHistory, ChromaStore, ContextPipeline, create_recall_tool
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.stores.records import label
+from tests.integration_tests.conftest import Call
+from tests.integration_tests.summary_models import Scripted, exchange, summary
+from tests.servers import new_postgres_schema
+
+SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "summarize_in_background": False}
+ADA, GRACE = "ada-who-leaves@example.com", "grace"
+SCOPE: Any = {"user_id": ADA, "conversation_id": "c1"}
+SECRET = "xylophonic"
+"""A word that every text of the user who leaves has; the summary model repeats it."""
+
+
+def blocking(it: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(it, name)(*args, **kwargs)
+
+
+def new_pipeline(store: BaseStore, **changes: Any) -> ContextPipeline:
+    model = Scripted(answer=lambda prompt: summary(f"It was about {SECRET if SECRET in prompt else 'nothing'}."))
+    return ContextPipeline({**SETTINGS, **changes}, store=store, summary_model=model)
+
+
+def told(number: int, word: str) -> list[BaseMessage]:
+    return [type(message)(f"{word}: {message.text}", id=message.id) for message in exchange(number)]
+
+
+def fill(pipeline: ContextPipeline, call: Call, user: str, word: str) -> None:
+    """Everything that can be stored of a user, in three conversations: the last one has a branch."""
+    for name in ("c1", "c2"):
+        scope = {"user_id": user, "conversation_id": name}
+        call(pipeline, "add_messages", [message for number in range(12) for message in told(number, word)], **scope)
+        call(pipeline, "remove_messages", "q1", on_removal="archive", **scope)
+        call(pipeline, "remove_messages", "q2", on_removal="forget", **scope)
+        call(pipeline, "edit_message", "q3", HumanMessage(f"{word}: edited"), **scope)
+        call(pipeline, "pin", ["q4", "a4"], **scope)
+        assert call(pipeline, "assemble", "What was it about?", **scope).report.failures == ()
+    call(pipeline, "fork", "c3", user_id=user, conversation_id="c2")
+    call(pipeline, "save_settings", {"preferences": [f"Say {word}."]}, user_id=user)
+    call(pipeline, "save_settings", {"preferences": [f"Sing {word}."]}, user_id=user, persona_id=word)
+
+
+def everything(store: BaseStore, call: Call = blocking) -> list[str]:
+    """All that a store can be asked for, also through one that is bound to an event loop."""
+    items = call(store, "search", (), limit=100_000)
+    namespaces = call(store, "list_namespaces", limit=100_000)
+    if isinstance(store, InMemoryStore):  # goes on listing those that are empty
+        namespaces = [one for one in namespaces if call(store, "search", one)]
+    return [*map(repr, items), *map(repr, namespaces)]
+
+
+def traces(texts: Iterable[object]) -> list[object]:
+    """What tells of the user who left."""
+    return [text for text in texts if any(word in str(text) for word in (SECRET, ADA, label(ADA)))]
+
+
+# Export
+
+
+def test_an_export_has_everything_of_a_user(store: BaseStore, call: Call) -> None:
+    with new_pipeline(store) as pipeline:
+        fill(pipeline, call, ADA, SECRET)
+        fill(pipeline, call, GRACE, "nothing")
+        lines = call(pipeline, "export_user", user_id=ADA)
+        records = [json.loads(line) for line in lines]
+        assert all(record.keys() == {"namespace", "key", "value", "created_at", "updated_at"} for record in records)
+        assert {record["namespace"][1] for record in records} == {label(ADA)}
+        kinds: dict[str, list[dict[str, Any]]] = {}
+        for record in records:
+            kinds.setdefault(record["namespace"][2], []).append(record)
+        assert set(kinds) == {"messages", "lanes", "cuts", "pins", "compactions", "settings"}
+        for name in ("c1", "c2", "c3"):
+            scope = {"user_id": ADA, "conversation_id": name}
+            values = [each["value"] for each in kinds["messages"] if each["namespace"][3] == label(name)]
+            texts = [json.loads(value["text"]) for value in values if "place" in value]
+            exported = {text["data"]["id"]: text["data"]["content"] for text in texts}
+            shown = {message.id: message.content for message in call(pipeline, "get_messages", **scope)}
+            archived = {} if name == "c3" else {"q1": told(1, SECRET)[0].content}
+            assert exported == {**shown, **archived}
+            summaries = [
+                each["value"]["summary"] for each in kinds["compactions"] if each["namespace"][3] == label(name)
+            ]
+            written = [c.summary for c in call(pipeline, "get_compactions", **scope) if c.made_by != "extraction"]
+            assert written
+            assert set(written) <= set(summaries)
+        pins = [each["value"] for each in kinds["pins"]]
+        assert {"pins": {"q4": "keep", "a4": "keep"}} in pins
+        settings = {each["key"]: each["value"] for each in kinds["settings"]}
+        assert settings["user"] == {"preferences": [f"Say {SECRET}."]}
+        assert {"preferences": [f"Sing {SECRET}."]} in settings.values()
+
+
+def test_a_file_of_an_export_is_read_line_by_line(tmp_path: Path) -> None:
+    with new_pipeline(InMemoryStore()) as pipeline:
+        hostile = [
+            "two\nlines",
+            "separators \u2028 \u2029 \x85 \x0b \x0c",
+            "nul \0",
+            "half \ud800",
+            "\U0001f642",
+            '"',
+        ] * 2
+        pipeline.add_messages([HumanMessage(text) for text in hostile], **SCOPE)
+        lines = pipeline.export_user(user_id=ADA)
+    assert all(line.splitlines() == [line] for line in lines)
+    path = tmp_path / "ada.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    values = [json.loads(line)["value"] for line in path.read_text(encoding="utf-8").splitlines()]
+    texts = [json.loads(value["text"])["data"]["content"] for value in values if "place" in value]
+    assert sorted(texts) == sorted(hostile)
+
+
+def test_an_export_of_a_stranger_is_empty(store: BaseStore, call: Call) -> None:
+    with new_pipeline(store) as pipeline:
+        fill(pipeline, call, ADA, SECRET)
+        for stranger in ("ada-who-leaves", ADA[:-1], f"{ADA}2", "%", "_", "*", "~"):
+            assert call(pipeline, "export_user", user_id=stranger) == []
+            assert call(pipeline, "erase_user", user_id=stranger) == 0
+        assert traces(everything(store, call))
+
+
+# Erase
+
+
+def test_after_erasing_no_read_tells_of_the_user(store: BaseStore, call: Call) -> None:
+    with new_pipeline(store) as pipeline, new_pipeline(store) as other:
+        fill(pipeline, call, ADA, SECRET)
+        fill(pipeline, call, GRACE, "nothing")
+        call(other, "assemble", "Hello", **SCOPE)
+        graces = call(pipeline, "export_user", user_id=GRACE)
+        bookmark = call(pipeline, "get_page", **SCOPE).after
+        records = len(call(pipeline, "export_user", user_id=ADA))
+        assert call(pipeline, "erase_user", user_id=ADA) == records > 0
+        assert traces(everything(store, call)) == []
+        for reader in (pipeline, other, new_pipeline(store)):
+            for name in ("c1", "c2", "c3"):
+                scope = {"user_id": ADA, "conversation_id": name}
+                context = call(reader, "assemble", "What was it about?", **scope)
+                assert [message.text for message in context.messages] == ["What was it about?"]
+                assert context.report.failures == ()
+                assert call(reader, "get_messages", **scope) == []
+                assert call(reader, "get_page", **scope).messages == []
+                assert call(reader, "get_page", after=bookmark, **scope).messages == []
+                assert call(reader, "get_page", before=bookmark, **scope).messages == []
+                assert call(reader, "get_compactions", **scope) == []
+                assert not any(call(reader, "coverage", **scope).values())
+                history = BudgetedChatMessageHistory(name, user_id=ADA, pipeline=reader)
+                assert call(history, "window", 500) == []
+                config = {"configurable": {"user_id": ADA, "thread_id": name}}
+                assert SECRET not in str(call(create_recall_tool(reader), "invoke", {"reference": "1-40"}, config))
+            assert call(reader, "get_settings", user_id=ADA) == {}
+            assert call(reader, "get_settings", user_id=ADA, persona_id=SECRET) == {}
+            assert call(reader, "export_user", user_id=ADA) == []
+        assert call(pipeline, "export_user", user_id=GRACE) == graces
+
+
+def test_after_erasing_the_last_report_is_gone() -> None:
+    with new_pipeline(InMemoryStore()) as pipeline:
+        pipeline.add_messages(told(1, SECRET), **SCOPE)
+        pipeline.assemble("What was it about?", **SCOPE)
+        pipeline.erase_user(user_id=ADA)
+        with pytest.raises(InputError, match="Nothing was assembled yet"):
+            pipeline.what_if([600])
+
+
+def test_an_erased_user_may_come_back_and_begins_anew(store: BaseStore, call: Call) -> None:
+    with new_pipeline(store) as pipeline, new_pipeline(store) as other:
+        fill(pipeline, call, ADA, SECRET)
+        call(other, "get_messages", **SCOPE)
+        call(pipeline, "erase_user", user_id=ADA)
+        for writer in (other, pipeline):  # the one that does not know of it, first
+            call(writer, "add_messages", [HumanMessage(f"Hello again, {id(writer)}")], **SCOPE)
+        for reader in (pipeline, other, new_pipeline(store)):
+            found = call(reader, "get_messages", **SCOPE)
+            assert [message.text for message in found] == [f"Hello again, {id(w)}" for w in (other, pipeline)]
+        assert traces(line for line in everything(store, call) if SECRET in line) == []
+
+
+@pytest.mark.parametrize("which", ["same", "other"])
+def test_what_the_model_was_writing_does_not_come_back(store: BaseStore, call: Call, which: str) -> None:
+    """The user is erased while a model works on their texts, by the pipeline that asked it, or by another one."""
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def answer(_prompt: str) -> str:
+        asked.set()
+        assert may_answer.wait(30)
+        return summary(f"It was about {SECRET}.")
+
+    settings = {**SETTINGS, "summarize_in_background": True}
+    with (
+        ContextPipeline(settings, store=store, summary_model=Scripted(answer=answer)) as writing,
+        new_pipeline(store) as other,
+    ):
+        call(writing, "add_messages", [message for number in range(12) for message in told(number, SECRET)], **SCOPE)
+        call(writing, "assemble", "What was it about?", **SCOPE)
+        assert asked.wait(30)
+        call(writing if which == "same" else other, "erase_user", user_id=ADA)
+        may_answer.set()
+        assert call(writing, "flush", 30)
+        assert traces(everything(store, call)) == []
+        assert len(call(writing, "assemble", "What was it about?", **SCOPE).messages) == 1
+        assert traces(everything(store, call)) == []
+
+
+class Meddled(InMemoryStore):
+    """Does something once, just before a record of a kind is written."""
+
+    kind = ""
+    meddle: Callable[[], object] = staticmethod(lambda: None)
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        every = list(ops)
+        kinds = {op.namespace[2] for op in every if isinstance(op, PutOp) and op.value is not None}
+        if self.kind in kinds:
+            self.kind = ""
+            self.meddle()
+        return super().batch(every)
+
+
+@pytest.mark.parametrize("kind", ["compactions", "cuts", "pins"])
+def test_what_another_pipeline_is_just_writing_does_not_come_back(kind: str) -> None:
+    """Of one process: its pipelines over a store share the lock of a conversation."""
+    store = Meddled()
+    with new_pipeline(store) as writing, new_pipeline(store) as other:
+        for number in range(8):
+            writing.add_messages(told(number, SECRET), **SCOPE)
+        erasing = threading.Thread(target=other.erase_user, kwargs={"user_id": ADA})
+
+        def meddle() -> None:
+            erasing.start()
+            erasing.join(0.3)
+
+        store.meddle, store.kind = meddle, kind
+        if kind == "pins":
+            writing.pin("q1", **SCOPE)
+        else:
+            writing.assemble("What was it about?", **SCOPE)
+        assert erasing.ident
+        erasing.join()
+        assert traces(everything(store)) == []
+
+
+def test_clearing_one_conversation_leaves_the_others(store: BaseStore, call: Call) -> None:
+    with new_pipeline(store) as pipeline:
+        fill(pipeline, call, ADA, SECRET)
+        fill(pipeline, call, GRACE, "nothing")
+        before = everything(store, call)
+        call(pipeline, "clear", **SCOPE)
+        gone = set(before) - set(everything(store, call))
+        assert gone == {text for text in before if f"'{label(ADA)}'" in text and f"'{label('c1')}'" in text}
+
+
+# By SQL
+
+
+def rows(folder: Path) -> Iterator[tuple[str, str]]:
+    """Every row of every table of a Chroma folder."""
+    with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            yield from ((table, repr(row)) for row in database.execute(f'SELECT * FROM "{table}"'))
+
+
+class Letters:
+    """Embeddings that are made of the text: a vector tells what it was made from."""
+
+    def __call__(self, texts: Sequence[str]) -> list[list[float]]:
+        return [[float(text.count(letter)) + 0.5 for letter in "abcdefgh"] for text in texts]
+
+
+INDEX: Any = {"dims": 8, "embed": Letters(), "fields": ["$"]}
+
+
+def work_and_erase(store: BaseStore) -> None:
+    """Ada and Grace; an application's own items of theirs are indexed, and Ada is erased."""
+    with new_pipeline(store) as pipeline:
+        fill(pipeline, blocking, ADA, SECRET)
+        fill(pipeline, blocking, GRACE, "nothing")
+        for user, word in ((ADA, SECRET), (GRACE, "nothing")):
+            store.put(("ctxbudget", label(user), "notes"), "k", {"text": f"a note about {word}"})
+        pipeline.erase_user(user_id=ADA)
+
+
+def in_files(folder: Path) -> set[str]:
+    """The files that have a trace of the user who left; not those of the graph index, see `erased_folder`."""
+    words = [word.encode() for word in (SECRET, ADA, label(ADA))]
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".bin")
+    return {path.name for path in files if any(word in path.read_bytes() for word in words)}
+
+
+@pytest.fixture(scope="module")
+def erased_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Chroma folder whose user was erased, closed.
+
+    Chroma's index writes some hundred bytes of its process's memory that it never set into `length.bin`. They can be
+    a part of any text that the process has had; nothing but deleting the folder takes them away.
+    """
+    folder = tmp_path_factory.mktemp("erased")
+    with ChromaStore(folder, index=INDEX) as store:
+        work_and_erase(store)
+        assert traces(everything(store)) == []
+    return folder
+
+
+def test_no_table_of_a_chroma_folder_has_a_row_of_an_erased_user(erased_folder: Path) -> None:
+    found = list(rows(erased_folder))
+    assert any("Grace" in row or "grace" in row for _, row in found)
+    assert {table for table, row in found if traces([row])} == set()
+
+
+def test_after_a_vacuum_no_byte_of_a_chroma_folder_is_an_erased_users(erased_folder: Path) -> None:
+    """SQLite keeps the pages of deleted rows until then. The command: `chroma vacuum --path FOLDER --force`."""
+    program = Path(sys.executable).with_name("chroma")
+    command = [str(program), "vacuum", "--path", str(erased_folder), "--force"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert in_files(erased_folder) == set()
+    with ChromaStore(erased_folder, index=INDEX) as store, new_pipeline(store) as pipeline:
+        assert pipeline.get_messages(user_id=GRACE, conversation_id="c1")
+
+
+@contextmanager
+def erased_schema(postgres: str) -> Iterator[str]:
+    with new_postgres_schema(postgres) as dsn:
+        with PostgresStore.from_conn_string(dsn, index=INDEX) as store:
+            store.setup()
+            work_and_erase(store)
+            assert traces(everything(store)) == []
+        yield dsn
+
+
+def test_no_table_of_postgres_has_a_row_of_an_erased_user(postgres: str) -> None:
+    with erased_schema(postgres) as dsn, psycopg.connect(dsn) as connection:
+        [schema] = connection.execute("SELECT current_schema()").fetchone() or [""]
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+        tables = [str(name) for (name,) in connection.execute(query, [schema])]
+        assert {"store", "store_vectors"} <= set(tables)
+        for table in tables:
+            found = connection.execute(sql.SQL("SELECT t::text FROM {} t").format(sql.Identifier(schema, table)))
+            texts = [row for (row,) in found]
+            assert traces(texts) == []
+            assert table not in ("store", "store_vectors") or any(GRACE in text for text in texts)
+
+
+def test_after_a_vacuum_no_byte_of_postgres_is_an_erased_users(postgres: str) -> None:
+    """Rows that were deleted stay in the table's file until then. The command: `VACUUM (FULL) store, store_vectors`.
+
+    The write-ahead log keeps them until the server has overwritten it, which is the server's business.
+    """
+    with erased_schema(postgres) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        names = ("store", "store_vectors")
+        assert in_pages(connection, names)
+        connection.execute("VACUUM (FULL) store, store_vectors")
+        connection.execute("CHECKPOINT")
+        assert in_pages(connection, names) == []
+
+
+def in_pages(connection: psycopg.Connection[Any], tables: Iterable[str]) -> list[str]:
+    """The tables whose files have a trace of the user who left; large texts are compressed, ids are not."""
+    connection.execute("CHECKPOINT")
+    found = []
+    for table in tables:
+        [data] = connection.execute(
+            "SELECT pg_read_binary_file(pg_relation_filepath(%s::regclass))", [table]
+        ).fetchone() or [b""]
+        if any(word.encode() in data for word in (SECRET, ADA, label(ADA))):
+            found.append(table)
+    return found

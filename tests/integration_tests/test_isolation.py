@@ -1,0 +1,431 @@
+"""Users never see each other: random work of many users through every public way in, on every store.
+
+Every text that a user stores carries a mark of its owner, and the summary model repeats every mark that it reads, so
+that whatever crosses over shows. Conversations and messages have the same ids with every user.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import (
+    BudgetedChatMessageHistory,
+    ContextPipeline,
+    build_context_graph,
+    create_recall_tool,
+)
+from langchain_ctxbudget.draft import AssembledContext
+from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MessageConflictError, MissingScopeError
+from langchain_ctxbudget.stores.records import label
+from tests.integration_tests.conftest import Call
+from tests.integration_tests.summary_models import Scripted, summary, words
+
+USERS = [
+    "zoexa",
+    "zoexa2",
+    "zoex",
+    "zoexa.b",
+    "zoexa~",
+    "zoexa%",
+    "zoexa_",
+    "zoexa*",
+    "%",
+    "_",
+    "*",
+    "~",
+    "'zoexa\"",
+    "zoexa'; DROP TABLE store; --",
+    "zoexa\U0001f642",
+    "zoexa\0",
+    "zoexa/c1",
+    "zoexa=7E",
+]
+CONVERSATIONS = ["c1", "c.1", "%", "*", "c~"]
+PERSONAS = [None, "p", "p~"]
+MARK = re.compile(r"OWNER\d\dX")
+SETTINGS = {
+    "max_context_tokens": 700,
+    "segment_messages": 4,
+    "keep_messages": 4,
+    "summarize_in_background": False,
+}
+QUESTION = "What did we say about the river and the morning train?"
+
+WITHOUT_SCOPE = {"with_model", "observe_usage", "what_if", "flush", "aflush", "close"}
+"""What is about the pipeline as a whole, or about the last prompt that it made."""
+
+
+def mark(user: str) -> str:
+    return f"OWNER{USERS.index(user):02}X"
+
+
+def spellings(user: str) -> list[str]:
+    """How an id may stand in what is returned, the longest first."""
+    forms = {user, label(user), repr(user)[1:-1], json.dumps(user)[1:-1], json.dumps(label(user))[1:-1]}
+    return sorted(forms, key=len, reverse=True)
+
+
+def require_own(user: str, returned: object) -> None:
+    """Nothing in what was returned is another's, by mark or by name."""
+    if isinstance(returned, AssembledContext):
+        returned = (returned.messages, returned.report.to_dict(), returned.report.to_text(), str(returned.report))
+    text = repr(returned)
+    assert set(MARK.findall(text)) <= {mark(user)}
+    for own in spellings(user):
+        text = text.replace(own, "") if "zoex" in own else text
+    for other in USERS:
+        if "zoex" in other and other != user:
+            assert not any(form in text for form in spellings(other)), f"{other!r} in what {user!r} got"
+
+
+@dataclass
+class World:
+    """A store that many users work on through two pipelines, and what each of them should find."""
+
+    store: BaseStore
+    call: Call
+    rng: random.Random
+    expected: dict[tuple[str, str], dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    archived: set[tuple[str, str]] = field(default_factory=set)
+    """Conversations that have messages kept aside."""
+    settings: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
+    bookmarks: list[str] = field(default_factory=list)
+    number: int = 0
+    done: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        model = Scripted(answer=lambda prompt: summary(f"Seen: {' '.join(sorted(set(MARK.findall(prompt))))}."))
+        self.pipelines = [ContextPipeline(SETTINGS, store=self.store, summary_model=model) for _ in range(2)]
+
+    def step(self) -> None:
+        """One random thing, by a random user; what it returns or raises is looked at."""
+        # Few conversations that much happens in find more than many that are empty.
+        user = self.rng.choice(USERS)
+        self.user, self.conversation = user, self.rng.choice(CONVERSATIONS[: 1 + USERS.index(user) % 5])
+        self.pipeline = self.rng.choice(self.pipelines)
+        name = self.rng.choice(OPERATIONS)
+        self.done.add(name)
+        try:
+            returned = getattr(self, f"do_{name}")()
+        except (BudgetTooSmallError, InputError) as error:
+            returned = (str(error), str(error.__cause__), str(error.__context__))
+        require_own(user, returned)
+
+    @property
+    def scope(self) -> dict[str, str]:
+        return {"user_id": self.user, "conversation_id": self.conversation}
+
+    @property
+    def config(self) -> Any:
+        return {"configurable": {"user_id": self.user, "thread_id": self.conversation}}
+
+    @property
+    def mine(self) -> dict[str, str]:
+        """What the conversation should be: texts by message id."""
+        return self.expected[self.user, self.conversation]
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        return self.call(self.pipeline, name, **self.scope, **arguments)
+
+    def message(self, key: str) -> BaseMessage:
+        self.number += 1
+        text = f"{mark(self.user)} {self.number}: {words(self.number, 12)}"
+        return AIMessage(text, id=key) if int(key[1:]) % 2 else HumanMessage(text, id=key)
+
+    def key(self) -> str:
+        """The id of a message that is probably there."""
+        return self.rng.choice([*self.mine, "m0"])
+
+    def new(self) -> list[BaseMessage]:
+        first = max((int(key[1:]) for key in self.mine), default=-1) + 1
+        first += first % 2
+        return [self.message(f"m{first + n}") for n in range(4)]
+
+    def do_add_messages(self) -> object:
+        new = self.new()
+        try:
+            ids = self.ask("add_messages", messages=new)
+        except MessageConflictError:
+            # An id may stand for an archived message, which is known no more.
+            raise AssertionError(new) from None
+        self.mine.update((str(message.id), message.text) for message in new)
+        return ids
+
+    def do_sync(self) -> object:
+        stay = [key for key in self.mine if self.rng.random() < 0.8][-20:]
+        wanted = [HumanMessage(self.mine[key], id=key) for key in stay if int(key[1:]) % 2 == 0]
+        how = self.rng.choice(["archive", "forget"])
+        ids = self.ask("sync", messages=[*wanted, self.message("m1000")], on_removal=how)
+        return ids, self._become(how)
+
+    def _become(self, how: str = "archive") -> object:
+        """Take over what there is after something that has its own tests; it is looked at all the same."""
+        found = self.ask("get_messages")
+        self.expected[self.user, self.conversation] = {str(message.id): message.text for message in found}
+        if how == "archive":
+            self.archived.add((self.user, self.conversation))
+        return found
+
+    def do_get_messages(self) -> object:
+        found = self.ask("get_messages")
+        assert [(message.id, message.text) for message in found] == list(self.mine.items())
+        return found
+
+    def do_get_page(self) -> object:
+        """Also with bookmarks of others."""
+        foreign = self.rng.choice([None, *self.bookmarks[-40:]])
+        where = {} if foreign is None else {self.rng.choice(["before", "after"]): foreign}
+        page = self.ask("get_page", limit=self.rng.randint(1, 30), **where)
+        self.bookmarks += [bookmark for bookmark in (page.before, page.after) if bookmark]
+        assert {message.text for message in page.messages} <= set(self.mine.values())
+        return page.messages
+
+    def do_edit_message(self) -> object:
+        message = self.message(key := self.key())
+        result = self.call(self.pipeline, "edit_message", key, message, **self.scope)
+        self.mine[key] = message.text
+        return result
+
+    def do_remove_messages(self) -> object:
+        key, how = self.key(), self.rng.choice(["archive", "forget"])
+        self.ask("remove_messages", message_ids=key, on_removal=how)
+        return self._become(how)
+
+    def do_fork(self) -> object:
+        to = self.rng.choice(CONVERSATIONS)
+        known = dict(self.mine)
+        ids = self.ask("fork", new_conversation_id=to)
+        self.expected[self.user, to] = known
+        return ids
+
+    def do_clear(self) -> object:
+        if self.rng.random() < 0.7:
+            return self.do_add_messages()
+        self.mine.clear()
+        return self.ask("clear")
+
+    def do_pin(self) -> object:
+        return self.ask("pin", message_ids=self.key(), preservation=self.rng.choice(["keep", "drop", None]))
+
+    def do_coverage(self) -> object:
+        states = self.ask("coverage")
+        assert sorted(key for keys in states.values() for key in keys) == sorted(self.mine)
+        return states
+
+    def do_get_compactions(self) -> object:
+        return self.ask("get_compactions")
+
+    def do_export_user(self) -> object:
+        lines = self.call(self.pipeline, "export_user", user_id=self.user)
+        assert {json.loads(line)["namespace"][1] for line in lines} <= {label(self.user)}
+        texts = {text for (user, _), texts in self.expected.items() if user == self.user for text in texts.values()}
+        assert all(any(text in line for line in lines) for text in texts)
+        return lines
+
+    def do_erase_user(self) -> object:
+        if self.rng.random() < 0.8:
+            return self.do_export_user()
+        count = self.call(self.pipeline, "erase_user", user_id=self.user)
+        for user, conversation in list(self.expected):
+            if user == self.user:
+                self.expected[user, conversation] = {}
+        self.settings = {at: said for at, said in self.settings.items() if at[0] != self.user}
+        assert self.call(self.pipeline, "export_user", user_id=self.user) == []
+        return count
+
+    def do_save_settings(self) -> object:
+        persona = self.rng.choice(PERSONAS)
+        said = {"preferences": [f"Answer {mark(self.user)} shortly."]} if self.rng.random() < 0.8 else {}
+        self.settings[self.user, persona] = said
+        return self.call(self.pipeline, "save_settings", said, user_id=self.user, persona_id=persona)
+
+    def do_get_settings(self) -> object:
+        persona = self.rng.choice(PERSONAS)
+        found = self.call(self.pipeline, "get_settings", user_id=self.user, persona_id=persona)
+        assert found == self.settings.get((self.user, persona), {})
+        return found
+
+    def do_assemble(self) -> object:
+        context = self.ask("assemble", message=QUESTION, persona_id=self.rng.choice(PERSONAS))
+        assert context.report.failures == ()
+        return context
+
+    def do_what_if(self) -> object:
+        context = self.do_assemble()
+        return context, [report.to_dict() for report in self.pipeline.what_if([600, 900])]
+
+    def do_with_model(self) -> object:
+        twin = self.pipeline.with_model("gpt-4o-mini")
+        return self.call(twin, "assemble", QUESTION, **self.scope), self.call(twin, "get_messages", **self.scope)
+
+    def do_history(self) -> object:
+        history = BudgetedChatMessageHistory(self.conversation, user_id=self.user, pipeline=self.pipeline)
+        return history.messages if self.call.__name__ == "sync" else self.call(history, "window", 600)
+
+    def do_graph(self) -> object:
+        graph = build_context_graph(self.pipeline, default_user=self.rng.choice([None, "zoex"]))
+        state = [*self.ask("get_messages")[-8:], HumanMessage(f"{mark(self.user)} {QUESTION}")]
+        output = self.call(graph, "invoke", {"messages": state}, self.config)
+        return output, self._become()
+
+    def do_recall(self) -> object:
+        recall = create_recall_tool(self.pipeline, default_user=self.rng.choice([None, "zoex"]))
+        if self.rng.random() < 0.3:
+            foreign = mark(self.rng.choice(USERS))
+            answer = self.call(recall, "invoke", {"query": f"{foreign} river"}, self.config)
+            return str(answer).replace(f"{foreign} river", "")
+        return self.call(recall, "invoke", {"reference": self.rng.choice(["1-40", "m2", "3@5"])}, self.config)
+
+    def check_all(self) -> None:
+        for (user, conversation), texts in self.expected.items():
+            for pipeline in (*self.pipelines, ContextPipeline(store=self.store)):
+                found = self.call(pipeline, "get_messages", user_id=user, conversation_id=conversation)
+                assert [(message.id, message.text) for message in found] == list(texts.items())
+
+
+OPERATIONS = [name.removeprefix("do_") for name in vars(World) if name.startswith("do_")]
+BY_OTHER_NAMES = {"observe_usage", "flush", "close"}
+"""Public methods that return nothing of a conversation: numbers, and whether something is done."""
+
+
+def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every public method of a pipeline."""
+    return ((name, it) for name, it in inspect.getmembers(ContextPipeline, callable) if not name.startswith("_"))
+
+
+def is_async(method: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(method)
+
+
+def test_every_public_method_is_among_the_operations() -> None:
+    blocking = {name for name, method in methods() if not is_async(method)}
+    assert blocking == {name for name in OPERATIONS if hasattr(ContextPipeline, name)} | BY_OTHER_NAMES
+
+
+def walk(store: BaseStore, call: Call, steps: int, seed: int) -> None:
+    world = World(store, call, random.Random(seed))
+    for _ in range(steps):
+        world.step()
+    world.check_all()
+    assert world.done == set(OPERATIONS)
+    assert any(world.expected.values())
+
+
+def test_500_random_operations_show_nothing_of_another_user(call: Call) -> None:
+    walk(InMemoryStore(), call, 500, seed=1)
+
+
+@pytest.mark.slow
+def test_10_000_random_operations_show_nothing_of_another_user(call: Call) -> None:
+    walk(InMemoryStore(), call, 10_000, seed=2)
+
+
+@pytest.mark.slow
+def test_random_operations_on_every_store_show_nothing_of_another_user(store: BaseStore, call: Call) -> None:
+    walk(store, call, 1_000, seed=3)
+
+
+# Without a scope
+
+
+def arguments(method: Callable[..., Any]) -> dict[str, Any]:
+    """Something for every argument that a method needs."""
+    given = {
+        "messages": [HumanMessage("hello")],
+        "message": HumanMessage("hello"),
+        "message_ids": ["m"],
+        "message_id": "m",
+        "new_conversation_id": "new",
+        "settings": {"keep_messages": 4},
+        "user_id": "zoexa",
+        "conversation_id": "c1",
+    }
+    parameters = inspect.signature(method).parameters.values()
+    return {p.name: given[p.name] for p in parameters if p.default is p.empty and p.name != "self"}
+
+
+def scoped() -> list[Any]:
+    """Every method with every part of its scope."""
+    parts = ("user_id", "conversation_id", "new_conversation_id")
+    found = [(name, part) for name, it in methods() for part in parts if part in inspect.signature(it).parameters]
+    return [pytest.param(name, part, id=f"{name} {part}") for name, part in found]
+
+
+def test_every_other_method_wants_a_user() -> None:
+    assert {name for name, it in methods() if "user_id" not in inspect.signature(it).parameters} == WITHOUT_SCOPE
+
+
+async def finished(returned: Any) -> Any:
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+@pytest.mark.parametrize("missing", [None, "", 7, b"zoexa", ["zoexa"]])
+@pytest.mark.parametrize(("name", "part"), scoped())
+async def test_a_missing_scope_is_an_error(name: str, part: str, missing: object) -> None:
+    store = InMemoryStore()
+    method = getattr(ContextPipeline(store=store), name)
+    given = arguments(method)
+    with pytest.raises(MissingScopeError, match=part.removeprefix("new_")):
+        await finished(method(**{**given, part: missing}))
+    assert store.search(()) == []
+
+
+@pytest.mark.parametrize(("name", "part"), scoped())
+def test_the_scope_has_no_default(name: str, part: str) -> None:
+    assert inspect.signature(getattr(ContextPipeline, name)).parameters[part].default is inspect.Parameter.empty
+
+
+RUNS: Sequence[dict[str, Any]] = [
+    {},
+    {"user_id": "zoexa"},
+    {"thread_id": "c1"},
+    {"thread_id": "c1", "user_id": ""},
+    {"thread_id": "c1", "user_id": None},
+    {"thread_id": "", "user_id": "zoexa"},
+    {"thread_id": "c1", "langgraph_auth_user": {}},
+]
+
+
+@pytest.mark.parametrize("run_of", RUNS, ids=str)
+@pytest.mark.parametrize("kind", ["graph", "recall"])
+def test_a_run_without_a_scope_is_an_error(call: Call, kind: str, run_of: dict[str, Any]) -> None:
+    store = InMemoryStore()
+    pipeline = ContextPipeline(store=store)
+    graph, recall = build_context_graph(pipeline), create_recall_tool(pipeline)
+    asked = (graph, {"messages": [("human", "hello")]}) if kind == "graph" else (recall, {"query": "hello"})
+    with pytest.raises(MissingScopeError):
+        call(asked[0], "invoke", asked[1], {"configurable": run_of})
+    assert store.search(()) == []
+
+
+@pytest.mark.parametrize(("user", "conversation"), [("", "c1"), ("zoexa", ""), (None, "c1"), ("zoexa", None)])
+def test_a_history_without_a_scope_is_an_error(user: Any, conversation: Any) -> None:
+    with pytest.raises(MissingScopeError):
+        BudgetedChatMessageHistory(conversation, user_id=user, pipeline=ContextPipeline(store=InMemoryStore()))
+
+
+def test_what_a_model_gives_to_the_recall_tool_names_no_user(call: Call) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    for user in ("zoexa", "zoexa2"):
+        pipeline.add_messages([HumanMessage(mark(user), id="m0")], user_id=user, conversation_id="c1")
+    recall = create_recall_tool(pipeline)
+    asked = {
+        "reference": "m0",
+        "user_id": "zoexa2",
+        "config": {"configurable": {"user_id": "zoexa2", "thread_id": "c1"}},
+    }
+    answer = call(recall, "invoke", asked, {"configurable": {"user_id": "zoexa", "thread_id": "c1"}})
+    require_own("zoexa", answer)
+    assert mark("zoexa") in answer

@@ -1,0 +1,439 @@
+"""A writer is killed at a random point, again and again: what it was told is there stays there, and work goes on.
+
+The writer is this module, run as a process. It writes down what it is about to do and, once the pipeline has returned,
+that it is done; so after a kill the log is as it was when the last thing was done, or what was under way is there too.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count, product
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore, Item, Op, PutOp, Result
+from langgraph.store.memory import InMemoryStore
+from langgraph.store.postgres import PostgresStore
+
+from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget.errors import InputError
+from tests.integration_tests.summary_models import Scripted, summary, words
+from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
+
+SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
+SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4}
+ROOT = Path(__file__).parents[2]
+KILL_WITHIN_SECONDS = 0.4
+"""After the first thing that a writer has done."""
+SETTLE_SECONDS = 0.3
+"""What a server has been sent is done by then, also when the sender is gone."""
+
+Shown = tuple[str, str]
+"""A message's id and text."""
+
+
+class Doing(NamedTuple):
+    """One thing that the writer does."""
+
+    name: str
+    """`add`, `edit`, `forget`, `archive`, `sync` or `assemble`."""
+    new: Sequence[Shown] = ()
+    edited: Sequence[Shown] = ()
+    removed: Sequence[str] = ()
+    moved: Sequence[str] = ()
+    """Those that come last from now on, before what is new."""
+
+
+def outcomes(shown: Sequence[Shown], doing: Doing) -> list[list[Shown]]:
+    """What the conversation may be when it is interrupted; the last one is what it is when it is done.
+
+    Only `sync` does several things: each of them is done or not.
+    """
+
+    def after(*, appends: bool, moves: bool, edits: bool, removes: bool) -> list[Shown]:
+        edited = dict(doing.edited) if edits else {}
+        gone = set(doing.removed) if removes else set()
+        last = doing.moved if moves else ()
+        texts = {key: edited.get(key, text) for key, text in shown if key not in gone}
+        stay = [(key, text) for key, text in texts.items() if key not in last]
+        return [*stay, *((key, texts[key]) for key in last), *(doing.new if appends else ())]
+
+    names = ("appends", "moves", "edits", "removes")
+    return [after(**dict(zip(names, each, strict=True))) for each in product([False, True], repeat=len(names))]
+
+
+# The writer
+
+
+def say(**line: object) -> None:
+    sys.stdout.write(f"{json.dumps(line)}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def opened(kind: str, place: str) -> Iterator[BaseStore]:
+    """A store that another process may have written to."""
+    if kind == "chroma-folder":
+        with ChromaStore(place) as chroma:
+            yield chroma
+    elif kind == "chroma-server":
+        url, database = place.split()
+        with ChromaStore(url=url, database=database) as chroma:
+            yield chroma
+    else:
+        with PostgresStore.from_conn_string(place) as postgres:
+            yield postgres
+
+
+def new_pipeline(store: BaseStore) -> ContextPipeline:
+    model = Scripted(answer=lambda prompt: summary(f"They talked for {len(prompt)} characters."))
+    return ContextPipeline(SETTINGS, store=store, summary_model=model)
+
+
+def shown(messages: Sequence[BaseMessage]) -> list[Shown]:
+    return [(str(message.id), message.text) for message in messages]
+
+
+def said(pairs: Sequence[Shown]) -> list[BaseMessage]:
+    return [AIMessage(text, id=key) if key.startswith("a") else HumanMessage(text, id=key) for key, text in pairs]
+
+
+def exchange(number: int) -> list[Shown]:
+    return [(f"q{number}", f"Question {number}: {words(number, 20)}"), (f"a{number}", f"Answer {words(number, 40)}")]
+
+
+def chosen(rng: random.Random, known: Sequence[Shown], number: int) -> Doing:
+    """What the writer does next; mostly it appends an exchange."""
+    name = rng.choices(("add", "edit", "forget", "archive", "sync", "assemble"), (8, 2, 1, 1, 2, 2))[0]
+    if name == "add" or len(known) < 6:
+        return Doing("add", new=exchange(number))
+    one, two, three = (key for key, _ in rng.sample(known, 3))
+    if name == "edit":
+        return Doing(name, edited=[(one, f"Edited to {number}.")])
+    if name in ("forget", "archive"):
+        return Doing(name, removed=[one])
+    if name == "sync":
+        edited = [(two, f"Made equal to {number}.")]
+        return Doing(name, new=exchange(number), edited=edited, removed=[one], moved=[three] if number % 2 else [])
+    return Doing(name)
+
+
+def do(pipeline: ContextPipeline, known: Sequence[Shown], doing: Doing) -> None:
+    if doing.name == "add":
+        pipeline.add_messages(said(doing.new), **SCOPE)
+    elif doing.name == "edit":
+        [(key, text)] = doing.edited
+        pipeline.edit_message(key, said([(key, text)])[0], **SCOPE)
+    elif doing.name == "forget":
+        pipeline.remove_messages(doing.removed, on_removal="forget", **SCOPE)
+    elif doing.name == "archive":
+        pipeline.remove_messages(doing.removed, on_removal="archive", **SCOPE)
+    elif doing.name == "sync":
+        pipeline.sync(said(outcomes(known, doing)[-1]), on_removal="forget", **SCOPE)
+    else:
+        pipeline.assemble("What did we say?", **SCOPE)
+
+
+def write() -> None:
+    """Write until the end: waits for its orders, tells what it finds, then does one thing after another."""
+    kind, place, seed = json.loads(sys.stdin.readline())
+    rng = random.Random(seed)
+    with opened(kind, place) as store, new_pipeline(store) as pipeline:
+        known = shown(pipeline.get_messages(**SCOPE))
+        say(found=known)
+        number = seed * 10_000
+        while True:
+            doing = chosen(rng, known, number := number + 1)
+            say(doing=doing)
+            do(pipeline, known, doing)
+            known = outcomes(known, doing)[-1]
+            say(done=doing.name)
+
+
+# The killer
+
+
+class Writer:
+    """A process that writes; it is started before it is needed, because Python and Chroma take seconds to start."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.integration_tests.test_kills"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        )
+
+    def killed(self, kind: str, place: str, seed: int, after_seconds: float) -> list[dict[str, Any]]:
+        """Let it write, kill it so long after the first thing that it did, and return what it said."""
+        orders, told = self._process.stdin, self._process.stdout
+        assert orders is not None
+        assert told is not None
+        orders.write(json.dumps([kind, place, seed]) + "\n")
+        orders.flush()
+        lines: list[str] = []
+        for line in told:
+            lines.append(line)
+            if line.startswith('{"done"'):
+                break
+        time.sleep(after_seconds)
+        self._process.kill()
+        lines += told
+        assert self._process.wait() == -signal.SIGKILL, f"the writer ended by itself:\n{''.join(lines)}"
+        return [json.loads(line) for line in lines if line.endswith("}\n")]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            self._process.kill()
+
+
+def possible(known: Sequence[Shown], lines: Sequence[dict[str, Any]]) -> list[list[Shown]]:
+    """What the conversation may be after what a writer said; `known` is what it was before.
+
+    The first line is what the writer found.
+    """
+    now = [list(known)]
+    for line in lines[1:]:
+        now = outcomes(now[-1], _read(*line["doing"])) if "doing" in line else now[-1:]
+    return now
+
+
+def _read(name: str, new: Any, edited: Any, removed: Any, moved: Any) -> Doing:
+    """What was written as JSON, which has no tuples."""
+    return Doing(name, [tuple(pair) for pair in new], [tuple(pair) for pair in edited], removed, moved)
+
+
+def check_works(store: BaseStore) -> list[Shown]:
+    """Every way to read the conversation gives the same, a prompt can be made, and what is derived can be read."""
+    with new_pipeline(store) as pipeline:
+        found = shown(pipeline.get_messages(**SCOPE))
+        assert len({key for key, _ in found}) == len(found)
+        assert set(shown(pipeline.get_page(limit=40, **SCOPE).messages)) <= set(found)
+        report = pipeline.assemble("What did we say?", **SCOPE).report
+        assert report.failures == ()
+        assert report.total_tokens <= SETTINGS["max_context_tokens"]
+        covered = [key for keys in pipeline.coverage(**SCOPE).values() for key in keys]
+        assert sorted(covered) == sorted(key for key, _ in found)
+        for record in pipeline.get_compactions(**SCOPE):
+            assert record.summary
+        assert pipeline.flush(30)
+        assert pipeline.assemble("What did we say?", **SCOPE).report.failures == ()
+    return found
+
+
+def kill_again_and_again(kind: str, place: str, kills: int, seed: int, settle_seconds: float = 0) -> None:
+    rng = random.Random(seed)
+    known: list[Shown] = []
+    with ExitStack() as processes:
+        writers = [processes.enter_context(Writer())]
+        for kill in range(1, kills + 1):
+            writers.append(processes.enter_context(Writer()))
+            lines = writers[-2].killed(kind, place, seed * 1_000 + kill, rng.uniform(0, KILL_WITHIN_SECONDS))
+            time.sleep(settle_seconds)
+            assert [tuple(each) for each in lines[0]["found"]] == known
+            with opened(kind, place) as store:
+                found = check_works(store)
+            assert found in possible(known, lines), f"kill {kill} of seed {seed}: {lines[1:][-2:]}"
+            known = found
+
+
+def test_writer_of_a_folder_killed_three_times(tmp_path: Path) -> None:
+    kill_again_and_again("chroma-folder", str(tmp_path), 3, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 3])
+def test_writer_of_a_folder_killed_fifty_times(tmp_path: Path, seed: int) -> None:
+    kill_again_and_again("chroma-folder", str(tmp_path), 50, seed)
+
+
+@pytest.mark.slow
+@LOOPBACK
+def test_writer_to_a_chroma_server_killed_ten_times(chroma_server: str) -> None:
+    with new_chroma_database(chroma_server) as database:
+        kill_again_and_again("chroma-server", f"{chroma_server} {database}", 10, 4, SETTLE_SECONDS)
+
+
+@pytest.mark.slow
+def test_writer_to_postgres_killed_ten_times(postgres: str) -> None:
+    with new_postgres_schema(postgres) as dsn:
+        with PostgresStore.from_conn_string(dsn) as store:
+            store.setup()
+        kill_again_and_again("postgres", dsn, 10, 5, SETTLE_SECONDS)
+
+
+# The same without a process: cut short after every single write
+
+
+class Killed(BaseException):
+    """What the store's owner sees of its end."""
+
+
+class Mortal(InMemoryStore):
+    """Dies when it has made so many writes.
+
+    The deletions of a batch are one of them, as in `ChromaStore` and Postgres: before what is written, or after it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes_left: float = float("inf")
+        self.deletes_first = False
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        every = list(ops)
+        puts = [[op] for op in every if isinstance(op, PutOp) and op.value is not None]
+        deletions = [op for op in every if isinstance(op, PutOp) and op.value is None]
+        for write in [deletions, *puts] if self.deletes_first else [*puts, deletions]:
+            if write and not self.writes_left:
+                raise Killed
+            self.writes_left -= bool(write)
+            super().batch(write)
+        return super().batch([op for op in every if not isinstance(op, PutOp)]) or [None] * len(every)
+
+
+BEGUN = [pair for number in range(6) for pair in exchange(number)]
+DOINGS = {
+    "append": Doing("add", new=exchange(100)),
+    "edit": Doing("edit", edited=[("q2", "Edited.")]),
+    "forget": Doing("forget", removed=["q2"]),
+    "archive": Doing("archive", removed=["q2"]),
+    "sync edits, removes and appends": Doing("sync", new=exchange(100), edited=[("q3", "Edited.")], removed=["q2"]),
+    "sync moves": Doing("sync", moved=["q2"]),
+    "sync moves and edits": Doing("sync", edited=[("q3", "Edited.")], moved=["q2"]),
+}
+
+
+def cut_short(doing: Doing, writes: int, *, deletes_first: bool) -> tuple[Mortal, bool]:
+    """A store whose writer died after so many writes, and whether it had something left to do."""
+    store = Mortal()
+    with new_pipeline(store) as pipeline:
+        pipeline.add_messages(said(BEGUN), **SCOPE)
+        pipeline.assemble("What did we say?", **SCOPE)
+        pipeline.flush()
+        store.writes_left, store.deletes_first = writes, deletes_first
+        try:
+            do(pipeline, BEGUN, doing)
+        except Killed:
+            return store, True
+        finally:
+            store.writes_left = float("inf")
+        return store, False
+
+
+@pytest.mark.parametrize("deletes_first", [False, True], ids=["deletes last", "deletes first"])
+@pytest.mark.parametrize("name", DOINGS)
+def test_cut_short_after_every_write(name: str, deletes_first: bool) -> None:
+    doing = DOINGS[name]
+    for writes in count():
+        store, killed = cut_short(doing, writes, deletes_first=deletes_first)
+        found = check_works(store)
+        assert found in (outcomes(BEGUN, doing) if killed else outcomes(BEGUN, doing)[-1:]), f"after {writes} writes"
+        if not killed:
+            break
+    assert writes > 1
+
+
+@pytest.mark.parametrize("deletes_first", [False, True], ids=["deletes last", "deletes first"])
+@pytest.mark.parametrize("name", DOINGS)
+def test_what_was_cut_short_can_be_done_again(name: str, deletes_first: bool) -> None:
+    doing = DOINGS[name]
+    for writes in count():
+        store, killed = cut_short(doing, writes, deletes_first=deletes_first)
+        if not killed:
+            break
+        with new_pipeline(store) as pipeline, suppress(InputError):  # what is removed already cannot be removed
+            do(pipeline, BEGUN, doing)
+        assert check_works(store) == outcomes(BEGUN, doing)[-1], f"after {writes} writes"
+
+
+@pytest.mark.parametrize("name", DOINGS)
+def test_a_page_shows_no_message_twice_after_an_end(name: str) -> None:
+    for writes in count():
+        store, killed = cut_short(DOINGS[name], writes, deletes_first=False)
+        if not killed:
+            break
+        with new_pipeline(store) as pipeline:
+            found = pipeline.get_messages(**SCOPE)
+            page = pipeline.get_page(limit=4, **SCOPE)
+            pages = list(page.messages)
+            while page.before:
+                page = pipeline.get_page(limit=4, before=page.before, **SCOPE)
+                pages[:0] = page.messages
+        assert shown(pages) == shown(found), f"after {writes} writes"
+
+
+@pytest.mark.parametrize("method", ["clear", "erase_user"])
+def test_a_deletion_that_was_cut_short_can_be_done_again(method: str) -> None:
+    scope = SCOPE if method == "clear" else {"user_id": SCOPE["user_id"]}
+    for writes in count():
+        store = Mortal()
+        with new_pipeline(store) as pipeline:
+            pipeline.add_messages(said(BEGUN), **SCOPE)
+            pipeline.assemble("What did we say?", **SCOPE)
+            pipeline.flush()
+            store.writes_left = writes
+            with suppress(Killed):
+                getattr(pipeline, method)(**scope)
+            killed, store.writes_left = not store.writes_left, float("inf")
+        assert set(check_works(store)) <= set(BEGUN)
+        with new_pipeline(store) as pipeline:
+            getattr(pipeline, method)(**scope)
+            assert store.search(()) == []
+            pipeline.add_messages(said(exchange(100)), **SCOPE)
+        assert check_works(store) == exchange(100)
+        if not killed:
+            break
+
+
+# What is derived
+
+
+def derived(store: BaseStore) -> list[Item]:
+    items = store.search((), limit=1_000)
+    return [item for item in items if item.namespace[2] in ("compactions", "cuts")]
+
+
+@pytest.mark.parametrize("damage", [None, {}, {"summary": 7}, {"json": "not JSON"}, {"cuts": "no list"}], ids=str)
+def test_damage_of_what_is_derived_costs_work_and_nothing_else(damage: dict[str, Any] | None) -> None:
+    store = InMemoryStore()
+    with new_pipeline(store) as pipeline:
+        pipeline.add_messages(said([pair for number in range(20) for pair in exchange(number)]), **SCOPE)
+        pipeline.assemble("What did we say?", **SCOPE)
+        assert pipeline.flush(30)
+        whole = pipeline.assemble("What did we say?", **SCOPE)
+        compactions = pipeline.get_compactions(**SCOPE)
+        messages = shown(pipeline.get_messages(**SCOPE))
+    assert {item.namespace[2] for item in derived(store)} == {"compactions", "cuts"}
+    for item in derived(store):
+        if damage is None:
+            store.delete(item.namespace, item.key)
+        else:
+            store.put(item.namespace, item.key, damage, index=False)
+    with new_pipeline(store) as pipeline:
+        report = pipeline.assemble("What did we say?", **SCOPE).report
+        assert all("compaction cuts not read" in failure for failure in report.failures)
+        assert pipeline.flush(30)
+        again = pipeline.assemble("What did we say?", **SCOPE)
+        assert again.report.failures == ()
+        assert shown(pipeline.get_messages(**SCOPE)) == messages
+        assert [(c.id, c.summary) for c in pipeline.get_compactions(**SCOPE)] == [
+            (c.id, c.summary) for c in compactions
+        ]
+        assert again.messages == whole.messages
+    assert check_works(store) == messages
+
+
+if __name__ == "__main__":
+    write()

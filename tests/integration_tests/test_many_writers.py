@@ -1,0 +1,207 @@
+"""Many processes, threads and tasks append to one conversation at once: nothing lost or doubled, one order."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from threading import Barrier as ThreadBarrier
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from langchain_core.messages import BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore
+from langgraph.store.memory import InMemoryStore
+from langgraph.store.postgres import PostgresStore
+
+from langchain_ctxbudget import ChromaStore, ContextPipeline
+from tests.log_contract import ADA, Elsewhere, shown, texts
+from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
+from tests.stores import new_stores
+
+Address = tuple[str, ...]
+"""The kind of a store on a server, and where it is."""
+
+
+def message(writer: int, number: int) -> BaseMessage:
+    """Every tenth is a word without an id, that all of them say."""
+    return HumanMessage("yes") if number % 10 == 9 else HumanMessage(f"{writer} {number}", id=f"{writer}.{number}")
+
+
+def spoken(writers: int, each: int) -> list[str]:
+    return sorted(message(writer, number).text for writer in range(writers) for number in range(each))
+
+
+@contextmanager
+def connected(address: Address) -> Iterator[BaseStore]:
+    if address[0] == "postgres":
+        with PostgresStore.from_conn_string(address[1]) as store:
+            yield store
+    else:
+        with ChromaStore(url=address[1], database=address[2]) as store:
+            yield store
+
+
+def write(address: Address, writer: int, each: int, start: Any) -> None:
+    """What one process does."""
+    with connected(address) as store, ContextPipeline(store=store) as pipeline:
+        start.wait(120)
+        for number in range(each):
+            pipeline.add_messages([message(writer, number)], **ADA)
+        in_order(pipeline.get_messages(**ADA), writer)
+
+
+def in_order(messages: Sequence[BaseMessage], writer: int) -> None:
+    """A writer's own messages stand in its own order."""
+    own = [int(m.text.split()[1]) for m in messages if m.text.startswith(f"{writer} ")]
+    assert own == sorted(own)
+
+
+def check(views: Sequence[Sequence[BaseMessage]], writers: int, each: int) -> None:
+    first = shown(views[0])
+    assert sorted(texts(views[0])) == spoken(writers, each)
+    assert len({key for key, _ in first}) == writers * each
+    assert all(shown(view) == first for view in views)
+    for writer in range(writers):
+        in_order(views[0], writer)
+
+
+@pytest.fixture(params=[pytest.param("chroma-server", marks=LOOPBACK), "postgres"])
+def address(request: pytest.FixtureRequest) -> Iterator[Address]:
+    with ExitStack() as stack:
+        if request.param == "postgres":
+            dsn = stack.enter_context(new_postgres_schema(request.getfixturevalue("postgres")))
+            with PostgresStore.from_conn_string(dsn) as store:
+                store.setup()
+            yield ("postgres", dsn)
+        else:
+            url = request.getfixturevalue("chroma_server")
+            yield ("chroma-server", url, stack.enter_context(new_chroma_database(url)))
+
+
+@pytest.mark.parametrize(("writers", "each"), [(4, 25), pytest.param(8, 250, marks=pytest.mark.slow)])
+def test_many_processes_append_to_one_conversation(address: Address, writers: int, each: int) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    start = spawn.Barrier(writers + 1)
+    processes = [spawn.Process(target=write, args=(address, writer, each, start)) for writer in range(writers)]
+    with connected(address) as store, connected(address) as another:
+        before, during = ContextPipeline(store=store), ContextPipeline(store=another)
+        assert before.get_messages(**ADA) == []
+        for process in processes:
+            process.start()
+        start.wait(120)
+        reads = 0
+        seen: set[str] = set()
+        while any(process.is_alive() for process in processes):
+            now = {str(m.id) for m in during.get_messages(**ADA) if m.text != "yes"}
+            assert seen <= now
+            seen = now
+            reads += 1
+            time.sleep(0.05)
+        for process in processes:
+            process.join(60)
+        assert [process.exitcode for process in processes] == [0] * writers
+        assert reads > 2
+        new = ContextPipeline(store=Elsewhere(store))
+        check([pipeline.get_messages(**ADA) for pipeline in (before, during, new)], writers, each)
+
+
+def pipelines_of(kind: str, store: BaseStore, count: int) -> list[ContextPipeline]:
+    """One that all share, one for each, or one for each that does not even share locks with the others."""
+    if kind == "one pipeline":
+        return [ContextPipeline(store=store)] * count
+    return [ContextPipeline(store=store if kind == "one store" else Elsewhere(store)) for _ in range(count)]
+
+
+SHARED = ["one pipeline", "one store", "no locks"]
+
+
+def watched(store: BaseStore, work: Callable[[], None]) -> ContextPipeline:
+    """Do some work while a pipeline that was open before reads all the time; that pipeline."""
+    reader, done, failures = ContextPipeline(store=Elsewhere(store)), Event(), []
+    reader.get_messages(**ADA)
+
+    def read() -> None:
+        try:
+            while not done.wait(0.01):
+                reader.get_messages(**ADA)
+        except BaseException as error:  # noqa: BLE001 - told in the test's own thread
+            failures.append(error)
+
+    thread = Thread(target=read)
+    thread.start()
+    try:
+        work()
+    finally:
+        done.set()
+        thread.join()
+    assert failures == []
+    return reader
+
+
+@pytest.mark.parametrize("each", [25, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shared", SHARED)
+@pytest.mark.parametrize("kind", ["memory", "chroma-folder"])
+async def test_eight_threads_append_to_one_conversation(
+    request: pytest.FixtureRequest, kind: str, shared: str, each: int
+) -> None:
+    async with new_stores(kind, request) as new:
+        store = new()
+        known = pipelines_of(shared, store, 8)
+        start = ThreadBarrier(8)
+
+        def work(writer: int) -> None:
+            start.wait()
+            for number in range(each):
+                known[writer].add_messages([message(writer, number)], **ADA)
+
+        def all_work() -> None:
+            with ThreadPoolExecutor(8) as threads:
+                list(threads.map(work, range(8)))
+
+        reader = watched(store, all_work)
+        readers = [*known, reader, ContextPipeline(store=Elsewhere(store))]
+        check([pipeline.get_messages(**ADA) for pipeline in readers], 8, each)
+
+
+@pytest.mark.parametrize("each", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shared", SHARED)
+@pytest.mark.parametrize("kind", ["memory", "chroma-folder", pytest.param("chroma-server", marks=LOOPBACK), "postgres"])
+async def test_eight_tasks_append_to_one_conversation(
+    request: pytest.FixtureRequest, kind: str, shared: str, each: int
+) -> None:
+    async with new_stores(kind, request, asynchronous=True) as new:
+        store = new()
+        known = pipelines_of(shared, store, 8)
+        reader = ContextPipeline(store=Elsewhere(store))
+        await reader.aget_messages(**ADA)
+
+        async def work(writer: int) -> None:
+            for number in range(each):
+                await known[writer].aadd_messages([message(writer, number)], **ADA)
+                await reader.aget_messages(**ADA)
+
+        await asyncio.gather(*(work(writer) for writer in range(8)))
+        readers = [*known, reader, ContextPipeline(store=Elsewhere(store))]
+        check([await pipeline.aget_messages(**ADA) for pipeline in readers], 8, each)
+
+
+def test_threads_that_append_the_same_batch_leave_it_once() -> None:
+    store = InMemoryStore()
+    known = pipelines_of("no locks", store, 8)
+    start = ThreadBarrier(8)
+
+    def work(pipeline: ContextPipeline) -> None:
+        start.wait()
+        for number in range(20):
+            pipeline.add_messages([HumanMessage(str(number), id=str(number))], **ADA)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, known))
+    views = [pipeline.get_messages(**ADA) for pipeline in (*known, ContextPipeline(store=store))]
+    assert all(shown(view) == shown(views[0]) for view in views)
+    assert sorted(texts(views[0])) == sorted(str(number) for number in range(20))

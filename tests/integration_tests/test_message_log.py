@@ -1,0 +1,416 @@
+"""The message log on every store: its contract, every order in which writers can meet, and what it costs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import BaseMessage, HumanMessage
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.stores import message_log
+from tests.integration_tests.conftest import Call
+from tests.integration_tests.summary_models import conversation
+from tests.log_contract import (
+    ADA,
+    ADAS,
+    ByHand,
+    Counting,
+    Elsewhere,
+    LogContract,
+    all_pages,
+    pipelines,
+    play,
+    said,
+    shown,
+    texts,
+)
+
+Act = Callable[[ContextPipeline], Flow[Any]]
+
+
+class TestMessageLog(LogContract):
+    """On every store, blocking and awaited."""
+
+
+def plainly(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(pipeline, name)(*args, **kwargs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
+    play(InMemoryStore(), plainly, seed, turns=40)
+
+
+# -- writers that meet: every order of their store operations
+
+
+def add(*messages: BaseMessage) -> Act:
+    return lambda pipeline: pipeline.engine.add(list(messages), ADAS)
+
+
+def edit(key: str, text: str) -> Act:
+    return lambda pipeline: pipeline.engine.edit(key, HumanMessage(text), ADAS)
+
+
+def remove(*keys: str, on_removal: Any = "archive") -> Act:
+    return lambda pipeline: pipeline.engine.remove(list(keys), ADAS, on_removal)
+
+
+def sync(*messages: BaseMessage) -> Act:
+    return lambda pipeline: pipeline.engine.sync(list(messages), ADAS, "archive")
+
+
+def clear(pipeline: ContextPipeline) -> Flow[None]:
+    return pipeline.engine.clear(ADAS)
+
+
+def read(pipeline: ContextPipeline) -> Flow[list[BaseMessage]]:
+    return pipeline.engine.get(ADAS)
+
+
+class World:
+    """Pipelines of several processes on one store, each about to do something."""
+
+    def __init__(
+        self, acts: Sequence[Act], *, before: Sequence[BaseMessage], opened: bool, joined: bool = False
+    ) -> None:
+        self.store = InMemoryStore()
+        self.pipelines = [ContextPipeline(store=Elsewhere(self.store), writer_id=f"w{n}") for n in range(len(acts))]
+        self.observer = ContextPipeline(store=Elsewhere(self.store))
+        self.observer.get_messages(**ADA)
+        if before:
+            self.pipelines[0].add_messages(before, **ADA)
+        for number, pipeline in enumerate(self.pipelines):
+            if joined:
+                pipeline.add_messages(said(f"hello {number}"), **ADA)
+        for pipeline in [*self.pipelines, self.observer] if opened else []:
+            pipeline.get_messages(**ADA)
+        self.flows = [ByHand(act(pipeline)) for act, pipeline in zip(acts, self.pipelines, strict=True)]
+
+    def views(self) -> list[list[tuple[str, str]]]:
+        """What every reader sees in the end, a new one among them."""
+        readers = [*self.pipelines, self.observer, ContextPipeline(store=Elsewhere(self.store))]
+        return [shown(reader.get_messages(**ADA)) for reader in readers]
+
+
+def every_order(world: Callable[[], World]) -> Iterator[World]:
+    """The world after every order in which the flows' operations can follow one another."""
+    plans: list[list[int]] = [[]]
+    while plans:
+        plan = plans.pop()
+        made = world()
+        done: list[int] = []
+        while pending := [n for n, flow in enumerate(made.flows) if not flow.done]:
+            chosen = plan[len(done)] if len(done) < len(plan) else pending[0]
+            if len(done) >= len(plan):
+                plans += [[*done, other] for other in pending[1:]]
+            done.append(chosen)
+            made.flows[chosen].step()
+        yield made
+
+
+def some_orders(world: Callable[[], World], count: int) -> Iterator[World]:
+    """The world after so many random orders."""
+    rng = random.Random(0)
+    for _ in range(count):
+        made = world()
+        while pending := [flow for flow in made.flows if not flow.done]:
+            flow = rng.choice(pending)
+            for _ in range(rng.choice([1, 1, 2, 4])):
+                if not flow.done:
+                    flow.step()
+        yield made
+
+
+def agreed(world: World) -> list[tuple[str, str]]:
+    views = world.views()
+    assert all(view == views[0] for view in views), views
+    assert len({key for key, _ in views[0]}) == len(views[0])
+    return views[0]
+
+
+@pytest.mark.slow
+def test_two_writers_that_join_in_any_order_see_each_other() -> None:
+    orders = set()
+    for world in every_order(lambda: World([add(*said("a")), add(*said("b"))], before=(), opened=True)):
+        orders.add(tuple(agreed(world)))
+    assert orders == {(("a", "a"), ("b", "b")), (("b", "b"), ("a", "a"))}
+
+
+def test_two_writers_that_open_and_join_at_once_see_each_other() -> None:
+    for world in some_orders(lambda: World([add(*said("a")), add(*said("b"))], before=(), opened=False), 300):
+        assert sorted(text for _, text in agreed(world)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("second", ["yes", "no"])
+def test_words_without_ids_of_two_writers_both_stay_in_any_order(second: str) -> None:
+    acts = [add(HumanMessage("yes")), add(HumanMessage(second))]
+    for made in some_orders(lambda: World(acts, before=(), opened=True), 300):
+        assert sorted(text for _, text in agreed(made)) == sorted(["yes", second])
+
+
+def test_one_message_of_two_writers_is_there_once_in_any_order() -> None:
+    acts = [add(*said("a", "b")), add(*said("b", "c"))]
+    for made in some_orders(lambda: World(acts, before=(), opened=True), 300):
+        assert sorted(text for _, text in agreed(made)) == ["a", "b", "c"]
+
+
+def test_one_id_of_two_writers_with_other_content_loses_neither_in_any_order() -> None:
+    acts = [add(HumanMessage("one", id="x")), add(HumanMessage("two", id="x"))]
+    for made in some_orders(lambda: World(acts, before=(), opened=True), 300):
+        seen = sorted(text for _, text in agreed(made))
+        refused = [flow.value for flow in made.flows if isinstance(flow.value, Exception)]
+        assert seen == ["one", "two"] or (len(seen) == 1 and len(refused) == 1)
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        pytest.param(HumanMessage("yes"), HumanMessage("yes"), id="without ids"),
+        pytest.param(HumanMessage("a", id="x"), HumanMessage("a", id="x"), id="one message"),
+        pytest.param(HumanMessage("a", id="x"), HumanMessage("b", id="x"), id="one id"),
+    ],
+)
+def test_pages_show_what_two_writers_said_at_once_as_the_whole_does(
+    one: BaseMessage, other: BaseMessage, limit: int
+) -> None:
+    acts = [add(*said("first"), one), add(*said("second"), other)]
+    for made in some_orders(lambda: World(acts, before=(), opened=True), 100):
+        reader = made.observer
+        pages = all_pages(plainly, reader, [limit] * 10, **ADA)
+        assert shown(pages) == shown(reader.get_messages(**ADA))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(edit("b", "B"), id="edit"),
+        pytest.param(remove("b"), id="archive"),
+        pytest.param(remove("b", on_removal="forget"), id="forget"),
+        pytest.param(sync(*said("c", "b", "a")), id="sync"),
+        pytest.param(clear, id="clear"),
+    ],
+)
+@pytest.mark.parametrize("joined", [True, False])
+def test_whoever_appends_while_another_changes_agrees_with_every_reader(change: Act, joined: bool) -> None:
+    def world() -> World:
+        return World([change, add(*said("new"))], before=said("a", "b", "c"), opened=True, joined=joined)
+
+    for made in some_orders(world, 300):
+        agreed(made)
+
+
+@pytest.mark.parametrize(
+    "acts",
+    [
+        pytest.param([edit("b", "one"), edit("b", "two")], id="edits"),
+        pytest.param([edit("b", "one"), remove("b", on_removal="forget")], id="edit and forget"),
+        pytest.param([edit("b", "one"), remove("b")], id="edit and archive"),
+        pytest.param([sync(*said("c", "b", "a")), sync(*said("b", "c", "d"))], id="syncs"),
+        pytest.param([sync(*said("c", "b", "a")), edit("b", "one")], id="sync and edit"),
+    ],
+)
+def test_two_who_change_one_message_agree_with_every_reader(acts: list[Act]) -> None:
+    for made in some_orders(lambda: World(acts, before=said("a", "b", "c"), opened=True), 300):
+        agreed(made)
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_three_writers_and_a_reader_in_between_agree(joined: bool) -> None:
+    acts = [add(*said("a")), add(*said("b"), HumanMessage("yes")), add(HumanMessage("yes")), read]
+    for made in some_orders(lambda: World(acts, before=said("0"), opened=True, joined=joined), 500):
+        seen = [text for _, text in agreed(made)]
+        assert sorted(text for text in seen if text in ("a", "b", "yes")) == ["a", "b", "yes", "yes"]
+        assert seen.index("b") < len(seen) - 1 - seen[::-1].index("yes")
+
+
+def two_messages_of_one_id() -> World:
+    acts = [add(HumanMessage("one", id="x")), add(HumanMessage("two", id="x"))]
+    world = World(acts, before=(), opened=True)
+    while any(not flow.done for flow in world.flows):  # step by step, so that neither sees the other
+        for flow in world.flows:
+            flow.step()
+    assert agreed(world) == [("x", "one"), ("x~2", "two")]
+    return world
+
+
+@pytest.mark.parametrize("on_removal", ["archive", "forget"])
+def test_the_ids_of_the_others_stay_when_one_of_two_messages_of_one_id_is_removed(on_removal: Any) -> None:
+    world = two_messages_of_one_id()
+    plainly(world.observer, "remove_messages", "x", on_removal=on_removal, **ADA)
+    assert agreed(world) == [("x~2", "two")]
+
+
+def test_the_second_message_of_one_id_can_be_forgotten_after_it_was_archived() -> None:
+    world = two_messages_of_one_id()
+    world.observer.remove_messages("x~2", **ADA)
+    plainly(world.observer, "remove_messages", "x~2", on_removal="forget", **ADA)
+    assert agreed(world) == [("x", "one")]
+
+
+def test_a_message_that_an_edit_told_of_before_its_writer_did_is_there_once() -> None:
+    store = InMemoryStore()
+    with pipelines(store, 5) as (reader, editor, third, fourth, new):
+        editor.add_messages(said("0"), **ADA)
+        reader.get_messages(**ADA)
+        fourth.add_messages(said("4"), **ADA)
+        reader.get_messages(**ADA)
+        joining = ByHand(third.engine.add(said("3"), ADAS))
+        place = (ADAS.namespace(message_log.LANES), third.engine.writer_id)
+        while (head := store.get(*place)) is None or not head.value["count"]:
+            joining.step()
+        editor.edit_message("3", HumanMessage("three"), **ADA)
+        assert ("3", "three") in shown(reader.get_messages(**ADA))
+        joining.finish()
+        reader.get_messages(**ADA)
+        reader.edit_message("3", HumanMessage("THREE"), **ADA)
+        for pipeline in (reader, editor, third, fourth, new):
+            assert shown(pipeline.get_messages(**ADA)) == [("0", "0"), ("4", "4"), ("3", "THREE")]
+
+
+# -- more writers than a reader asks for each time
+
+
+def test_more_writers_than_are_polled_see_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_log, "POLLED", 2)
+    rng = random.Random(3)
+    store = InMemoryStore()
+    with pipelines(store, 6) as known:
+        expected = []
+        for turn in range(200):
+            rng.choice(known).add_messages(said(str(turn)), **ADA)
+            expected.append(str(turn))
+            assert texts(rng.choice(known).get_messages(**ADA)) == expected
+
+
+@pytest.mark.parametrize("writers", [2, 3])
+def test_more_writers_than_are_polled_that_meet_see_each_other(monkeypatch: pytest.MonkeyPatch, writers: int) -> None:
+    monkeypatch.setattr(message_log, "POLLED", 2)
+    acts = [add(*said(f"new {n}")) for n in range(writers)]
+    for made in some_orders(lambda: World([*acts, read], before=(), opened=True, joined=True), 500):
+        seen = [text for _, text in agreed(made)]
+        assert {f"new {n}" for n in range(writers)} <= set(seen)
+
+
+def test_a_writer_that_others_overtake_while_it_appends_is_seen() -> None:
+    with pipelines(InMemoryStore(), message_log.POLLED + 3) as known:
+        for number, writer in enumerate(known):
+            writer.add_messages(said(f"hello {number}"), **ADA)
+        reader, first, second, last_polled = *known[:3], known[3]
+        for writer in known:
+            writer.get_messages(**ADA)
+        appending = ByHand(last_polled.engine.add(said("overtaken"), ADAS))
+        appending.step()  # it has read how far the others are
+        first.add_messages(said("one"), **ADA)
+        second.add_messages(said("two"), **ADA)
+        reader.get_messages(**ADA)
+        appending.finish()
+        last_polled.add_messages(said("again"), **ADA)
+        assert shown(reader.get_messages(**ADA)) == shown(last_polled.get_messages(**ADA))
+
+
+# -- what it costs
+
+
+def test_a_page_of_one_large_batch_is_read_without_the_rest() -> None:
+    counting = Counting(InMemoryStore())
+    pipeline = ContextPipeline(store=counting)
+    pipeline.add_messages(said(*(str(number) for number in range(3_000))), **ADA)
+    counting.reset()
+    assert len(pipeline.get_page(limit=20, **ADA).messages) == 20
+    assert counting.records_read <= 20 + 3  # its head, and `joined` twice
+    assert counting.batches <= 4
+
+
+@pytest.mark.parametrize("writers", [1, 3, 12])
+def test_a_page_of_any_number_of_writers_costs_a_multiple_of_what_it_returns(writers: int) -> None:
+    counting = Counting(InMemoryStore())
+    with pipelines(counting, writers) as known:
+        for turn in range(600):
+            known[turn % writers].add_messages(said(str(turn)), **ADA)
+        for limit in (1, 10, 50):
+            before = None
+            for _ in range(3):
+                counting.reset()
+                page = known[0].get_page(limit=limit, before=before, **ADA)
+                before = page.before
+                assert len(page.messages) == limit
+                assert counting.records_read <= 5 * limit + 10 * writers + 2
+
+
+@pytest.fixture(params=["memory", "chroma"])
+def counting(request: pytest.FixtureRequest) -> Iterator[Counting]:
+    if request.param == "memory":
+        yield Counting(InMemoryStore())
+        return
+    with ChromaStore() as store:
+        yield Counting(store)
+
+
+def test_a_reader_behind_reads_what_is_new_and_not_the_rest(counting: Counting, call: Call) -> None:
+    with pipelines(counting, 2) as (writer, reader):
+        call(writer, "add_messages", said(*(str(number) for number in range(300))), **ADA)
+        call(reader, "get_messages", **ADA)
+        call(writer, "add_messages", said("a", "b", "c", "d", "e"), **ADA)
+        counting.reset()
+        assert len(call(reader, "get_messages", **ADA)) == 305
+        assert (counting.records_read, counting.batches, counting.searches) == (5 + 2, 2, 0)
+        counting.reset()
+        call(reader, "get_messages", **ADA)
+        assert (counting.records_read, counting.batches, counting.searches) == (2, 1, 0)
+
+
+class Cost(NamedTuple):
+    """What one call asked a store for."""
+
+    what: str
+    batches: int
+    operations: int
+    bytes_read: int
+    bytes_written: int
+
+
+def turn_costs(counting: Counting, call: Call, exchanges: int) -> list[Cost]:
+    """What turns cost in a conversation of so many exchanges, after the first one of the process."""
+    given = conversation(exchanges + 10)
+    with pipelines(counting, 1, settings={"max_context_tokens": 1_000}) as [writer]:
+        call(writer, "add_messages", given[: 2 * exchanges], **ADA)
+    costs = []
+    with pipelines(counting, 1, settings={"max_context_tokens": 1_000}) as [pipeline]:
+        for number in range(exchanges, exchanges + 10):
+            counting.reset()
+            call(pipeline, "add_messages", given[2 * number : 2 * number + 2], **ADA)
+            costs.append(cost("add", counting))
+            counting.reset()
+            context = call(pipeline, "assemble", "What about the lantern?", **ADA)
+            costs.append(cost("compact" if context.report.stability.compaction_step else "assemble", counting))
+    return costs[2:]
+
+
+def cost(what: str, counting: Counting) -> Cost:
+    return Cost(what, counting.batches, counting.operations, counting.bytes_read, counting.bytes_written)
+
+
+@pytest.mark.parametrize("messages", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_a_turn_of_a_long_conversation_costs_what_one_of_a_short_costs(
+    counting: Counting, call: Call, messages: int
+) -> None:
+    short = turn_costs(counting, call, 50)
+    call(ContextPipeline(store=counting), "clear", **ADA)
+    long = turn_costs(counting, call, messages // 2)
+    assert {cost.what for cost in (*short, *long)} >= {"add", "assemble"}
+    for what in ("add", "assemble", "compact"):
+        few, many = ([cost for cost in costs if cost.what == what] for costs in (short, long))
+        assert {cost[1:3] for cost in many} <= {cost[1:3] for cost in few} or not few, (few, many)
+        for column in ("bytes_read", "bytes_written"):
+            before = max((getattr(cost, column) for cost in few), default=10**9)
+            assert max((getattr(cost, column) for cost in many), default=0) <= 1.1 * before + 100, (few, many)

@@ -1,0 +1,700 @@
+"""What every store must hold under the message log: conversations that several pipelines append to and change."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore, Op, PutOp, Result, SearchOp
+
+from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.errors import InputError, MessageConflictError
+from langchain_ctxbudget.flow import Call as Step
+from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.stores.records import Scope
+from tests.integration_tests.summary_models import Scripted, conversation, summary
+
+Call = Callable[..., Any]
+ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
+ADAS = Scope("ada", "c1")
+FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class Elsewhere(BaseStore):
+    """A store as another process has it: the same records, none of the locks."""
+
+    def __init__(self, store: BaseStore) -> None:
+        self.store = store
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        return self.store.batch(ops)
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        return await self.store.abatch(ops)
+
+
+class Faulty(Elsewhere):
+    """A store whose writes fail from the nth on."""
+
+    def __init__(self, store: BaseStore) -> None:
+        super().__init__(store)
+        self.writes_left: int | None = None
+
+    def _check(self, ops: Iterable[Op]) -> list[Op]:
+        todo = list(ops)
+        if self.writes_left is not None and any(isinstance(op, PutOp) for op in todo):
+            if not self.writes_left:
+                raise OSError("the disk is gone")
+            self.writes_left -= 1
+        return todo
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        return super().batch(self._check(ops))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        return await super().abatch(self._check(ops))
+
+
+class Counting(Elsewhere):
+    """A store that counts what it is asked for."""
+
+    def __init__(self, store: BaseStore) -> None:
+        super().__init__(store)
+        self.reset()
+
+    def reset(self) -> None:
+        self.batches = self.operations = self.searches = self.records_read = self.bytes_read = self.bytes_written = 0
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        return self._counted(todo, super().batch(todo))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        return self._counted(todo, await super().abatch(todo))
+
+    def _counted(self, ops: Sequence[Op], results: list[Result]) -> list[Result]:
+        self.batches += 1
+        self.operations += len(ops)
+        self.searches += sum(isinstance(op, SearchOp) for op in ops)
+        self.bytes_written += sum(len(json.dumps(op.value)) for op in ops if isinstance(op, PutOp))
+        for result in results:
+            for item in result if isinstance(result, list) else [result]:
+                if item is not None and not isinstance(item, tuple):
+                    self.records_read += 1
+                    self.bytes_read += len(json.dumps(item.value))
+        return results
+
+
+class ByHand:
+    """A flow that is taken on one store operation at a time."""
+
+    def __init__(self, flow: Flow[Any]) -> None:
+        self._flow = flow
+        self.done = False
+        self.value: Any = None
+        self._call: Step = next(flow)
+        self.step()  # its lock, which is no store operation
+
+    def step(self) -> None:
+        """Do one operation, where any is left."""
+        if self.done:
+            return
+        try:
+            try:
+                result = self._call.sync()
+            except Exception as error:  # noqa: BLE001 - the flow decides what an error means
+                self._call = self._flow.throw(error)
+            else:
+                self._call = self._flow.send(result)
+        except StopIteration as end:
+            self.done, self.value = True, end.value
+        except InputError as error:  # another has taken away what it was to work on
+            self.done, self.value = True, error
+
+    def finish(self) -> None:
+        while not self.done:
+            self.step()
+
+
+def said(*texts: str) -> list[BaseMessage]:
+    """A message for every text, which is also its id."""
+    return [HumanMessage(text, id=text) for text in texts]
+
+
+def shown(messages: Iterable[BaseMessage]) -> list[tuple[str, str]]:
+    return [(str(message.id), message.text) for message in messages]
+
+
+def texts(messages: Iterable[BaseMessage]) -> list[str]:
+    return [message.text for message in messages]
+
+
+@contextmanager
+def pipelines(store: BaseStore, count: int, **given: Any) -> Iterator[list[ContextPipeline]]:
+    """Pipelines as so many processes have them, by name in the order of their lanes."""
+    made = [ContextPipeline(store=Elsewhere(store), writer_id=f"{number:04}", **given) for number in range(count)]
+    yield made
+    for pipeline in made:
+        pipeline.close()
+
+
+def all_pages(call: Call, pipeline: ContextPipeline, limits: Iterable[int], **scope: str) -> list[BaseMessage]:
+    """A conversation, read from its end to its beginning in pages."""
+    messages: list[BaseMessage] = []
+    before: str | None = None
+    for limit in limits:
+        page = call(pipeline, "get_page", limit=limit, before=before, **scope)
+        assert len(page.messages) <= limit
+        messages = [*page.messages, *messages]
+        before = page.before
+        if before is None:
+            break
+    return messages
+
+
+class LogContract:
+    """The contract; a subclass is found by pytest. Its fixtures are `store` and `call`."""
+
+    # -- appending
+
+    def test_what_was_appended_is_there_for_a_new_pipeline(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 2) as (writer, new):
+            call(writer, "add_messages", said("one", "two"), **ADA)
+            assert texts(call(new, "get_messages", **ADA)) == ["one", "two"]
+
+    def test_what_was_appended_is_there_for_a_pipeline_that_was_open_before(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 2) as (writer, reader):
+            assert call(reader, "get_messages", **ADA) == []
+            for number in range(3):
+                call(writer, "add_messages", said(str(number)), **ADA)
+                assert texts(call(reader, "get_messages", **ADA)) == [str(n) for n in range(number + 1)]
+
+    def test_a_batch_that_is_appended_twice_is_there_once(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 2) as (first, second):
+            call(first, "add_messages", said("one", "two"), **ADA)
+            assert call(first, "add_messages", said("one", "two"), **ADA) == ["one", "two"]
+            assert call(second, "add_messages", said("two", "three"), **ADA) == ["two", "three"]
+            assert call(first, "add_messages", said("one", "three", "four"), **ADA) == ["one", "three", "four"]
+            for pipeline in (first, second):
+                assert texts(call(pipeline, "get_messages", **ADA)) == ["one", "two", "three", "four"]
+
+    def test_a_known_id_with_other_content_is_a_conflict_that_writes_nothing(
+        self, store: BaseStore, call: Call
+    ) -> None:
+        counting = Counting(store)
+        with pipelines(counting, 2) as (first, second):
+            call(first, "add_messages", said("one"), **ADA)
+            counting.reset()
+            with pytest.raises(MessageConflictError, match=r"'one'.*edit_message"):
+                call(second, "add_messages", [*said("two"), HumanMessage("other", id="one")], **ADA)
+            assert counting.bytes_written == 0
+            assert texts(call(second, "get_messages", **ADA)) == ["one"]
+
+    @pytest.mark.parametrize("writes", [0, 1])
+    def test_a_failed_append_leaves_nothing_visible_and_can_be_repeated(
+        self, store: BaseStore, call: Call, writes: int
+    ) -> None:
+        faulty = Faulty(store)
+        with pipelines(store, 1) as [reader]:
+            writer = ContextPipeline(store=faulty)
+            call(writer, "add_messages", said("one"), **ADA)
+            call(reader, "get_messages", **ADA)
+            faulty.writes_left = writes
+            with pytest.raises(OSError, match="the disk is gone"):
+                call(writer, "add_messages", [*said("two"), HumanMessage("yes")], **ADA)
+            faulty.writes_left = None
+            for pipeline in (reader, writer):
+                assert texts(call(pipeline, "get_messages", **ADA)) == ["one"]
+            call(writer, "add_messages", [*said("two"), HumanMessage("yes")], **ADA)
+            for pipeline in (reader, writer):
+                assert texts(call(pipeline, "get_messages", **ADA)) == ["one", "two", "yes"]
+
+    @pytest.mark.parametrize("writes", [0, 1, 2])
+    def test_a_first_append_that_failed_is_seen_by_everybody_once_it_is_repeated(
+        self, store: BaseStore, call: Call, writes: int
+    ) -> None:
+        faulty = Faulty(store)
+        with pipelines(store, 1) as [reader]:
+            writer = ContextPipeline(store=faulty)
+            call(reader, "get_messages", **ADA)
+            faulty.writes_left = writes
+            with pytest.raises(OSError, match="the disk is gone"):
+                call(writer, "add_messages", said("one"), **ADA)
+            faulty.writes_left = None
+            assert call(writer, "add_messages", said("one"), **ADA) == ["one"]
+            assert texts(call(reader, "get_messages", **ADA)) == ["one"]
+
+    def test_the_same_word_of_two_writers_without_ids_stays_twice(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 3) as (first, second, reader):
+            call(reader, "get_messages", **ADA)
+            flows = [ByHand(p.engine.add([HumanMessage("yes")], ADAS)) for p in unbound(store, 2)]
+            while any(not flow.done for flow in flows):
+                for flow in flows:
+                    flow.step()
+            views = [shown(call(pipeline, "get_messages", **ADA)) for pipeline in (first, second, reader)]
+            assert [text for _, text in views[0]] == ["yes", "yes"]
+            assert len({key for key, _ in views[0]}) == 2
+            assert views[0] == views[1] == views[2]
+
+    @FEW
+    @given(turns=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=12))
+    def test_every_reader_sees_one_order_in_which_every_writer_has_its_own(
+        self, store: BaseStore, call: Call, turns: list[tuple[int, int]]
+    ) -> None:
+        scope = {"user_id": "ada", "conversation_id": uuid4().hex}
+        with pipelines(store, 5) as (*writers, reader):
+            for number, (writer, size) in enumerate(turns):
+                call(writers[writer], "add_messages", said(*(f"{writer}.{number}.{n}" for n in range(size))), **scope)
+            views = [texts(call(pipeline, "get_messages", **scope)) for pipeline in (*writers, reader)]
+            assert all(view == views[0] for view in views)
+            # One after the other, so that is the order.
+            assert views[0] == [f"{w}.{number}.{n}" for number, (w, size) in enumerate(turns) for n in range(size)]
+
+    # -- pages
+
+    @FEW
+    @given(
+        turns=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), min_size=1, max_size=16),
+        limits=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    )
+    def test_pages_add_up_to_the_conversation(
+        self, store: BaseStore, call: Call, turns: list[tuple[int, int]], limits: list[int]
+    ) -> None:
+        scope = {"user_id": "ada", "conversation_id": uuid4().hex}
+        with pipelines(store, 7) as (*writers, reader):
+            for number, (writer, size) in enumerate(turns):
+                call(writers[writer], "add_messages", said(*(f"{writer}.{number}.{n}" for n in range(size))), **scope)
+            whole = call(reader, "get_messages", **scope)
+            pages = all_pages(call, reader, [*limits, *[limits[-1]] * 100], **scope)
+            assert shown(pages) == shown(whole)
+
+    def test_a_page_after_a_bookmark_has_what_was_said_since(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 3) as (first, second, reader):
+            empty = call(reader, "get_page", **ADA)
+            assert (empty.messages, empty.before) == ([], None)
+            call(first, "add_messages", said("one", "two"), **ADA)
+            page = call(reader, "get_page", after=empty.after, **ADA)
+            assert texts(page.messages) == ["one", "two"]
+            call(second, "add_messages", said("three"), **ADA)
+            call(first, "add_messages", said("four"), **ADA)
+            newer = call(reader, "get_page", after=page.after, **ADA)
+            assert texts(newer.messages) == ["three", "four"]
+            assert texts(call(reader, "get_page", before=newer.before, **ADA).messages) == ["one", "two"]
+            assert call(reader, "get_page", after=newer.after, **ADA).messages == []
+
+    def test_a_page_shows_edits_and_no_removed_message(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 2) as (writer, reader):
+            call(writer, "add_messages", said("one", "two", "three", "four"), **ADA)
+            call(writer, "edit_message", "four", HumanMessage("FOUR"), **ADA)
+            call(writer, "remove_messages", "three", **ADA)
+            call(writer, "remove_messages", "two", on_removal="forget", **ADA)
+            assert texts(call(reader, "get_page", limit=2, **ADA).messages) == ["one", "FOUR"]
+            assert texts(all_pages(call, reader, [1] * 9, **ADA)) == ["one", "FOUR"]
+
+    def test_a_page_costs_what_it_returns(self, store: BaseStore, call: Call) -> None:
+        counting = Counting(store)
+        costs = []
+        with pipelines(counting, 2) as (writer, reader):
+            for size in (50, 350):
+                call(writer, "add_messages", said(*(f"{size}.{n}" for n in range(size))), **ADA)
+                counting.reset()
+                page = call(reader, "get_page", limit=20, **ADA)
+                costs.append((counting.records_read, counting.operations))
+                counting.reset()
+                assert len(call(reader, "get_page", limit=20, before=page.before, **ADA).messages) == 20
+                costs.append((counting.records_read, counting.operations))
+            assert costs[0] == costs[2]
+            assert costs[1] == costs[3]
+            assert max(read for read, _ in costs) <= 20 + 3  # the head of its lane, and `joined` twice
+            page = call(reader, "get_page", **ADA)
+            call(writer, "add_messages", said("new"), **ADA)
+            counting.reset()
+            assert texts(call(reader, "get_page", after=page.after, **ADA).messages) == ["new"]
+            assert counting.records_read <= 1 + 3
+
+    def test_a_bookmark_of_a_cleared_conversation_hides_nothing_of_the_new_one(
+        self, store: BaseStore, call: Call
+    ) -> None:
+        with pipelines(store, 2) as (writer, reader):
+            call(writer, "add_messages", said(*(str(n) for n in range(5))), **ADA)
+            page = call(reader, "get_page", **ADA)
+            call(writer, "clear", **ADA)
+            call(writer, "add_messages", said("new", "newer"), **ADA)
+            assert texts(call(reader, "get_page", after=page.after, **ADA).messages) == ["new", "newer"]
+
+    @pytest.mark.parametrize(
+        "wrong", [{"limit": 0}, {"limit": True}, {"before": "?"}, {"after": "e30", "before": "e30"}]
+    )
+    def test_what_is_no_page_is_an_error(self, store: BaseStore, call: Call, wrong: dict[str, Any]) -> None:
+        with pipelines(store, 1) as [reader], pytest.raises(InputError):
+            call(reader, "get_page", **wrong, **ADA)
+
+    # -- changes
+
+    def test_an_edit_stands_where_the_message_stood(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 3) as (writer, editor, new):
+            call(writer, "add_messages", said("one", "two", "three"), **ADA)
+            call(editor, "edit_message", "two", AIMessage("TWO"), **ADA)
+            expected = [("one", "one"), ("two", "TWO"), ("three", "three")]
+            for pipeline in (writer, editor, new):
+                assert shown(call(pipeline, "get_messages", **ADA)) == expected
+            assert isinstance(call(writer, "get_messages", **ADA)[1], AIMessage)
+
+    def test_an_edit_that_changes_nothing_writes_nothing(self, store: BaseStore, call: Call) -> None:
+        counting = Counting(store)
+        with pipelines(counting, 1) as [writer]:
+            call(writer, "add_messages", said("one"), **ADA)
+            counting.reset()
+            call(writer, "edit_message", "one", HumanMessage("one"), **ADA)
+            assert counting.bytes_written == 0
+
+    @pytest.mark.parametrize("message", [HumanMessage("x"), HumanMessage("x", id="other")])
+    def test_an_edit_of_no_message_or_under_another_id_is_an_error(
+        self, store: BaseStore, call: Call, message: HumanMessage
+    ) -> None:
+        with pipelines(store, 1) as [writer]:
+            call(writer, "add_messages", said("one"), **ADA)
+            with pytest.raises(InputError):
+                call(writer, "edit_message", "one" if message.id else "two", message, **ADA)
+            assert texts(call(writer, "get_messages", **ADA)) == ["one"]
+
+    @pytest.mark.parametrize("on_removal", ["archive", "forget"])
+    def test_what_is_removed_is_seen_by_no_reader(self, store: BaseStore, call: Call, on_removal: str) -> None:
+        with pipelines(store, 3) as (writer, other, new):
+            call(writer, "add_messages", said("one", "two", "three"), **ADA)
+            call(other, "remove_messages", ["one", "three"], on_removal=on_removal, **ADA)
+            for pipeline in (writer, other, new):
+                assert texts(call(pipeline, "get_messages", **ADA)) == ["two"]
+            exported = "\n".join(call(new, "export_user", user_id="ada"))
+            assert ('\\"three\\"' in exported) is (on_removal == "archive")
+            call(writer, "add_messages", said("four"), **ADA)
+            for pipeline in (writer, other, new):
+                assert texts(call(pipeline, "get_messages", **ADA)) == ["two", "four"]
+
+    def test_what_was_archived_can_be_forgotten(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 3) as (writer, other, new):
+            call(writer, "add_messages", said("one", "a secret"), **ADA)
+            call(other, "get_messages", **ADA)
+            call(writer, "remove_messages", "a secret", **ADA)
+            call(other, "remove_messages", "a secret", on_removal="forget", **ADA)
+            for pipeline in (writer, other, new):
+                assert texts(call(pipeline, "get_messages", **ADA)) == ["one"]
+                with pytest.raises(InputError):
+                    call(pipeline, "remove_messages", "a secret", on_removal="forget", **ADA)
+            assert '\\"a secret\\"' not in "\n".join(call(new, "export_user", user_id="ada"))
+
+    def test_archiving_twice_is_an_error_that_names_the_message(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 1) as [writer]:
+            call(writer, "add_messages", said("one", "two"), **ADA)
+            call(writer, "remove_messages", "two", **ADA)
+            with pytest.raises(InputError, match="two"):
+                call(writer, "remove_messages", "two", **ADA)
+
+    @pytest.mark.parametrize("on_removal", ["archive", "forget"])
+    def test_sync_makes_every_reader_see_the_state_given(self, store: BaseStore, call: Call, on_removal: str) -> None:
+        rng = random.Random(7)
+        state = said(*(str(number) for number in range(12)))
+        with pipelines(store, 3) as (writer, other, reader):
+            for turn in range(8):
+                call((writer, other)[turn % 2], "sync", state, on_removal=on_removal, **ADA)
+                for pipeline in (writer, other, reader):
+                    assert shown(call(pipeline, "get_messages", **ADA)) == shown(state)
+                rng.shuffle(state)
+                state = [*state[2:], *said(f"new {turn}")]
+                state[0] = HumanMessage(f"edited {turn}", id=state[0].id)
+
+    # -- forks
+
+    def test_a_fork_has_the_messages_until_one_and_leaves_the_other_as_it_is(
+        self, store: BaseStore, call: Call
+    ) -> None:
+        fork = {"user_id": "ada", "conversation_id": "c2"}
+        with pipelines(store, 3) as (writer, other, new):
+            call(writer, "add_messages", said("one", "two", "three"), **ADA)
+            call(other, "get_messages", **ADA)
+            call(other, "get_messages", **fork)
+            assert call(writer, "fork", "c2", until="two", **ADA) == ["one", "two"]
+            call(other, "add_messages", said("another"), **fork)
+            call(other, "edit_message", "one", HumanMessage("ONE"), **fork)
+            for pipeline in (writer, other, new):
+                assert texts(call(pipeline, "get_messages", **fork)) == ["ONE", "two", "another"]
+                assert texts(call(pipeline, "get_messages", **ADA)) == ["one", "two", "three"]
+            with pytest.raises(InputError, match="c2"):
+                call(new, "fork", "c2", **ADA)
+            with pytest.raises(InputError, match="nothing"):
+                call(new, "fork", "c3", until="nothing", **ADA)
+
+    def test_a_fork_brings_summaries_and_pins_and_asks_no_model_again(self, store: BaseStore, call: Call) -> None:
+        fork = {"user_id": "ada", "conversation_id": "c2"}
+        model = Scripted()
+        budget = {"max_context_tokens": 2_000}
+        with pipelines(store, 1, settings=budget, summary_model=model) as [writer]:
+            call(writer, "add_messages", conversation(120), **ADA)
+            call(writer, "pin", ["q3", "a119"], **ADA)
+            call(writer, "assemble", "Hello", **ADA)
+            assert writer.flush(60)
+            asked = len(model.read)
+            assert asked
+            made = call(writer, "get_compactions", **ADA)
+            call(writer, "fork", "c2", until="a110", **ADA)
+            kept = [part for part in made if part.made_by == "Scripted" and part.to_message_index < 200]
+            with ContextPipeline(budget, store=Elsewhere(store), summary_model=model) as new:
+                call(new, "assemble", "Hello", **fork)
+                assert new.flush(60)
+                brought = {part.id: part.summary for part in call(new, "get_compactions", **fork)}
+                assert {part.id: part.summary for part in kept}.items() <= brought.items()
+                assert "q3" in call(new, "coverage", **fork)["verbatim"]
+            read_again = [text for text in model.read[asked:] if any(f"Sentinel{n:04}q" in text for n in range(80))]
+            assert read_again == []
+
+    # -- clearing
+
+    def test_clearing_deletes_one_conversation_and_nothing_else(self, store: BaseStore, call: Call) -> None:
+        scopes = [
+            {"user_id": u, "conversation_id": c} for u in ("ada", "ada2", "a_a") for c in ("c1", "c11", "c_", "*")
+        ]
+        with pipelines(store, 2) as (writer, other):
+            for scope in scopes:
+                call(writer, "add_messages", said("one", "two"), **scope)
+                call(writer, "pin", "one", **scope)
+                call(other, "get_messages", **scope)
+            call(writer, "save_settings", {"depth": "deep"}, user_id="ada", persona_id="c1")
+            before = {user: set(call(writer, "export_user", user_id=user)) for user in ("ada", "ada2", "a_a")}
+            call(writer, "clear", **ADA)
+            for scope in scopes:
+                expected = [] if scope == ADA else ["one", "two"]
+                assert texts(call(other, "get_messages", **scope)) == expected
+            after = {user: set(call(writer, "export_user", user_id=user)) for user in ("ada", "ada2", "a_a")}
+            assert all(after[user] <= before[user] for user in after)
+            gone = [json.loads(line)["namespace"] for user in before for line in before[user] - after[user]]
+            assert gone
+            assert {(namespace[1], namespace[3]) for namespace in gone} == {("ada~", "c1~")}
+
+    def test_a_conversation_that_was_cleared_begins_anew_for_every_pipeline(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 3) as (writer, other, reader):
+            call(writer, "add_messages", said("one", "two"), **ADA)
+            call(other, "add_messages", said("three"), **ADA)
+            call(reader, "get_messages", **ADA)
+            call(other, "clear", **ADA)
+            assert call(reader, "get_messages", **ADA) == []
+            # As many messages as before, from the same writer, so that its head looks the same.
+            assert call(writer, "add_messages", said("new", "newer"), **ADA) == ["new", "newer"]
+            call(other, "add_messages", said("newest"), **ADA)
+            for pipeline in (writer, other, reader):
+                assert texts(call(pipeline, "get_messages", **ADA)) == ["new", "newer", "newest"]
+
+    def test_nothing_of_a_cleared_conversation_is_written_by_the_model_that_still_works_on_it(
+        self, store: BaseStore, call: Call
+    ) -> None:
+        with pipelines(store, 1, settings={"max_context_tokens": 2_000}, summary_model=Scripted()) as [writer]:
+            call(writer, "add_messages", conversation(120), **ADA)
+            call(writer, "assemble", "Hello", **ADA)
+            call(writer, "clear", **ADA)
+            assert writer.flush(60)
+            assert call(writer, "export_user", user_id="ada") == []
+
+    def test_erasing_a_user_leaves_nothing_of_them_and_everything_of_others(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 2) as (writer, other):
+            for user in ("ada", "ben"):
+                for thread in ("c1", "c2"):
+                    call(writer, "add_messages", said("one"), user_id=user, conversation_id=thread)
+                    call(other, "get_messages", user_id=user, conversation_id=thread)
+            bens = call(writer, "export_user", user_id="ben")
+            assert call(writer, "erase_user", user_id="ada") == len(bens)
+            assert call(other, "export_user", user_id="ada") == []
+            assert call(other, "get_messages", **ADA) == []
+            assert call(writer, "export_user", user_id="ben") == bens
+
+    # -- what is made again
+
+    def test_an_edit_has_only_what_was_made_of_the_message_made_again(self, store: BaseStore, call: Call) -> None:
+        check_exact(
+            store, call, lambda p: call(p, "edit_message", "q90", HumanMessage("Now of the plover."), **ADA), 180
+        )
+
+    def test_forgetting_a_message_has_only_what_was_made_of_it_made_again(self, store: BaseStore, call: Call) -> None:
+        check_exact(store, call, lambda p: call(p, "remove_messages", "q90", on_removal="forget", **ADA), 180)
+
+    def test_forgetting_what_was_archived_has_only_what_was_made_of_it_made_again(
+        self, store: BaseStore, call: Call
+    ) -> None:
+        def change(pipeline: ContextPipeline) -> None:
+            call(pipeline, "remove_messages", "q90", **ADA)
+            call(pipeline, "remove_messages", "q90", on_removal="forget", **ADA)
+
+        check_exact(store, call, change, 180)
+
+    def test_a_sync_that_forgets_has_only_what_was_made_of_the_message_made_again(
+        self, store: BaseStore, call: Call
+    ) -> None:
+        state = [message for message in conversation(120) if message.id != "q90"]
+        check_exact(store, call, lambda p: call(p, "sync", state, on_removal="forget", **ADA), 180)
+
+    def test_an_edit_behind_the_cut_by_a_new_pipeline_leaves_the_cut(self, store: BaseStore, call: Call) -> None:
+        with pipelines(store, 4, settings={"max_context_tokens": 2_000}) as (writer, reader, editor, new):
+            call(writer, "add_messages", conversation(120), **ADA)
+            call(writer, "assemble", "Hello", **ADA)
+            covered = call(reader, "coverage", **ADA)
+            assert "a119" in covered["verbatim"]
+            call(editor, "edit_message", "a119", AIMessage("Yes."), **ADA)
+            assert call(new, "coverage", **ADA) == covered
+
+    @pytest.mark.parametrize("change", ["edit", "forget"])
+    @pytest.mark.parametrize("by", ["itself", "another"])
+    def test_no_open_pipeline_tells_on_what_was_edited_away_or_forgotten(
+        self, store: BaseStore, call: Call, change: str, by: str
+    ) -> None:
+        told = Scripted(answer=lambda text: summary("The plover sings." if "plover" in text else "They talked."))
+        given = conversation(120)
+        given[10] = HumanMessage("The plover sings at noon, and we decided to listen.", id="secret")
+        with pipelines(store, 2, settings={"max_context_tokens": 2_000}, summary_model=told) as (teller, another):
+            call(teller, "add_messages", given, **ADA)
+            call(teller, "assemble", "Hello", **ADA)
+            assert teller.flush(60)
+            assert any("plover" in part.summary for part in call(teller, "get_compactions", **ADA))
+            changer = teller if by == "itself" else another
+            if change == "edit":
+                call(changer, "edit_message", "secret", HumanMessage("Nothing."), **ADA)
+            else:
+                call(changer, "remove_messages", "secret", on_removal="forget", **ADA)
+            assert "plover" not in str(call(teller, "assemble", "Hello", **ADA).messages)
+            assert teller.flush(60)
+            assert not any("plover" in part.summary for part in call(teller, "get_compactions", **ADA))
+            assert "plover" not in "".join(call(teller, "export_user", user_id="ada"))
+
+    # -- everything at once
+
+    @FEW
+    @given(seed=st.integers(0, 10**6))
+    def test_three_pipelines_show_what_a_list_would(self, store: BaseStore, call: Call, seed: int) -> None:
+        play(store, call, seed, turns=12)
+
+
+def unbound(store: BaseStore, count: int) -> list[ContextPipeline]:
+    """Pipelines for flows that are taken on by hand."""
+    return [ContextPipeline(store=Elsewhere(store), writer_id=f"hand {number}") for number in range(count)]
+
+
+def check_exact(store: BaseStore, call: Call, change: Callable[[ContextPipeline], Any], first: int) -> None:
+    """A change by a new pipeline leaves every summary of the messages before it, and the model is not asked again."""
+    model = Scripted()
+    budget = {"max_context_tokens": 2_000}
+    with pipelines(store, 2, settings=budget, summary_model=model) as (writer, changer):
+        call(writer, "add_messages", conversation(120), **ADA)
+        call(writer, "assemble", "Hello", **ADA)
+        assert writer.flush(60)
+        before = [part for part in call(writer, "get_compactions", **ADA) if part.to_message_index < first]
+        assert len(before) >= 5
+        assert {part.made_by for part in before} == {"Scripted"}
+        asked = len(model.read)
+        change(changer)
+        with ContextPipeline(budget, store=Elsewhere(store), summary_model=model) as new:
+            call(new, "assemble", "Hello", **ADA)
+            assert new.flush(60)
+            after = call(new, "get_compactions", **ADA)
+        assert [part for part in after if part.to_message_index < first] == before
+        again = [text for text in model.read[asked:] if "Sentinel0000" in text or "Sentinel0040" in text]
+        assert again == []
+
+
+class Story:
+    """A random story of three pipelines on one conversation, told by a plain list as well."""
+
+    ACTIONS = ("add", "add", "add", "add", "again", "edit", "archive", "forget", "sync", "fork", "clear")
+
+    def __init__(self, known: Sequence[ContextPipeline], call: Call, seed: int) -> None:
+        self.known, self._call, self.rng = known, call, random.Random(seed)
+        self.begin()
+
+    def begin(self) -> None:
+        """In a conversation that nobody knows."""
+        self.scope = {"user_id": "ada", "conversation_id": uuid4().hex}
+        self.model: list[tuple[str, str]] = []
+        self.archived: list[str] = []
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        return self._call(self.rng.choice(self.known), name, *args, **kwargs)
+
+    def turn(self, number: int) -> None:
+        self.number = number
+        action = self.rng.choice(self.ACTIONS)
+        if self.model or action == "add":
+            getattr(self, action)()
+        for pipeline in self.rng.sample(self.known, 2):  # one is left behind
+            self.check(pipeline, action)
+
+    def check(self, pipeline: ContextPipeline, after: str) -> None:
+        seen = shown(self._call(pipeline, "get_messages", **self.scope))
+        assert seen == self.model, f"{after} in turn {self.number}: {seen}, not {self.model}"
+
+    def add(self) -> None:
+        new: list[BaseMessage] = [
+            HumanMessage(self.rng.choice(["yes", "no"]))
+            if self.rng.random() < 0.4
+            else HumanMessage(f"text {n}", id=f"{self.number}.{n}")
+            for n in range(self.rng.randint(1, 4))
+        ]
+        ids = self.call("add_messages", new, **self.scope)
+        self.model += [(key, message.text) for key, message in zip(ids, new, strict=True)]
+
+    def again(self) -> None:
+        key, text = self.rng.choice(self.model)
+        assert self.call("add_messages", [HumanMessage(text, id=key)], **self.scope) == [key]
+
+    def edit(self) -> None:
+        place = self.rng.randrange(len(self.model))
+        self.model[place] = self.model[place][0], f"edited {self.number}"
+        self.call("edit_message", self.model[place][0], HumanMessage(self.model[place][1]), **self.scope)
+
+    def archive(self) -> None:
+        key, _ = self.model.pop(self.rng.randrange(len(self.model)))
+        self.call("remove_messages", key, **self.scope)
+        self.archived.append(key)
+
+    def forget(self) -> None:
+        key, _ = self.rng.choice(self.model)
+        keys = {key, *self.archived[-1:]}
+        self.call("remove_messages", sorted(keys), on_removal="forget", **self.scope)
+        self.model = [(key, text) for key, text in self.model if key not in keys]
+        self.archived = [key for key in self.archived if key not in keys]
+
+    def sync(self) -> None:
+        before = {key for key, _ in self.model}
+        self.model = [pair for pair in self.model if self.rng.random() < 0.9]
+        gone = before - {key for key, _ in self.model}
+        self.archived = [key for key in self.archived if key not in gone]
+        if self.rng.random() < 0.5:
+            self.rng.shuffle(self.model)
+        self.model = [(k, f"synced {self.number}" if self.rng.random() < 0.1 else text) for k, text in self.model]
+        state = [HumanMessage(text, id=key) for key, text in self.model]
+        self.call("sync", state, on_removal="forget", **self.scope)
+
+    def fork(self) -> None:
+        before, model = self.scope, self.model[: self.rng.randint(1, len(self.model))]
+        self.begin()
+        self.model = model
+        self.call("fork", self.scope["conversation_id"], until=model[-1][0], **before)
+
+    def clear(self) -> None:
+        self.call("clear", **self.scope)
+        self.model, self.archived = [], []
+
+
+def play(store: BaseStore, call: Call, seed: int, turns: int) -> None:
+    """Play a random story; in the end every pipeline, a new one among them, shows what the list says."""
+    with pipelines(store, 4) as (*known, new):
+        story = Story(known, call, seed)
+        for number in range(turns):
+            story.turn(number)
+        for pipeline in (*known, new):
+            story.check(pipeline, "the end")
+            assert shown(all_pages(call, pipeline, [3] * 100, **story.scope)) == story.model

@@ -1,0 +1,76 @@
+"""Every store that the package runs on, by name: new and empty, for blocking or for awaited use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+from langgraph.store.base import BaseStore, IndexConfig
+from langgraph.store.memory import InMemoryStore
+from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
+from langgraph.store.postgres.base import PostgresIndexConfig
+from psycopg import AsyncConnection
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool
+
+from langchain_ctxbudget import ChromaStore
+from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
+
+ON_THIS_MACHINE = ("memory", "chroma", "chroma-folder")
+ON_SERVERS = (pytest.param("chroma-server", marks=LOOPBACK), "postgres")
+EVERY_STORE = (*ON_THIS_MACHINE, *ON_SERVERS)
+
+NewStore = Callable[..., BaseStore]
+"""From an index configuration, or nothing, to a new, empty store."""
+
+
+class _Pool(AsyncConnectionPool[AsyncConnection[DictRow]]):
+    """Opens when it is first used, so that a store is made without awaiting anything."""
+
+    async def getconn(self, timeout: float | None = None) -> AsyncConnection[DictRow]:  # noqa: ASYNC109 - theirs
+        await self.open()
+        return await super().getconn(timeout)
+
+
+@asynccontextmanager
+async def new_stores(
+    kind: str, request: pytest.FixtureRequest, *, asynchronous: bool = False
+) -> AsyncIterator[NewStore]:
+    """Makes new, empty stores of one kind, and closes them at the end.
+
+    Args:
+        kind: its name.
+        request: of the fixture or test, to ask for what the kind needs: a folder, a server.
+        asynchronous: awaited methods will be called. Of Postgres, that is another class, and its stores are
+            bound to the event loop in which they were made.
+    """
+    async with AsyncExitStack() as stack:
+
+        def new(index: IndexConfig | None = None) -> BaseStore:
+            if kind == "memory":
+                return InMemoryStore(index=index)
+            if kind == "postgres":
+                dsn = stack.enter_context(new_postgres_schema(request.getfixturevalue("postgres")))
+                columns = cast("PostgresIndexConfig | None", index)
+                store = stack.enter_context(PostgresStore.from_conn_string(dsn, index=columns))
+                store.setup()
+                if asynchronous:
+                    options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+                    pool = _Pool(dsn, min_size=1, max_size=4, kwargs=options, open=False)
+                    stack.push_async_callback(pool.close)
+                    return AsyncPostgresStore(pool, index=columns)
+                return store
+            where: dict[str, Any] = {}
+            if kind == "chroma-folder":
+                where["path"] = request.getfixturevalue("tmp_path") / uuid4().hex
+            if kind == "chroma-server":
+                where["url"] = request.getfixturevalue("chroma_server")
+                where["database"] = stack.enter_context(new_chroma_database(where["url"]))
+            chroma = ChromaStore(**where, index=index)
+            stack.push_async_exit(chroma)
+            return chroma
+
+        yield new
