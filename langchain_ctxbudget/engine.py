@@ -159,7 +159,7 @@ class Engine(Keeper):
             failure = None
             try:
                 yield from log.refresh(self.store, conversation)
-                yield from editing.sync(self.store, conversation, given, self.writer_id, "archive")
+                yield from editing.sync(self.store, conversation, given, conversation.lane(self.writer_id), "archive")
             except InputError:
                 raise
             except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again

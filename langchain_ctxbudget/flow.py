@@ -118,7 +118,11 @@ async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anythin
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:  # again: it is waited for all the same
+                continue
         raise
 
 
@@ -134,17 +138,17 @@ class Lock:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._held = False
-        self._waiting: deque[Future[None]] = deque()
+        self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
         # The event loop of the task that holds it, where a task does.
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def _request(self) -> Future[None]:
+    def _request(self, loop: asyncio.AbstractEventLoop | None = None) -> Future[None]:
         turn: Future[None] = Future()
         with self._mutex:
             if self._held:
-                self._waiting.append(turn)
+                self._waiting.append((turn, loop))
             else:
-                self._held = True
+                self._held, self._loop = True, loop
                 turn.set_result(None)
         return turn
 
@@ -157,14 +161,16 @@ class Lock:
         turn = self._request()
         try:
             if not turn.done():
-                self._require_another_loop()
+                self._require_other_loops()
             turn.result()
         except BaseException:
             self._withdraw(turn)
             raise
 
-    def _require_another_loop(self) -> None:
-        if self._loop is not None and self._loop is _running_loop():
+    def _require_other_loops(self) -> None:
+        with self._mutex:
+            ahead = {self._loop, *(loop for _, loop in self._waiting)}
+        if (here := _running_loop()) is not None and here in ahead:
             raise BlockedLoopError(
                 "A task of this event loop works on the conversation, and a blocking call would stop it for ever. "
                 "Await the async method instead, for instance `aassemble`"
@@ -172,13 +178,12 @@ class Lock:
 
     async def aacquire(self) -> None:
         """Wait in this task; a cancelled wait does not keep the lock."""
-        turn = self._request()
+        turn = self._request(asyncio.get_running_loop())
         try:
             await asyncio.wrap_future(turn)
         except BaseException:
             self._withdraw(turn)
             raise
-        self._loop = asyncio.get_running_loop()
 
     def _withdraw(self, turn: Future[None]) -> None:
         """Leave the queue, or hand on a turn that has come already."""
@@ -190,8 +195,9 @@ class Lock:
         with self._mutex:
             self._loop = None
             while self._waiting:
-                turn = self._waiting.popleft()
+                turn, loop = self._waiting.popleft()
                 if turn.set_running_or_notify_cancel():
+                    self._loop = loop
                     turn.set_result(None)
                     return
             self._held = False

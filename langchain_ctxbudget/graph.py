@@ -51,8 +51,9 @@ def build_context_graph(
     """The context pipeline as a compiled graph, to invoke, or to add as a node to a graph with `messages`.
 
     Nodes: `detect_topics`, `compute_budget`, `fetch_bundles`, `compact_history`, `retrieve`, `assemble`.
-    The messages before the current turn are copied into the pipeline's store first, so that they can be
-    compacted and found again; the messages in state are not changed. The conversation is the run's
+    The conversation in the pipeline's store is first made equal to the messages before the current turn (`sync`), so
+    that they can be compacted and found again; what the state does not have any more is archived. The messages in state
+    are not changed; let a checkpointer keep them. The conversation is the run's
     `thread_id`, the user its `user_id` (both `configurable`), else the server's authenticated user. A run may also
     name a `persona_id`, whose saved settings apply, and `context_settings`, which lie over all others.
 

@@ -26,9 +26,9 @@ from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.history.open import OpenConversations, in_use
 from langchain_ctxbudget.opening import cuts_place, pins_place, take_up_cuts, take_up_pins
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import bulk, message_pages, saved_settings
+from langchain_ctxbudget.stores import bulk, message_log, message_pages, saved_settings
 from langchain_ctxbudget.stores.compactions import ConversationCompaction
-from langchain_ctxbudget.stores.message_log import LANES
+from langchain_ctxbudget.stores.message_log import JOINED, LANES
 from langchain_ctxbudget.stores.message_pages import MessagePage
 from langchain_ctxbudget.stores.records import ROOT, PinsRecord, Scope, label, require_id, stored
 from langchain_ctxbudget.summarizing import Summarizing
@@ -126,7 +126,8 @@ class Keeper:
         given = checked(messages, "messages")
         return (
             yield from self.recall(
-                scope, lambda conversation: editing.add(self.store, conversation, given, self.writer_id)
+                scope,
+                lambda conversation: editing.add(self.store, conversation, given, conversation.lane(self.writer_id)),
             )
         )
 
@@ -137,7 +138,9 @@ class Keeper:
 
         def body(conversation: Conversation) -> Flow[list[str]]:
             return (
-                yield from editing.sync(self.store, self._with_tree(conversation), given, self.writer_id, on_removal)
+                yield from editing.sync(
+                    self.store, self._with_tree(conversation), given, conversation.lane(self.writer_id), on_removal
+                )
             )
 
         return (yield from self.recall(scope, body))
@@ -147,7 +150,9 @@ class Keeper:
         [given] = checked([message], "message")
 
         def body(conversation: Conversation) -> Flow[None]:
-            yield from editing.edit(self.store, self._with_tree(conversation), message_id, given, self.writer_id)
+            yield from editing.edit(
+                self.store, self._with_tree(conversation), message_id, given, conversation.lane(self.writer_id)
+            )
 
         yield from self.recall(scope, body)
 
@@ -157,7 +162,7 @@ class Keeper:
 
         def body(conversation: Conversation) -> Flow[None]:
             yield from editing.remove(
-                self.store, self._with_tree(conversation), message_ids, self.writer_id, on_removal
+                self.store, self._with_tree(conversation), message_ids, conversation.lane(self.writer_id), on_removal
             )
 
         yield from self.recall(scope, body)
@@ -169,7 +174,7 @@ class Keeper:
             return (yield from editing.read_fork(self.store, self._with_tree(conversation), until))
 
         def write(conversation: Conversation) -> Flow[list[str]]:
-            return (yield from editing.write_fork(self.store, conversation, fork, self.writer_id))
+            return (yield from editing.write_fork(self.store, conversation, fork, conversation.lane(self.writer_id)))
 
         fork = yield from self.recall(scope, read)  # not one lock within the other: two forks could wait for each other
         return (yield from self.recall(new, write))
@@ -198,33 +203,42 @@ class Keeper:
             raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
         return (yield from message_pages.read_last(self.store, scope, limit, before))
 
+    def conversations(self, user_id: str) -> Flow[list[str]]:
+        """The ids of a user's conversations."""
+        return (yield from message_log.read_conversations(self.store, require_id("user_id", user_id)))
+
     def clear(self, scope: Scope) -> Flow[None]:
         """Delete a conversation and everything that was derived from it."""
 
         def body(conversation: Conversation) -> Flow[None]:
             path = (ROOT, label(scope.user_id), "*", label(scope.conversation_id))
-            yield from bulk.delete_below(self.store, path, LANES)
-            self._forget(conversation)
+            try:
+                yield from bulk.delete_below(self.store, path, LANES, JOINED)
+            finally:  # wherever it ends, what is left is read again
+                self._forget(conversation)
 
         yield from self.using(scope, body)
 
     def erase(self, user_id: str) -> Flow[int]:
         """Delete everything of a user; how many records there were."""
         path = (ROOT, label(require_id("user_id", user_id)))
-        count = yield from bulk.delete_below(self.store, path, LANES)
+        # Whatever is under way with a conversation ends before anything is deleted, in other pipelines of this process,
+        # too; and what was begun in between is deleted in the end.
+        yield from self._forget_all(user_id)
+        count = yield from bulk.delete_below(self.store, path, LANES, JOINED)
+        yield from self._forget_all(user_id)
+        count += yield from bulk.delete_below(self.store, path, LANES, JOINED)
+        yield from _purge(self.store, path)
+        return count
 
+    def _forget_all(self, user_id: str) -> Flow[None]:
         def body(conversation: Conversation) -> Flow[None]:
             yield from ()
             self._forget(conversation)
 
-        # Other pipelines of this process are waited for, too.
         for scope in {**self._open.working_sets(), **dict.fromkeys(in_use(self.store))}:
             if scope.user_id == user_id:
                 yield from self.using(scope, body)
-        # What was being written while the conversations were still open.
-        count += yield from bulk.delete_below(self.store, path, LANES)
-        yield from _purge(self.store, path)
-        return count
 
     def _forget(self, conversation: Conversation) -> None:
         conversation.reset()

@@ -94,6 +94,18 @@ class StoredConversations:
         """Every message of a conversation; see `get_messages`."""
         return await adrive(self.engine.get(Scope(user_id, conversation_id)))
 
+    def list_conversations(self, *, user_id: str) -> list[str]:
+        """The ids of a user's conversations, sorted.
+
+        Raises:
+            MissingScopeError: no user.
+        """
+        return drive(self.engine.conversations(user_id))
+
+    async def alist_conversations(self, *, user_id: str) -> list[str]:
+        """The ids of a user's conversations, sorted."""
+        return await adrive(self.engine.conversations(user_id))
+
     def get_page(
         self,
         *,
@@ -104,6 +116,10 @@ class StoredConversations:
         after: str | None = None,
     ) -> MessagePage:
         """A part of a conversation, read from the store without the rest of it: its newest messages, older, or newer.
+
+        A page that has a `before` has something before it, if only messages that were removed, and then the next one
+        may be empty. Polling with `after` gives new messages only; when there are none and the page's `after` is
+        another, something was changed, and what is shown is to be read again.
 
         Args:
             user_id: whose conversation it is.

@@ -1,7 +1,8 @@
 """An agent for LangGraph Server: `langgraph dev` in this folder serves it, as `langgraph.json` says.
 
-Its conversations are kept by a Chroma server where CHROMA_URL names one, else in memory. With OPENAI_API_KEY set it
-calls the real model, otherwise one that repeats what it was asked.
+LangGraph keeps the messages; the pipeline's copy of them, which it compacts and searches, is kept by a Chroma server
+where CHROMA_URL names one, else in memory. With OPENAI_API_KEY set it calls the real model, otherwise one that says its
+lines.
 
     python examples/server/agent.py
 """
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from typing_extensions import TypedDict
@@ -69,10 +71,12 @@ agent = builder.compile()
 
 
 async def main() -> None:
-    """One turn, as the server would run it."""
+    """Two turns, as the server would run them; it brings a checkpointer of its own."""
     config: Any = {"configurable": {"thread_id": "c1"}}
-    state = await agent.ainvoke({"messages": [HumanMessage("Hello")]}, config)
-    print(state["messages"][-1].text)
+    chat = builder.compile(checkpointer=InMemorySaver())
+    for question in ("Hello, I am Ada.", "What is my name?"):
+        state = await chat.ainvoke({"messages": [HumanMessage(question)]}, config)
+        print(f"{len(state['llm_input_messages'])} messages sent: {state['messages'][-1].text}")
 
 
 if __name__ == "__main__":

@@ -59,27 +59,31 @@ def open_store(url: str, seconds: float = 30) -> ChromaStore:
             time.sleep(0.1)
 
 
-async def worker(url: str, question: str, answer: str) -> None:
-    """What one worker does with a request; it may run on another machine than the next one."""
-    with open_store(url) as store:
-        pipeline = ContextPipeline({"max_context_tokens": 2_000}, system_prompt="You plan trips.", store=store)
-        context = await pipeline.aassemble(question, **CONVERSATION)
-        known = [message.text for message in context.messages[1:-1]]
-        print(f"{question}\n  the model is told: {' | '.join(known) or 'nothing yet'}")
-        await pipeline.aadd_messages([HumanMessage(question), AIMessage(answer)], **CONVERSATION)
-        pipeline.close()
+async def answer(worker: ContextPipeline, request: str, question: str, reply: str) -> None:
+    """What a worker does with a request; its id makes the messages' ids, so that a retry stores nothing twice."""
+    context = await worker.aassemble(question, **CONVERSATION)
+    known = [message.text for message in context.messages[1:-1]]
+    print(f"{question}\n  the model is told: {' | '.join(known) or 'nothing yet'}")
+    said = [HumanMessage(question, id=f"{request}-question"), AIMessage(reply, id=f"{request}-answer")]
+    await worker.aadd_messages(said, **CONVERSATION)
 
 
 async def main() -> None:
-    """Three requests, each answered by a worker that has never seen the conversation."""
-    with chroma_server() as url:
-        await worker(url, "I land in Lisbon on the 3rd of May.", "Noted.")
-        await worker(url, "I leave on the 9th.", "Six nights, then.")
-        await worker(url, "How long do I stay?", "Six nights.")
-        with open_store(url) as store, ContextPipeline(store=store) as pipeline:
-            lines = await pipeline.aexport_user(user_id=CONVERSATION["user_id"])
-            print(f"{len(lines)} records of {CONVERSATION['user_id']} are on the server")
-            print(f"{await pipeline.aerase_user(user_id=CONVERSATION['user_id'])} were erased")
+    """Two workers with a store and a pipeline each, as two machines have them."""
+    with chroma_server() as url, open_store(url) as one, open_store(url) as other:
+        settings = {"max_context_tokens": 2_000}
+        first, second = (ContextPipeline(settings, system_prompt="You plan trips.", store=s) for s in (one, other))
+        await answer(first, "r1", "I land in Lisbon on the 3rd of May.", "Noted.")
+        await answer(second, "r2", "I leave on the 9th.", "Six nights, then.")
+        both = answer(first, "r3", "Is it warm?", "Mostly."), answer(second, "r4", "How long do I stay?", "Six nights.")
+        await asyncio.gather(*both)
+        messages = await first.aget_messages(**CONVERSATION)
+        print(
+            f"{len(messages)} messages, in one order for both: {messages == await second.aget_messages(**CONVERSATION)}"
+        )
+        lines = await first.aexport_user(user_id=CONVERSATION["user_id"])
+        print(f"{len(lines)} records of {CONVERSATION['user_id']} are on the server")
+        print(f"{await second.aerase_user(user_id=CONVERSATION['user_id'])} were erased")
 
 
 if __name__ == "__main__":

@@ -52,6 +52,10 @@ class Conversation:
     """How far every writer had come when it was read; None before that."""
     joined: bool = False
     """Whether the others were told that this process writes, too."""
+    untold: set[str] = field(default_factory=set)
+    """Keys of records that were changed here, of which the others could not be told yet."""
+    failed_writes: int = 0
+    """How often a write has failed; one that did may still arrive."""
     entries: list[Entry] = field(default_factory=list)
     doubles: list[MessageRecord] = field(default_factory=list)
     """Records of messages that several writers appended, but for the first."""
@@ -98,7 +102,7 @@ class Conversation:
 
     def reset(self) -> None:
         """Forget everything, as if it had not been read yet."""
-        new = Conversation(self.scope, self.counter, self.lock)
+        new = Conversation(self.scope, self.counter, self.lock, failed_writes=self.failed_writes)
         for name in self.__slots__:
             setattr(self, name, getattr(new, name))
 
@@ -158,6 +162,10 @@ class Conversation:
         """The fingerprint of a message, or None where there is none of this id."""
         entry = self.entry(message_id)
         return entry.fingerprint if entry else None
+
+    def lane(self, writer_id: str) -> str:
+        """The lane that a writer goes on with."""
+        return f"{writer_id}.{self.failed_writes}" if self.failed_writes else writer_id
 
     def places_of(self, message_id: str) -> list[Place]:
         """Where a message's records are, its doubles among them; nowhere where there is no such message."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.core.messages import content_id, fingerprint, plainly_same
 from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.errors import InputError, MessageConflictError
+from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.log import OnRemoval, Said, append, change, contents_before, prepare, records
@@ -24,6 +25,7 @@ from langchain_ctxbudget.stores.compactions import COMPACTIONS
 from langchain_ctxbudget.stores.message_log import CUTS, PINS, News
 from langchain_ctxbudget.stores.records import (
     CutsRecord,
+    MessageRecord,
     PinsRecord,
     Scope,
 )
@@ -39,10 +41,10 @@ def add(store: BaseStore, conversation: Conversation, messages: Sequence[BaseMes
         MessageConflictError: an id is known with other content; nothing was written.
     """
     identified, new = _new(conversation, messages)
-    if new and (yield from prepare(store, conversation, lane)):
+    if (new or conversation.untold) and (yield from prepare(store, conversation, lane)):
         identified, new = _new(conversation, messages)
-    yield from append(store, conversation, new, lane)
-    return [one.id for one in identified]
+    names = yield from append(store, conversation, new, lane)
+    return [names.get(one.id, one.id) for one in identified]
 
 
 def _new(conversation: Conversation, messages: Sequence[BaseMessage]) -> tuple[list[Said], list[Said]]:
@@ -87,7 +89,7 @@ def sync(
                 f"messages has two messages of id {one.id!r} with other content; ids must be unique"
             )
     changes = _Difference.between(conversation, wanted)
-    if not changes.is_empty and (yield from prepare(store, conversation, lane)):
+    if (conversation.untold or not changes.is_empty) and (yield from prepare(store, conversation, lane)):
         changes = _Difference.between(conversation, wanted)
     # What is to be told at another place is as it should be before it is appended, and appended before it is taken from
     # the old one: wherever it ends, nothing is missing, and nothing there in two ways.
@@ -138,6 +140,8 @@ def edit(store: BaseStore, conversation: Conversation, message_id: str, message:
     Raises:
         InputError: the conversation has no such message, or the new one has another id.
     """
+    if conversation.untold:
+        yield from prepare(store, conversation, lane)
     require_known(conversation, [message_id])
     if message.id not in (None, message_id):
         raise InputError(
@@ -145,7 +149,8 @@ def edit(store: BaseStore, conversation: Conversation, message_id: str, message:
         )
     named = message.model_copy(update={"id": message_id})
     said = Said(named, fingerprint(named), named=True)
-    if said.fingerprint != conversation.fingerprint_of(message_id):
+    old = conversation.entries[conversation.positions[message_id]].record
+    if MessageRecord.of(named, old.place).text != old.text:
         if (yield from prepare(store, conversation, lane)):
             require_known(conversation, [message_id])
         yield from change(store, conversation, lane, edited=[said], on_removal="forget")
@@ -159,6 +164,8 @@ def remove(
     Raises:
         InputError: the conversation has no such message.
     """
+    if conversation.untold:
+        yield from prepare(store, conversation, lane)
     require_known(conversation, message_ids, () if on_removal == "archive" else conversation.archived)
     if (yield from prepare(store, conversation, lane)):
         require_known(conversation, message_ids, () if on_removal == "archive" else conversation.archived)
@@ -182,18 +189,21 @@ def read_fork(store: BaseStore, conversation: Conversation, until: str | None) -
     """The messages up to one of them, or all, with what was derived from them.
 
     Raises:
-        InputError: the conversation has no such message.
+        InputError: the conversation has no such message, or none at all.
     """
     require_known(conversation, [] if until is None else [until])
+    if not conversation.entries:
+        raise InputError(f"There is no conversation {conversation.scope.conversation_id!r} to begin with")
     end = len(conversation.entries) if until is None else conversation.positions[until] + 1
     messages = [entry.message for entry in conversation.entries[:end]]
     scope = conversation.scope
     places = [GetOp(scope.namespace(CUTS), CUTS), GetOp(scope.namespace(PINS), PINS)]
     cuts, pins = yield from batch(store, places)
     items: dict[tuple[str, str], dict[str, Any]] = {}
-    if isinstance(cuts, Item):
-        made = [cut for cut in CutsRecord.read(cuts.value, "the compaction cuts").cuts if cut.position <= end]
-        items[CUTS, CUTS] = CutsRecord(cuts=tuple(made)).to_value()
+    with suppress(StoreDataError):  # derived: made again
+        if isinstance(cuts, Item):
+            made = [cut for cut in CutsRecord.read(cuts.value, "the compaction cuts").cuts if cut.position <= end]
+            items[CUTS, CUTS] = CutsRecord(cuts=tuple(made)).to_value()
     if isinstance(pins, Item):
         ids = {message.id for message in messages}
         asked = {key: said for key, said in PinsRecord.read(pins.value, "the pins").pins.items() if key in ids}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Literal
 
 from langchain_core.messages import BaseMessage
@@ -64,7 +65,7 @@ class Said:
 
 def append(
     store: BaseStore, conversation: Conversation, new: Sequence[Said], lane: str, *, moves: bool = False
-) -> Flow[None]:
+) -> Flow[dict[str, str]]:
     """Write messages at the end of the writer's lane.
 
     Args:
@@ -73,11 +74,20 @@ def append(
         new: messages that it does not have.
         lane: the writer's.
         moves: whether some are there at another place, from which they are taken next.
+
+    Returns:
+        the ids that they go by, where another writer has used theirs at the same moment, by their own.
     """
-    if new:
-        head, clock = _head(conversation, lane)
-        made = records(new, lane, clock, head.count)
-        yield from _commit(store, conversation, lane, made, News(made), tidies=not moves)
+    if not new:
+        return {}
+    head, clock = _head(conversation, lane)
+    made = records(new, lane, clock, head.count)
+    yield from _commit(store, conversation, lane, made, News(made), tidies=not moves)
+    own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
+    shown = (
+        (own.pop(e.record.place.key, None), e.id) for e in takewhile(lambda _: own, reversed(conversation.entries))
+    )
+    return {key: name for key, name in shown if key is not None and key != name}
 
 
 def records(new: Iterable[Said], lane: str, clock: int, first: int) -> list[MessageRecord]:
@@ -98,7 +108,7 @@ def change(
     removed: Sequence[str] = (),
     moved: Sequence[Place] = (),
 ) -> Flow[None]:
-    """Change what is there, and delete what was derived from it; what somebody else has removed stays removed."""
+    """Change what is there, and delete what was derived from it; what is not there any more is left out."""
     rewritten: list[MessageRecord] = []
     gone: list[Place] = list(moved)
     for one in edited:
@@ -135,11 +145,13 @@ def _rewrite(
     """Write over records where they stand, delete others, and tell the readers."""
     changed = dict.fromkeys((place.key for place in gone), None) | {r.place.key: r for r in rewritten}
     heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
+    conversation.untold.update(changed)
     stay = message_log.rewriting(conversation.scope, rewritten)
     go = message_log.deleting(conversation.scope, [place for place in gone if changed[place.key] is None])
     yield from bulk.write(store, [*stay, *go, *derived])
     conversation.heads = heads
     yield from _commit(store, conversation, lane, [ChangeRecord(changed=tuple(changed))], News([], changed))
+    conversation.untold.difference_update(changed)
 
 
 def _stale(store: BaseStore, conversation: Conversation, first: int, *, forgets: bool) -> Flow[list[PutOp]]:
@@ -187,7 +199,11 @@ def _commit(
     heads = conversation.heads or Heads()
     head, clock = _head(conversation, lane)
     conversation.heads = None  # a write that fails half-way is read again
-    new = yield from message_log.append(store, conversation.scope, lane, head, records, clock=clock)
+    try:
+        new = yield from message_log.append(store, conversation.scope, lane, head, records, clock=clock)
+    except BaseException:
+        conversation.failed_writes += 1  # it may still arrive: the next one goes to another lane
+        raise
     conversation.take_in(news)
     conversation.heads = Heads(heads.joined, {**heads.lanes, lane: new})
     try:
@@ -210,12 +226,12 @@ def _look_again(store: BaseStore, conversation: Conversation, lane: str, before:
     written = conversation.heads
     yield from refresh(store, conversation)
     heads = conversation.heads or Heads()
-    if written is not None and not heads.goes_on(written):  # deleted meanwhile
-        if lane in heads.lanes:  # but for what was written: it is another lane now, or readers would not look
-            left = heads.lanes[lane]
-            yield from message_log.write_head(
-                store, conversation.scope, lane, message_log.new_head(left.clock, left.count)
-            )
+    if written is not None and (heads.joined != written.joined or not heads.goes_on(written)):
+        if lane in heads.lanes:  # the conversation may have been deleted: another lane now, or readers would not look
+            left = message_log.new_head(heads.lanes[lane].clock, heads.lanes[lane].count)
+            yield from message_log.write_head(store, conversation.scope, lane, left)
+            conversation.heads = None
+            yield from refresh(store, conversation, listing=True)
             yield from _join(store, conversation, lane)
     elif lane not in Heads(None, {**heads.lanes, lane: before}).polled(message_log.SURE):
         yield from _join(store, conversation, lane)
@@ -224,9 +240,12 @@ def _look_again(store: BaseStore, conversation: Conversation, lane: str, before:
 def prepare(store: BaseStore, conversation: Conversation, lane: str) -> Flow[bool]:
     """Make a writer known before it writes; whether the conversation may be another one now."""
     digest = conversation.digest
-    if not conversation.joined or lane not in (conversation.heads or Heads()).lanes:
+    if not conversation.joined or lane not in (conversation.heads or Heads()).polled(message_log.SURE):
         yield from _join(store, conversation, lane)
     yield from _tidy(store, conversation, lane)
+    if untold := sorted(conversation.untold):
+        yield from _commit(store, conversation, lane, [ChangeRecord(changed=tuple(untold))], News([]))
+        conversation.untold.difference_update(untold)
     return digest != conversation.digest
 
 
@@ -247,7 +266,8 @@ def _tidy(store: BaseStore, conversation: Conversation, lane: str) -> Flow[None]
     """Make the log say what a reader makes of it, where two writers have used one id."""
     if conversation.doubles or conversation.renamed:
         entries = (entry for entry in conversation.entries if entry.record.place.key in conversation.renamed)
-        rewritten = [MessageRecord.of(entry.message, entry.record.place) for entry in entries]
+        # Still without a name of its own where it had none: others may find that another one is called so, too.
+        rewritten = [MessageRecord.of(e.message, e.record.place, named=e.record.named) for e in entries]
         gone = [record.place for record in conversation.doubles]
         yield from _rewrite(store, conversation, lane, rewritten=rewritten, gone=gone)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from langgraph.store.base import BaseStore, Item, ListNamespacesOp, MatchCondition, Op, PutOp, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, MatchCondition, Op, PutOp, SearchOp
 
 from langchain_ctxbudget.flow import Flow, batch
 
@@ -49,18 +49,22 @@ def write(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
         yield from batch(store, cast("Sequence[Op]", puts[first : first + CHUNK]))
 
 
-def delete_below(store: BaseStore, path: tuple[str, ...], last: str) -> Flow[int]:
+def delete_below(store: BaseStore, path: tuple[str, ...], last: str, first_key: str) -> Flow[int]:
     """Delete every item of every namespace that begins with a path; how many there were.
 
     Args:
         store: where.
         path: of labels, in which `*` stands for any.
         last: namespaces with this label are deleted after the others.
+        first_key: but for the item of this key, which is deleted first.
     """
     count = 0
     while True:
         namespaces = yield from read_namespaces(store, path)
-        found = 0
+        heads = yield from batch(store, [GetOp(one, first_key) for one in namespaces if last in one])
+        there = [item for item in heads if isinstance(item, Item)]
+        yield from write(store, [PutOp(item.namespace, item.key, None) for item in there])
+        found = len(there)
         for namespace in sorted(namespaces, key=lambda one: last in one):
             items = yield from read_all(store, namespace)
             yield from write(store, [PutOp(namespace, item.key, None) for item in items])

@@ -125,6 +125,8 @@ class ChromaStore(BaseStore):
         """
         if sum(each is not None for each in (path, url, client)) > 1:
             raise StoreError("A store has a path, a url or a client. Give one of them.")
+        if "://" in str(path):
+            raise StoreError(f"{str(path)!r} is a URL, not a folder. Pass it as `url`.")
         self.index_config = index
         self.ttl_config = ttl
         self._index = DenseIndex.from_config(index) if index else None
@@ -167,7 +169,8 @@ class ChromaStore(BaseStore):
 
     def close(self) -> None:
         """Stop the sweeper and release the folder, the memory or the connections; closing twice does nothing."""
-        self._sweeper.stop()
+        # On a server it may wait for a task of the event loop that runs here: it ends by itself.
+        self._sweeper.stop(0 if self._chroma.server else None)
         with self._chroma.lock:
             self._finalizer()
 

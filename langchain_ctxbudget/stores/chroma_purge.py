@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -15,7 +16,8 @@ from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Call, Flow
 from langchain_ctxbudget.stores.chroma_engine import BUCKETS, SYNC_THRESHOLD, Engine, Kind, Row
 from langchain_ctxbudget.stores.folder import DATABASE_FILE
-from langchain_ctxbudget.stores.matching import Namespace, buckets_below
+from langchain_ctxbudget.stores.matching import Namespace, buckets_below, item_id
+from langchain_ctxbudget.stores.operations import Record
 
 
 def purge(chroma: Engine, prefix: Namespace, dims: int | None) -> Flow[None]:
@@ -30,12 +32,7 @@ def purge(chroma: Engine, prefix: Namespace, dims: int | None) -> Flow[None]:
         for kind in get_args(Kind):
             length = 1 if kind == "items" else dims
             if length and (yield from chroma.exists(kind, number)):
-                # No ids of items, and without the fields that a search goes by: nobody ever sees them.
-                rows: list[Row] = [
-                    (f"purge#{n}", [0.0] * length, {"of": 0, "value": "{}"}) for n in range(SYNC_THRESHOLD + 1)
-                ]
-                yield from chroma.write(kind, number, rows)
-                yield from chroma.delete(kind, number, [id_ for id_, _, _ in rows])
+                yield from chroma.whole(partial(_fill, chroma, kind, number, length))
     if chroma.folder is not None:
         folder = chroma.folder
 
@@ -43,6 +40,17 @@ def purge(chroma: Engine, prefix: Namespace, dims: int | None) -> Flow[None]:
             _vacuum(folder)  # reached in a worker thread only: a folder has no server
 
         yield Call(lambda: _vacuum(folder), asynchronous)
+
+
+def _fill(chroma: Engine, kind: Kind, number: int, length: int) -> Flow[None]:
+    """Write items whose time was over long ago, which nobody is shown, and delete them."""
+    rows: list[Row] = []
+    for n in range(SYNC_THRESHOLD + 1):
+        filler = Record(item_id(("ctxbudget-purge",), str(n)), "{}", 0, 0, 0, ttl=1.0, expires=0)
+        items = kind == "items"
+        rows.append((filler.id if items else f"{filler.id}#0", [0.0] * length, filler.fields() if items else {"of": 0}))
+    yield from chroma.write(kind, number, rows)
+    yield from chroma.delete(kind, number, [id_ for id_, _, _ in rows])
 
 
 def _vacuum(folder: Path) -> None:

@@ -29,8 +29,19 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.core.messages import content_id, fingerprint
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.bulk import CHUNK, read_all, write
-from langchain_ctxbudget.stores.records import ChangeRecord, LaneRecord, MessageRecord, Place, Scope, place_key
+from langchain_ctxbudget.stores.bulk import CHUNK, read_all, read_namespaces, write
+from langchain_ctxbudget.stores.records import (
+    ROOT,
+    ChangeRecord,
+    LaneRecord,
+    MessageRecord,
+    Place,
+    Scope,
+    label,
+    place_key,
+    storable,
+    stored,
+)
 
 MESSAGES, LANES, JOINED, CUTS, PINS = "messages", "lanes", "joined", "cuts", "pins"
 POLLED = 32
@@ -73,7 +84,7 @@ def read_heads(store: BaseStore, scope: Scope, known: Heads | None = None) -> Fl
     namespace = scope.namespace(LANES)
     polled = known.polled() if known else []
     joined, *found = yield from batch(store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)])
-    text = str(joined.value["text"]) if isinstance(joined, Item) else None
+    text = str(stored(joined.value)["text"]) if isinstance(joined, Item) else None
     heads = {name: _lane(item) for name, item in zip(polled, found, strict=True) if isinstance(item, Item)}
     if known and text == known.joined and len(heads) == len(polled):
         return Heads(text, {**known.lanes, **heads})
@@ -237,7 +248,18 @@ def new_head(clock: int = 0, count: int = 0) -> LaneRecord:
 
 def tell(store: BaseStore, scope: Scope) -> Flow[None]:
     """Have every reader list the heads again."""
-    yield from batch(store, [PutOp(scope.namespace(LANES), JOINED, {"text": uuid4().hex}, index=False)])
+    value = storable({"text": uuid4().hex, "conversation_id": scope.conversation_id})
+    yield from batch(store, [PutOp(scope.namespace(LANES), JOINED, value, index=False)])
+
+
+def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
+    """The ids of a user's conversations, sorted."""
+    namespaces = yield from read_namespaces(store, (ROOT, label(user_id), LANES))
+    found: list[str] = []
+    for first in range(0, len(namespaces), CHUNK):
+        items = yield from batch(store, [GetOp(one, JOINED) for one in namespaces[first : first + CHUNK]])
+        found += [str(stored(item.value)["conversation_id"]) for item in items if isinstance(item, Item)]
+    return sorted(found)
 
 
 def rewriting(scope: Scope, records: Iterable[MessageRecord]) -> list[PutOp]:

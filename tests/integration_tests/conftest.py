@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,3 +67,17 @@ def _is_bound_to_a_loop(request: pytest.FixtureRequest) -> bool:
     """Whether the test awaits a Postgres store: LangGraph's asynchronous one lives in the loop it was made in."""
     chosen = request.node.callspec.params
     return bool(chosen.get("store") == "postgres" and chosen.get("call") == "async")
+
+
+THOROUGH = {"test_chat_history", "test_export_and_erase", "test_hostile_data", "test_isolation", "test_message_log"}
+"""Modules of many tests: Chroma's stores are for the long suite."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        chosen = getattr(item, "callspec", None)
+        if chosen and Path(item.path).stem in THOROUGH:
+            kinds = {chosen.params.get("store"), chosen.params.get("kind")}
+            if kinds & {"chroma", "chroma-folder", "chroma-server"}:
+                item.add_marker(pytest.mark.slow)

@@ -105,8 +105,8 @@ def test_import_writes_into_a_store_once(capsys: pytest.CaptureFixture[str], tmp
         assert "messages" in out
     with ChromaStore(tmp_path / "store") as store:
         pipeline = ContextPipeline(store=store)
-        assert len([space for space in store.list_namespaces() if "messages" in space]) == 1
-        assert pipeline.get_messages(user_id="ada", conversation_id="dump") == messages
+        [conversation] = pipeline.list_conversations(user_id="ada")
+        assert pipeline.get_messages(user_id="ada", conversation_id=conversation) == messages
 
 
 def test_an_imported_file_with_a_changed_message_writes_nothing_unless_it_may_replace(

@@ -359,12 +359,13 @@ def test_what_was_cut_short_can_be_done_again(name: str, deletes_first: bool) ->
 
 
 @pytest.mark.parametrize("name", DOINGS)
-def test_a_page_shows_no_message_twice_after_an_end(name: str) -> None:
+def test_a_page_shows_no_message_twice_after_the_next_write(name: str) -> None:
     for writes in count():
         store, killed = cut_short(DOINGS[name], writes, deletes_first=False)
         if not killed:
             break
         with new_pipeline(store) as pipeline:
+            pipeline.add_messages([HumanMessage("and now?")], **SCOPE)
             found = pipeline.get_messages(**SCOPE)
             page = pipeline.get_page(limit=4, **SCOPE)
             pages = list(page.messages)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from threading import Barrier as ThreadBarrier
 from threading import Event, Thread
 from typing import Any
@@ -143,9 +144,13 @@ def watched(store: BaseStore, work: Callable[[], None]) -> ContextPipeline:
     return reader
 
 
-@pytest.mark.parametrize("each", [25, pytest.param(250, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("shared", SHARED)
-@pytest.mark.parametrize("kind", ["memory", "chroma-folder"])
+@pytest.mark.parametrize(
+    ("kind", "shared", "each"),
+    [
+        *product(["memory", "chroma-folder"], SHARED, [25]),
+        pytest.param("chroma-folder", "one store", 250, marks=pytest.mark.slow),
+    ],
+)
 async def test_eight_threads_append_to_one_conversation(
     request: pytest.FixtureRequest, kind: str, shared: str, each: int
 ) -> None:
@@ -168,7 +173,7 @@ async def test_eight_threads_append_to_one_conversation(
         check([pipeline.get_messages(**ADA) for pipeline in readers], 8, each)
 
 
-@pytest.mark.parametrize("each", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("each", [10])
 @pytest.mark.parametrize("shared", SHARED)
 @pytest.mark.parametrize("kind", ["memory", "chroma-folder", pytest.param("chroma-server", marks=LOOPBACK), "postgres"])
 async def test_eight_tasks_append_to_one_conversation(

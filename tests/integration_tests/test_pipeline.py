@@ -302,7 +302,9 @@ def test_what_is_left_out_without_a_summary_is_dated(store: BaseStore, call: Cal
     call(pipeline, "add_messages", chat(60), **SCOPE)
     context = call(pipeline, "assemble", "And now?", **SCOPE)
     assert not any(item.reason is Reason.SUMMARY for item in context.report.layer("L6").items)
-    assert "[The conversation goes on, 2026-03-04.]" in [message.content for message in context.messages]
+    said = [message.text for message in context.messages]
+    position = said.index("[The conversation goes on, 2026-03-03.]")
+    assert said[position + 1].startswith("[2026-03-04]\n")  # the next day says so itself
 
 
 def test_a_system_message_in_the_history_becomes_a_note(store: BaseStore, call: Call) -> None:

@@ -46,7 +46,12 @@ def run(code: str, path: Path) -> str:
     path.write_text(code, encoding="utf-8")
     environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-W", "error", str(path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        cwd=path.parent,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -81,6 +86,11 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[st
 @pytest.mark.parametrize("code", PYTHON, ids=range(len(PYTHON)))
 def test_its_code_runs_as_it_stands(code: str, tmp_path: Path) -> None:
     run(code, tmp_path / "readme.py")
+
+
+def test_the_code_of_the_page_on_scaling_runs_as_it_stands(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    run("\n".join(block.code for block in python_blocks(page)), tmp_path / "page.py")
 
 
 def test_its_first_code_is_ten_lines() -> None:

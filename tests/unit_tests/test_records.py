@@ -84,7 +84,7 @@ def test_a_label_has_no_wildcards_of_sql(text):
 
 
 @settings(deadline=None)
-@given(st.recursive(ANY_TEXT | st.none() | st.booleans() | st.integers(), lambda inner: st.lists(inner)))
+@given(st.recursive(ANY_TEXT | st.none() | st.booleans() | st.integers(), st.lists))
 def test_what_is_stored_reads_back_and_has_no_text_that_postgres_refuses(inner):
     value = {"text": inner}
     plain = storable(value)
