@@ -142,15 +142,17 @@ def _rewrite(
     gone: Sequence[Place],
     derived: Sequence[PutOp] = (),
 ) -> Flow[None]:
-    """Write over records where they stand, delete others, and tell the readers."""
+    """Write over records where they stand, delete others, and tell the readers; before it, too, should it be cut off."""
     changed = dict.fromkeys((place.key for place in gone), None) | {r.place.key: r for r in rewritten}
+    notice = ChangeRecord(changed=tuple(changed))
+    yield from _commit(store, conversation, lane, [notice], News([]), tidies=False)
     heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
     conversation.untold.update(changed)
     stay = message_log.rewriting(conversation.scope, rewritten)
     go = message_log.deleting(conversation.scope, [place for place in gone if changed[place.key] is None])
     yield from bulk.write(store, [*stay, *go, *derived])
     conversation.heads = heads
-    yield from _commit(store, conversation, lane, [ChangeRecord(changed=tuple(changed))], News([], changed))
+    yield from _commit(store, conversation, lane, [notice], News([], changed))
     conversation.untold.difference_update(changed)
 
 
