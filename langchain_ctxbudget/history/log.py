@@ -142,7 +142,7 @@ def _rewrite(
     gone: Sequence[Place],
     derived: Sequence[PutOp] = (),
 ) -> Flow[None]:
-    """Write over records where they stand, delete others, and tell the readers; before it, too, should it be cut off."""
+    """Write over records where they stand, delete others, and tell the readers, before it and after it."""
     changed = dict.fromkeys((place.key for place in gone), None) | {r.place.key: r for r in rewritten}
     notice = ChangeRecord(changed=tuple(changed))
     yield from _commit(store, conversation, lane, [notice], News([]), tidies=False)
