@@ -234,6 +234,12 @@ class World:
         assert all(any(text in line for line in lines) for text in texts)
         return lines
 
+    def do_list_conversations(self) -> object:
+        found = self.call(self.pipeline, "list_conversations", user_id=self.user)
+        told = {conversation for user, conversation in self.expected if user == self.user}
+        assert {one for one in told if self.expected[self.user, one]} <= set(found)
+        return found
+
     def do_erase_user(self) -> object:
         if self.rng.random() < 0.8:
             return self.do_export_user()
