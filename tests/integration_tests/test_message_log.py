@@ -101,22 +101,6 @@ class World:
         return [shown(reader.get_messages(**ADA)) for reader in readers]
 
 
-def every_order(world: Callable[[], World]) -> Iterator[World]:
-    """The world after every order in which the flows' operations can follow one another."""
-    plans: list[list[int]] = [[]]
-    while plans:
-        plan = plans.pop()
-        made = world()
-        done: list[int] = []
-        while pending := [n for n, flow in enumerate(made.flows) if not flow.done]:
-            chosen = plan[len(done)] if len(done) < len(plan) else pending[0]
-            if len(done) >= len(plan):
-                plans += [[*done, other] for other in pending[1:]]
-            done.append(chosen)
-            made.flows[chosen].step()
-        yield made
-
-
 def some_orders(world: Callable[[], World], count: int) -> Iterator[World]:
     """The world after so many random orders."""
     rng = random.Random(0)
@@ -137,10 +121,9 @@ def agreed(world: World) -> list[tuple[str, str]]:
     return views[0]
 
 
-@pytest.mark.slow
 def test_two_writers_that_join_in_any_order_see_each_other() -> None:
     orders = set()
-    for world in every_order(lambda: World([add(*said("a")), add(*said("b"))], before=(), opened=True)):
+    for world in some_orders(lambda: World([add(*said("a")), add(*said("b"))], before=(), opened=True), 1_000):
         orders.add(tuple(agreed(world)))
     assert orders == {(("a", "a"), ("b", "b")), (("b", "b"), ("a", "a"))}
 
