@@ -49,7 +49,7 @@ def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
     play(InMemoryStore(), plainly, seed, turns=40)
 
 
-# -- writers that meet: every order of their store operations
+# -- writers that meet: many orders of their store operations
 
 
 def add(*messages: BaseMessage) -> Act:
