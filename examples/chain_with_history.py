@@ -1,8 +1,9 @@
-"""A chain whose history is kept whole and sent within a budget, for several users at once.
+"""A chain with history: every message is kept, and every prompt fits, for several users at once.
 
-`RunnableWithMessageHistory` stores what was said; a step in front of the prompt puts a window of it in. LangChain has
-deprecated this class in favour of LangGraph: see graph_agent.py. Runs offline with a scripted model; with
-OPENAI_API_KEY set it calls the real one.
+`RunnableWithMessageHistory` stores what was said; `pipeline.as_runnable()` makes the prompt of it: recent messages, a
+summary of older ones, and what the question is about. Where a prompt template has a place for the history alone,
+`history.window(max_tokens)` gives what stands there. LangChain has deprecated this class in favour of LangGraph: see
+graph_agent.py. Runs offline with a scripted model; with OPENAI_API_KEY set it calls the real one.
 
     python examples/chain_with_history.py
 """
@@ -10,84 +11,73 @@ OPENAI_API_KEY set it calls the real one.
 from __future__ import annotations
 
 import os
-import warnings
+import re
+from operator import itemgetter
+from typing import Any
 
-from langchain_core._api import LangChainDeprecationWarning
-from langchain_core.language_models import BaseChatModel, FakeListChatModel
-from langchain_core.messages import BaseMessage
-from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
-from langchain_core.runnables import ConfigurableFieldSpec, RunnableConfig, RunnableLambda, RunnablePassthrough
+from langchain_core._api import suppress_langchain_deprecation_warning
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import ConfigurableFieldSpec, Runnable, RunnableConfig, RunnableLambda
 from langchain_core.runnables.history import RunnableWithMessageHistory
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline
 
-HISTORY_TOKENS = 500
+BUDGET_TOKENS = 500
 QUESTIONS = [
     "My locker at the climbing hall is number 214. Please remember that.",
     *(f"Tell me one thing about mountain number {number}, please." for number in range(1, 40)),
-    "Which mountain did we speak of last?",
+    "What is the number of my locker?",
 ]
-pipeline = ContextPipeline()
+pipeline = ContextPipeline({"max_context_tokens": BUDGET_TOKENS}, system_prompt="You are a friendly assistant.")
 
 
-def make_model() -> BaseChatModel:
-    """The real model where there is a key, else one that says its lines."""
+def make_model() -> Runnable[Any, BaseMessage]:
+    """The real model where there is a key, else the script below."""
     if os.environ.get("OPENAI_API_KEY"):
         from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
 
         return ChatOpenAI(model="gpt-4o-mini")
-    remarks = [f"Mountain number {number} is worth a long day out." for number in range(1, 40)]
-    return FakeListChatModel(responses=["Noted.", *remarks, "Of number 39."])
+    return RunnableLambda(scripted_reply)
 
 
-def session(user_id: str, conversation_id: str) -> BudgetedChatMessageHistory:
+def scripted_reply(messages: list[BaseMessage]) -> AIMessage:
+    """Answer from what stands in the prompt."""
+    asked = messages[-1].text.rpartition("</context>")[2]  # what was retrieved for the user's words stands before them
+    if mountain := re.search(r"mountain number \d+", asked):
+        return AIMessage(f"{mountain[0].capitalize()} is worth a long day out.")
+    locker = re.search(r"locker at the climbing hall is number (\d+)", "\n".join(message.text for message in messages))
+    return AIMessage(f"Number {locker[1]}." if locker else "I do not know.")
+
+
+def session(user_id: str, session_id: str) -> BudgetedChatMessageHistory:
     """The history of one conversation: made for every request, kept by the pipeline that all share."""
-    return BudgetedChatMessageHistory(conversation_id, user_id=user_id, pipeline=pipeline)
-
-
-def budgeted(_input: object, config: RunnableConfig) -> list[BaseMessage]:
-    """What of this request's history stands in the prompt."""
-    history: BudgetedChatMessageHistory = config["configurable"]["message_history"]
-    return history.window(HISTORY_TOKENS)
-
-
-async def abudgeted(_input: object, config: RunnableConfig) -> list[BaseMessage]:
-    """What of this request's history stands in the prompt; for `ainvoke` and `astream`."""
-    history: BudgetedChatMessageHistory = config["configurable"]["message_history"]
-    return await history.awindow(HISTORY_TOKENS)
+    return BudgetedChatMessageHistory(session_id, user_id=user_id, pipeline=pipeline)
 
 
 def main() -> None:
-    """Talk for longer than the window is, and show what the last prompt would have been."""
-    prompt = ChatPromptTemplate(
-        [("system", "You are a friendly assistant."), MessagesPlaceholder("history"), ("human", "{question}")]
-    )
-    chain = RunnablePassthrough.assign(history=RunnableLambda(budgeted, abudgeted)) | prompt | make_model()
-    warnings.simplefilter("ignore", LangChainDeprecationWarning)
-    chat = RunnableWithMessageHistory(
-        chain,
-        session,
-        input_messages_key="question",
-        history_messages_key="history",
-        history_factory_config=[
-            ConfigurableFieldSpec(id="user_id", annotation=str),
-            ConfigurableFieldSpec(id="conversation_id", annotation=str),
-        ],
-    )
-    for question in QUESTIONS:
-        answer = chat.invoke(
-            {"question": question}, {"configurable": {"user_id": "ada", "conversation_id": "climbing"}}
+    """Talk until the first message is long gone from the newest ones, ask for it, and show the last prompt."""
+    prompt = pipeline.as_runnable()
+    with suppress_langchain_deprecation_warning():
+        chat = RunnableWithMessageHistory(
+            itemgetter("question") | prompt | make_model(),
+            session,
+            input_messages_key="question",
+            history_messages_key="history",  # not used by the chain; the pipeline reads what it needs
+            history_factory_config=[
+                ConfigurableFieldSpec(id="user_id", annotation=str),
+                ConfigurableFieldSpec(id="session_id", annotation=str),
+            ],
         )
-    history = session("ada", "climbing")
-    window = history.window(HISTORY_TOKENS)
-    for message in window:
-        print(f"{message.type}: {message.text}")
-    print()
-    print(f"assistant: {answer.text}")
+    config: RunnableConfig = {"configurable": {"user_id": "ada", "session_id": "climbing"}}
     count_messages = pipeline.token_counter.count_messages
-    stored = history.messages
-    print(f"stored: {len(stored)} messages of {count_messages(stored):,} tokens")
-    print(f"window: {len(window)} messages of {count_messages(window):,} tokens")
+    print("stored           sent")
+    print("messages  tokens  messages  tokens")
+    for number, question in enumerate(QUESTIONS, 1):
+        stored, sent = session("ada", "climbing").messages, prompt.invoke(question, config)
+        if number % 8 == 1:
+            print(f"{len(stored):>8}{count_messages(stored):>8,}{len(sent):>10}{count_messages(sent):>8,}")
+        answer = chat.invoke({"question": question}, config)
+    print(f"\n{sent[-1].text}\n-> {answer.text}")
     pipeline.close()
 
 

@@ -73,8 +73,10 @@ class Question(TypedDict):
 
 
 class State(Question):
-    """An agent's state; the context graph reads `messages` and writes the other two."""
+    """An agent's state; the context graph reads `messages` and `ctxbudget_turn`, and writes all but `messages`."""
 
+    ctxbudget_turn: dict[str, Any]
+    """What was retrieved for the user's words; the same for every call of the turn."""
     llm_input_messages: list[AnyMessage]
     report: dict[str, Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from langchain_core.messages import BaseMessage
@@ -76,7 +76,7 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
         coverage=coverage,
         stability=_stability(draft, content, prompt),
         repairs=(*draft.history.repairs, *draft.turn_repairs, *_opening(content)),
-        failures=tuple(draft.failures),
+        failures=tuple(dict.fromkeys(draft.failures)),
         summary_lines=dict(draft.history.made_by),
         summaries_waiting=len(draft.history.waiting),
         last_resort=draft.last_resort,
@@ -99,7 +99,11 @@ def _opening(content: Content) -> tuple[Repair, ...]:
 
 
 def _items(draft: Draft, content: Content) -> dict[str, list[ReportItem]]:
-    items: dict[str, list[ReportItem]] = {layer: [] for layer in (*Layer, *draft.own)}
+    before = draft.block.left_out if draft.fixed is not None and draft.block is not None else ()
+    named = [*(layer.name for layer in draft.settings.layers), *(part.layer for part in draft.fixed or ()), *before]
+    items: dict[str, list[ReportItem]] = {layer: [] for layer in (*Layer, *draft.own, *named)}
+    for pruned in draft.pruned:
+        items.setdefault(pruned.layer, [])
     if content.system_prompt:
         tokens = draft.counter.count_text(content.system_prompt)
         items[Layer.IDENTITY].append(
@@ -193,7 +197,25 @@ def _more_omitted(draft: Draft, coverage: Sequence[CoverageRange]) -> dict[str, 
     more: dict[str, dict[Reason, int]] = {Layer.HISTORY: {reason: count for reason, count in history.items() if count}}
     if draft.retrieved.more_omitted:
         more[Layer.RETRIEVAL] = dict(draft.retrieved.more_omitted)
+    if draft.fixed is not None and draft.block is not None:
+        more |= {layer: dict(counts) for layer, counts in draft.block.left_out.items()}
     return more
+
+
+def left_out(draft: Draft) -> dict[str, dict[Reason, int]]:
+    """How many candidates for the context block were not chosen, by layer and reason."""
+    counts: defaultdict[str, Counter[Reason]] = defaultdict(Counter)
+    omitted: list[tuple[str, ReportItem]] = [*draft.bundles.omitted]
+    omitted += [(name, item) for name, rendered in draft.own.items() for item in rendered.omitted]
+    omitted += [(Layer.RETRIEVAL, item) for item in draft.retrieved.omitted]
+    stable = (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY)
+    for part in draft.pruned:
+        if part.layer not in stable:
+            counts[part.layer][part.reason] += 1
+    for layer, item in omitted:
+        counts[layer][item.reason] += 1
+    counts[Layer.RETRIEVAL].update(draft.retrieved.more_omitted)
+    return {layer: dict(reasons) for layer, reasons in counts.items() if reasons}
 
 
 def _of_fragment(fragment: Fragment) -> ReportItem:
@@ -276,7 +298,9 @@ def _stability(draft: Draft, content: Content, prompt: Prompt) -> Stability:
     shared, same = _shared(prompt.messages, costs, previous, counter)
     # A zone that was squeezed for one turn is another one at the next.
     squeezed = is_squeezed(draft, content) or draft.conversation.squeezed
-    rewritten = draft.history.step or (squeezed and same < draft.conversation.previous_stable)
+    squeezed = squeezed or draft.long_turn != draft.conversation.previous_long
+    rewritten = same < (prompt.stable if draft.history.step else draft.conversation.previous_stable)
+    rewritten = rewritten and (draft.history.step or squeezed)
     within = min(shared, stable)
     total = sum(costs)
     return Stability(

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.allocation import MOST_EXCHANGES, Allocation, Exchange, Situation
-from langchain_ctxbudget.core.assembly import CONTEXT_INTRO, NO_FIRST_QUESTION, group_tokens
-from langchain_ctxbudget.core.calls import call_ids, is_user
-from langchain_ctxbudget.core.clipping import clip_message, water_level
+from langchain_ctxbudget.core.assembly import CONTEXT_INTRO, NO_FIRST_QUESTION, group_tokens, has_human, turn_note
+from langchain_ctxbudget.core.calls import is_user
 from langchain_ctxbudget.core.last_resort import MEMORIES_HEADING
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.messages import as_sent
-from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.core.turns import Group, group, newest_that_fit
+from langchain_ctxbudget.core.turn_fit import fit_turn
+from langchain_ctxbudget.core.turns import group, newest_that_fit
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.errors import (
     BudgetTooSmallError,
@@ -29,12 +28,13 @@ from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge import declared
 
 CONTEXT_FRAME = (fences.opening(fences.CONTEXT), CONTEXT_INTRO, fences.closing(fences.CONTEXT))
-TURN_SHARE = 0.75
-"""Of what the system prompt leaves, what a long current turn may take before its oldest calls give way."""
-SMALLEST_CLIP_TOKENS = 64
-"""A message that is clipped keeps about this much."""
-OLD_RESULT_TOKENS = 256
-"""What is left of a result of the current turn before its whole group gives way."""
+JOINS = 2
+"""Tokens that may come about where what stands in front of the user's words meets them."""
+TURN_SHARES = (0.25, 0.5, 0.75)
+"""Of what the system prompt leaves, what a current turn that outgrows its room gets, stage by stage; after the last one
+its oldest calls give way."""
+FRAMED, FRAMES_TOKENS = 1.1, 64
+"""What texts cost with the headings and fences around them, about: so many times as much, and so much more."""
 LONGEST_WALK = 1_000
 """Messages that are looked at to find the newest exchanges."""
 
@@ -82,7 +82,7 @@ def compute_budget(draft: Draft) -> None:
         identity_tokens=identity,
         preferences_tokens=sum(fragment.tokens for fragment in draft.preferences),
         memory_tokens=sum(fragment.tokens for fragment in memories) + memory_heading,
-        message_tokens=sum(group_tokens(part, counter) for part in draft.turn_groups),
+        message_tokens=draft.turn_tokens + draft.turn_free_tokens,
         message_count=len(conversation.entries),
         history_tokens=conversation.total_tokens,
         keep_tokens=sum(newest[len(newest) - keep :]),
@@ -181,104 +181,68 @@ def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
 
 
 def _fit_turn(draft: Draft, identity: int, framing: int) -> None:
-    """Keep the human message and the newest group of the turn; older groups as far as they fit.
+    """Plan the room of the current turn, and fit the turn into it.
 
-    Results that are too large are clipped, and so is a human message where the settings say so.
+    Where the request has tools, a share is kept free for calls and results, so that nothing before them changes while
+    an agent loops. A turn that grows larger than its room gets more in a few stages, up to `TURN_SHARES[-1]`; at each,
+    history and context block are planned anew for what it leaves them.
 
     Raises:
         BudgetTooSmallError: not even the smallest form fits.
     """
-    counter = draft.counter
+    counter, settings = draft.counter, draft.settings
     groups, repairs = group([as_sent(message) for message in draft.turn])
     draft.turn_repairs = tuple(repairs)
     room = draft.limit_tokens - identity - framing - sum(draft.extras.values())
-    calling = [i for i, part in enumerate(groups) if call_ids(part.messages[0])]
-    needed = {
-        i
-        for i, part in enumerate(groups)
-        if i in {len(groups) - 1, *calling[-1:]} or any(isinstance(message, HumanMessage) for message in part.messages)
-    }
-    fitted = dict(enumerate(groups))
-    share = int(room * (TURN_SHARE if draft.conversation.entries else 1))
-    older = len(groups) - len(needed)
-    reserve = min(older * (OLD_RESULT_TOKENS + SMALLEST_CLIP_TOKENS), share // 3)
-    if sum(group_tokens(groups[i], counter) for i in needed) > room:
-        kinds = (ToolMessage, HumanMessage) if draft.settings.oversized_message == "clip" else (ToolMessage,)
-        smallest = clipped({i: groups[i] for i in needed}, counter, 0, kinds)
-        floor = sum(group_tokens(part, counter) for part in smallest.values())
-        if floor > room:
-            needed_tokens = floors(identity, floor, draft.extras, framing)
-            raise BudgetTooSmallError(draft.limit_tokens, needed_tokens, advice(draft))
-        fitted |= clipped({i: groups[i] for i in needed}, counter, max(floor, share - reserve), kinds)
-    left = share - sum(group_tokens(fitted[i], counter) for i in needed)
-    kept = set(needed)
-    for i in reversed([i for i in fitted if i not in needed]):
-        if group_tokens(groups[i], counter) > left:
-            fitted |= clipped({i: groups[i]}, counter, 0, (ToolMessage,), OLD_RESULT_TOKENS)
-        cost = group_tokens(fitted[i], counter)
-        if cost > left:
-            break
-        left -= cost
-        kept.add(i)
-    draft.turn_groups = tuple(fitted[i] for i in sorted(kept))
-    draft.turn_left_out = tuple(part for i, part in enumerate(groups) if i not in kept)
-    draft.turn_clipped = frozenset(groups[i].positions[0] for i in kept if fitted[i] != groups[i])
+    whole = sum(group_tokens(part, counter) for part in groups)
+    said = sum(group_tokens(part, counter) for part in groups if has_human([part]))
+    reserve = int(max(0, room - said) * settings.tool_reserve) if draft.tools else 0
+    beside = _beside_turn(draft)
+    most = [room - min(int(room * (1 - share)), beside) for share in TURN_SHARES]
+    planned = said + reserve
+    if whole > planned:
+        draft.long_turn = next((stage for stage, tokens in enumerate(most, start=1) if whole <= tokens), len(most))
+        planned = most[draft.long_turn - 1]
+    fitted = fit_turn(
+        groups,
+        counter,
+        budget_tokens=whole if whole <= min(planned, room) else min(planned, most[-1]),
+        room_tokens=room,
+        clip_human=settings.oversized_message == "clip",
+        name=_numbered(draft),
+    )
+    if isinstance(fitted, int):
+        needed_tokens = floors(identity, fitted, draft.extras, framing)
+        raise BudgetTooSmallError(draft.limit_tokens, needed_tokens, advice(draft))
+    draft.turn_groups, draft.turn_left_out, draft.turn_clipped = fitted.groups, fitted.left_out, fitted.clipped
+    draft.turn_tokens = sum(group_tokens(part, counter) for part in fitted.groups)
+    if fitted.left_out and has_human(fitted.groups):
+        note = turn_note(len(fitted.left_out))
+        cost = counter.count_text(note) + JOINS
+        if draft.turn_tokens + cost <= room:
+            draft.turn_note, draft.turn_tokens = note, draft.turn_tokens + cost
+    draft.turn_free_tokens = max(0, min(planned, room) - draft.turn_tokens) if whole <= room or draft.long_turn else 0
 
 
-def clipped(
-    groups: dict[int, Group],
-    counter: TokenCounter,
-    budget_tokens: int,
-    kinds: tuple[type[BaseMessage], ...],
-    smallest_tokens: int = SMALLEST_CLIP_TOKENS,
-) -> dict[int, Group]:
-    """Groups whose largest messages of some kinds are clipped, so that together they fit a budget if they can.
+def _numbered(draft: Draft) -> Callable[[BaseMessage], str | None]:
+    """The numbers by which the recall tool gives the messages of the turn: they go on after those that are stored."""
+    first = len(draft.conversation.entries) + 1
+    numbers: dict[object, str] = {}
+    for number, message in enumerate(draft.turn, start=first):
+        numbers[message.id or getattr(message, "tool_call_id", None)] = f"#{number}"
 
-    Args:
-        groups: by number.
-        counter: how tokens are counted.
-        budget_tokens: what they may cost together; none of them is clipped below `smallest_tokens` for it.
-        kinds: which messages may be clipped.
-        smallest_tokens: what a clipped message may cost in any case.
-    """
-    places = [(number, place) for number, part in groups.items() for place in range(len(part.messages))]
-    messages = {at: groups[at[0]].messages[at[1]] for at in places}
-    costs = {at: counter.count_message(message) for at, message in messages.items()}
-    shortest = {
-        at: shorter
-        for at, message in messages.items()
-        if isinstance(message, kinds) and (shorter := _shortest(message, counter, smallest_tokens)) is not message
-    }
-    least = {at: counter.count_message(message) for at, message in shortest.items()}
-    left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
-    open_places = list(shortest)
-    while open_places:
-        most = water_level([costs[at] for at in open_places], left)
-        stuck = [at for at in open_places if least[at] >= min(most, costs[at])]
-        if not stuck:
-            break
-        left -= sum(least[at] for at in stuck)
-        open_places = [at for at in open_places if at not in stuck]
-    sent = {**messages, **shortest}
-    for at in open_places:
-        sent[at] = clip_message(messages[at], counter.count_message, counter.count_text, most) or shortest[at]
-    return {
-        number: Group(tuple(sent[number, place] for place in range(len(part.messages))), part.positions)
-        for number, part in groups.items()
-    }
+    def name(message: BaseMessage) -> str | None:
+        return numbers.get(message.id or getattr(message, "tool_call_id", ""))
+
+    return name
 
 
-def _shortest(message: BaseMessage, counter: TokenCounter, smallest_tokens: int) -> BaseMessage:
-    """A message with as little text as it may be left with; itself where it cannot be shorter."""
-    others_tokens = 0
-    if not isinstance(message, ToolMessage) and not isinstance(message.content, str):
-        others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
-        others_tokens = counter.count_message(message.model_copy(update={"content": others}))
-    for times in (1, 2, 4):  # characters of many tokens may leave too little at first
-        least = others_tokens + smallest_tokens * times
-        if shorter := clip_message(message, counter.count_message, counter.count_text, least):
-            return shorter
-    return message
+def _beside_turn(draft: Draft) -> int:
+    """What everything else that could go into the prompt costs, in tokens, its frames included."""
+    counter, settings = draft.counter, draft.settings
+    known = sum(counter.count_text(text) for text in (*settings.preferences, *settings.memories))
+    tokens = draft.conversation.total_tokens + known + sum(part.tokens for part in draft.fixed or ())
+    return int(tokens * FRAMED) + FRAMES_TOKENS if tokens else 0
 
 
 def floors(identity: int, message: int, extras: Mapping[str, int], framing: int) -> dict[str, int]:

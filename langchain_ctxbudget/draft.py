@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.core.allocation import Allocation
-from langchain_ctxbudget.core.assembly import Content, Fragment, has_human
+from langchain_ctxbudget.core.assembly import Content, Fragment, asking, has_human
+from langchain_ctxbudget.core.block import TurnBlock
 from langchain_ctxbudget.core.messages import plain_text
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.tokens import TokenCounter
@@ -79,6 +80,18 @@ class Draft:
     turn_clipped: frozenset[int] = frozenset()
     """Positions of the turn's groups that are not sent whole."""
     turn_repairs: tuple[Repair, ...] = ()
+    turn_note: str = ""
+    """What is said of its groups that are left out."""
+    turn_tokens: int = 0
+    """What it costs."""
+    turn_free_tokens: int = 0
+    """What is kept free for the calls and results that it may still get."""
+    long_turn: int = 0
+    """How often it has outgrown the room that was planned for it."""
+    block: TurnBlock | None = None
+    """What was chosen for the turn's human message, once that is done."""
+    fixed: tuple[Fragment, ...] | None = None
+    """What of a block that was chosen before is still shown; None where it is chosen now."""
     preferences: tuple[Fragment, ...] = ()
     """Preferences, and what is known about the user."""
     preferences_left_out: tuple[Fragment, ...] = ()
@@ -98,6 +111,8 @@ class Draft:
     last_resort: tuple[str, ...] = ()
     """Steps that were taken because the prompt was still over its budget."""
     failures: list[str] = field(default_factory=list)
+    layer_failures: list[str] = field(default_factory=list)
+    """Those of the application's own layers, which are asked beside other work."""
     timings_ms: dict[str, float] = field(default_factory=dict)
     context: AssembledContext | None = None
 
@@ -105,6 +120,13 @@ class Draft:
     def counter(self) -> TokenCounter:
         """How tokens are counted."""
         return self.target.counter
+
+    @property
+    def fixed_whole(self) -> tuple[Fragment, ...] | None:
+        """What was chosen for the turn before, all of it; None where that is done now."""
+        if self.fixed is None or self.block is None:
+            return None
+        return self.block.counted(self.counter)
 
     @property
     def made_for(self) -> str:
@@ -117,7 +139,8 @@ class Draft:
             settings.keep_messages,
             settings.segment_messages,
         )
-        return f"{self.limit_tokens} tokens, {self.counter.name}, {strategy}, {compaction}"
+        kind = f"a long turn ({self.long_turn}), " if self.long_turn else ""
+        return f"{kind}{self.limit_tokens} tokens, {self.counter.name}, {strategy}, {compaction}"
 
     @property
     def allocated(self) -> Allocation:
@@ -144,7 +167,8 @@ class Draft:
     def content(self) -> Content:
         """Everything that was chosen so far."""
         own = (fragment for rendered in self.own.values() for fragment in rendered.fragments)
-        volatile = (*self.bundles.fragments, *own, *self.retrieved.fragments)
+        chosen = (*self.bundles.fragments, *own, *self.retrieved.fragments)
+        volatile = chosen if self.fixed is None else self.fixed
         return Content(
             system_prompt=self.system_prompt,
             preferences=self.preferences,
@@ -155,9 +179,11 @@ class Draft:
             history=self.history.groups,
             volatile=volatile if has_human(self.turn_groups) else (),
             turn=self.turn_groups,
+            turn_note=self.turn_note,
         )
 
     @property
     def query(self) -> str:
-        """The words of the current turn's human message."""
-        return next((plain_text(m) for m in self.turn if isinstance(m, HumanMessage)), "")
+        """The words of the human message that the turn is about."""
+        position = asking(self.turn)
+        return "" if position is None else plain_text(self.turn[position])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +17,7 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.core.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.core.schema_cost import require_schemas
-from langchain_ctxbudget.core.tokens import TokenCounter
+from langchain_ctxbudget.core.tokens import TokenCounter, model_names, unwrapped
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
 from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import InputError, MessageConflictError
@@ -26,8 +30,9 @@ from langchain_ctxbudget.opening import (
     merged,
     read_stored,
 )
+from langchain_ctxbudget.recent import RecentPrompts
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.steps import STEPS, run
+from langchain_ctxbudget.steps import STEPS, WITHOUT_LOCK, run, take_up_block
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.target import Model, ModelTarget
 from langchain_ctxbudget.what_if import Rerun
@@ -39,6 +44,56 @@ if TYPE_CHECKING:
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 
 
+MOST_KIN = 16
+"""Stores and models of runs for which an engine is kept."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for beside the words of the turn."""
+
+    tools: Sequence[Any] = ()
+    response_format: object = None
+    settings: Overrides = None
+    """These lie over all others."""
+    persona_id: str | None = None
+    block: object = None
+    """The context block that an agent's state has of the turn, as plain data."""
+    instructions: Sequence[str] = ()
+    """What joins the system prompt."""
+    failures: Sequence[str] = ()
+    """What whoever asks could not do, for the report."""
+
+
+NOTHING_ELSE = Request()
+
+
+class _Kin:
+    """Engines for other stores and other models, by what they were made for; the one unused for longest goes first."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._engines: OrderedDict[int, tuple[object, Engine]] = OrderedDict()
+
+    def find(self, key: object, make: Callable[[], Engine]) -> Engine:
+        """The engine that was made for an object, or a new one."""
+        with self._mutex:
+            known = self._engines.pop(id(key), None)
+            engine = known[1] if known is not None and known[0] is key else make()
+            self._engines[id(key)] = key, engine
+            gone = self._engines.popitem(last=False)[1][1] if len(self._engines) > MOST_KIN else None
+        if gone is not None:
+            gone.close()
+        return engine
+
+    def close(self) -> None:
+        """Close them all."""
+        for _, engine in list(self._engines.values()):
+            engine.close()
+
+
 class Engine(Keeper):
     """One model, one store, and the conversations that are open; shared by threads and tasks."""
 
@@ -47,40 +102,42 @@ class Engine(Keeper):
         *,
         settings: ContextSettings,
         system_prompt: str,
-        model: Model,
+        target: ModelTarget,
         store: BaseStore | None,
         embeddings: Embeddings | None,
-        token_counter: TokenCounter | None,
         writer_id: str | None,
         summary_model: BaseChatModel | None,
         clock: Callable[[], datetime] | None = None,
         inherited: Mapping[Scope, Conversation] | None = None,
+        sibling: Engine | None = None,
     ) -> None:
         """Set up; nothing is read, written or loaded before it is needed.
 
         Args:
             settings: of the pipeline.
             system_prompt: of the pipeline.
-            model: the target.
+            target: the model.
             store: None makes a private one.
             embeddings: None takes the local ones, where they are installed.
-            token_counter: None takes the model's.
             writer_id: None makes one.
             summary_model: writes summaries; None leaves them to extraction.
             clock: tells when a summary was written; None takes the computer's.
             inherited: conversations of another engine on the same store, which need not be read again.
+            sibling: an engine on the same store, whose open conversations it shares.
         """
         super().__init__(
             settings=settings,
-            target=ModelTarget(model, token_counter),
+            target=target,
             store=store,
             writer_id=writer_id,
             summary_model=summary_model,
             clock=clock,
             inherited=inherited,
+            sibling=sibling,
         )
         self.system_prompt = system_prompt
         self._embeddings = embeddings
+        self._kin = _Kin()
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -89,92 +146,141 @@ class Engine(Keeper):
             self._embeddings = LocalEmbeddings()
         return self._embeddings
 
+    @property
+    def recent(self) -> RecentPrompts:
+        """The reports of the last few prompts, by what they say."""
+        return self.last.recent
+
     def with_model(self, model: Model, token_counter: TokenCounter | None) -> Engine:
         """The same store, settings and open conversations for another model."""
+        target = ModelTarget(model, token_counter)
+        return self._twin(target, self.store, inherited=self.open_conversations.working_sets())
+
+    def over(self, store: BaseStore | None) -> Engine:
+        """The same model and settings for another store, which a run brought along; None is the engine's own."""
+        if store is None or store is self._store:
+            return self
+        engine = self._kin.find(store, lambda: self._twin(self.target, store))
+        engine.last = self.last
+        return engine
+
+    def for_model(self, model: BaseChatModel) -> Engine:
+        """The same conversations for the model of a run; one that tells nothing of itself is taken for the engine's.
+
+        Of one that tells its window but not its name, the tokenizer is taken for the engine's.
+        """
+        named = any(model_names(model))
+        if unwrapped(model) is unwrapped(self.target.model) or not (named or getattr(model, "profile", None)):
+            return self
+        counter = self.target.given_counter or (None if named else self.target.tokenizer)
+        return self._kin.find(model, lambda: self._twin(ModelTarget(model, counter), self.store, sibling=self))
+
+    def _twin(
+        self,
+        target: ModelTarget,
+        store: BaseStore,
+        *,
+        inherited: Mapping[Scope, Conversation] | None = None,
+        sibling: Engine | None = None,
+    ) -> Engine:
         return Engine(
             settings=self.settings,
             system_prompt=self.system_prompt,
-            model=model,
-            store=self.store,
+            target=target,
+            store=store,
             embeddings=self._embeddings,
-            token_counter=token_counter,
             writer_id=None,
-            summary_model=self.summarizing.model if self.summarizing else None,
+            summary_model=self.summarizing.model if self.summarizing and sibling is None else None,
             clock=self.summarizing.clock if self.summarizing else None,
-            inherited=self._open.working_sets(),
+            inherited=inherited,
+            sibling=sibling,
         )
 
+    def close(self) -> None:
+        """Give back what was opened here; a store that was passed in stays open."""
+        self._kin.close()
+        super().close()
+
+    def keep(self, scope: Scope, messages: Sequence[BaseMessage]) -> Flow[None]:
+        """Copy an agent's state into the store; where that fails, the next prompt does it, or says that it cannot."""
+        _, given = split_instructions(checked(messages, "messages"))
+        try:
+            yield from self.sync(given, scope, "archive")
+        except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
+            _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
+
     def assemble(
-        self,
-        scope: Scope,
-        message: str | BaseMessage | Sequence[BaseMessage],
-        *,
-        tools: Sequence[Any],
-        response_format: object,
-        overrides: Overrides,
-        persona_id: str | None,
+        self, scope: Scope, message: str | BaseMessage | Sequence[BaseMessage], request: Request = NOTHING_ELSE
     ) -> Flow[AssembledContext]:
         """The prompt for the current turn."""
         turn = current_turn(message)
-        require_schemas(tools, response_format)
-        self.settings.override(overrides)  # a mistake is told before anything is read
+        self._require(request)
 
         def body(conversation: Conversation) -> Flow[AssembledContext]:
             started, calls = time.perf_counter(), self.target.tokenizer.calls
             yield from log.refresh(self.store, conversation)
-            draft = yield from self._open_draft(
-                conversation, turn, overrides, persona_id, started=started, calls_before=calls
-            )
-            draft.tools, draft.response_format = tools, response_format
-            for name in STEPS:
-                yield from run(name, draft, self.store, self.embeddings)
-            return self._finished(draft)
+            draft = yield from self._open_draft(conversation, turn, request, started=started, calls_before=calls)
+            return (yield from self._run_all(draft))
 
-        return (yield from self.using(scope, body))
+        return (yield from self.using(scope, body, self.target.counter))
+
+    def answer(
+        self,
+        scope: Scope,
+        history: Sequence[BaseMessage],
+        turn: Sequence[BaseMessage],
+        request: Request = NOTHING_ELSE,
+    ) -> Flow[Draft]:
+        """The finished prompt for an agent's state, made without anybody else coming in between; see `open_turn`."""
+        begin = self._beginning(scope, history, turn, request)
+
+        def body(conversation: Conversation) -> Flow[Draft]:
+            draft = yield from begin(conversation)
+            yield from self._run_all(draft)
+            return draft
+
+        return (yield from self.using(scope, body, self.target.counter))
 
     def open_turn(
         self,
         scope: Scope,
         history: Sequence[BaseMessage],
         turn: Sequence[BaseMessage],
-        *,
-        tools: Sequence[Any] = (),
-        response_format: object = None,
-        overrides: Overrides = None,
-        persona_id: str | None = None,
+        request: Request = NOTHING_ELSE,
     ) -> Flow[Draft]:
         """Begin a prompt for an agent's state: history is copied into the store, the turn is to be answered.
 
         System messages at its beginning join the system prompt. Where the copy cannot be written, the draft goes
         on with the given messages and says so.
         """
-        current = current_turn(turn)
-        require_schemas(tools, response_format)
-        self.settings.override(overrides)
-        instructions, given = split_instructions(checked(history, "messages"))
-        system_prompt = "\n\n".join(text for text in (self.system_prompt, *instructions) if text)
+        begin = self._beginning(scope, history, turn, request)
+        return (yield from self.using(scope, begin, self.target.counter))
 
-        def body(conversation: Conversation) -> Flow[Draft]:
+    def _beginning(
+        self, scope: Scope, history: Sequence[BaseMessage], turn: Sequence[BaseMessage], request: Request
+    ) -> Callable[[Conversation], Flow[Draft]]:
+        """What begins a prompt for an agent's state, once its conversation is there."""
+        current = current_turn(turn)
+        self._require(request)
+        instructions, given = split_instructions(checked(history, "messages"))
+        request = replace(request, instructions=(*request.instructions, *instructions))
+
+        def begin(conversation: Conversation) -> Flow[Draft]:
             started, calls = time.perf_counter(), self.target.tokenizer.calls
-            failure = None
+            failures = [*request.failures]
             try:
                 yield from log.refresh(self.store, conversation)
                 yield from editing.sync(self.store, conversation, given, conversation.lane(self.writer_id), "archive")
             except InputError:
                 raise
             except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
-                failure = f"history not copied to the store: {type(error).__name__}: {error}"
+                failures.append(f"history not copied to the store: {type(error).__name__}: {error}")
                 conversation = editing.detached(scope, self.target.counter, given)
-            draft = yield from self._open_draft(
-                conversation, current, overrides, persona_id, started=started, calls_before=calls
-            )
-            draft.system_prompt = system_prompt
-            draft.tools, draft.response_format = tools, response_format
-            if failure is not None:
-                draft.failures.append(failure)
+            draft = yield from self._open_draft(conversation, current, request, started=started, calls_before=calls)
+            draft.failures += failures
             return draft
 
-        return (yield from self.using(scope, body))
+        return begin
 
     def run_step(self, name: str, draft: Draft) -> Flow[None]:
         """Run one of the six steps on a draft.
@@ -187,41 +293,69 @@ class Engine(Keeper):
             if draft.conversation.digest != draft.begun_with:
                 raise MessageConflictError(
                     f"Another run changed the conversation {draft.conversation.scope.conversation_id!r} while its "
-                    f"prompt was made. Run one turn of a thread at a time, or give each agent a thread_id of its own"
+                    f"prompt was made. Run one turn of a thread at a time, or give each agent a conversation of its "
+                    f"own: RunContext(conversation_id=...)"
                 )
             yield from run(name, draft, self.store, self.embeddings)
             if draft.context is not None:
                 self._finished(draft)
 
-        return (yield from self.using(draft.conversation.scope, body, draft.counter))
+        if name in WITHOUT_LOCK:
+            yield from run(name, draft, self.store, self.embeddings)
+        else:
+            yield from self.using(draft.conversation.scope, body, draft.counter)
+
+    def settings_for(
+        self, conversation: Conversation, request: Request, failures: list[str]
+    ) -> Flow[tuple[ContextSettings, tuple[str, ...]]]:
+        """The settings that apply to a prompt and where they come from, with what is stored beside the messages.
+
+        Args:
+            conversation: that is up to date; it takes up its cuts and pins.
+            request: whose settings lie over all others.
+            failures: what is to be reported; appended to.
+        """
+        conversation.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
+        saved = yield from read_stored(self.store, conversation, request.persona_id, failures)
+        return merged(self.settings, saved, request.settings, failures)
+
+    def _require(self, request: Request) -> None:
+        """Refuse what cannot be meant, before anything is read."""
+        require_schemas(request.tools, request.response_format)
+        self.settings.override(request.settings)
+
+    def _run_all(self, draft: Draft) -> Flow[AssembledContext]:
+        for name in STEPS:
+            yield from run(name, draft, self.store, self.embeddings)
+        return self._finished(draft)
 
     def _finished(self, draft: Draft) -> AssembledContext:
         """The context of a finished draft; its report can be asked what another budget would have given."""
-        assert draft.context is not None  # noqa: S101 - the last step sets it
-        draft.cuts = dict(draft.conversation.cuts)
-        draft.conversation.coverage = draft.context.report.coverage
+        context, conversation = draft.context, draft.conversation
+        assert context is not None  # noqa: S101 - the last step sets it
+        draft.cuts = dict(conversation.cuts)
+        conversation.coverage = context.report.coverage
+        conversation.turn = draft.turn
+        conversation.chosen = (draft.block, draft.settings) if draft.block else None
         if self.summarizing:
             self.summarizing.submit(draft)
-        self.last_report, self.last_scope = draft.context.report.with_candidates(Rerun(draft)), draft.conversation.scope
-        return draft.context
+        self.last.note(context.messages, context.report.with_candidates(Rerun(draft)), conversation.scope)
+        return context
 
     def _open_draft(
         self,
         conversation: Conversation,
         turn: list[BaseMessage],
-        overrides: Overrides,
-        persona_id: str | None,
+        request: Request,
         *,
         started: float,
         calls_before: int,
     ) -> Flow[Draft]:
         """Begin a prompt for a conversation that is up to date."""
         failures: list[str] = []
-        conversation.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
         if self.summarizing and (problem := self.summarizing.worker.failure_of(conversation.scope)):
             failures.append(f"summaries: {problem}")
-        saved = yield from read_stored(self.store, conversation, persona_id, failures)
-        settings, sources = merged(self.settings, saved, overrides, failures)
+        settings, sources = yield from self.settings_for(conversation, request, failures)
         window = with_setting((yield from self.target.find_window()), settings.window_tokens)
         if window.failure:
             failures.append(window.failure)
@@ -232,8 +366,10 @@ class Engine(Keeper):
             target=Target(counter=conversation.counter, window=window),
             settings=settings,
             settings_from=sources,
-            system_prompt=self.system_prompt,
+            system_prompt="\n\n".join(text for text in (self.system_prompt, *request.instructions) if text),
             turn=turn,
+            tools=request.tools,
+            response_format=request.response_format,
             calls_before=calls_before,
             failures=failures,
         )
@@ -241,5 +377,6 @@ class Engine(Keeper):
             draft.write_summaries = self.summarizing.write_now
         if self.embeddings is None:
             draft.failures.append(NO_EMBEDDINGS)
+        yield from take_up_block(draft, request.block, self.store, self.embeddings)
         draft.timings_ms["open"] = (time.perf_counter() - started) * 1000
         return draft

@@ -10,6 +10,7 @@ CtxBudgetError
 │   ├── EmptyMessageError          nothing to answer
 │   ├── UnsupportedContentError    a message that is not a message
 │   ├── MissingScopeError          no user, or no conversation
+│   ├── ForeignUserError           another user than the one who is signed in
 │   ├── MessageConflictError       a known id with other content; use `sync`
 │   └── ConversationFormatError    a file that is none of the accepted formats
 ├── StoreError
@@ -111,6 +112,10 @@ class UnsupportedContentError(InputError):
 
 class MissingScopeError(InputError):
     """A user or conversation id is missing; nothing is read or written without both."""
+
+
+class ForeignUserError(InputError):
+    """A run names another user than the one whom the server has authenticated."""
 
 
 class MessageConflictError(InputError):

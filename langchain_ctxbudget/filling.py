@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.budgeting import CONTEXT_FRAME
-from langchain_ctxbudget.core.assembly import build, has_human, with_headings
+from dataclasses import replace
+
+from langchain_ctxbudget.budgeting import CONTEXT_FRAME, JOINS
+from langchain_ctxbudget.core.assembly import build, has_human, with_headings, without_least
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.turns import distinct
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.knowledge import custom, declared
 from langchain_ctxbudget.retrieval import evicted
-
-JOINS = 2
-"""Tokens that may come about where the context block and the user's words meet."""
 
 
 def fill_knowledge(draft: Draft) -> None:
@@ -26,6 +25,8 @@ def fill_knowledge(draft: Draft) -> None:
     known = declared.packed(memories, count, room)
     draft.preferences = (*preferences, *known)
     draft.preferences_left_out = tuple(part for part in (*given, *memories) if part not in draft.preferences)
+    if draft.fixed is not None:
+        return
     _render_declared(draft, tokens[Layer.TOPICS], tokens[Layer.ENTITIES])
     for layer in draft.settings.layers:
         draft.own[layer.name] = custom.render(layer, draft.own_items[layer.name], count, tokens[layer.name])
@@ -92,10 +93,26 @@ def fill_leftovers(draft: Draft) -> None:
         left -= _used_tokens(draft, name) - before
 
 
+def shrink_fixed(draft: Draft) -> None:
+    """Take from the context block that was chosen for the turn what has no room any more, the least valuable first."""
+    counter, allocation = draft.counter, draft.allocated
+    limit = draft.limit_tokens - allocation.reserve_tokens - draft.turn_free_tokens - sum(draft.extras.values())
+    names = {part.layer for part in draft.fixed or ()}
+    order = sorted(names, key=lambda name: (allocation.priority_of(name), name))
+    content = draft.content
+    while (excess := counter.count_messages(build(content).messages) - limit) > 0:
+        smaller, gone = without_least(content, counter, excess, order)
+        if smaller == content:
+            break
+        content = smaller
+        draft.pruned += [replace(part, status=Status.OMITTED, reason=Reason.PRUNED) for part in gone]
+    draft.fixed = content.volatile
+
+
 def _left_tokens(draft: Draft) -> int:
     """What the request may still cost, the frame of the context block taken off where nothing is in it yet."""
     content, counter = draft.content, draft.counter
-    spent = counter.count_messages(build(content).messages) + sum(draft.extras.values())
+    spent = counter.count_messages(build(content).messages) + sum(draft.extras.values()) + draft.turn_free_tokens
     frame = 0 if content.volatile else sum(map(counter.count_text, CONTEXT_FRAME))
     return max(0, draft.limit_tokens - draft.allocated.reserve_tokens - spent - frame - JOINS)
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from langchain_ctxbudget.budgeting import clipped
 from langchain_ctxbudget.core.allocation import Allocation
 from langchain_ctxbudget.core.allocation.elastic import ARC_SHARE
 from langchain_ctxbudget.core.assembly import (
@@ -26,14 +25,14 @@ from langchain_ctxbudget.core.assembly import (
 )
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.tokens import TokenCounter
+from langchain_ctxbudget.core.turn_fit import clipped
 from langchain_ctxbudget.core.turns import Group, newest_that_fit
 from langchain_ctxbudget.draft import Draft, Target
-from langchain_ctxbudget.engine import Engine
+from langchain_ctxbudget.engine import NOTHING_ELSE, Engine
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.opening import merged, read_stored
 from langchain_ctxbudget.steps import compact_history
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.windows import Window
@@ -81,15 +80,13 @@ def window(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMessa
         # Copies: what a caller does to its messages must not change the next window.
         return [message.model_copy(deep=True) for message in messages]
 
-    return (yield from engine.recall(scope, body))
+    return (yield from engine.recall(scope, body, engine.target.counter))
 
 
 def _open(engine: Engine, conversation: Conversation, max_tokens: int) -> Flow[WindowDraft]:
     failures: list[str] = []
     summarizing = engine.summarizing
-    conversation.made.maker = summarizing.summarizer.fingerprint if summarizing else ""
-    saved = yield from read_stored(engine.store, conversation, None, failures)
-    settings, _ = merged(engine.settings, saved, None, failures)
+    settings, _ = yield from engine.settings_for(conversation, NOTHING_ELSE, failures)
     return WindowDraft(
         conversation=conversation,
         target=Target(counter=conversation.counter, window=Window()),

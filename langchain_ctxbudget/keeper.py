@@ -25,6 +25,7 @@ from langchain_ctxbudget.history.ledger import ledger
 from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.history.open import OpenConversations, in_use
 from langchain_ctxbudget.opening import cuts_place, pins_place, take_up_cuts, take_up_pins
+from langchain_ctxbudget.recent import RecentPrompts
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import bulk, message_log, message_pages, saved_settings
 from langchain_ctxbudget.stores.compactions import ConversationCompaction
@@ -36,6 +37,26 @@ from langchain_ctxbudget.target import ModelTarget
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+
+
+class Last:
+    """What was assembled last: the report that questions without another one are about, and the last few by prompt."""
+
+    def __init__(self) -> None:
+        self.report: ContextReport | None = None
+        self.scope: Scope | None = None
+        self.recent = RecentPrompts()
+
+    def note(self, messages: Sequence[BaseMessage], report: ContextReport, scope: Scope) -> None:
+        """Take in a prompt."""
+        self.report, self.scope = report, scope
+        self.recent.add(messages, report)
+
+    def forget(self, scope: Scope) -> None:
+        """Let go of the reports of a conversation."""
+        self.recent.forget(scope.user_id, scope.conversation_id)
+        if self.scope == scope:
+            self.report = self.scope = None
 
 
 class Keeper:
@@ -51,6 +72,7 @@ class Keeper:
         summary_model: BaseChatModel | None,
         clock: Callable[[], datetime] | None,
         inherited: Mapping[Scope, Conversation] | None,
+        sibling: Keeper | None = None,
     ) -> None:
         """Set up; nothing is read or written before it is needed.
 
@@ -62,17 +84,21 @@ class Keeper:
             summary_model: writes summaries; None leaves them to extraction.
             clock: tells when a summary was written; None takes the computer's.
             inherited: conversations of another keeper on the same store, which need not be read again.
+            sibling: a keeper on the same store, whose open conversations and summary model it shares.
         """
         self.settings = settings
         self.target = target
         self.writer_id = label(writer_id) if writer_id else uuid4().hex
-        self.last_report: ContextReport | None = None
-        self.last_scope: Scope | None = None
+        self.last = Last()
         self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
         self._store = store
         self._owns_store = store is None
         self._closed = False
-        self._open = OpenConversations(inherited)
+        self.open_conversations = OpenConversations(inherited)
+        self._shares = sibling is not None
+        if sibling is not None:
+            self.writer_id, self.last, self.summarizing = sibling.writer_id, sibling.last, sibling.summarizing
+            self.open_conversations = sibling.open_conversations
         self._mutex = threading.Lock()
 
     @property
@@ -93,7 +119,7 @@ class Keeper:
 
     def close(self) -> None:
         """Give back what was opened here; a store that was passed in stays open."""
-        if self.summarizing:
+        if self.summarizing and not self._shares:
             self.summarizing.worker.close()
         if self._owns_store and self._store is not None and hasattr(self._store, "close"):
             self._store.close()
@@ -103,23 +129,26 @@ class Keeper:
         """Have everything written that a summary model can write about; the worker that does it, where there is one."""
         if self.summarizing is None:
             return None
-        self.summarizing.finish(self._open.working_sets().values())
+        self.summarizing.finish(self.open_conversations.working_sets().values())
         return self.summarizing.worker
 
     def using(
         self, scope: Scope, body: Callable[[Conversation], Flow[T]], counter: TokenCounter | None = None
     ) -> Flow[T]:
-        """Run a flow with a conversation's working set, alone."""
-        return (yield from self._open.using(self.store, scope, counter or self.target.counter, body))
+        """Run a flow with a conversation's working set, alone; where it matters, counted with a certain counter."""
+        known = counter or self.target.counter
+        return (yield from self.open_conversations.using(self.store, scope, known, body, recount=counter is not None))
 
-    def recall(self, scope: Scope, body: Callable[[Conversation], Flow[T]]) -> Flow[T]:
+    def recall(
+        self, scope: Scope, body: Callable[[Conversation], Flow[T]], counter: TokenCounter | None = None
+    ) -> Flow[T]:
         """Read something from a conversation that is up to date."""
 
         def refreshed(conversation: Conversation) -> Flow[T]:
             yield from log.refresh(self.store, conversation)
             return (yield from body(conversation))
 
-        return (yield from self.using(scope, refreshed))
+        return (yield from self.using(scope, refreshed, counter))
 
     def add(self, messages: Sequence[BaseMessage], scope: Scope) -> Flow[list[str]]:
         """Append messages to a conversation."""
@@ -236,14 +265,13 @@ class Keeper:
             yield from ()
             self._forget(conversation)
 
-        for scope in {**self._open.working_sets(), **dict.fromkeys(in_use(self.store))}:
+        for scope in {**self.open_conversations.working_sets(), **dict.fromkeys(in_use(self.store))}:
             if scope.user_id == user_id:
                 yield from self.using(scope, body)
 
     def _forget(self, conversation: Conversation) -> None:
         conversation.reset()
-        if self.last_scope == conversation.scope:
-            self.last_report = self.last_scope = None
+        self.last.forget(conversation.scope)
 
     def export(self, user_id: str) -> Flow[list[str]]:
         """Everything of a user, as lines of JSON."""

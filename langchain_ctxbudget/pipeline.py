@@ -11,17 +11,21 @@ from typing import Any, Self
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
+from langchain_core.runnables import Runnable
 from langgraph.store.base import BaseStore
+from typing_extensions import TypedDict
 
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.draft import AssembledContext
-from langchain_ctxbudget.engine import Engine
+from langchain_ctxbudget.engine import Engine, Request
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.runnable import context_runnable
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stored_conversations import StoredConversations
 from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.target import ModelTarget
 
 
 class ContextPipeline(StoredConversations):
@@ -87,10 +91,9 @@ class ContextPipeline(StoredConversations):
         self.engine = Engine(
             settings=ContextSettings().override(settings),
             system_prompt=system_prompt,
-            model=model,
+            target=ModelTarget(model, token_counter),
             store=store,
             embeddings=embeddings,
-            token_counter=token_counter,
             writer_id=writer_id,
             summary_model=summary_model,
             clock=clock,
@@ -151,10 +154,7 @@ class ContextPipeline(StoredConversations):
             self.engine.assemble(
                 Scope(user_id, conversation_id),
                 message,
-                tools=tools,
-                response_format=response_format,
-                overrides=settings,
-                persona_id=persona_id,
+                Request(tools=tools, response_format=response_format, settings=settings, persona_id=persona_id),
             )
         )
 
@@ -174,11 +174,48 @@ class ContextPipeline(StoredConversations):
             self.engine.assemble(
                 Scope(user_id, conversation_id),
                 message,
-                tools=tools,
-                response_format=response_format,
-                overrides=settings,
-                persona_id=persona_id,
+                Request(tools=tools, response_format=response_format, settings=settings, persona_id=persona_id),
             )
+        )
+
+    def as_runnable(
+        self,
+        *,
+        default_user: str | None = None,
+        tools: Sequence[Any] = (),
+        response_format: object = None,
+        runtime_store: bool = True,
+    ) -> Runnable[Any, list[BaseMessage]]:
+        """The pipeline as a step of a chain: what is to be answered comes in, the messages to send come out.
+
+        What comes in is the current turn, as `assemble` takes it or as a prompt template gives it (system messages in
+        front of it join the system prompt); nothing is stored. Or it is an agent's state, `{"messages": [...]}`, with
+        `ctxbudget_turn` where the state has it: then the stored conversation is first made equal to the messages before
+        the current turn. Whose conversation it is says the run's config (`thread_id` or `session_id`, and `user_id`) or
+        its `RunContext`.
+
+        Args:
+            default_user: the user where the run names none; without one that is an error.
+            tools: what the model is bound to; counted as it is sent.
+            response_format: a schema that the model must answer in; counted as it is sent.
+            runtime_store: whether conversations are kept in the store of the LangGraph run that the step is part of,
+                where there is one, and not in the pipeline's.
+
+        Raises:
+            InputError: in a call: a mapping without messages, or a turn with a history in front of it.
+            MissingScopeError: in a call: the run names no conversation, or no user.
+
+        Example:
+            >>> step = ContextPipeline(system_prompt="You are helpful.").as_runnable(default_user="ada")
+            >>> [message.type for message in step.invoke("Hello", {"configurable": {"thread_id": "c1"}})]
+            ['system', 'human']
+        """
+        return context_runnable(
+            self.engine,
+            default_user,
+            tools=tools,
+            response_format=response_format,
+            runtime_store=runtime_store,
         )
 
     def with_model(
@@ -231,7 +268,7 @@ class ContextPipeline(StoredConversations):
             raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
         if report is not None and not isinstance(report, ContextReport):
             raise InputError(f"report must be the ContextReport of a prompt, not {type(report).__name__}")
-        answered = report or self.engine.last_report
+        answered = report or self.engine.last.report
         if answered is None:
             raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
         return self.engine.target.observe(usage_metadata["input_tokens"], answered)
@@ -248,9 +285,9 @@ class ContextPipeline(StoredConversations):
         """
         if isinstance(budgets, str | bytes) or not isinstance(budgets, Sequence):
             raise InputError(f"budgets must be a list of whole numbers, not {budgets!r}")
-        if self.engine.last_report is None:
+        if self.engine.last.report is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
-        return [self.engine.last_report.reallocate(budget) for budget in budgets]
+        return [self.engine.last.report.reallocate(budget) for budget in budgets]
 
     def save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> None:
         """Keep settings of a user, or of a persona of theirs, in place of those kept before.
@@ -321,3 +358,43 @@ class ContextPipeline(StoredConversations):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class PipelineOptions(TypedDict, total=False):
+    """What `ContextPipeline` takes beside its settings."""
+
+    system_prompt: str
+    model: BaseChatModel | str | None
+    store: BaseStore | None
+    embeddings: Embeddings | None
+    token_counter: TokenCounter | None
+    summary_model: BaseChatModel | None
+    writer_id: str | None
+    clock: Callable[[], datetime] | None
+
+
+def pipeline_of(
+    given: ContextPipeline | ContextSettings | Mapping[str, Any] | None, options: PipelineOptions
+) -> ContextPipeline:
+    """A pipeline that is given, or one that is made of settings and options.
+
+    Args:
+        given: the pipeline, or settings; None: the default ones.
+        options: what else `ContextPipeline` takes.
+
+    Raises:
+        InvalidSettingsError: a pipeline and options, an option that there is not, or something else.
+    """
+    if isinstance(given, ContextPipeline):
+        if options:
+            raise InvalidSettingsError(
+                f"Options of a pipeline ({', '.join(sorted(options))}) come with a pipeline that is made already: give "
+                f"them to ContextPipeline(...)"
+            )
+        return given
+    known = PipelineOptions.__annotations__
+    if unknown := sorted(set(options) - set(known)):
+        raise InvalidSettingsError(
+            f"Unknown options {', '.join(unknown)}; known are {', '.join(known)}, and settings as the first argument"
+        )
+    return ContextPipeline(given, **options)

@@ -11,6 +11,7 @@ from langchain_ctxbudget.core.layers import TITLES, Layer
 from langchain_ctxbudget.errors import InvalidSettingsError
 
 Oversized = Literal["error", "clip"]
+CacheMarkers = Literal["none", "anthropic"]
 
 T = TypeVar("T")
 
@@ -219,6 +220,11 @@ class ContextSettings:
     oversized_message: Oversized = "error"
     """What happens to a user's message that does not fit: an error, or head and tail around a marker. Results of
     tools in the current turn are always clipped."""
+    tool_reserve: float = 0.25
+    """What is kept free for the calls and results of a turn where the request has tools, as a share of what system
+    prompt, tools and message leave: as long as they need no more, nothing before them changes."""
+    cache_markers: CacheMarkers = "none"
+    """`"anthropic"`: the end of the stable zone carries `cache_control`, for models of Anthropic's only."""
     max_system_share: float = 0.25
     """The largest share of the model's window, where it is known, that the system prompt may take."""
     depth: Depth = "standard"
@@ -259,6 +265,10 @@ class ContextSettings:
         _require_count(self.keep_messages, "keep_messages", minimum=0)
         _require_count(self.segment_messages, "segment_messages", minimum=2)
         _require_flag(self.summarize_in_background, "summarize_in_background")
+        if self.cache_markers not in ("none", "anthropic"):
+            raise InvalidSettingsError(f"cache_markers must be 'none' or 'anthropic', not {self.cache_markers!r}")
+        if self.tool_reserve != 0:
+            _require_share(self.tool_reserve, "tool_reserve")
         _require_share(self.max_system_share, "max_system_share")
         _require_share(self.compaction_trigger, "compaction_trigger")
         _require_share(self.compaction_target, "compaction_target")

@@ -12,14 +12,25 @@ from dataclasses import replace
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, PutOp
 
-from langchain_ctxbudget.accounting import account, is_squeezed
+from langchain_ctxbudget.accounting import account, is_squeezed, left_out
 from langchain_ctxbudget.budgeting import advice, compute_budget, floors
-from langchain_ctxbudget.core.assembly import Content, build, has_human, measure, without_least
+from langchain_ctxbudget.core.assembly import (
+    Content,
+    Measure,
+    Prompt,
+    asking,
+    build,
+    has_human,
+    measure,
+    without_least,
+)
+from langchain_ctxbudget.core.block import TurnBlock
+from langchain_ctxbudget.core.cache_markers import with_cache_marker
 from langchain_ctxbudget.core.last_resort import reduce
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.draft import AssembledContext, Draft
-from langchain_ctxbudget.errors import BudgetTooSmallError
-from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers
+from langchain_ctxbudget.errors import BudgetError, BudgetTooSmallError, InputError
+from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers, shrink_fixed
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import summaries
 from langchain_ctxbudget.knowledge import custom
@@ -43,7 +54,7 @@ def detect_topics(draft: Draft) -> None:
 def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | None) -> Flow[None]:
     """Ask the application's own layers for their items, and make the text of everything that is known."""
     scope = draft.conversation.scope
-    for layer in draft.settings.layers:
+    for layer in draft.settings.layers if draft.fixed is None else ():
         request = LayerRequest(
             query=draft.query,
             budget_tokens=draft.allocated.tokens[layer.name],
@@ -54,7 +65,7 @@ def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | Non
             draft.own_items[layer.name] = yield from custom.fetch(layer, request, draft.conversation.lock)
         except Exception as error:  # noqa: BLE001 - whatever an application's function raises
             draft.own_items[layer.name] = ()
-            draft.failures.append(f"layer {layer.name!r}: {type(error).__name__}: {error}")
+            draft.layer_failures.append(f"layer {layer.name!r}: {type(error).__name__}: {error}")
     fill_knowledge(draft)
 
 
@@ -96,6 +107,10 @@ def _use_summaries(draft: Draft, store: BaseStore) -> Flow[None]:
 
 def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> Flow[None]:
     """Fill what is left of the budget, above all with messages that are no longer verbatim and answer this one."""
+    draft.failures += draft.layer_failures
+    if draft.fixed is not None:
+        shrink_fixed(draft)
+        return
     end = draft.history.cut
     if end and has_human(draft.turn_groups):
         draft.ranked, failure = yield from evicted.rank(draft.conversation, end, draft.query, embeddings)
@@ -104,17 +119,64 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
     fill_leftovers(draft)
 
 
-def assemble(draft: Draft) -> None:
-    """Build the messages, recount them exactly, take back what is over, and give the account.
+def take_up_block(draft: Draft, given: object, store: BaseStore, embeddings: Embeddings | None) -> Flow[None]:
+    """Where an agent is in the middle of a turn, go on with the context block that was chosen when the turn began.
+
+    It is what the agent's state has, else what this process remembers, else what is chosen for the human message alone:
+    that follows from what was stored before it, as it did when the turn began.
+
+    Args:
+        draft: as it was opened.
+        given: the block as an agent's state has it; None where there is none.
+        store: where the conversation is kept.
+        embeddings: for retrieval.
+    """
+    first = asking(draft.turn)
+    if first is None or first + 1 == len(draft.turn):
+        return
+    message, conversation = draft.turn[first], draft.conversation
+    block: TurnBlock | None = None
+    if given is not None:
+        try:
+            block = TurnBlock.from_dict(given)
+        except InputError as error:  # derived: it is chosen again
+            draft.failures.append(str(error))
+    history = draft.begun_with
+    if (block is None or not block.is_for(message, history)) and conversation.chosen:
+        chosen, settings = conversation.chosen
+        block = chosen if settings == draft.settings else None
+    if block is None or not block.is_for(message, history):
+        begun = replace(draft, turn=draft.turn[: first + 1], own_items={}, own={}, pruned=[])
+        begun.failures, begun.layer_failures = [], []
+        try:
+            for step in list(STEPS.values())[:-1]:
+                yield from step(begun, store, embeddings)
+            settle(begun)
+        except BudgetError:  # the prompt itself tells what it needs
+            begun.block = None
+        block = begun.block or TurnBlock.of(message, history, (), {})
+        draft.failures += begun.failures
+    draft.block, draft.fixed = block, block.counted(draft.counter)
+    known = conversation.positions
+    quoted = (known[part.id] for part in draft.fixed if part.layer == Layer.RETRIEVAL and part.id in known)
+    draft.retrieved = evicted.Retrieved(positions=tuple(sorted(quoted)))
+
+
+def settle(draft: Draft) -> tuple[Content, Prompt, Measure]:
+    """Build the messages, recount them exactly, and take back what is over, or what the turn's steps will need.
 
     A little by the strategy's priorities; much, as where a strategy of the application's own leaves no room, first by
     the steps of the last resort, each as far as needed.
+
+    Raises:
+        BudgetTooSmallError: nothing is left that could give way.
     """
     allocation = draft.allocated
     limit = draft.limit_tokens - allocation.reserve_tokens
+    aim = limit - draft.turn_free_tokens
 
     def over(content: Content) -> int:
-        return measure(content, build(content), draft.counter, draft.extras).total_tokens - limit
+        return measure(content, build(content), draft.counter, draft.extras).total_tokens - aim
 
     content = draft.content
     if over(content) > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
@@ -126,10 +188,11 @@ def assemble(draft: Draft) -> None:
         (layer for layer in allocation.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE)),
         key=lambda layer: (allocation.priority_of(layer), layer),
     )
-    while measured.total_tokens > limit:
-        excess = measured.total_tokens - limit
-        smaller, gone = without_least(content, draft.counter, excess, order)
+    while measured.total_tokens > aim:
+        smaller, gone = without_least(content, draft.counter, measured.total_tokens - aim, order)
         if smaller == content:
+            if measured.total_tokens <= limit:
+                break
             identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
             rest = measured.total_tokens - identity - message - sum(draft.extras.values())
             raise BudgetTooSmallError(limit, floors(identity, message, draft.extras, rest), advice(draft))
@@ -137,13 +200,24 @@ def assemble(draft: Draft) -> None:
         content = smaller
         prompt = build(content)
         measured = measure(content, prompt, draft.counter, draft.extras)
+    if draft.block is None and (asked := asking(draft.turn)) is not None:
+        draft.block = TurnBlock.of(draft.turn[asked], draft.begun_with, content.volatile, left_out(draft))
+    return content, prompt, measured
+
+
+def assemble(draft: Draft) -> None:
+    """Make the messages that are sent, and their account."""
+    content, prompt, measured = settle(draft)
     report = account(draft, content, prompt, measured)
     costs = [draft.counter.count_message(message) for message in prompt.messages]
     draft.conversation.squeezed = is_squeezed(draft, content)
     draft.conversation.previous_stable = prompt.stable
     draft.conversation.previous = list(zip(prompt.messages, costs, strict=True))
+    draft.conversation.previous_long = draft.long_turn
+    marked = draft.settings.cache_markers == "anthropic"
+    sent = with_cache_marker(prompt.messages, prompt.stable) if marked else prompt.messages
     # Copies: what a caller does to its prompt must not change the next one.
-    draft.context = AssembledContext(messages=[m.model_copy(deep=True) for m in prompt.messages], report=report)
+    draft.context = AssembledContext(messages=[m.model_copy(deep=True) for m in sent], report=report)
 
 
 def _without_io(step: Callable[[Draft], None]) -> Step:
@@ -164,11 +238,16 @@ STEPS: dict[str, Step] = {
 }
 
 
+WITHOUT_LOCK = frozenset({"detect_topics", "fetch_bundles"})
+"""Steps that need nothing of the conversation, so that a slow layer of the application's own holds nobody up."""
+
+
 def run(name: str, draft: Draft, store: BaseStore, embeddings: Embeddings | None) -> Flow[None]:
     """Run one step by its name and note how long it took."""
     started = time.perf_counter()
     yield from STEPS[name](draft, store, embeddings)
     draft.timings_ms[name] = (time.perf_counter() - started) * 1000
     if draft.context is not None:
-        report = replace(draft.context.report, timings_ms=dict(draft.timings_ms))
+        timings = {step: draft.timings_ms[step] for step in ("open", *STEPS) if step in draft.timings_ms}
+        report = replace(draft.context.report, timings_ms=timings)
         draft.context = replace(draft.context, report=report)

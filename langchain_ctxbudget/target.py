@@ -49,7 +49,8 @@ class ModelTarget:
         self.tokenizer = token_counter or counter_for(model)
         self.counter = self.tokenizer
         self.factor = 1.0
-        self._model = model
+        self.model = model
+        self.given_counter = token_counter
         self._calibration = Calibration(exact=self.tokenizer.mode == "exact")
         self._correction = NO_CORRECTION
         self._mutex = threading.Lock()
@@ -95,7 +96,7 @@ class ModelTarget:
         def ask() -> Flow[Window]:
             if self._window is None or (self._window.failure and self._window_attempts < WINDOW_ATTEMPTS):
                 self._window_attempts += 1
-                self._window = yield from find_window(self._model)
+                self._window = yield from find_window(self.model)
             return self._window
 
         if self._window is not None and not self._window.failure:

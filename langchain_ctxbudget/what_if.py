@@ -16,9 +16,9 @@ from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers
+from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers, shrink_fixed
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.retrieval.evicted import Ranked
+from langchain_ctxbudget.retrieval.evicted import Ranked, Retrieved
 from langchain_ctxbudget.steps import assemble
 
 
@@ -54,13 +54,19 @@ class Rerun:
             response_format=before.response_format,
             detected=before.detected,
             own_items=before.own_items,
+            block=before.block if before.fixed is not None else None,
+            fixed=before.fixed_whole,
+            retrieved=before.retrieved if before.fixed is not None else Retrieved(),
             failures=list(before.failures),
         )
         compute_budget(draft)
         fill_knowledge(draft)
         fill_history(draft)
-        draft.ranked = _ranked(before, draft)
-        fill_leftovers(draft)
+        if draft.fixed is None:
+            draft.ranked = _ranked(before, draft)
+            fill_leftovers(draft)
+        else:
+            shrink_fixed(draft)
         assemble(draft)
         assert draft.context is not None  # noqa: S101 - the step sets it
         forecast = replace(draft.context.report, forecast=True, tokenizer_calls=0)

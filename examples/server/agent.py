@@ -1,8 +1,8 @@
 """An agent for LangGraph Server: `langgraph dev` in this folder serves it, as `langgraph.json` says.
 
-LangGraph keeps the messages; the pipeline's copy of them, which it compacts and searches, is kept by a Chroma server
-where CHROMA_URL names one, else in memory. With OPENAI_API_KEY set it calls the real model, otherwise one that says its
-lines.
+The server keeps the messages, and asks the user before the agent books anything. The pipeline's copy of the messages,
+which it compacts and searches, is kept by a Chroma server where CHROMA_URL names one, else in memory. With
+OPENAI_API_KEY set it calls the real model, otherwise a script.
 
     python examples/server/agent.py
 """
@@ -11,16 +11,55 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from typing import Annotated, Any
+from uuid import uuid4
 
-from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.tools import tool
+from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command, interrupt
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget import ChromaStore, ContextPipeline, build_context_graph
+from langchain_ctxbudget import ChromaStore, ContextPipeline, build_context_graph, create_recall_tool
+
+
+def make_model() -> BaseChatModel | None:
+    """The real model, where there is a key."""
+    if not os.environ.get("OPENAI_API_KEY"):
+        return None
+    from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+
+    return ChatOpenAI(model="gpt-4o-mini")
+
+
+url = os.environ.get("CHROMA_URL")
+chat_model = make_model()
+pipeline = ContextPipeline(
+    {"max_context_tokens": 8_000},
+    system_prompt="You are a helpful assistant.",
+    model=chat_model,
+    store=ChromaStore(url=url) if url else None,
+)
+# The user is who the server has authenticated; while there is no authentication, everybody is one user. The server
+# brings a store of its own, which would go before the pipeline's.
+whose: dict[str, Any] = {"default_user": "developer", "runtime_store": False}
+
+
+@tool
+def book(table_for: int) -> str:
+    """Book a table, after the user has agreed."""
+    decision = interrupt(f"Book a table for {table_for}?")
+    return f"Booked: a table for {table_for}." if decision == "yes" else f"Not booked; the user says: {decision}"
+
+
+tools = [book, create_recall_tool(pipeline, **whose)]
 
 
 class Question(TypedDict):
@@ -30,29 +69,28 @@ class Question(TypedDict):
 
 
 class State(Question):
-    """An agent's state; the context graph reads `messages` and writes the other two."""
+    """The agent's state; the context graph reads `messages` and `ctxbudget_turn`, and writes all but `messages`."""
 
+    ctxbudget_turn: dict[str, Any]
+    """What was retrieved for the user's words; the same before and after an interrupt."""
     llm_input_messages: list[AnyMessage]
-    report: dict[str, Any]
+    report: Annotated[dict[str, Any], UntrackedValue]
+    """Of the newest prompt; not worth a checkpoint."""
 
 
-def make_model() -> BaseChatModel:
-    """The real model where there is a key, else one that says its lines."""
-    if os.environ.get("OPENAI_API_KEY"):
-        from langchain_openai import ChatOpenAI  # noqa: PLC0415 - only with a key
+def scripted_reply(messages: list[BaseMessage]) -> AIMessage:
+    """Call the tool where a user wants a table, and answer from what stands in the prompt."""
+    last = messages[-1]
+    if isinstance(last, ToolMessage):
+        return AIMessage(last.text)
+    if wanted := re.search(r"table for (\d+)", last.text.rpartition("</context>")[2]):
+        call = ToolCall(name="book", args={"table_for": int(wanted[1])}, id=f"call-{uuid4().hex}")
+        return AIMessage("", tool_calls=[call])
+    name = re.search(r"I am (\w+)", "\n".join(message.text for message in messages))
+    return AIMessage(f"You are {name[1]}." if name else "Hello.")
 
-        return ChatOpenAI(model="gpt-4o-mini")
-    return GenericFakeChatModel(messages=(AIMessage(f"Answer {number}.") for number in range(1, 1_000)))
 
-
-url = os.environ.get("CHROMA_URL")
-model = make_model()
-pipeline = ContextPipeline(
-    {"max_context_tokens": 8_000},
-    system_prompt="You are a helpful assistant.",
-    model=model,
-    store=ChromaStore(url=url) if url else None,
-)
+model: Runnable[Any, BaseMessage] = chat_model.bind_tools(tools) if chat_model else RunnableLambda(scripted_reply)
 
 
 async def call_model(state: State) -> dict[str, Any]:
@@ -61,22 +99,27 @@ async def call_model(state: State) -> dict[str, Any]:
 
 
 builder = StateGraph(State, input_schema=Question)
-# The user is who the server has authenticated; while there is no authentication, everybody is one user.
-builder.add_node("context", build_context_graph(pipeline, default_user="developer"))
+builder.add_node("context", build_context_graph(pipeline, tools=tools, **whose))
 builder.add_node("model", call_model)
+builder.add_node("tools", ToolNode(tools))
 builder.add_edge(START, "context")
 builder.add_edge("context", "model")
-builder.add_edge("model", END)
+builder.add_conditional_edges("model", tools_condition)
+builder.add_edge("tools", "context")
 agent = builder.compile()
 
 
 async def main() -> None:
-    """Two turns, as the server would run them; it brings a checkpointer of its own."""
-    config: Any = {"configurable": {"thread_id": "c1"}}
+    """Three turns, as the server would run them; it brings a checkpointer of its own."""
+    config: RunnableConfig = {"configurable": {"thread_id": "c1"}}
     chat = builder.compile(checkpointer=InMemorySaver())
-    for question in ("Hello, I am Ada.", "What is my name?"):
+    for question in ("Hello, I am Ada.", "Please book a table for 4.", "What is my name?"):
+        print(f"user:  {question}")
         state = await chat.ainvoke({"messages": [HumanMessage(question)]}, config)
-        print(f"{len(state['llm_input_messages'])} messages sent: {state['messages'][-1].text}")
+        while "__interrupt__" in state:
+            print(f"agent: {state['__interrupt__'][0].value}\nuser:  yes")
+            state = await chat.ainvoke(Command(resume="yes"), config)
+        print(f"agent: {state['messages'][-1].text}  [{state['report']['total_tokens']} tokens sent]")
 
 
 if __name__ == "__main__":

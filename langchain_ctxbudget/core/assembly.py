@@ -61,6 +61,8 @@ class Content:
     fragments of a layer in a row."""
     turn: tuple[Group, ...] = ()
     """The current turn."""
+    turn_note: str = ""
+    """What is said of its older steps that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +87,12 @@ def build(content: Content) -> Prompt:
     stable = len(messages)
     if note and not content.history:
         messages.append(HumanMessage(note))
-    block = "".join(volatile_lines(content.volatile))
-    for message in (message for group in content.turn for message in group.messages):
-        if block and isinstance(message, HumanMessage):
-            messages.append(_with_block(message, block))
-            block = ""
-        else:
-            messages.append(message)
-    return Prompt(tuple(messages), stable)
+    turn = [message for group in content.turn for message in group.messages]
+    first = asking(turn)
+    block = "".join(volatile_lines(content.volatile)) + content.turn_note
+    if block and first is not None:
+        turn[first] = _with_block(turn[first], block)
+    return Prompt((*messages, *turn), stable)
 
 
 def opening_note(content: Content) -> str:
@@ -104,6 +104,22 @@ def opening_note(content: Content) -> str:
     if content.history and content.summary_outro:
         return content.summary_outro
     return NO_FIRST_QUESTION if first is not None and not isinstance(first, HumanMessage) else ""
+
+
+def turn_note(steps: int) -> str:
+    """What stands in front of the user's words for older steps of the turn that are left out."""
+    return f"[Left out: the first {steps} of the steps taken for this message, calls with their results.]\n"
+
+
+def asking(turn: Sequence[BaseMessage]) -> int | None:
+    """The position of the human message that a turn is about; None where it has none.
+
+    It is the first one, or of several in a row the last: an application may put notes in front of the user's words.
+    """
+    first = next((i for i, message in enumerate(turn) if isinstance(message, HumanMessage)), None)
+    while first is not None and first + 1 < len(turn) and isinstance(turn[first + 1], HumanMessage):
+        first += 1
+    return first
 
 
 def has_human(turn: Iterable[Group]) -> bool:
@@ -161,7 +177,7 @@ def with_headings(fragments: Iterable[Fragment]) -> list[str]:
     return lines
 
 
-def _with_block(message: HumanMessage, block: str) -> HumanMessage:
+def _with_block(message: BaseMessage, block: str) -> BaseMessage:
     if isinstance(message.content, str):
         return message.model_copy(update={"content": block + message.content})
     return message.model_copy(update={"content": [{"type": "text", "text": block}, *message.content]})

@@ -2,16 +2,18 @@
 
 | as it is given | as it is sent |
 |---|---|
-| blocks `tool_use`, `function_call`, `custom_tool_call`, not in `tool_calls` | in `tool_calls`, too |
+| blocks `tool_use`, `function_call`, not in `tool_calls` | in `tool_calls`, too |
+| blocks `custom_tool_call`, which one provider reads | in `tool_calls` alone |
 | `invalid_tool_calls` (arguments that are no JSON object, which some servers refuse) | `tool_calls` |
 | `additional_kwargs["tool_calls"]` that LangChain could not read | `tool_calls` |
 | `additional_kwargs["function_call"]` (OpenAI until 2023) | `tool_calls` |
 | `FunctionMessage` | `ToolMessage` |
-| blocks `tool_result`, `function_call_output` in a human message | a `ToolMessage` each, the rest stays |
+| blocks `tool_result`, `function_call_output`, `custom_tool_call_output` in a human message | a `ToolMessage` each |
+| a block `custom_tool_call_output` in the tool message of its call | its text |
 
 A package for one provider sends the forms of that provider as calls, drops those of others, and raises on some. In
 LangChain's own form all of them send all calls, and each of them once: a block whose id is in `tool_calls` is not sent
-again.
+again. The block of a custom call is: langchain-openai sends it besides, or with the result of another kind of call.
 """
 
 from __future__ import annotations
@@ -19,14 +21,20 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, ToolMessage
 
+from langchain_ctxbudget.core.items import without_items
+
 CALL_BLOCKS = ("tool_use", "tool_call", "invalid_tool_call", "function_call", "custom_tool_call")
 """Types of content blocks that are calls (Anthropic, LangChain, OpenAI)."""
-RESULT_BLOCKS = {"tool_result": ("tool_use_id", "content"), "function_call_output": ("call_id", "output")}
+RESULT_BLOCKS = {
+    "tool_result": ("tool_use_id", "content"),
+    "function_call_output": ("call_id", "output"),
+    "custom_tool_call_output": ("call_id", "output"),
+}
 """Types of content blocks that are results, and where each has the id of its call and what came of it."""
 
 _REFUSED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
@@ -36,6 +44,7 @@ _LEGACY_ID_LENGTH = 30
 _RAW_CALLS = ("tool_calls", "function_call")
 _UNREADABLE = "unreadable_arguments"
 """The argument that arguments become which are no JSON object."""
+_CUSTOM_CALL, _CUSTOM_RESULT = "custom_tool_call", "custom_tool_call_output"
 _CUSTOM_ARGUMENT = "__arg1"
 """As langchain-openai names the text that a custom tool is called with."""
 
@@ -68,6 +77,14 @@ def with_calls(message: BaseMessage) -> BaseMessage:
     """A message with all its calls in `tool_calls`; the message itself where they are."""
     if not isinstance(message, AIMessage):
         return message
+    listed = _listed(message)
+    if not _blocks(message, (_CUSTOM_CALL,)):
+        return listed
+    others = [block for block in message.content if _kind(block) != _CUSTOM_CALL]
+    return without_items(listed.model_copy(update={"content": others}))
+
+
+def _listed(message: AIMessage) -> AIMessage:
     found = [_call(call["id"] or "", call["name"], call["args"]) for call in message.invalid_tool_calls]
     if not found and not message.tool_calls:
         found = list(_raw_calls(message))
@@ -95,17 +112,35 @@ def split_results(message: BaseMessage) -> tuple[list[ToolMessage], BaseMessage 
     """
     if isinstance(message, FunctionMessage):
         return [ToolMessage(message.content, tool_call_id=_legacy_id(message.name), id=message.id)], None
-    blocks = _blocks(message, tuple(RESULT_BLOCKS)) if isinstance(message, HumanMessage | ToolMessage) else []
+    kinds = set(RESULT_BLOCKS) if isinstance(message, HumanMessage | ToolMessage) else set()
+    if isinstance(message, ToolMessage):  # it answers its own call with that block
+        kinds.remove(_CUSTOM_RESULT)
+    blocks = _blocks(message, kinds)
     if not blocks:
         return [], message
-    taken = set(map(id, blocks))
-    rest = [block for block in message.content if id(block) not in taken]
     results = [_result_of(block) for block in blocks]
+    rest = [block for block in message.content if _kind(block) not in kinds]
     return results, message.model_copy(update={"content": rest}) if any(map(says_something, rest)) else None
 
 
-def renamed(message: AIMessage, ids: Sequence[str]) -> AIMessage:
-    """A message whose calls have these ids, and names that providers accept, also where its content repeats them."""
+def with_text_result(message: ToolMessage) -> ToolMessage:
+    """The result of a custom tool as text; any other as it is."""
+    if not _blocks(message, (_CUSTOM_RESULT,)):
+        return message
+    blocks = [
+        {"type": "text", "text": _result_of(_opened(block)).text}
+        if isinstance(block, dict) and _kind(block) == _CUSTOM_RESULT
+        else block
+        for block in message.content
+    ]
+    return message.model_copy(update={"content": blocks})
+
+
+def renamed(message: AIMessage, ids: Sequence[str]) -> BaseMessage:
+    """A message whose calls have these ids, and names that providers accept, also where its content repeats them.
+
+    Where an id changes, the ids of items go (see `core.items`): the same message was most often sent before.
+    """
     given = listed_calls(message)
     calls = [{**call, "id": call_id, "name": call_name(call)} for call, call_id in zip(given, ids, strict=True)]
     changes: dict[str, Any] = {"tool_calls": calls}
@@ -122,7 +157,37 @@ def renamed(message: AIMessage, ids: Sequence[str]) -> AIMessage:
             else block
             for block in message.content
         ]
-    return message.model_copy(update=changes)
+    changed = message.model_copy(update=changes)
+    return changed if [call["id"] or "" for call in given] == list(ids) else without_items(changed)
+
+
+def answered(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int], list[int]]:
+    """For every answered call, as (message, place in it), where its result stands; and results that answer none.
+
+    Ids may repeat: a result answers the newest open call before it, else the first one after it that nothing
+    else answers. So a call that was never answered does not take the results of later ones.
+    """
+    waiting: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    early: defaultdict[str, list[int]] = defaultdict(list)
+    answers: dict[tuple[int, int], int] = {}
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            if waiting[message.tool_call_id]:
+                answers[waiting[message.tool_call_id].pop()] = position
+            else:
+                early[message.tool_call_id].append(position)
+        for place, call in reversed(list(enumerate(listed_calls(message)))):
+            waiting[call["id"] or ""].append((position, place))
+    orphans: list[int] = []
+    for call_id, positions in early.items():
+        calls = iter(sorted(waiting[call_id]))  # all after the last of these results, or they would have matched
+        for position in positions:
+            later = next(calls, None)
+            if later is None:
+                orphans.append(position)
+            else:
+                answers[later] = position
+    return answers, sorted(orphans)
 
 
 def call_name(call: Mapping[str, Any]) -> str:
@@ -142,10 +207,20 @@ def listed_calls(message: BaseMessage) -> list[Call]:
     return [dict(call) for call in message.tool_calls] if isinstance(message, AIMessage) else []
 
 
-def _blocks(message: BaseMessage, kinds: Sequence[str]) -> list[dict[str, Any]]:
+def _blocks(message: BaseMessage, kinds: Collection[str]) -> list[dict[str, Any]]:
     if isinstance(message.content, str):
         return []
-    return [block for block in message.content if isinstance(block, dict) and block.get("type") in kinds]
+    return [_opened(block) for block in message.content if isinstance(block, dict) and _kind(block) in kinds]
+
+
+def _opened(block: dict[str, Any]) -> dict[str, Any]:
+    """A block without the one in which LangChain's standard content wraps what is a provider's own."""
+    value = block.get("value") if block.get("type") == "non_standard" else None
+    return value if isinstance(value, dict) else block
+
+
+def _kind(block: str | dict[str, Any]) -> str:
+    return "" if isinstance(block, str) else str(_opened(block).get("type"))
 
 
 def _id_key(block: Mapping[str, Any]) -> str:
@@ -159,7 +234,7 @@ def _block_id(block: Mapping[str, Any]) -> str:
 
 def _call_of(block: Mapping[str, Any]) -> Call:
     arguments = next((block[key] for key in ("input", "args", "arguments") if key in block), None)
-    if block["type"] == "custom_tool_call":
+    if block["type"] == _CUSTOM_CALL:
         arguments = {_CUSTOM_ARGUMENT: arguments}
     return _call(_block_id(block), block.get("name"), arguments)
 

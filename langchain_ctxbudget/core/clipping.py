@@ -253,7 +253,7 @@ def _retreats(message: BaseMessage, count_message: Callable[[BaseMessage], int])
     def cost(block: Block) -> int:
         return count_message(message.model_copy(update={"content": [block]}))
 
-    notes = {place: _note(block) for place, block in enumerate(blocks) if not _stays(block)}
+    notes = {place: left_out(block) for place, block in enumerate(blocks) if not _stays(block)}
     gains = {place: cost(blocks[place]) - cost(note) for place, note in notes.items()}
     for place in sorted(gains, key=gains.__getitem__, reverse=True):
         blocks = [*blocks[:place], notes[place], *blocks[place + 1 :]]
@@ -264,7 +264,8 @@ def _stays(block: Block) -> bool:
     return _text_of(block) is not None or (isinstance(block, dict) and block.get("type") in CALL_BLOCKS)
 
 
-def _note(block: Block) -> Block:
+def left_out(block: Block) -> Block:
+    """A note in place of a block: `[image left out]`."""
     kind = str(block.get("type", "content") if isinstance(block, dict) else "content")
     return {"type": "text", "text": f"[{kind.removeprefix('input_').removesuffix('_url')} left out]"}
 

@@ -21,7 +21,14 @@ from langchain_core.messages import (
 from pydantic_core import to_jsonable_python
 
 from langchain_ctxbudget.core import fences
-from langchain_ctxbudget.core.calls import CALL_BLOCKS, listed_calls, provider_name, split_results, with_calls
+from langchain_ctxbudget.core.calls import (
+    CALL_BLOCKS,
+    listed_calls,
+    provider_name,
+    split_results,
+    with_calls,
+    with_text_result,
+)
 from langchain_ctxbudget.core.preservation import KEY, require_preservation
 from langchain_ctxbudget.core.text import iso_date, one_line
 from langchain_ctxbudget.core.turns import group, is_empty
@@ -32,6 +39,7 @@ _MARKS = "-#[]* "
 _ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
 _PLAIN_TYPES = {"human", "ai", "system"}
 _CALLS = ("tool_calls", "invalid_tool_calls")
+_COMPARED = ("additional_kwargs", *_CALLS, "tool_call_id", "status", "role")
 _sorted_json = json.JSONEncoder(sort_keys=True).encode
 _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
 
@@ -57,6 +65,7 @@ def plain_text(message: BaseMessage) -> str:
     if results and not isinstance(message, ToolMessage):
         said = [plain_text(result) for result in results] + ([plain_text(rest)] if rest is not None else [])
         return "\n".join(filter(None, said))
+    message = with_text_result(message) if isinstance(message, ToolMessage) else with_calls(message)
     parts: list[str] = []
     blocks = [message.content] if isinstance(message.content, str) else message.content
     for block in blocks:
@@ -68,7 +77,7 @@ def plain_text(message: BaseMessage) -> str:
             parts.append(f"[{block.get('type', 'content')}]")
     parts.extend(
         f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
-        for call in listed_calls(with_calls(message))
+        for call in listed_calls(message)
     )
     return "\n".join(part for part in (part.strip() for part in parts) if part)
 
@@ -107,14 +116,14 @@ def is_plain(message: BaseMessage) -> bool:
 
 
 def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
-    """Whether two messages are seen at a glance to have the same fingerprint."""
-    return (
-        type(one) is type(other)
-        and one.content == other.content
-        and one.name == other.name
-        and one.additional_kwargs == other.additional_kwargs
-        and is_plain(one)
-        and not _has_calls(other)
+    """Whether two messages are seen at a glance to have the same fingerprint; True and 1 are not the same."""
+    if type(one) is not type(other) or one.content != other.content or one.name != other.name:
+        return False
+    ours, theirs = one.__dict__, other.__dict__
+    return all(
+        (mine := ours.get(name)) is (their := theirs.get(name)) or (mine == their and repr(mine) == repr(their))
+        for name in (_COMPARED if isinstance(one.content, str) else (*_COMPARED, "content"))
+        if ours.get(name) or theirs.get(name)
     )
 
 

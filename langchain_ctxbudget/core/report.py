@@ -209,6 +209,38 @@ class ContextReport(_WithCandidates):
         """A report from what `to_dict` gave."""
         return _schema().validate_python(data)
 
+    def to_metadata(self) -> dict[str, str | int | float | bool]:
+        """The numbers of the report for a trace: 25 flat keys at most, nothing that anybody said, no ids.
+
+        What the layers do not use of the total is the application's own layers and `overhead_tokens`. What is not
+        known is left out.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline
+            >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+            >>> context.report.to_metadata()["ctxbudget_total_tokens"]
+            8
+        """
+        used = {part.layer: part.used_tokens for part in self.layers}
+        values: dict[str, str | int | float | bool | None] = {
+            "total_tokens": self.total_tokens,
+            "budget_tokens": self.budget_tokens,
+            "window_tokens": self.window_tokens,
+            "output_reserve_tokens": self.output_reserve_tokens,
+            "count_mode": self.count_mode,
+            "tokenizer": self.tokenizer,
+            "allocation_strategy": self.allocation_strategy,
+            "history_strategy": self.history_strategy,
+            **{f"tokens_{layer}": used.get(layer) for layer in Layer},
+            "stable_zone_share": self.stability.stable_zone_share,
+            "compaction_step": self.stability.compaction_step,
+            **{f"messages_{state}": count for state, count in self.coverage_counts().items()},
+            "repairs": len(self.repairs),
+            "failures": len(self.failures),
+            "total_ms": round(sum(self.timings_ms.values()), 3),
+        }
+        return {f"ctxbudget_{name}": value for name, value in values.items() if value is not None}
+
     def to_text(self, width: int = 80) -> str:
         """A bar chart for terminals and logs.
 

@@ -6,7 +6,7 @@ groups. What a provider would refuse is repaired in the view, never in the store
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from langchain_core.messages import (
 
 from langchain_ctxbudget.core.calls import (
     CALL_BLOCKS,
+    answered,
     call_ids,
     call_name,
     is_user,
@@ -33,7 +34,10 @@ from langchain_ctxbudget.core.calls import (
     says_something,
     split_results,
     with_calls,
+    with_text_result,
 )
+from langchain_ctxbudget.core.contents import content_changes, sendable
+from langchain_ctxbudget.core.items import item_ids, without_items
 
 __all__ = [
     "CALL_BLOCKS",
@@ -75,7 +79,7 @@ class Repair:
 
     kind: str
     """`orphan_result`, `missing_result`, `empty_message`, `empty_content`, `call_form`, `call_id`, `call_name`, `role`,
-    `name`, `first_message` or `system_in_history`."""
+    `item_id`, `media`, `content_form`, `name`, `first_message` or `system_in_history`."""
     message_id: str
     detail: str
 
@@ -193,15 +197,17 @@ def group(messages: Sequence[BaseMessage]) -> tuple[list[Group], list[Repair]]:
 
     Calls and results are brought into one form (see `core.calls`). Results are moved right behind their call in the
     order of the calls; a call without a result gets a stand-in; a result without a call, and a message with nothing in
-    it, is left out; a call id that is missing or used before, and a name that is refused, is replaced; a system message
-    in the middle becomes a note, because only the first message may be one.
+    it, is left out; a call id that is missing or used before, and a name that is refused, is replaced; an id of an item
+    that was sent before (see `core.items`) is left out; contents are brought into one form (see `core.contents`); a
+    system message in the middle becomes a note, because only the first message may be one.
 
     A human message with words and results in it stands in its own group; its results are in those of their calls, which
     have its position, too.
     """
     parts, repairs = _parts(messages)
-    answers, orphans = _answers([part for _, part in parts])
+    answers, orphans = answered([part for _, part in parts])
     used: dict[str, int] = {}
+    items: set[str] = set()
     groups: list[Group] = []
     for place, (position, part) in enumerate(parts):
         if isinstance(part, ToolMessage):
@@ -209,7 +215,8 @@ def group(messages: Sequence[BaseMessage]) -> tuple[list[Group], list[Repair]]:
         calls = listed_calls(part)
         ids = [call["id"] or "" for call in calls]
         unique = [_unused(call_id, used) for call_id in ids]
-        members, changes = _with_accepted_calls(part, calls, unique)
+        accepted, changes = _with_accepted_ids(part, calls, unique, items)
+        members = [accepted]
         repairs += changes
         positions = [position]
         for number, (given, call_id) in enumerate(zip(ids, unique, strict=True)):
@@ -233,20 +240,22 @@ def _answering(result: BaseMessage, call_id: str) -> BaseMessage:
 
 
 def distinct(groups: Sequence[Group], before: Iterable[Group]) -> tuple[list[Group], list[Repair]]:
-    """Groups none of whose call ids is used in the groups before them, and what had to be replaced.
+    """Groups none of whose ids of calls and items is used in the groups before them, and what had to be replaced.
 
     For what is grouped by itself and sent together: history and current turn.
     """
-    used = {call["id"] or "": 1 for part in before for message in part.messages for call in listed_calls(message)}
+    sent = [message for part in before for message in part.messages]
+    used = {call["id"] or "": 1 for message in sent for call in listed_calls(message)}
+    items = {key for message in sent for key in item_ids(message)}
     changed: list[Group] = []
     repairs: list[Repair] = []
     for part in groups:
         first, *results = part.messages  # the results stand in the order of the calls
         calls = listed_calls(first)
         ids = [_unused(call["id"] or "", used) for call in calls]
-        members, changes = _with_accepted_calls(first, calls, ids)
-        members += [_answering(result, call_id) for result, call_id in zip(results, ids, strict=True)]
-        changed.append(Group(tuple(members), part.positions) if changes else part)
+        accepted, changes = _with_accepted_ids(first, calls, ids, items)
+        answers = [_answering(result, call_id) for result, call_id in zip(results, ids, strict=True)]
+        changed.append(Group((accepted, *answers), part.positions) if changes else part)
         repairs += changes
     return changed, repairs
 
@@ -260,44 +269,36 @@ def _parts(messages: Sequence[BaseMessage]) -> tuple[list[tuple[int, BaseMessage
     repairs: list[Repair] = []
     for position, message in enumerate(messages):
         results, rest = split_results(message)
-        formed = [*results, *([] if rest is None or is_empty(rest) else [as_note(rest)])]
-        sent = [_without_blanks(part) for part in formed]
-        parts.extend((position, part) for part in sent)
-        if not sent:
+        formed = [*results, *([] if rest is None or is_empty(rest) else [_in_role(rest)])]
+        parts.extend((position, sendable(part)) for part in formed)
+        if not formed:
             change = ("empty_message", "left out: it has no content")
         elif results:
             change = ("call_form", "its results are sent as tool messages")
         elif isinstance(message, SystemMessage):
             change = ("system_in_history", "sent as a note: only the first message may be system")
         elif isinstance(message, ChatMessage):
-            change = ("role", f"{message.role!r} is sent as {sent[0].type!r}")
+            change = ("role", f"{message.role!r} is sent as {formed[0].type!r}")
         elif formed[0] is not message:
-            change = ("call_form", "its calls are sent in the form that every provider reads")
-        elif sent[0] is not message:
-            change = ("empty_content", "sent without the parts of its content that are empty")
+            change = ("call_form", "its calls or results are sent in the form that every provider reads")
         else:
-            continue
-        repairs.append(Repair(change[0], message.id or "", change[1]))
+            change = None
+        changes = dict.fromkeys([*([change] if change else []), *(c for part in formed for c in content_changes(part))])
+        repairs += [Repair(kind, message.id or "", detail) for kind, detail in changes]
     return parts, repairs
 
 
-def _without_blanks(message: BaseMessage) -> BaseMessage:
-    """A message without texts that are white space; of a message with words or results, or with calls besides."""
-    content = message.content
-    if not isinstance(content, str):
-        kept = [block for block in content if says_something(block)]
-        if len(kept) == len(content) and (kept or not isinstance(message, ToolMessage)):
-            return message
-        return message.model_copy(update={"content": kept or ""})
-    if content and not content.strip() and listed_calls(message):
-        return message.model_copy(update={"content": ""})
-    return message
+def _with_accepted_ids(
+    message: BaseMessage, calls: Sequence[Mapping[str, Any]], ids: Sequence[str], items: set[str]
+) -> tuple[BaseMessage, list[Repair]]:
+    """A message whose calls have these ids, and names that are accepted, without ids of items that were sent before.
 
-
-def _with_accepted_calls(
-    message: BaseMessage, calls: Sequence[Mapping[str, Any]], ids: Sequence[str]
-) -> tuple[list[BaseMessage], list[Repair]]:
-    """A message, as a list, whose calls have these ids and names that are accepted, and what of that is a repair."""
+    Args:
+        message: as its group was made of it.
+        calls: the calls in it.
+        ids: what they are sent as.
+        items: the ids of the items before it; those that it is sent with are added.
+    """
     given_ids = [call["id"] or "" for call in calls]
     given, names = [call["name"] for call in calls], [call_name(call) for call in calls]
     repairs: list[Repair] = []
@@ -305,38 +306,13 @@ def _with_accepted_calls(
         repairs.append(Repair("call_id", message.id or "", f"calls {given_ids} are sent as {list(ids)}"))
     if names != given:
         repairs.append(Repair("call_name", message.id or "", f"calls of {given} are sent as calls of {names}"))
-    if not repairs or not isinstance(message, AIMessage):
-        return [message], []
-    return [renamed(message, ids)], repairs
-
-
-def _answers(messages: Sequence[BaseMessage]) -> tuple[dict[tuple[int, int], int], list[int]]:
-    """For every answered call, as (message, place in it), where its result stands; and results that answer none.
-
-    Ids may repeat: a result answers the newest open call before it, else the first one after it that nothing
-    else answers. So a call that was never answered does not take the results of later ones.
-    """
-    waiting: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    early: defaultdict[str, list[int]] = defaultdict(list)
-    answers: dict[tuple[int, int], int] = {}
-    for position, message in enumerate(messages):
-        if isinstance(message, ToolMessage):
-            if waiting[message.tool_call_id]:
-                answers[waiting[message.tool_call_id].pop()] = position
-            else:
-                early[message.tool_call_id].append(position)
-        for place, call in reversed(list(enumerate(listed_calls(message)))):
-            waiting[call["id"] or ""].append((position, place))
-    orphans: list[int] = []
-    for call_id, positions in early.items():
-        calls = iter(sorted(waiting[call_id]))  # all after the last of these results, or they would have matched
-        for position in positions:
-            later = next(calls, None)
-            if later is None:
-                orphans.append(position)
-            else:
-                answers[later] = position
-    return answers, sorted(orphans)
+    if repairs and isinstance(message, AIMessage):
+        message = renamed(message, ids)
+    if repeated := item_ids(message) & items:
+        message = without_items(message)
+        repairs.append(Repair("item_id", message.id or "", f"sent without ids and reasoning: {sorted(repeated)} again"))
+    items |= item_ids(message)
+    return message, repairs
 
 
 def _unused(call_id: str, used: dict[str, int]) -> str:
@@ -352,15 +328,22 @@ def _unused(call_id: str, used: dict[str, int]) -> str:
 def as_note(message: BaseMessage) -> BaseMessage:
     """A message as it may stand after the first: a system message becomes a note.
 
-    One in a role that is not every provider's gets one that is, and calls and results get LangChain's own form.
+    One in a role that is not every provider's gets one that is, calls and results get LangChain's own form, and the
+    content has parts only that providers read.
     """
+    return sendable(_in_role(message))
+
+
+def _in_role(message: BaseMessage) -> BaseMessage:
     match message:
         case FunctionMessage():
             return split_results(message)[0][0]
         case ChatMessage():
-            return as_note(_with_role(message))
+            return _in_role(_with_role(message))
         case SystemMessage():
             return HumanMessage(SYSTEM_NOTE + message.text, id=message.id)
+        case ToolMessage():
+            return with_text_result(message)
         case _:
             return with_calls(message)
 

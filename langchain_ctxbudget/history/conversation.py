@@ -16,6 +16,7 @@ import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
 from numpy.typing import NDArray
 
+from langchain_ctxbudget.core.block import TurnBlock
 from langchain_ctxbudget.core.calls import is_user, provider_name
 from langchain_ctxbudget.core.clipping import clip_message
 from langchain_ctxbudget.core.digest import Line
@@ -30,6 +31,7 @@ from langchain_ctxbudget.core.turns import as_note, safe_cuts
 from langchain_ctxbudget.flow import Lock
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.spans import Made, Spans
+from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.message_log import Heads, News, fold, in_order
 from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Place, Scope
 
@@ -95,6 +97,12 @@ class Conversation:
     """The last prompt's messages and what they cost."""
     previous_stable: int = 0
     """How many of them were its stable zone."""
+    previous_long: int = 0
+    """How often its turn had outgrown its room, for which history is planned otherwise."""
+    turn: Sequence[BaseMessage] = ()
+    """The current turn of the last prompt, which is not among the entries yet."""
+    chosen: tuple[TurnBlock, ContextSettings] | None = None
+    """Its context block, and the settings that it was chosen under."""
     squeezed: bool = False
     """Whether something of its stable zone had to be left out for that turn alone."""
     coverage: tuple[CoverageRange, ...] | None = None
@@ -169,9 +177,9 @@ class Conversation:
 
     def places_of(self, message_id: str) -> list[Place]:
         """Where a message's records are, its doubles among them; nowhere where there is no such message."""
-        if (entry := self.entry(message_id)) is None:
-            return []
-        return [entry.record.place, *(double.place for double in self.doubles if double.to_message().id == message_id)]
+        entry = self.entry(message_id)
+        doubles = (double.place for double in self.doubles if double.to_message().id == message_id)
+        return [] if entry is None else [entry.record.place, *doubles]
 
     def append(self, record: MessageRecord, message: BaseMessage) -> None:
         """Take in a message at the end."""
@@ -282,7 +290,7 @@ class Conversation:
         self.total_tokens = sum(self.costs)
         self.exchanges = sum(is_user(entry.message) for entry in self.entries)
         self.names = {name for entry in self.entries if (name := _speaking_name(entry.message))}
-        self.coverage = None
+        self.coverage, self.turn, self.chosen = None, (), None
         self._forget_derived(length)
         if len(self.lexical) > length:
             self.lexical = LexicalIndex()
@@ -350,8 +358,8 @@ class Conversation:
             return entry.sent, entry.tokens
         key = (position, most_tokens)
         if key not in self.clips:
-            count = self.counter.count_message
-            clipped = clip_message(entry.sent, count, self.counter.count_text, most_tokens, reference=entry.id)
+            count, number = self.counter.count_message, f"#{position + 1}"
+            clipped = clip_message(entry.sent, count, self.counter.count_text, most_tokens, reference=number)
             while len(self.clips) >= MOST_CLIPS:
                 del self.clips[next(iter(self.clips))]
             self.clips[key] = (entry.sent, entry.tokens) if clipped is None else (clipped, count(as_note(clipped)))

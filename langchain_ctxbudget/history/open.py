@@ -51,9 +51,23 @@ class OpenConversations:
         self._users: dict[Scope, int] = {}
 
     def using(
-        self, store: BaseStore, scope: Scope, counter: TokenCounter, body: Callable[[Conversation], Flow[T]]
+        self,
+        store: BaseStore,
+        scope: Scope,
+        counter: TokenCounter,
+        body: Callable[[Conversation], Flow[T]],
+        *,
+        recount: bool,
     ) -> Flow[T]:
-        """Run a flow with a conversation's working set, alone; its messages are counted with `counter`."""
+        """Run a flow with a conversation's working set, alone.
+
+        Args:
+            store: where it is kept.
+            scope: which one.
+            counter: how its messages are counted where it is not open yet.
+            body: the flow.
+            recount: whether they are counted so in any case.
+        """
         conversation = self._check_out(store, scope, counter)
 
         def counted() -> Flow[T]:
@@ -61,7 +75,7 @@ class OpenConversations:
                 known = self._inherited.pop(scope, None)
             if conversation.heads is None and known is not None and known.heads is not None:
                 conversation.adopt(known)
-            if conversation.counter is not counter:
+            if recount and conversation.counter is not counter:
                 conversation.recount(counter)
             return (yield from body(conversation))
 

@@ -253,7 +253,7 @@ def _with_gaps(conversation: Conversation, zone: Zone, positions: Sequence[int],
         before = position
         said = entry.text
         if entry.tokens > most_tokens:
-            said = clip_text(said, count, most_tokens - LINE_OVERHEAD_TOKENS, reference=entry.id) or said
+            said = clip_text(said, count, most_tokens - LINE_OVERHEAD_TOKENS, reference=f"#{position + 1}") or said
         lines.append(
             SummaryLine(
                 position=position,

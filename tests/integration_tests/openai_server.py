@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+CHAT_COMPLETIONS = "/v1/chat/completions"
 
 Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """From the body of a request to the message of the answer."""
@@ -73,6 +76,17 @@ class OpenAIServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._http.server_port}/v1"
 
+    def reply(self, path: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
+        """The status and the body of an answer."""
+        if path != CHAT_COMPLETIONS:
+            return 404, {"error": {"message": f"no {path}"}}
+        return 200, self.complete(body)
+
+    def events(self, reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """An answer as the events of a stream."""
+        usage = bool((body.get("stream_options") or {}).get("include_usage"))
+        return _chunks(reply, usage=usage)
+
     def complete(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         self.received.append(body)
         message = self.answer(body)
@@ -109,17 +123,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-        found = self.path == "/v1/chat/completions"
-        reply = self.models.complete(body) if found else {"error": {"message": f"no {self.path}"}}
+        status, reply = self.models.reply(self.path, body)
         fault = self.models.fault_of(body)
         if fault.hangs:
             self.models.stopped.wait()
-        streams = found and bool(body.get("stream"))
-        content = fault.body or (_events(reply) if streams else json.dumps(reply).encode())
+        streams = status == HTTPStatus.OK and bool(body.get("stream"))
+        content = fault.body or (_sent(self.models.events(reply, body)) if streams else json.dumps(reply).encode())
         half = content[: len(content) // 2]
         if fault.ends_early:
             content = half
-        self.send_response(fault.status if found else 404)
+        self.send_response(fault.status if status == HTTPStatus.OK else status)
         self.send_header("Content-Type", "text/event-stream" if streams else "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -130,16 +143,35 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def _events(reply: Mapping[str, Any]) -> bytes:
-    """An answer as server-sent events: its text in pieces, why it ended, the end."""
-    text = reply["choices"][0]["message"]["content"]
-    pieces = [text[i : i + 20] for i in range(0, len(text), 20)]
-    deltas = [({"role": "assistant", "content": piece}, None) for piece in pieces] + [({}, "stop")]
-    chunks = (
-        {**reply, "usage": None, "object": "chat.completion.chunk", "choices": [_choice(*delta)]} for delta in deltas
-    )
-    lines = [*(f"data: {json.dumps(chunk)}" for chunk in chunks), "data: [DONE]"]
-    return "".join(f"{line}\n\n" for line in lines).encode()
+def pieces_of(text: str) -> list[str]:
+    """A text as it comes in a stream."""
+    return [text[i : i + 20] for i in range(0, len(text), 20)]
+
+
+def _sent(events: Iterator[Mapping[str, Any]]) -> bytes:
+    """Server-sent events and their end."""
+    data = [*map(json.dumps, events), "[DONE]"]
+    return "".join(f"data: {event}\n\n" for event in data).encode()
+
+
+def _chunks(reply: Mapping[str, Any], *, usage: bool) -> Iterator[Mapping[str, Any]]:
+    """A completion in chunks: its text and its calls in pieces, why it ended, its usage where that is asked for."""
+    [choice] = reply["choices"]
+    chunk = {**reply, "usage": None, "object": "chat.completion.chunk"}
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": piece} for piece in pieces_of(choice["message"]["content"] or "")
+    ]
+    for index, called in enumerate(choice["message"].get("tool_calls") or ()):
+        begun = {**called, "index": index, "function": {"name": called["function"]["name"], "arguments": ""}}
+        arguments = [
+            {"index": index, "function": {"arguments": piece}} for piece in pieces_of(called["function"]["arguments"])
+        ]
+        deltas += [{"role": "assistant", "tool_calls": [part]} for part in (begun, *arguments)]
+    for delta in deltas:
+        yield {**chunk, "choices": [_choice(delta, None)]}
+    yield {**chunk, "choices": [_choice({}, choice["finish_reason"])]}
+    if usage:
+        yield {**chunk, "choices": [], "usage": reply["usage"]}
 
 
 def _choice(delta: Mapping[str, Any], finish_reason: str | None) -> Mapping[str, Any]:

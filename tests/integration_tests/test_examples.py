@@ -13,6 +13,18 @@ import pytest
 from langgraph.graph.state import CompiledStateGraph
 
 ROOT = Path(__file__).parents[2]
+SAYS = {
+    "chain_with_history.py": "-> Number 214.",
+    "from_summarization_middleware.py": "after:                  Etch & Field, 38p, 16 October (3 of 3 facts sent",
+    "from_summary_buffer_memory.py": "after:                  Etch & Field, 38p, 16 October",
+    "middleware_agent.py": "-> Ines cannot.",
+    "react_agent.py": "ai:    On shelf 28-F.",
+    "recall_agent.py": "-> Yes: 03:15:00 INFO copied photos/7100.jpg",
+    "agent.py": "agent: You are Ada.",
+    "auth.py": "refused  {'config': {'configurable': {'user_id': 'bo'}}}",
+    "service.py": "no token:   401",
+}
+"""What shows that an example still does what it is for."""
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.py")), ids=lambda path: path.name)
@@ -23,6 +35,7 @@ def test_example_runs(path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+    assert SAYS.get(path.name, "") in done.stdout
     assert not done.stderr
 
 

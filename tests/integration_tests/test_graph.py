@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from threading import Event, Thread
 from typing import Annotated, Any
 
 import pytest
@@ -18,8 +22,10 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph
-from langchain_ctxbudget.errors import MessageConflictError, MissingScopeError
+from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MessageConflictError, MissingScopeError
 from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.runs import RunContext
+from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.test_pipeline import chat
 
@@ -31,10 +37,13 @@ Invoke = Callable[..., dict[str, Any]]
 
 @pytest.fixture(params=["sync", "async"])
 def invoke(request: pytest.FixtureRequest) -> Invoke:
-    def asynchronous(graph: Any, *args: Any) -> dict[str, Any]:
-        return asyncio.run(graph.ainvoke(*args))
+    def asynchronous(graph: Any, given: Any, config: Any, context: Any = None) -> dict[str, Any]:
+        return asyncio.run(graph.ainvoke(given, config, context=context))
 
-    return (lambda graph, *args: graph.invoke(*args)) if request.param == "sync" else asynchronous
+    def synchronous(graph: Any, given: Any, config: Any, context: Any = None) -> dict[str, Any]:
+        return graph.invoke(given, config, context=context)
+
+    return synchronous if request.param == "sync" else asynchronous
 
 
 def make_pipeline(budget: int = 800) -> ContextPipeline:
@@ -129,8 +138,213 @@ def test_two_runs_on_one_thread_at_once_do_not_get_each_other_s_history() -> Non
     scope = Scope("ada", "t1")
     first = drive(pipeline.engine.open_turn(scope, chat(2), [HumanMessage("go")]))
     drive(pipeline.engine.open_turn(scope, [HumanMessage("another agent's")], [HumanMessage("go")]))
-    with pytest.raises(MessageConflictError, match="thread_id of its own"):
-        drive(pipeline.engine.run_step("detect_topics", first))
+    with pytest.raises(MessageConflictError, match="a conversation of its own"):
+        drive(pipeline.engine.run_step("compute_budget", first))
+
+
+def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_meanwhile(invoke: Invoke) -> None:
+    """A layer's function is called between two nodes, where another run may come in between."""
+    came: list[bool] = []
+
+    def interfering(_request: LayerRequest) -> list[str]:
+        if not came:
+            came.append(True)
+            other = [HumanMessage("another run's", id="o"), AIMessage("fine", id="f"), HumanMessage("go", id="g")]
+            run = Thread(target=lambda: graph.invoke({"messages": other}, CONFIG))
+            run.start()
+            run.join()
+        return ["one item"]
+
+    layers = [CustomLayer(name="files", items=interfering, ideal_tokens=100)]
+    graph = build_context_graph(
+        {"max_context_tokens": 4_000, "layers": layers}, system_prompt="You help.", store=InMemoryStore()
+    )
+    state = invoke(graph, {"messages": [*chat(2), HumanMessage("And now?", id="q")]}, CONFIG)
+    assert [message.id for message in state["llm_input_messages"][1:]] == [*(m.id for m in chat(2)), "q"]
+
+
+def test_two_steps_that_do_not_need_each_other_run_side_by_side(invoke: Invoke) -> None:
+    ran: list[str] = []
+
+    def slow(_request: LayerRequest) -> list[str]:
+        ran.append("begins")
+        compacted.wait(10)
+        ran.append("ends")
+        return ["one item"]
+
+    compacted = Event()
+    graph = build_context_graph({"layers": [CustomLayer(name="files", items=slow, ideal_tokens=100)]})
+    config = {"configurable": CONFIG["configurable"]}
+
+    def watch(graph: Any, *args: Any) -> list[str]:
+        seen = []
+        for event in graph.stream(*args, stream_mode="custom"):
+            seen.append(event["ctxbudget"]["step"])
+            if seen[-1] == "compact_history":
+                compacted.set()
+        return seen
+
+    seen = watch(graph, {"messages": [HumanMessage("Hi", id="q")]}, config)
+    assert seen.index("compact_history") < seen.index("fetch_bundles")
+    assert ran == ["begins", "ends"]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_every_node_tells_what_it_did(mode: str) -> None:
+    graph = build_context_graph(make_pipeline())
+    given = {"messages": [*chat(60), HumanMessage("And now?", id="q")]}
+    if mode == "sync":
+        events = list(graph.stream(given, CONFIG, stream_mode="custom"))
+    else:
+
+        async def collect() -> list[Any]:
+            return [event async for event in graph.astream(given, CONFIG, stream_mode="custom")]
+
+        events = asyncio.run(collect())
+    told = {event["ctxbudget"]["step"]: event["ctxbudget"] for event in events}
+    assert sorted(told) == sorted(NODES)
+    assert told["compact_history"]["messages"] == 120
+    assert told["assemble"]["tokens"] <= told["assemble"]["budget_tokens"] == 800
+    json.dumps(events)
+
+
+def test_its_state_is_plain_data_between_nodes() -> None:
+    graph = build_context_graph(make_pipeline())
+    given = {"messages": [*chat(60), HumanMessage("And now?", id="q")]}
+    for _, update in graph.stream(given, CONFIG, stream_mode=["updates", "values"]):
+        json.dumps(update, default=lambda value: value.model_dump() if isinstance(value, BaseMessage) else 1 / 0)
+
+
+def test_a_run_that_is_resumed_between_two_nodes_makes_the_same_prompt(invoke: Invoke) -> None:
+    given = {"messages": [*chat(60), HumanMessage("And now?", id="q")]}
+    whole = invoke(build_context_graph(make_pipeline()), given, CONFIG)
+    for node in NODES[1:]:
+        graph = build_context_graph(make_pipeline())
+        graph.checkpointer = InMemorySaver()
+        list(graph.stream(given, CONFIG, interrupt_before=[node]))
+        state = invoke(graph, None, CONFIG)
+        assert state["llm_input_messages"] == whole["llm_input_messages"], node
+
+
+class LoopState(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+    llm_input_messages: list[AnyMessage]
+    ctxbudget_turn: dict[str, Any]
+
+
+def looping(pipeline: ContextPipeline, saver: InMemorySaver, script: list[AIMessage], seen: list[Any]) -> Any:
+    """An agent that calls a tool until its script has no more calls, and is interrupted before every call."""
+    answers = iter(script)
+
+    def model(state: LoopState) -> dict[str, Any]:
+        seen.append(state["llm_input_messages"])
+        return {"messages": [next(answers)]}
+
+    def run_tools(state: LoopState) -> dict[str, Any]:
+        calls = getattr(state["messages"][-1], "tool_calls", [])
+        return {"messages": [ToolMessage("some result " * 20, tool_call_id=call["id"]) for call in calls]}
+
+    graph = StateGraph(LoopState)
+    graph.add_node("context", build_context_graph(pipeline, default_user="ada", tools=[TOOL]))
+    graph.add_node("model", model)
+    graph.add_node("tools", run_tools)
+    graph.add_edge(START, "context")
+    graph.add_edge("context", "model")
+    graph.add_conditional_edges(
+        "model", lambda state: "tools" if getattr(state["messages"][-1], "tool_calls", None) else END
+    )
+    graph.add_edge("tools", "context")
+    return graph.compile(checkpointer=saver, interrupt_before=["tools"])
+
+
+TOOL = {"name": "look", "description": "Look something up.", "parameters": {"type": "object", "properties": {}}}
+
+
+def call_of(number: int) -> AIMessage:
+    return AIMessage("", id=f"call{number}", tool_calls=[{"name": "look", "args": {}, "id": f"c{number}"}])
+
+
+def test_the_block_stays_the_same_after_an_interrupt_in_another_process(invoke: Invoke) -> None:
+    """The layer gives something else each time; only the state knows what was chosen when the turn began."""
+    asked: list[int] = []
+
+    def changing(_request: LayerRequest) -> list[str]:
+        asked.append(1)
+        return [f"asked {len(asked)} times"]
+
+    layer = CustomLayer(name="files", items=changing, ideal_tokens=100)
+    store, saver, seen = InMemoryStore(), InMemorySaver(), []
+    given: Any = {"messages": [*chat(30), HumanMessage("What now?", id="q")]}
+    script = [call_of(0), call_of(1), call_of(2), AIMessage("Done.", id="done")]
+    for start in range(4):  # every interrupt is resumed by a pipeline that has seen nothing
+        pipeline = ContextPipeline({"max_context_tokens": 4_000, "layers": [layer]}, store=store)
+        invoke(looping(pipeline, saver, script[start:], seen), given, CONFIG)
+        given = None
+    asking = [next(m.text for m in prompt if m.text.endswith("What now?")) for prompt in seen]
+    assert len(asking) == 4
+    assert set(asking) == {asking[0]}
+    assert "asked 1 times" in asking[0]
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(seen))
+
+
+def test_the_store_of_the_run_outweighs_the_pipeline_s(invoke: Invoke) -> None:
+    own, of_the_run = InMemoryStore(), InMemoryStore()
+    for preferred, used in ((True, of_the_run), (False, own)):
+        graph = build_context_graph({}, store=own, default_user="ada", runtime_store=preferred)
+        graph.store = of_the_run
+        invoke(graph, {"messages": [*chat(2), HumanMessage("Hi", id="q")]}, CONFIG)
+        kept = ContextPipeline(store=used).get_messages(user_id="ada", conversation_id="t1")
+        assert kept == chat(2)
+
+
+def test_the_runtime_context_outweighs_configurable(invoke: Invoke) -> None:
+    pipeline = make_pipeline()
+    graph = build_context_graph(pipeline, default_user="eve")
+    context = RunContext(user_id="bob", conversation_id="c9", settings={"max_context_tokens": 300})
+    given = {"messages": [*chat(1), HumanMessage("Hi", id="q")]}
+    state = invoke(graph, given, CONFIG, context)
+    assert state["report"]["budget_tokens"] == 300
+    assert pipeline.get_messages(user_id="bob", conversation_id="c9") == chat(1)
+
+
+def test_another_s_runtime_context_is_not_looked_at(invoke: Invoke) -> None:
+    @dataclass
+    class Theirs:
+        settings: str = "dark mode"
+        user_id: str = "theirs"
+
+    parent = StateGraph(AgentState, context_schema=Theirs)
+    parent.add_node("context", build_context_graph(make_pipeline(), default_user="ada"))
+    parent.add_edge(START, "context")
+    parent.add_edge("context", END)
+    state = invoke(parent.compile(), {"messages": [HumanMessage("Hi", id="q")]}, CONFIG, Theirs())
+    assert [message.content for message in state["llm_input_messages"]] == ["You help.", "Hi"]
+
+
+def test_a_pipeline_is_made_of_settings_and_options() -> None:
+    graph = build_context_graph({"max_context_tokens": 400}, system_prompt="You help.", default_user="ada")
+    state = graph.invoke({"messages": [("human", "Hi")]}, CONFIG)
+    assert state["llm_input_messages"][0].content == "You help."
+    assert state["report"]["budget_tokens"] == 400
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "why"),
+    [
+        (ContextPipeline(), {"system_prompt": "x"}, "made already"),
+        ({}, {"sistem_prompt": "x"}, "Unknown options sistem_prompt"),
+        ({}, {"settings": {}}, "settings as the first argument"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(given: Any, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidSettingsError, match=why):
+        build_context_graph(given, **options)
+
+
+def test_it_is_drawn() -> None:
+    drawn = build_context_graph(make_pipeline()).get_graph().draw_mermaid()
+    assert "compute_budget --> compact_history" in drawn
+    assert "compute_budget --> fetch_bundles" in drawn
 
 
 def test_no_thread_is_an_error(invoke: Invoke) -> None:
@@ -153,6 +367,19 @@ def test_the_server_s_user_is_the_user(invoke: Invoke) -> None:
     invoke(build_context_graph(pipeline, default_user="ada"), {"messages": [*chat(1), HumanMessage("Hi")]}, config)
     assert pipeline.get_messages(user_id="eve", conversation_id="t1") == chat(1)
     assert pipeline.get_messages(user_id="ada", conversation_id="t1") == []
+
+
+def test_who_is_signed_in_to_a_server_cannot_name_somebody_else(invoke: Invoke) -> None:
+    """Clients of LangGraph Server write `configurable` and context themselves."""
+    graph = build_context_graph(make_pipeline())
+    signed_in = {"thread_id": "t1", "graph_id": "agent", "langgraph_auth_user": {"identity": "eve"}}
+    given = {"messages": [HumanMessage("Hi")]}
+    with pytest.raises(ForeignUserError, match="names the user 'ada'"):
+        invoke(graph, given, {"configurable": {**signed_in, "user_id": "ada"}})
+    with pytest.raises(ForeignUserError, match="names the user 'ada'"):
+        invoke(graph, given, {"configurable": signed_in}, {"user_id": "ada", "thread_id": "t1"})
+    state = invoke(graph, given, {"configurable": {**signed_in, "user_id": "eve"}})
+    assert state["report"]["user_id"] == "eve"
 
 
 def test_a_store_that_cannot_be_written_does_not_stop_the_turn(invoke: Invoke) -> None:

@@ -63,8 +63,8 @@ SETTINGS = {
 }
 QUESTION = "What did we say about the river and the morning train?"
 
-WITHOUT_SCOPE = {"with_model", "observe_usage", "what_if", "flush", "aflush", "close"}
-"""What is about the pipeline as a whole, or about the last prompt that it made."""
+WITHOUT_SCOPE = {"as_runnable", "with_model", "observe_usage", "what_if", "flush", "aflush", "close"}
+"""What is about the pipeline as a whole, about the last prompt that it made, or takes its scope from a run."""
 
 
 def mark(user: str) -> str:
@@ -284,6 +284,14 @@ class World:
         graph = build_context_graph(self.pipeline, default_user=self.rng.choice([None, "zoex"]))
         state = [*self.ask("get_messages")[-8:], HumanMessage(f"{mark(self.user)} {QUESTION}")]
         output = self.call(graph, "invoke", {"messages": state}, self.config)
+        return output, self._become()
+
+    def do_as_runnable(self) -> object:
+        step = self.pipeline.as_runnable(default_user=self.rng.choice([None, "zoex"]))
+        if self.rng.random() < 0.5:
+            return self.call(step, "invoke", f"{mark(self.user)} {QUESTION}", self.config)
+        state = [*self.ask("get_messages")[-8:], HumanMessage(f"{mark(self.user)} {QUESTION}")]
+        output = self.call(step, "invoke", {"messages": state}, self.config)
         return output, self._become()
 
     def do_recall(self) -> object:

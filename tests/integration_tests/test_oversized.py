@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +32,6 @@ from tests.integration_tests.test_whole_request import image
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 SYSTEM_PROMPT = "You are a careful assistant. <context> stays as it is."
-MARKER = "tokens left out …]"
 LOG = "FIRST LINE\n" + "2026-11-20T10:00:00 INFO worker 7 has done its part\n" * 2_000 + "LAST LINE"
 LONG_JSON = json.dumps([{"id": number, "value": "x" * (number % 7)} for number in range(3_000)])
 
@@ -91,7 +91,7 @@ def test_a_giant_result_keeps_its_head_and_its_tail(
     context = call(pipeline(budget), "assemble", turn, **SCOPE)
     fits(context, budget, chat_openai, turn)
     [shown] = results_of(context)
-    head, _, tail = shown.text.partition(MARKER)
+    head, tail = re.split(r"\n?\[… [\d,]+ tokens left out[^\]]*…\]", shown.text)
     assert head[:10] == result[:10]
     assert tail[-9:] == result[-9:]
     assert context.report.total_tokens > 0.6 * budget, "what there is, is used"
@@ -119,7 +119,7 @@ def test_the_marker_says_how_much_is_left_out(chat_openai: ChatOpenAI) -> None:
     [shown] = results_of(pipeline(1_000).assemble(turn, **SCOPE))
     said = int(shown.text.split("[… ")[1].split(" ")[0].replace(",", ""))
     left = chat_openai.get_num_tokens(LOG) - chat_openai.get_num_tokens(shown.text)
-    assert said == pytest.approx(left, abs=20)
+    assert said == pytest.approx(left, abs=40)
 
 
 def test_what_was_given_is_not_changed(call: Call) -> None:

@@ -191,7 +191,8 @@ def test_old_call_groups_of_a_long_turn_give_way(store: BaseStore, call: Call) -
         turn.append(AIMessage("", tool_calls=[{"name": "look", "args": {"page": number}, "id": str(number)}]))
         turn.append(ToolMessage(f"Page {number} says: " + "nothing much. " * 10, tool_call_id=str(number)))
     context = call(ContextPipeline({"max_context_tokens": 800}, store=store), "assemble", turn, **SCOPE)
-    assert context.messages[0].content == "Look it all up."
+    assert context.messages[0].text.startswith("[Left out: the first ")
+    assert context.messages[0].text.endswith("]\nLook it all up.")
     assert context.messages[-1] == turn[-1]
     left_out = [item for item in context.report.layer("L7").items if item.status is Status.OMITTED]
     assert left_out

@@ -18,7 +18,10 @@ from langchain_ctxbudget import ContextSettings
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("budgeting", "history")}
+PAGES = {
+    name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("agents", "budgeting", "history")
+}
+SLOW = ("budgeting", "history")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
 END_OF_BLOCK = "\x1e"
@@ -64,6 +67,11 @@ PRINTING = {
 }
 
 
+def speed(name: str) -> list[pytest.MarkDecorator]:
+    """The marks of a page's tests."""
+    return [pytest.mark.slow] if name in SLOW else []
+
+
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
     """What every Python block of a page prints; they run one after the other."""
@@ -106,16 +114,17 @@ def test_its_first_screen_has_exactly_two_commands_that_set_themselves_up() -> N
     assert len([line for line in COMMANDS if line.startswith("python3 -m venv .venv && ")]) == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), [(name, number) for name in PAGES for number in PRINTING[name]])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [pytest.param(name, number, marks=speed(name)) for name in PAGES for number in PRINTING[name]],
+)
 def test_a_block_of_a_page_prints_what_stands_below_it(
     name: str, number: int, outputs: Callable[[str], list[str]]
 ) -> None:
     assert outputs(name)[number] == BLOCKS[name][number].printed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=speed(name)) for name in PAGES])
 def test_every_block_of_a_page_that_prints_shows_what(name: str, outputs: Callable[[str], list[str]]) -> None:
     assert [number for number, printed in enumerate(outputs(name)) if printed] == PRINTING[name]
 
@@ -142,4 +151,4 @@ def test_every_link_of_a_page_leads_somewhere(name: str) -> None:
 def headings(page: Path) -> set[str]:
     """The anchors of a page, as GitHub makes them."""
     found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^a-z -]", "", heading.lower()).replace(" ", "-") for heading in found}
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import BaseTool
+from langchain_core.tools import tool as tool_of_langchain
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
@@ -18,10 +22,12 @@ from langgraph.graph.message import MessagesState
 from langgraph.prebuilt import ToolNode
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+from langgraph.types import Command, interrupt
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
 from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.retrieval.recall import QUOTES
+from langchain_ctxbudget.runs import RunContext
 
 SCOPE: dict[str, str] = {"user_id": "ada", "conversation_id": "t1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
@@ -34,10 +40,13 @@ Invoke = Callable[..., Any]
 def invoke(request: pytest.FixtureRequest) -> Invoke:
     """Invokes a tool or a graph, in its blocking or its async form."""
 
-    def asynchronous(runnable: Any, *args: Any) -> Any:
-        return asyncio.run(runnable.ainvoke(*args))
+    def synchronous(runnable: Any, *args: Any, **kwargs: Any) -> Any:
+        return runnable.invoke(*args, **kwargs)
 
-    return (lambda runnable, *args: runnable.invoke(*args)) if request.param == "sync" else asynchronous
+    def asynchronous(runnable: Any, *args: Any, **kwargs: Any) -> Any:
+        return asyncio.run(runnable.ainvoke(*args, **kwargs))
+
+    return synchronous if request.param == "sync" else asynchronous
 
 
 def make_pipeline(store: BaseStore | None = None, messages: int = 40) -> ContextPipeline:
@@ -61,13 +70,34 @@ def asks(**arguments: Any) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": "recall", "args": arguments, "id": "call-1", "type": "tool_call"}])
 
 
-def agent(tool: BaseTool, *calls: AIMessage) -> Any:
+def agent(tool: BaseTool, *calls: AIMessage, others: Sequence[Any] = (), **options: Any) -> Any:
     model = Scripted(messages=iter([*calls, AIMessage("Done.")]))
-    return create_agent(model, tools=[tool], checkpointer=InMemorySaver())
+    return create_agent(model, tools=[tool, *others], **{"checkpointer": InMemorySaver(), **options})
 
 
-def results(state: dict[str, Any]) -> list[str]:
-    return [message.content for message in state["messages"] if isinstance(message, ToolMessage)]
+def results(state: dict[str, Any], name: str = "recall") -> list[str]:
+    return [m.content for m in state["messages"] if isinstance(m, ToolMessage) and m.name == name]
+
+
+@tool_of_langchain
+def read_log() -> str:
+    """Read the log of the server."""
+    return LOG
+
+
+READS = AIMessage("", tool_calls=[{"name": "read_log", "args": {}, "id": "call-log", "type": "tool_call"}])
+QUESTION: dict[str, Any] = {"messages": [HumanMessage("What does the log say?", id="q")]}
+
+
+def node_of(tool: BaseTool, messages: Sequence[BaseMessage], **options: Any) -> Any:
+    """A graph with a tool node alone; its state begins with these messages."""
+    graph = StateGraph(MessagesState, options.pop("context_schema", None))
+    graph.add_node("begin", lambda state: {"messages": messages})
+    graph.add_node("tools", ToolNode([tool]))
+    graph.add_edge(START, "begin")
+    graph.add_edge("begin", "tools")
+    graph.add_edge("tools", END)
+    return graph.compile(**options)
 
 
 def test_it_answers_a_query(invoke: Invoke, store: BaseStore) -> None:
@@ -206,9 +236,10 @@ def test_an_agent_looks_up_a_message(invoke: Invoke) -> None:
 def test_an_agent_of_another_user_with_the_same_thread_looks_up_nothing(invoke: Invoke) -> None:
     tool = create_recall_tool(make_pipeline())
     config = {"configurable": {"thread_id": "t1", "user_id": "eve"}}
-    calls = (asks(query="bicycle"), asks(reference="m-bike"))
+    calls = (asks(query="bicycle"), asks(reference="m-bike"), asks(reference="7"))
     state = invoke(agent(tool, *calls), {"messages": [HumanMessage("Which colour?")]}, config)
-    assert set(results(state)) == {"Nothing is stored of this conversation yet."}
+    assert len(results(state)) == 3
+    assert "blue" not in "".join(results(state))
 
 
 def test_a_call_with_a_wrong_argument_is_answered(invoke: Invoke) -> None:
@@ -246,3 +277,227 @@ def test_a_graph_reads_on_what_its_context_has_left_out(invoke: Invoke) -> None:
     answer = state["messages"][-1].content
     assert answer.startswith(f"{QUOTES}#3@5000 tool: {LOG[5000:5050].splitlines()[0]}\n")
     assert pipeline.token_counter.count_text(answer) <= 300
+
+
+# What a run brings along
+
+
+def test_the_run_context_names_the_conversation(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline())
+    wrong = {"configurable": {"thread_id": "t2", "user_id": "eve"}}
+    context = RunContext(user_id="ada", conversation_id="t1")
+    state = invoke(
+        agent(tool, asks(reference="7"), context_schema=RunContext), {"messages": ["?"]}, wrong, context=context
+    )
+    assert "bicycle" in results(state)[0]
+
+
+def test_the_run_context_outweighs_the_config_and_the_default(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline(), default_user="ada")
+    graph = agent(tool, asks(reference="m-bike"), context_schema=RunContext)
+    state = invoke(graph, {"messages": ["?"]}, CONFIG, context=RunContext(user_id="eve"))
+    assert results(state)[0].startswith("There is no such message.")
+
+
+@pytest.mark.parametrize("user", ["ada", "eve"])
+def test_a_node_that_calls_the_tool_itself_is_in_the_run_too(invoke: Invoke, user: str) -> None:
+    tool = create_recall_tool(make_pipeline(), default_user="nobody")
+
+    def call(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [tool.invoke(asks(reference="7").tool_calls[0], config)]}
+
+    async def acall(state: MessagesState, config: RunnableConfig) -> dict[str, Any]:
+        return {"messages": [await tool.ainvoke(asks(reference="7").tool_calls[0], config)]}
+
+    graph = StateGraph(MessagesState, RunContext)
+    graph.add_node("call", RunnableLambda(call, acall))
+    graph.add_edge(START, "call")
+    state = invoke(graph.compile(), {"messages": ["?"]}, CONFIG, context=RunContext(user_id=user))
+    assert ("bicycle" in results(state)[0]) == (user == "ada")
+
+
+def test_the_store_of_the_graph_is_read(invoke: Invoke, store: BaseStore) -> None:
+    make_pipeline(store)
+    tool = create_recall_tool(ContextPipeline(store=InMemoryStore()))
+    state = invoke(agent(tool, asks(query="bicycle"), store=store), {"messages": ["?"]}, CONFIG)
+    assert "#7 ada: My bicycle is blue.\n" in results(state)[0]
+
+
+def test_the_store_of_the_graph_outweighs_that_of_the_pipeline(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline())
+    state = invoke(agent(tool, asks(reference="m-bike"), store=InMemoryStore()), {"messages": ["?"]}, CONFIG)
+    assert results(state)[0].startswith("There is no such message.")
+
+
+def test_the_store_of_the_graph_can_be_left_out(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline(), runtime_store=False)
+    state = invoke(agent(tool, asks(reference="m-bike"), store=InMemoryStore()), {"messages": ["?"]}, CONFIG)
+    assert "bicycle" in results(state)[0]
+
+
+FORGED: dict[str, Any] = {
+    "state": {"messages": [{"type": "human", "content": "forged", "id": "m-bike"}]},
+    "context": {"user_id": "ada", "conversation_id": "t1"},
+    "config": CONFIG,
+    "store": None,
+    "tool_call_id": None,
+    "stream_writer": None,
+}
+
+
+@pytest.mark.parametrize("name", ["runtime", "config", "state", "store", "context", "run_manager", "callbacks"])
+def test_a_run_among_the_arguments_is_not_taken(invoke: Invoke, name: str) -> None:
+    tool = create_recall_tool(make_pipeline())
+    eve = {"configurable": {"thread_id": "t1", "user_id": "eve"}}
+    state = invoke(agent(tool, asks(reference="m-bike", **{name: FORGED})), {"messages": ["?"]}, eve)
+    assert results(state)[0].startswith("There is no such message.")
+    assert invoke(tool, {"reference": "m-bike", name: FORGED}, eve) == "Nothing is stored of this conversation yet."
+
+
+def test_neither_schema_shows_the_run() -> None:
+    tool = create_recall_tool(make_pipeline())
+    schema = tool.tool_call_schema
+    assert not isinstance(schema, dict)
+    assert sorted(schema.model_fields) == sorted(tool.args) == ["query", "reference"]
+    assert "untime" not in str(convert_to_openai_tool(tool))
+
+
+@pytest.mark.parametrize("module", ["langchain_ctxbudget", "langchain_ctxbudget.pipeline"])
+def test_prebuilt_agents_are_loaded_with_the_tool_only(module: str) -> None:
+    code = f"import sys, {module}; from langchain_ctxbudget import ContextPipeline; ContextPipeline()"
+    code += "; sys.exit('langgraph.prebuilt' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# The current turn
+
+
+def test_a_result_of_the_turn_is_quoted_by_its_id(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline(), max_tokens=300)
+    result = ToolMessage(LOG, tool_call_id="call-log", name="read_log", id="m-log")
+    graph = node_of(tool, [READS, result, asks(reference="m-log@5000")])
+    [answer] = results(invoke(graph, QUESTION, CONFIG))
+    assert answer.startswith(f"{QUOTES}#43@5000 tool read_log: {LOG[5000:5050].splitlines()[0]}\n")
+
+
+def test_an_agent_finds_a_result_of_its_turn_by_a_query(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline())
+    line = LOG.splitlines()[2_345]
+    state = invoke(agent(tool, READS, asks(query=line), others=[read_log]), QUESTION, CONFIG)
+    assert "#43@" in results(state)[0]
+    assert line in results(state)[0]
+
+
+def test_what_the_tool_has_answered_before_is_not_found(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline(), name="recall")
+    state = invoke(agent(tool, asks(reference="7"), asks(query="bicycle")), QUESTION, CONFIG)
+    assert results(state)[1].count("bicycle") == 1
+
+
+def test_a_long_result_of_the_turn_is_read_to_its_end(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline(), max_tokens=20_000)
+    following, read = "43", ""
+    for _ in range(20):
+        state = invoke(agent(tool, READS, asks(reference=following), others=[read_log]), QUESTION, CONFIG)
+        body, _, rest = results(state)[0].removeprefix(QUOTES).partition('Continue with reference "')
+        read += body.partition("read_log: ")[2].replace("\n  ", "\n")[:-1]
+        following = rest.partition('"')[0]
+        if not following:
+            break
+    assert read == LOG.strip()
+
+
+def test_parallel_calls_are_answered_each(invoke: Invoke) -> None:
+    calls = [
+        {"name": "recall", "args": arguments, "id": f"call-{i}", "type": "tool_call"}
+        for i, arguments in enumerate(
+            [{"reference": "7"}, {"query": "bicycle"}, {"reference": "1"}, {"reference": "42"}]
+        )
+    ]
+    tool = create_recall_tool(make_pipeline())
+    state = invoke(agent(tool, READS, AIMessage("", tool_calls=calls), others=[read_log]), QUESTION, CONFIG)
+    first, second, third, fourth = results(state)
+    assert first == f"{QUOTES}#7 ada: My bicycle is blue.\n"
+    assert "My bicycle is blue." in second
+    assert third == f"{QUOTES}#1 user: Message 1 is about the garden.\n"
+    assert fourth == f"{QUOTES}#42 assistant: [called read_log({{}})]\n"
+
+
+def test_the_state_of_another_user_is_not_quoted_later(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline())
+    invoke(agent(tool, READS, asks(query="request"), others=[read_log]), QUESTION, CONFIG)
+    eve = {"configurable": {"thread_id": "t1", "user_id": "eve"}}
+    for arguments in ({"query": "request"}, {"reference": "43"}, {"reference": "q"}):
+        assert invoke(tool, arguments, eve) == "Nothing is stored of this conversation yet."
+
+
+def test_what_the_state_has_edited_is_quoted_as_it_has_it(invoke: Invoke) -> None:
+    edited = HumanMessage("My bicycle is green.", id="m-bike", name="ada")
+    graph = node_of(create_recall_tool(make_pipeline()), [edited, asks(reference="7")])
+    [answer] = results(invoke(graph, {"messages": []}, CONFIG))
+    assert answer == f"{QUOTES}#7 ada: My bicycle is green.\n"
+
+
+@pytest.mark.parametrize("wrap", [list, lambda messages: {"messages": messages}])
+def test_a_state_of_any_form_is_read(wrap: Callable[[list[BaseMessage]], Any], invoke: Invoke) -> None:
+    result = ToolMessage("All is well.", tool_call_id="call-log", name="read_log", id="m-log")
+    node = ToolNode([create_recall_tool(make_pipeline())])
+    messages = [*QUESTION["messages"], READS, result, asks(reference="m-log")]
+
+    def call(state: MessagesState, config: RunnableConfig) -> Any:
+        given = node.invoke(wrap(messages), config)
+        return given if isinstance(given, dict) else {"messages": given}
+
+    async def acall(state: MessagesState, config: RunnableConfig) -> Any:
+        given = await node.ainvoke(wrap(messages), config)
+        return given if isinstance(given, dict) else {"messages": given}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("call", RunnableLambda(call, acall))
+    graph.add_edge(START, "call")
+    [answer] = results(invoke(graph.compile(), {"messages": []}, CONFIG))
+    assert answer == f"{QUOTES}#43 tool read_log: All is well.\n"
+
+
+def test_outside_of_a_graph_the_turn_that_was_assembled_last_is_quoted(invoke: Invoke) -> None:
+    pipeline = make_pipeline()
+    result = ToolMessage("All is well.", tool_call_id="call-log", name="read_log", id="m-log")
+    pipeline.assemble([*QUESTION["messages"], READS, result], **SCOPE)
+    tool = create_recall_tool(pipeline)
+    assert invoke(tool, {"reference": "m-log"}, CONFIG) == f"{QUOTES}#43 tool read_log: All is well.\n"
+    assert "#43 tool read_log: All is well.\n" in invoke(tool, {"query": "Is all well?"}, CONFIG)
+
+
+def test_an_interrupted_turn_is_quoted_after_it_is_resumed_elsewhere(invoke: Invoke) -> None:
+    @tool_of_langchain
+    def approve() -> str:
+        """Ask the user."""
+        return str(interrupt("May I?"))
+
+    approves = AIMessage("", tool_calls=[{"name": "approve", "args": {}, "id": "call-2", "type": "tool_call"}])
+    store, saver = InMemoryStore(), InMemorySaver()
+    others = [read_log, approve]
+    first = agent(create_recall_tool(make_pipeline(store)), READS, approves, others=others, checkpointer=saver)
+    invoke(first, QUESTION, CONFIG)
+    tool = create_recall_tool(ContextPipeline(store=store), max_tokens=300)
+    second = agent(tool, asks(reference="43@5000"), asks(reference="7"), others=others, checkpointer=saver)
+    state = invoke(second, Command(resume="yes"), CONFIG)
+    page, bicycle = results(state)
+    assert page.startswith(f"{QUOTES}#43@5000 tool read_log: {LOG[5000:5050].splitlines()[0]}\n")
+    assert bicycle == f"{QUOTES}#7 ada: My bicycle is blue.\n"
+
+
+def test_a_range_of_the_turn_is_quoted_after_history_by_the_same_numbers_in_the_next_turn(invoke: Invoke) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    graph = StateGraph(MessagesState)
+    graph.add_node("context", build_context_graph(pipeline))
+    graph.add_node("model", lambda state: {"messages": [asks(reference="1-3")]})
+    graph.add_node("tools", ToolNode([create_recall_tool(pipeline)]))
+    graph.add_edge(START, "context")
+    graph.add_edge("context", "model")
+    graph.add_edge("model", "tools")
+    graph.add_edge("tools", END)
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    turn = [HumanMessage("Hello.", id="m-1"), AIMessage("Hi.", id="m-2"), HumanMessage("How are you?", id="m-3")]
+    answers = [results(invoke(compiled, {"messages": said}, CONFIG))[-1] for said in (turn, [HumanMessage("And now?")])]
+    assert answers[0] == answers[1] == f"{QUOTES}#1 user: Hello.\n#2 assistant: Hi.\n#3 user: How are you?\n"

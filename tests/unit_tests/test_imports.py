@@ -32,16 +32,17 @@ PUBLIC = [
 
 # A room may import from the rooms below it and from its own floor.
 FLOORS = [
-    {"chat_history", "cli", "graph", "tools"},
+    {"callbacks", "chat_history", "cli", "graph", "memory", "middleware", "tools"},
     {"pipeline"},
-    {"history_window", "stored_conversations"},
+    {"history_window", "runnable", "stored_conversations"},
     {"engine"},
     {"keeper"},
     {"what_if", "summarizing"},
     {"steps"},
     {"accounting", "filling"},
     {"budgeting"},
-    {"draft", "target", "opening"},
+    {"progress", "recent", "tracing"},
+    {"draft", "target", "opening", "runs"},
     {"history", "knowledge", "retrieval", "formats", "demo"},
     {"stores", "embeddings", "counters", "windows", "serving", "flow", "background"},
     {"settings"},
@@ -100,6 +101,22 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_importing_the_package_does_not_load(heavy: str) -> None:
     code = f"import sys, langchain_ctxbudget; sys.exit({heavy!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("heavy", ["chromadb", "openai", "wordllama"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from langchain_ctxbudget import ContextPipeline; ContextPipeline()",
+        "from langchain_ctxbudget import build_context_graph; build_context_graph(default_user='ada')",
+        "from langchain_ctxbudget.middleware import ContextBudgetMiddleware; ContextBudgetMiddleware()",
+    ],
+    ids=["pipeline", "graph", "middleware"],
+)
+def test_before_a_turn_is_assembled_it_does_not_load(statement: str, heavy: str) -> None:
+    code = f"import sys; {statement}; print({heavy!r} in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -42,6 +42,7 @@ from langchain_ctxbudget.core.turns import safe_cuts
 from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
 
 CALL = {"name": "search", "args": {"q": "bike"}, "id": "a", "type": "tool_call"}
+CUSTOM_CALL = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "a", "name": "run", "input": "ls"}
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
 
 
@@ -82,6 +83,9 @@ def test_without_created_at_there_is_no_date():
         (AIMessage("ok", tool_calls=[CALL]), 'ok\n[called search({"q": "bike"})]'),
         (AIMessage([{"type": "tool_use", "id": "a", "name": "search", "input": {}}]), "[called search({})]"),
         (AIMessage("", tool_calls=[{**CALL, "args": {"q": "räd"}}]), '[called search({"q": "räd"})]'),
+        (AIMessage([CUSTOM_CALL]), '[called run({"__arg1": "ls"})]'),
+        (AIMessage([{"type": "non_standard", "value": CUSTOM_CALL}]), '[called run({"__arg1": "ls"})]'),
+        (ToolMessage([{"type": "custom_tool_call_output", "output": "a.txt"}], tool_call_id="a"), "a.txt"),
         (HumanMessage([{"type": "text", "text": None}]), "[text]"),
         (HumanMessage([]), ""),
     ],
@@ -187,7 +191,6 @@ def test_plain_text_may_be_cut_off_and_leaves_nothing_open(message):
 )
 def test_more_than_text_is_not_plain(message):
     assert not is_plain(message)
-    assert not plainly_same(message, message)
 
 
 @settings(deadline=None)
@@ -195,6 +198,32 @@ def test_more_than_text_is_not_plain(message):
 def test_plainly_the_same_have_the_same_fingerprint(one, other):
     assert plainly_same(one, one.model_copy(update={"id": "other"}))
     assert fingerprint(one) == fingerprint(other) or not plainly_same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"n": 1}, {"n": True}),
+        ({"n": 1}, {"n": 1.0}),
+        ({}, {"n": None}),
+        ({"n": [1]}, {"n": [True]}),
+    ],
+)
+def test_what_only_python_takes_for_the_same_is_not_plainly_the_same(one, other):
+    for made in (
+        lambda extra: HumanMessage("x", additional_kwargs=extra),
+        lambda extra: AIMessage("", tool_calls=[{"name": "f", "args": extra, "id": "a"}]),
+        lambda extra: HumanMessage([{"type": "text", "text": "x", **extra}]),
+    ):
+        assert plainly_same(made(one), made(dict(one)))
+        assert not plainly_same(made(one), made(other))
+
+
+def test_results_of_other_calls_are_not_plainly_the_same():
+    assert plainly_same(ToolMessage("x", tool_call_id="a"), ToolMessage("x", tool_call_id="a"))
+    assert not plainly_same(ToolMessage("x", tool_call_id="a"), ToolMessage("x", tool_call_id="b"))
+    assert not plainly_same(ToolMessage("x", tool_call_id="a"), ToolMessage("x", tool_call_id="a", status="error"))
+    assert not plainly_same(ChatMessage("x", role="a"), ChatMessage("x", role="b"))
 
 
 def test_what_is_not_json_has_a_fingerprint():

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.core import fences
+from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import editing
 from langchain_ctxbudget.retrieval.recall import QUOTES, by_query, by_reference, first_that_fits
+from langchain_ctxbudget.retrieval.transcript import Transcript
 from langchain_ctxbudget.stores.records import Scope
 
 TIKTOKEN = TiktokenCounter()
@@ -49,7 +51,7 @@ MESSAGES = st.lists(
 
 
 def conversation(messages, counter=TIKTOKEN):
-    return editing.detached(Scope("ada", "c1"), counter, messages)
+    return Transcript.of(editing.detached(Scope("ada", "c1"), counter, messages))
 
 
 def numbered(count=100, **fields):
@@ -160,7 +162,7 @@ def test_a_range_over_the_budget_ends_by_naming_what_continues_it():
 def test_messages_of_a_range_are_whole():
     open_conversation = conversation(numbered())
     texts = [text for _, text in said(by_reference(open_conversation, "41-60", 200))]
-    assert texts == [entry.text for entry in open_conversation.entries[40 : 40 + len(texts)]]
+    assert texts == [entry.text for entry in open_conversation.conversation.entries[40 : 40 + len(texts)]]
 
 
 def test_a_range_uses_its_budget():
@@ -224,7 +226,10 @@ def read_on(open_conversation, reference, budget):
 @given(st.lists(TEXTS, min_size=1, max_size=5), st.integers(64, 300))
 def test_following_the_references_gives_every_character(counter, texts, budget):
     open_conversation = conversation([HumanMessage(text) for text in texts], counter)
-    expected = {i: fences.as_data(entry.text) or "(no text)" for i, entry in enumerate(open_conversation.entries, 1)}
+    expected = {
+        i: fences.as_data(entry.text) or "(no text)"
+        for i, entry in enumerate(open_conversation.conversation.entries, 1)
+    }
     assert read_on(open_conversation, f"1-{len(texts)}", budget) == expected
 
 
@@ -347,10 +352,10 @@ def test_what_is_to_be_dropped_is_found_by_reference_only():
 
 def test_the_index_of_the_prompts_stays_as_it_is():
     open_conversation = conversation([*numbered(30), BIKE])
-    open_conversation.index_until(10)
-    before = open_conversation.lexical
+    open_conversation.conversation.index_until(10)
+    before = open_conversation.conversation.lexical
     search(open_conversation, "bicycle")
-    assert open_conversation.lexical is before
+    assert open_conversation.conversation.lexical is before
     assert len(before) == 10
 
 
@@ -407,3 +412,198 @@ def test_the_first_text_that_fits_is_taken():
 
 def test_where_no_text_fits_there_is_none():
     assert first_that_fits(("long " * 50, "short words"), TIKTOKEN.count_text, 1) == ""
+
+
+# The current turn
+
+CALL = {"name": "look", "args": {}, "id": "c", "type": "tool_call"}
+RECALL = {"name": "recall", "args": {"query": "bicycle"}, "id": "r", "type": "tool_call"}
+QUESTION = HumanMessage("Which colour has the bicycle?", id="q")
+TURN = [
+    QUESTION,
+    AIMessage("", id="a", tool_calls=[CALL]),
+    ToolMessage("The bicycle is red.", tool_call_id="c", id="t"),
+]
+
+
+def transcript(stored, state, counter=TIKTOKEN):
+    open_conversation = editing.detached(Scope("ada", "c1"), counter, stored)
+    return Transcript.of(open_conversation, state, tool="recall")
+
+
+@pytest.mark.parametrize("reference", ["t", "103", "#103", "t@0"])
+def test_a_message_of_the_turn_has_the_next_number(reference):
+    state = [*numbered(), *TURN]
+    assert said(by_reference(transcript(numbered(), state), reference, 200)) == [(103, "The bicycle is red.")]
+
+
+def test_a_range_goes_on_from_the_stored_messages_into_the_turn():
+    assert numbers(by_reference(transcript(numbered(), [*numbered(), *TURN]), "99-103", 500)) == [
+        99,
+        100,
+        101,
+        102,
+        103,
+    ]
+
+
+def test_numbers_stay_when_the_turn_is_stored():
+    before = transcript(numbered(), [*numbered(), *TURN])
+    after = transcript([*numbered(), *TURN], [*numbered(), *TURN])
+    assert [by_reference(before, str(n), 200) for n in range(99, 105)] == [
+        by_reference(after, str(n), 200) for n in range(99, 105)
+    ]
+
+
+def test_a_state_that_has_forgotten_old_messages_does_not_hide_them():
+    shown = transcript(numbered(), TURN)
+    assert numbers(by_reference(shown, "1", 200)) == [1]
+    assert numbers(by_reference(shown, "t", 200)) == [103]
+
+
+def test_a_system_message_before_the_messages_has_no_number():
+    shown = transcript(numbered(2), [SystemMessage("Be kind.", id="s"), *numbered(2), *TURN])
+    assert len(shown) == 5
+    assert by_reference(shown, "s", 200).startswith("There is no such message.")
+
+
+def test_a_query_finds_a_result_of_the_turn():
+    assert 103 in numbers(search(transcript(numbered(), [*numbered(), *TURN]), "bicycle"))
+
+
+def test_a_query_finds_stored_messages_beside_the_turn():
+    assert {101, 104} <= set(numbers(search(transcript([*numbered(), BIKE], TURN), "bicycle")))
+
+
+@pytest.mark.parametrize("embeddings", [None, DeterministicFakeEmbedding(size=8)], ids=["words", "vectors"])
+def test_what_only_repeats_a_query_is_not_found(embeddings):
+    asked = [
+        QUESTION,
+        AIMessage("I look up the bicycle.", tool_calls=[RECALL], id="a"),
+        ToolMessage("#9 The bicycle", name="recall", tool_call_id="r", id="t"),
+    ]
+    found = search(transcript(numbered(), [*numbered(), *asked]), "bicycle", embeddings=embeddings)
+    assert not {101, 102, 103} & set(numbers(found))
+
+
+def test_stored_calls_that_looked_something_up_are_not_found():
+    looked_up = [AIMessage("", tool_calls=[RECALL]), ToolMessage("The bicycle", name="recall", tool_call_id="r")]
+    found = numbers(search(transcript([*numbered(30), BIKE, *looked_up], [QUESTION]), "bicycle"))
+    assert 31 in found
+    assert not {32, 33, 34} & set(found)
+
+
+def test_a_stored_answer_that_also_looks_something_up_is_found():
+    stored = [*numbered(30), AIMessage("The bicycle is blue.", tool_calls=[RECALL])]
+    assert 31 in numbers(search(transcript(stored, [QUESTION]), "bicycle"))
+
+
+@pytest.mark.parametrize(
+    "edited",
+    [
+        HumanMessage("It was red.", id="m-2"),
+        HumanMessage("Message 2 is about the garden.", id="m-2", name="eve"),
+        AIMessage("Message 2 is about the garden.", id="m-2", tool_calls=[CALL]),
+    ],
+)
+def test_a_message_is_quoted_as_the_state_has_it(edited):
+    state = [*numbered(1), edited]
+    assert by_reference(transcript(numbered(2), state), "2", 200) == by_reference(transcript(state, state), "2", 200)
+
+
+def test_without_a_state_the_turn_that_was_assembled_last_is_quoted():
+    open_conversation = editing.detached(Scope("ada", "c1"), TIKTOKEN, numbered(2))
+    open_conversation.turn = TURN
+    assert said(by_reference(Transcript.of(open_conversation), "t", 200)) == [(5, "The bicycle is red.")]
+
+
+def test_a_turn_without_ids_that_was_stored_since_is_not_shown_twice():
+    open_conversation = editing.detached(Scope("ada", "c1"), TIKTOKEN, [HumanMessage("Hello.")])
+    open_conversation.turn = [HumanMessage("Hello."), HumanMessage("Hello again.")]
+    shown = Transcript.of(open_conversation)
+    assert [shown[at].text for at in range(len(shown))] == ["Hello.", "Hello again."]
+
+
+def test_a_message_of_the_turn_has_the_date_before_it():
+    answer = by_reference(transcript(numbered(2), [*numbered(2), *TURN]), "t", 200)
+    assert answer == f"{QUOTES}#5 [2024-05-03] tool: The bicycle is red.\n"
+
+
+def test_a_chunk_in_a_state_is_quoted_as_the_message_it_is():
+    answer = by_reference(transcript([], [AIMessageChunk("Well.", id="x")]), "x", 200)
+    assert answer == f"{QUOTES}#1 assistant: Well.\n"
+
+
+def test_texts_are_read_once_for_all_queries_of_a_turn(monkeypatch):
+    def watched(text):
+        read.append(text)
+        return terms(text)
+
+    read: list[str] = []
+    monkeypatch.setattr("langchain_ctxbudget.retrieval.searching.terms", watched)
+    open_conversation = editing.detached(Scope("ada", "c1"), TIKTOKEN, numbered())
+    for state in (TURN, [*TURN, AIMessage("It is red.", id="b")], [*TURN, AIMessage("It is red.", id="b")]):
+        search(Transcript.of(open_conversation, state), "bicycle")
+    assert len([text for text in read if text != "bicycle"]) == 103
+
+
+def test_a_turn_of_another_text_is_read_again():
+    open_conversation = editing.detached(Scope("ada", "c1"), TIKTOKEN, numbered())
+    for colour in ("red", "blue"):
+        turn = [*TURN[:2], ToolMessage(f"The {colour} one.", tool_call_id="c", id="t")]
+        assert f"The {colour} one." in search(Transcript.of(open_conversation, turn), colour)
+    assert search(Transcript.of(open_conversation, turn), "red").startswith("Nothing")
+
+
+def test_a_query_gives_the_same_before_and_after_others():
+    def answer(queries, states):
+        open_conversation = editing.detached(Scope("ada", "c1"), TIKTOKEN, [*numbered(30), BIKE])
+        for query, state in zip(queries, states, strict=True):
+            found = search(
+                Transcript.of(open_conversation, state), query, embeddings=DeterministicFakeEmbedding(size=8)
+            )
+        return found
+
+    assert answer(["garden", "path", "bicycle"], [TURN[:1], [], TURN]) == answer(["bicycle"], [TURN])
+
+
+def test_a_shorter_turn_is_read_after_a_longer_one():
+    open_conversation = editing.detached(Scope("ada", "c1"), TIKTOKEN, [*numbered(), BIKE])
+    assert "The bicycle is red." in search(Transcript.of(open_conversation, TURN), "bicycle")
+    assert "is red" not in search(Transcript.of(open_conversation, TURN[:1]), "bicycle")
+
+
+def test_texts_of_a_turn_are_embedded_once():
+    class Watched(DeterministicFakeEmbedding):
+        def embed_documents(self, texts):
+            made.extend(texts)
+            return super().embed_documents(texts)
+
+    made: list[str] = []
+    open_conversation = editing.detached(Scope("ada", "c1"), TIKTOKEN, numbered(10))
+    for state in (TURN, [*TURN, AIMessage("It is red.", id="b")], [AIMessage("Well.", id="0"), *TURN]):
+        search(Transcript.of(open_conversation, state), "bicycle", embeddings=Watched(size=8))
+    assert len(made) == 14
+
+
+@COUNTERS
+@settings(deadline=None, max_examples=75)
+@given(MESSAGES, MESSAGES, HOSTILE, st.integers(0, 400))
+def test_an_answer_from_a_turn_is_within_the_budget(counter, stored, turn, asked, budget):
+    shown = transcript(stored, turn, counter)
+    for answer in (
+        by_reference(shown, asked, budget),
+        by_reference(shown, "1-16", budget),
+        search(shown, asked, budget),
+    ):
+        assert counter.count_text(answer) <= budget
+
+
+@settings(deadline=None, max_examples=75)
+@given(st.lists(TEXTS, min_size=1, max_size=3), st.lists(TEXTS, min_size=1, max_size=3), st.integers(64, 300))
+def test_following_the_references_gives_every_character_of_a_turn(stored, turn, budget):
+    shown = transcript(
+        [HumanMessage(text) for text in stored], [AIMessage(text, id=f"t-{i}") for i, text in enumerate(turn)]
+    )
+    expected = {at + 1: fences.as_data(shown[at].text) or "(no text)" for at in range(len(shown))}
+    assert read_on(shown, f"1-{len(shown)}", budget) == expected

@@ -18,6 +18,7 @@ from langchain_ctxbudget.core.turns import (
     HELD_MESSAGES,
     NO_RESULT,
     SYSTEM_NOTE,
+    as_note,
     call_ids,
     distinct,
     group,
@@ -76,10 +77,28 @@ def output(call_id):
     return {"type": "function_call_output", "call_id": call_id, "output": "found"}
 
 
+def spoken():
+    return AIMessage(
+        [
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "text", "text": "hello", "id": "msg_1"},
+        ]
+    )
+
+
+def custom_call(call_id):
+    return {"type": "custom_tool_call", "id": "ctc_1", "call_id": call_id, "name": "run", "input": "print(1)"}
+
+
+def wrapped(block):
+    return {"type": "non_standard", "value": block}
+
+
 def legacy(name="search", **rest):
     return AIMessage("", additional_kwargs={"function_call": {"name": name, "arguments": '{"page": 1}'}}, **rest)
 
 
+IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
 IDS = st.sampled_from(["a", "b", "c", "", None])
 CONTENTS = st.one_of(
     st.sampled_from(["", " \n", "hello", "wait"]),
@@ -90,7 +109,7 @@ CONTENTS = st.one_of(
                 " ",
                 {"type": "text", "text": "hello"},
                 {"type": "text", "text": ""},
-                {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}},
+                IMAGE,
             ]
         ),
         max_size=3,
@@ -111,6 +130,9 @@ MESSAGES = st.one_of(
         st.lists(st.sampled_from(["so?", " "]), max_size=1),
     ),
     st.builds(lambda ids: AIMessage([function_call(i or "") for i in ids]), st.lists(IDS, max_size=2)),
+    st.builds(
+        lambda ids: AIMessage([*spoken().content, *(custom_call(i or "") for i in ids)]), st.lists(IDS, max_size=2)
+    ),
     st.builds(lambda ids: HumanMessage([output(i or "") for i in ids]), st.lists(IDS, min_size=1, max_size=2)),
     st.builds(legacy, st.sampled_from(["search", "web search"])),
     st.builds(lambda name: FunctionMessage("found", name=name), st.sampled_from(["search", "web search"])),
@@ -398,12 +420,82 @@ def test_a_call_of_the_responses_api_goes_by_its_call_id():
 
 def test_a_replaced_id_of_the_responses_api_is_replaced_in_the_content():
     [*_, second, _] = sent([AIMessage([function_call("a")]), AIMessage([function_call("a")])])
-    assert (second.content[0]["id"], second.content[0]["call_id"]) == ("fc_a", "a-2")
+    assert second.content[0]["call_id"] == "a-2"
 
 
-def test_the_text_that_a_custom_tool_is_called_with_is_an_argument():
-    block = {"type": "custom_tool_call", "id": "ct_1", "call_id": "a", "name": "run", "input": "print(1)"}
+def test_a_call_that_gets_another_id_leaves_the_id_of_its_item():
+    [first, _, second, _] = sent([AIMessage([function_call("a")]), AIMessage([function_call("a")])])
+    assert first.content[0]["id"] == "fc_a"
+    assert "id" not in second.content[0]
+
+
+def test_a_call_that_gets_another_id_leaves_its_reasoning():
+    call_of_item = {**function_call("a"), "id": "fc_2"}
+    thought = {"type": "reasoning", "id": "rs_2", "summary": []}
+    [*_, second, _] = sent([ai("a"), result("a"), AIMessage([thought, call_of_item])])
+    assert [block["type"] for block in second.content] == ["function_call"]
+
+
+def test_a_standard_call_that_gets_another_id_leaves_the_id_of_its_item():
+    block = {**call("a"), "extras": {"item_id": "fc_1", "status": "completed"}}
+    [*_, second, _] = sent([ai("a"), result("a"), AIMessage([block], tool_calls=[call("a")])])
+    assert second.content[0]["extras"] == {"status": "completed"}
+
+
+def test_ids_of_items_are_sent_once():
+    [first, second] = sent([spoken(), spoken()])
+    assert first == spoken()
+    assert second.content == [{"type": "text", "text": "hello"}]
+    assert kinds([spoken(), spoken()]) == ["item_id"]
+
+
+def test_ids_of_items_that_history_uses_are_not_sent_in_the_turn():
+    history, turn = group([spoken()])[0], group([spoken()])[0]
+    [changed], repairs = distinct(turn, history)
+    assert changed.messages[0].content == [{"type": "text", "text": "hello"}]
+    assert [repair.kind for repair in repairs] == ["item_id"]
+
+
+def test_texts_of_one_item_keep_its_id():
+    message = AIMessage([*spoken().content, spoken().content[1]])
+    assert sent([message]) == [message]
+
+
+@pytest.mark.parametrize("block", [{"type": "tool_use", "id": "fc_1", "name": "search", "input": {}}, call("fc_1")])
+def test_the_id_of_a_call_is_no_id_of_an_item(block):
+    [message, _] = sent([AIMessage([block])])
+    assert message.content == [block]
+    assert kinds([AIMessage([block]), result("fc_1")]) == ["call_form"]
+
+
+@pytest.mark.parametrize("block", [custom_call("a"), wrapped(custom_call("a"))])
+def test_the_text_that_a_custom_tool_is_called_with_is_an_argument(block):
     assert sent([AIMessage([block])])[0].tool_calls[0]["args"] == {"__arg1": "print(1)"}
+
+
+@pytest.mark.parametrize("listed", [[], [call("a", "run")]])
+@pytest.mark.parametrize("block", [custom_call("a"), wrapped(custom_call("a"))])
+def test_a_custom_call_is_in_no_block(block, listed):
+    [message, _] = sent([AIMessage(["hm", block], tool_calls=listed), result("a")])
+    assert message.content == [{"type": "text", "text": "hm"}]
+    assert [each["id"] for each in message.tool_calls] == ["a"]
+
+
+def test_a_custom_call_leaves_ids_and_reasoning_of_its_message():
+    [message, _] = sent([AIMessage([*spoken().content, custom_call("a")]), result("a")])
+    assert message.content == [{"type": "text", "text": "hello"}]
+
+
+@pytest.mark.parametrize("wrap", [dict, wrapped])
+def test_the_result_of_a_custom_tool_is_text(wrap):
+    block = wrap({"type": "custom_tool_call_output", "output": "found"})
+    answer = sent([AIMessage([custom_call("a")]), result("a", [block], id="m")])[1]
+    assert answer == result("a", [{"type": "text", "text": "found"}], id="m")
+
+
+def test_a_custom_result_in_a_human_message_answers_its_call():
+    block = {"type": "custom_tool_call_output", "call_id": "a", "output": "found"}
+    assert sent([AIMessage([custom_call("a")]), HumanMessage([block])])[1] == result("a")
 
 
 def test_calls_that_langchain_could_not_read_are_sent_as_calls():
@@ -426,8 +518,12 @@ def test_results_in_a_human_message_become_tool_messages():
 
 
 def test_a_result_in_a_human_message_without_its_call_is_left_out():
-    assert [m.content for m in sent([HumanMessage([answer("a"), "so?"])])] == [["so?"]]
-    assert kinds([HumanMessage([answer("a"), "so?"])]) == ["call_form", "orphan_result"]
+    assert [m.text for m in sent([HumanMessage([answer("a"), "so?"])])] == ["so?"]
+    assert kinds([HumanMessage([answer("a"), "so?"])]) == [
+        "call_form",
+        "content_form",
+        "orphan_result",
+    ]
 
 
 def test_results_in_a_human_message_are_in_the_groups_of_their_calls():
@@ -478,10 +574,71 @@ def test_a_call_without_a_name_gets_one(name):
 
 
 def test_empty_texts_among_others_are_left_out():
-    image = {"type": "image_url", "image_url": {"url": "https://x.invalid"}}
-    [message] = sent([HumanMessage(["", {"type": "text", "text": " "}, image])])
-    assert message.content == [image]
-    assert kinds([HumanMessage(["", image])]) == ["empty_content"]
+    [message] = sent([HumanMessage(["", {"type": "text", "text": " "}, IMAGE])])
+    assert message.content == [IMAGE]
+    assert kinds([HumanMessage(["", IMAGE])]) == ["empty_content"]
+
+
+@pytest.mark.parametrize("make", [HumanMessage, AIMessage, lambda content: result("a", content)])
+def test_a_text_that_is_no_block_becomes_one(make):
+    messages = [ai("a"), make(["hi"])]
+    assert sent(messages)[-1].content == [{"type": "text", "text": "hi"}]
+    assert "content_form" in kinds(messages)
+
+
+def test_plain_texts_of_an_assistant_that_follow_each_other_are_one():
+    cited = {"type": "text", "text": "c", "citations": []}
+    [message] = sent([AIMessage(["a", {"type": "text", "text": "b"}, cited, "d"])])
+    assert message.content == [{"type": "text", "text": "a\nb"}, cited, {"type": "text", "text": "d"}]
+
+
+def test_texts_of_the_user_stay_apart():
+    message = HumanMessage([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])
+    assert sent([message]) == [message]
+
+
+def test_keys_of_langchain_s_own_in_a_text_of_the_user_are_left_out():
+    block = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
+    [message] = sent([HumanMessage([{**block, "id": "lc_1", "index": 0, "annotations": []}])])
+    assert message.content == [block]
+
+
+@pytest.mark.parametrize(
+    ("block", "note"),
+    [
+        (IMAGE, "[image left out]"),
+        ({"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}, "[image left out]"),
+        ({"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}}, "[audio left out]"),
+        ({"type": "file", "file_id": "f"}, "[file left out]"),
+        ({"type": "text-plain", "text": "a list"}, "a list"),
+    ],
+)
+def test_media_of_an_assistant_are_notes(block, note):
+    assert sent([AIMessage([block])])[0].content == [{"type": "text", "text": note}]
+    assert kinds([AIMessage([block])]) == ["media"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        HumanMessage([IMAGE]),
+        AIMessage([IMAGE], response_metadata={"model_provider": "google_genai"}),
+        AIMessage([{"type": "image", "base64": "iVBORw0KGgo=", "id": "ig_1"}]),
+    ],
+)
+def test_media_that_their_provider_reads_stay(message):
+    assert sent([message]) == [message]
+
+
+@pytest.mark.parametrize(
+    "message", [AIMessage(["hi", IMAGE]), ChatMessage("hi", role="critic"), AIMessage([custom_call("a")])]
+)
+def test_what_is_counted_is_what_is_sent(message):
+    assert as_note(message) == sent([message])[0]
+
+
+def test_images_in_a_result_stay():
+    assert sent([ai("a"), result("a", [IMAGE])])[1].content == [IMAGE]
 
 
 def test_white_space_beside_a_call_is_left_out():

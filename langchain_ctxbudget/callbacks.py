@@ -1,0 +1,121 @@
+"""A callback handler that corrects a pipeline's counts by what the provider measured."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGeneration, LLMResult
+
+from langchain_ctxbudget.core.report import ContextReport
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.pipeline import ContextPipeline
+
+_RUNS = 256
+"""How many runs may be under way; beyond them, the oldest is taken for one that never ends."""
+_logger = logging.getLogger(__name__)
+
+
+class ContextUsageHandler(BaseCallbackHandler):
+    """Gives the usage that a model reports back to the pipeline that made its prompt; see `observe_usage`.
+
+    Pass it in a run's config, `config={"callbacks": [ContextUsageHandler(pipeline)]}`; one handler serves all runs,
+    sync and async, of threads and tasks. Where a model streams, it must report its usage (`stream_usage=True`).
+    Calls whose prompt the pipeline did not make, or whose prompt is not one of its latest, change nothing.
+
+    Attributes:
+        observed: how many usages have corrected the counts.
+        ignored: how many could not be used, each with a warning in the log that says why.
+
+    Example:
+        >>> from langchain_core.language_models import GenericFakeChatModel
+        >>> from langchain_core.messages import AIMessage
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline = ContextPipeline()
+        >>> context = pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> usage = {"input_tokens": 8, "output_tokens": 2, "total_tokens": 10}
+        >>> model = GenericFakeChatModel(messages=iter([AIMessage("Good day!", usage_metadata=usage)]))
+        >>> handler = ContextUsageHandler(pipeline)
+        >>> model.invoke(context.messages, config={"callbacks": [handler]}).content
+        'Good day!'
+        >>> handler.observed
+        1
+    """
+
+    run_inline = True  # an async run would send every token of a stream through a thread
+    ignore_agent = True
+    ignore_chain = True
+    ignore_custom_event = True
+    ignore_retriever = True
+    ignore_retry = True
+
+    def __init__(self, pipeline: ContextPipeline) -> None:
+        """Serve a pipeline.
+
+        Args:
+            pipeline: whose prompts the runs answer.
+        """
+        super().__init__()
+        self.observed = 0
+        self.ignored = 0
+        self._pipeline = pipeline
+        self._runs: dict[UUID, ContextReport] = {}
+        self._mutex = threading.Lock()
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],  # noqa: ARG002 - LangChain's interface
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        **kwargs: Any,  # noqa: ANN401, ARG002
+    ) -> None:
+        """Remember which prompt the run answers."""
+        report = self._pipeline.engine.recent.find(messages[0])
+        if report is None:
+            return
+        with self._mutex:
+            self._runs[run_id] = report
+            if len(self._runs) > _RUNS:
+                del self._runs[next(iter(self._runs))]
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
+        """Give the usage of the answer to the pipeline."""
+        report, usage = self._forget(run_id), _usage(response)
+        if report is None or usage is None:
+            return
+        try:
+            self._pipeline.observe_usage(usage, report=report)
+        except InputError as error:
+            _logger.warning("The usage of run %s is ignored: %s", run_id, error)
+            with self._mutex:
+                self.ignored += 1
+        else:
+            with self._mutex:
+                self.observed += 1
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
+        """Forget the run: it has no usage."""
+        self._forget(run_id)
+
+    def _forget(self, run_id: UUID) -> ContextReport | None:
+        with self._mutex:
+            return self._runs.pop(run_id, None)
+
+
+def _usage(response: LLMResult) -> UsageMetadata | None:
+    """What the provider measured, of the first answer that says so."""
+    for generation in chain.from_iterable(response.generations):
+        if (
+            isinstance(generation, ChatGeneration)
+            and isinstance(generation.message, AIMessage)
+            and generation.message.usage_metadata
+        ):
+            return generation.message.usage_metadata
+    return None

@@ -1,0 +1,461 @@
+"""The strict server: every rule refuses a request that breaks it, and none refuses a good one."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from langchain_core.exceptions import ContextOverflowError
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_openai import ChatOpenAI
+
+from tests.integration_tests.openai_server import calls, says
+from tests.integration_tests.strict_openai_server import (
+    StrictOpenAIServer,
+    chat_form,
+    chat_problems,
+    count,
+    json_call_tokens,
+    recount,
+    responses_problems,
+)
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+Body = dict[str, Any]
+Change = Callable[[Body], Any]
+
+
+def made_call(key: str, name: str = "search", arguments: str = '{"page": 1}') -> Body:
+    return {"id": key, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Look it up.",
+        "parameters": {"type": "object", "properties": {"page": {"type": "integer"}}},
+    },
+}
+IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png", "detail": "low"}}
+CHAT: Body = {
+    "model": "gpt-4o",
+    "messages": [
+        {"role": "system", "content": "You are a clerk."},
+        {"role": "user", "name": "Ada", "content": [{"type": "text", "text": "Who ordered it?"}, IMAGE]},
+        {"role": "assistant", "content": None, "tool_calls": [made_call("a"), made_call("b")]},
+        {"role": "tool", "tool_call_id": "b", "content": "Nobody."},
+        {"role": "tool", "tool_call_id": "a", "content": ""},
+        {"role": "assistant", "content": "Nobody did."},
+        {"role": "assistant", "content": None, "function_call": {"name": "search", "arguments": "{}"}},
+        {"role": "function", "name": "search", "content": "Bea."},
+        {"role": "user", "content": "Are you sure?"},
+    ],
+    "tools": [TOOL],
+    "tool_choice": "auto",
+    "temperature": 0.5,
+}
+FLAT_TOOL = {"type": "function", **TOOL["function"]}  # type: ignore[dict-item]
+RESPONSES: Body = {
+    "model": "gpt-4o",
+    "instructions": "You are a clerk.",
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Who ordered it?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Let us see."}],
+        },
+        {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "search", "arguments": '{"page": 1}'},
+        {"type": "function_call", "id": "fc_2", "call_id": "b", "name": "search", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "b", "output": "Nobody."},
+        {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_text", "text": "Bea."}]},
+        {"role": "user", "content": "Are you sure?"},
+    ],
+    "tools": [FLAT_TOOL],
+    "store": False,
+}
+
+
+def say(role: str, content: object, **more: object) -> Change:
+    """Adds a message at the end."""
+    return lambda body: body["messages"].append({"role": role, "content": content, **more})
+
+
+def put(position: int, **changes: object) -> Change:
+    return lambda body: body["messages"][position].update(changes)
+
+
+def call_of(**changes: object) -> Change:
+    return lambda body: body["messages"][2]["tool_calls"][0].update(changes)
+
+
+def called(**changes: object) -> Change:
+    return lambda body: body["messages"][2]["tool_calls"][0]["function"].update(changes)
+
+
+def function(**changes: object) -> Change:
+    return lambda body: body["tools"][0]["function"].update(changes)
+
+
+def top(**changes: object) -> Change:
+    return lambda body: body.update(changes)
+
+
+def without(position: int) -> Change:
+    return lambda body: body["messages"].pop(position)
+
+
+CHAT_FAULTS: Mapping[str, tuple[Change, str]] = {
+    "no model": (lambda body: body.pop("model"), "model"),
+    "no messages": (top(messages=[]), "at least one message"),
+    "messages that are text": (top(messages="hello"), "at least one message"),
+    "an unknown key of the request": (top(cache_control={"type": "ephemeral"}), "unknown parameter 'cache_control'"),
+    "a key of the other endpoint": (top(input="hello"), "unknown parameter 'input'"),
+    "an unknown key of a message": (put(1, cache_control={}), "unknown parameter 'cache_control'"),
+    "an unknown key of a part": (
+        lambda body: body["messages"][1]["content"][0].update(cache_control={"type": "ephemeral"}),
+        "unknown parameter 'cache_control'",
+    ),
+    "an unknown key of a call": (call_of(index=0), "unknown parameter 'index'"),
+    "an unknown key of a function": (called(args={}), "unknown parameter 'args'"),
+    "an unknown role": (say("critic", "No."), "unknown role 'critic'"),
+    "a message without a role": (lambda body: body["messages"].append({"content": "x"}), "unknown role None"),
+    "a message that is text": (lambda body: body["messages"].append("x"), "unknown role None"),
+    "a second system message": (lambda body: body["messages"].insert(1, body["messages"][0]), "not the first"),
+    "a system message in the middle": (say("system", "Be brief."), "not the first"),
+    "a developer message in the middle": (say("developer", "Be brief."), "not the first"),
+    "a name with a space": (put(1, name="Ada Lovelace"), "refused name 'Ada Lovelace'"),
+    "a name that is too long": (put(1, name="x" * 65), "refused name"),
+    "an empty name": (put(1, name=""), "refused name ''"),
+    "a call's name with a dot": (called(name="functions.search"), "refused name 'functions.search'"),
+    "an empty name of a call": (called(name=""), "refused name ''"),
+    "arguments that are no JSON": (called(arguments="{"), "not the text of a JSON object"),
+    "arguments that are no object": (called(arguments="3"), "not the text of a JSON object"),
+    "arguments that are no text": (called(arguments={"page": 1}), "not the text of a JSON object"),
+    "a call without an id": (call_of(id=""), "needs an id"),
+    "a call of an unknown type": (call_of(type="tool_call"), "unknown type 'tool_call'"),
+    "an empty list of calls": (say("assistant", "x", tool_calls=[]), "at least one call"),
+    "both kinds of calls": (put(2, function_call={"name": "search", "arguments": "{}"}), "at once"),
+    "an assistant without content": (say("assistant", None), "without content or tool_calls"),
+    "an assistant with an empty text": (say("assistant", ""), "an empty text"),
+    "an assistant with no parts": (say("assistant", []), "at least one part"),
+    "an assistant with an image": (say("assistant", [IMAGE]), "no part of type 'image_url'"),
+    "a tool with an image": (put(3, content=[IMAGE]), "no part of type 'image_url'"),
+    "a user without content": (say("user", None), "at least one part"),
+    "a user with an empty text": (say("user", " \n"), "an empty text"),
+    "a user with no parts": (say("user", []), "at least one part"),
+    "a user with an empty part": (say("user", [{"type": "text", "text": ""}]), "an empty text"),
+    "a user with a part of another provider": (say("user", [{"type": "tool_result"}]), "no part of type 'tool_result'"),
+    "a part that is a string": (say("user", ["hello"]), "no part of type None"),
+    "an image without an address": (say("user", [{"type": "image_url", "image_url": {}}]), "no url"),
+    "an image that is a string": (say("user", [{"type": "image_url", "image_url": "x"}]), "expected an object"),
+    "a missing result": (without(3), "without a response message before it: ['b']"),
+    "a missing result at the end": (
+        lambda body: body["messages"].append(copy.deepcopy({**body["messages"][2], "tool_calls": [made_call("c")]})),
+        "without a response message at the end: ['c']",
+    ),
+    "a result behind another message": (
+        lambda body: body["messages"].insert(3, {"role": "user", "content": "Well?"}),
+        "without a response message before it",
+    ),
+    "an orphan": (say("tool", "Bea.", tool_call_id="z"), "must be a response to a preceding message"),
+    "a result before its call": (
+        lambda body: body["messages"].insert(2, body["messages"].pop(3)),
+        "must be a response to a preceding message",
+    ),
+    "a second result": (
+        lambda body: body["messages"].insert(5, copy.deepcopy(body["messages"][4])),
+        "must be a response to a preceding message",
+    ),
+    "a result without an id": (lambda body: body["messages"][3].pop("tool_call_id"), "needs a tool_call_id"),
+    "an id twice in a message": (call_of(id="b"), "'b' 2 times"),
+    "an id twice in a request": (
+        lambda body: body["messages"].extend(copy.deepcopy(body["messages"][2:5])),
+        "'a' 2 times",
+    ),
+    "a function's result without its call": (without(6), "must follow the call of its function"),
+    "a function's result without a name": (lambda body: body["messages"][7].pop("name"), "needs the name"),
+    "no tools in the list": (top(tools=[]), "at least one tool"),
+    "a choice without tools": (lambda body: body.pop("tools"), "only allowed when tools are given"),
+    "a choice that is no tool": (
+        top(tool_choice={"type": "function", "function": {"name": "book"}}),
+        "not among the tools",
+    ),
+    "two tools of one name": (lambda body: body["tools"].append(TOOL), "2 tools named 'search'"),
+    "a tool without a type": (lambda body: body["tools"][0].pop("type"), "a tool has a type"),
+    "a flat tool": (top(tools=[FLAT_TOOL]), "expected an object"),
+    "a tool with an unknown key": (function(args={}), "unknown parameter 'args'"),
+    "a tool's name with a space": (function(name="web search"), "refused name 'web search'"),
+    "parameters that are a list": (function(parameters=[]), "the schema of an object"),
+}
+
+
+def add(**item: object) -> Change:
+    """Adds an item at the end."""
+    return lambda body: body["input"].append(item)
+
+
+def item(position: int, **changes: object) -> Change:
+    return lambda body: body["input"][position].update(changes)
+
+
+RESPONSES_FAULTS: Mapping[str, tuple[Change, str]] = {
+    "no model": (lambda body: body.pop("model"), "model"),
+    "no input": (top(input=[]), "at least one item"),
+    "an empty input": (top(input=""), "an empty text"),
+    "an unknown key of the request": (top(messages=[]), "unknown parameter 'messages'"),
+    "an unknown key of an item": (item(0, cache_control={}), "unknown parameter 'cache_control'"),
+    "a name": (item(0, name="Ada"), "unknown parameter 'name'"),
+    "an unknown item": (add(type="tool_use", id="a"), "unknown item type 'tool_use'"),
+    "an unknown role": (add(role="tool", content="x"), "unknown role 'tool'"),
+    "a system message in the middle": (add(role="system", content="Be brief."), "not the first"),
+    "a part of the other endpoint": (
+        add(role="user", content=[{"type": "text", "text": "x"}]),
+        "no part of type 'text' is allowed here",
+    ),
+    "an empty text of the user": (add(role="user", content=[{"type": "input_text", "text": ""}]), "an empty text"),
+    "an assistant that says nothing": (
+        add(role="assistant", content=[{"type": "output_text", "text": ""}]),
+        "without content or calls",
+    ),
+    "a call without an output": (lambda body: body["input"].pop(5), "no tool output found for function calls ['b']"),
+    "an output without a call": (add(type="function_call_output", call_id="z", output="x"), "no tool call found"),
+    "an output before its call": (
+        lambda body: body["input"].insert(3, body["input"].pop(5)),
+        "no tool call found for function call output 'b'",
+    ),
+    "a second output": (add(type="function_call_output", call_id="a", output="x"), "a second function call output"),
+    "a call id twice": (item(4, call_id="a"), "'a' of 2 function calls"),
+    "an item id twice": (item(4, id="fc_1"), "duplicate item id 'fc_1'"),
+    "an id of another kind": (item(3, id="call_1"), "begins with 'fc_'"),
+    "a call without an id": (item(3, call_id=""), "needs a call_id"),
+    "a call's name with a dot": (item(3, name="functions.search"), "refused name"),
+    "arguments that are no JSON": (item(3, arguments="{"), "not the text of a JSON object"),
+    "an output that is an object": (item(5, output={"x": 1}), "at least one part"),
+    "reasoning without a summary": (lambda body: body["input"][1].pop("summary"), "needs a summary"),
+    "reasoning that leads to nothing": (
+        lambda body: body["input"].insert(5, body["input"].pop(1)),
+        "required following",
+    ),
+    "reasoning at the end": (lambda body: body["input"].append(body["input"].pop(1)), "required following"),
+    "another response's successor": (top(previous_response_id="resp_0"), "not found"),
+    "two tools of one name": (lambda body: body["tools"].append(FLAT_TOOL), "2 tools named 'search'"),
+    "a nested tool": (top(tools=[TOOL]), "unknown parameter 'function'"),
+}
+
+
+@pytest.fixture
+def server() -> Iterator[StrictOpenAIServer]:
+    with StrictOpenAIServer() as running:
+        yield running
+
+
+def post(server: StrictOpenAIServer, path: str, body: Mapping[str, Any]) -> httpx.Response:
+    with httpx.Client(trust_env=False) as client:
+        return client.post(f"{server.url}/{path}", json=body)
+
+
+def changed(body: Body, change: Change) -> Body:
+    changed_body = copy.deepcopy(body)
+    change(changed_body)
+    return changed_body
+
+
+# -- the rules
+
+
+def test_good_requests_have_no_problems() -> None:
+    assert chat_problems(CHAT) == []
+    assert responses_problems(RESPONSES) == []
+
+
+@pytest.mark.parametrize("fault", CHAT_FAULTS)
+def test_chat_completions_refuses(fault: str) -> None:
+    change, told = CHAT_FAULTS[fault]
+    assert told in "; ".join(chat_problems(changed(CHAT, change)))
+
+
+@pytest.mark.parametrize("fault", RESPONSES_FAULTS)
+def test_responses_refuses(fault: str) -> None:
+    change, told = RESPONSES_FAULTS[fault]
+    assert told in "; ".join(responses_problems(changed(RESPONSES, change)))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": "", "tool_calls": [made_call("z")]},
+        {"role": "assistant", "tool_calls": [made_call("z")]},
+        {"role": "assistant", "content": [{"type": "text", "text": "I look."}], "tool_calls": [made_call("z")]},
+    ],
+)
+def test_the_content_of_a_message_with_calls_may_be_missing(message: Body) -> None:
+    answer = {"role": "tool", "tool_call_id": "z", "content": [{"type": "text", "text": "Bea."}]}
+    assert chat_problems({**CHAT, "messages": [*CHAT["messages"], message, answer]}) == []
+
+
+def test_an_empty_item_of_an_assistant_that_calls_is_accepted() -> None:
+    empty = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ""}]}
+    assert responses_problems(changed(RESPONSES, lambda body: body["input"].insert(3, empty))) == []
+
+
+# -- over HTTP
+
+
+@pytest.mark.parametrize(("path", "body"), [("chat/completions", CHAT), ("responses", RESPONSES)])
+def test_a_good_request_is_received_and_answered_with_its_size(
+    server: StrictOpenAIServer, path: str, body: Body
+) -> None:
+    response = post(server, path, body)
+    assert response.status_code == 200
+    assert server.received == [body]
+    assert server.refused == []
+    usage = response.json()["usage"]
+    assert (usage.get("prompt_tokens") or usage["input_tokens"]) == recount(body) > 0
+
+
+@pytest.mark.parametrize(("path", "body"), [("chat/completions", CHAT), ("responses", RESPONSES)])
+def test_a_bad_request_gets_400_and_is_recorded_as_refused(server: StrictOpenAIServer, path: str, body: Body) -> None:
+    response = post(server, path, {**body, "cache_control": {"type": "ephemeral"}})
+    error = response.json()["error"]
+    assert response.status_code == 400
+    assert (error["type"], error["code"]) == ("invalid_request_error", None)
+    assert server.refused == [error["message"]] == ["body: unknown parameter 'cache_control'"]
+    assert server.received == []
+
+
+@pytest.mark.parametrize(("path", "body"), [("chat/completions", CHAT), ("responses", RESPONSES)])
+def test_the_limit_is_the_last_size_that_is_accepted(path: str, body: Body) -> None:
+    for limit, status in ((recount(body), 200), (recount(body) - 1, 400)):
+        with StrictOpenAIServer(max_tokens=limit) as server:
+            response = post(server, path, body)
+        assert response.status_code == status
+    error = response.json()["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")
+    assert server.refused == [error["message"]]
+
+
+def test_a_measure_of_its_own_decides() -> None:
+    with StrictOpenAIServer(max_tokens=10, measure=lambda _: 11) as server:
+        assert post(server, "chat/completions", CHAT).status_code == 400
+
+
+def test_another_address_is_not_found(server: StrictOpenAIServer) -> None:
+    assert post(server, "embeddings", CHAT).status_code == 404
+    assert server.received == []
+
+
+# -- sizes
+
+
+def test_a_request_is_counted_by_the_published_rule() -> None:
+    body = {"messages": [{"role": "user", "name": "Ada", "content": "Who?"}]}
+    assert recount(body) == 3 + count("user") + count("Ada") + 1 + count("Who?") + 3
+
+
+def test_tools_and_calls_are_counted() -> None:
+    bare = {"messages": [{"role": "assistant", "content": None}]}
+    arguments = '{"page": 1}'
+    calling = {
+        "messages": [{"role": "assistant", "content": None, "tool_calls": [made_call("a", arguments=arguments)]}]
+    }
+    assert recount(calling) - recount(bare) == count("search") + count(arguments)
+    compact = json.dumps(TOOL, separators=(",", ":"))
+    assert recount({**bare, "tools": [TOOL]}) - recount(bare) == count(compact)
+    assert recount(calling, call_tokens=json_call_tokens) > recount(calling)
+
+
+def test_the_two_endpoints_count_a_conversation_alike() -> None:
+    messages: list[BaseMessage] = [
+        SystemMessage("You are a clerk."),
+        HumanMessage("Who ordered it?"),
+        AIMessage("", tool_calls=[{"name": "search", "args": {"page": 1}, "id": "a"}]),
+        ToolMessage("Bea.", tool_call_id="a"),
+    ]
+    chat, responses = (
+        ChatOpenAI(model="gpt-4o", api_key="x", use_responses_api=choice)._get_request_payload(messages)
+        for choice in (False, True)
+    )
+    assert recount(chat) == recount(responses)
+    assert [message["role"] for message in chat_form(responses)["messages"]] == ["system", "user", "assistant", "tool"]
+
+
+# -- through langchain-openai
+
+
+def chat_model(server: StrictOpenAIServer, *, responses: bool, streaming: bool = False) -> ChatOpenAI:
+    return ChatOpenAI(
+        model="gpt-4o",
+        base_url=server.url,
+        api_key="x",
+        max_retries=0,
+        use_responses_api=responses,
+        streaming=streaming,
+        stream_usage=True,
+    )
+
+
+def search(page: int) -> str:
+    """Look it up."""
+    return f"page {page}"
+
+
+def looks_up(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    if body["messages"][-1]["role"] == "tool":
+        return says("Bea ordered it, last Monday, in Bonn. 田中 signed.")
+    return calls(("a", "search", {"page": 1}), ("b", "search", {"page": 2}))
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
+def test_a_model_calls_tools_and_answers(*, responses: bool, streaming: bool) -> None:
+    messages: list[BaseMessage] = [SystemMessage("You are a clerk."), HumanMessage("Who ordered it?")]
+    with StrictOpenAIServer(looks_up) as server:
+        model = chat_model(server, responses=responses, streaming=streaming).bind_tools([search])
+        calling = model.invoke(messages)
+        results = [ToolMessage(f"page {call['args']['page']}", tool_call_id=call["id"]) for call in calling.tool_calls]
+        answer = model.invoke([*messages, calling, *results])
+    assert [(call["id"], call["args"]) for call in calling.tool_calls] == [("a", {"page": 1}), ("b", {"page": 2})]
+    assert answer.text == "Bea ordered it, last Monday, in Bonn. 田中 signed."
+    assert answer.usage_metadata is not None
+    assert answer.usage_metadata["input_tokens"] == recount(server.received[1])
+    assert server.refused == []
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
+def test_a_model_is_refused_a_call_without_a_result(
+    server: StrictOpenAIServer, *, responses: bool, streaming: bool
+) -> None:
+    calling = AIMessage("", tool_calls=[{"name": "search", "args": {"page": 1}, "id": "a"}])
+    with pytest.raises(openai.BadRequestError) as refused:
+        chat_model(server, responses=responses, streaming=streaming).invoke([HumanMessage("Who?"), calling])
+    assert refused.value.type == "invalid_request_error"
+    assert len(server.refused) == 1
+
+
+@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
+def test_a_model_is_refused_too_long_a_request(*, responses: bool) -> None:
+    with StrictOpenAIServer(max_tokens=100) as server:
+        model = chat_model(server, responses=responses)
+        assert model.invoke("Who?").text == "Done."
+        with pytest.raises(ContextOverflowError) as refused:
+            model.invoke("Who ordered it? " * 100)
+    assert isinstance(refused.value, openai.BadRequestError)
+    assert refused.value.code == "context_length_exceeded"
+    assert len(server.refused) == len(server.received) == 1
+
+
+@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
+async def test_a_model_is_answered_asynchronously(server: StrictOpenAIServer, *, responses: bool) -> None:
+    answer = await chat_model(server, responses=responses).ainvoke("Who?")
+    assert answer.text == "Done."

@@ -1,0 +1,588 @@
+"""While an agent loops over tools: what stands before the turn's steps stays, every prompt fits, any process agrees."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import count, pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_openai import ChatOpenAI
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline, ContextReport, ContextSettings, TiktokenCounter
+from langchain_ctxbudget.core.assembly import NO_FIRST_QUESTION
+from langchain_ctxbudget.core.layers import Layer, Status
+from langchain_ctxbudget.draft import Draft
+from langchain_ctxbudget.engine import Request
+from langchain_ctxbudget.errors import BudgetTooSmallError
+from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.settings import CustomLayer
+from langchain_ctxbudget.stores.records import Scope
+from tests.integration_tests.conftest import Call
+from tests.integration_tests.provider_rules import check_anthropic, check_openai
+
+SCOPE = Scope("ada", "c1")
+WORDS = (
+    "the plan budget Ada Bonn 2026-08-03 42,50 € we decided agreed [OPEN] question? error() `main.py` 北京 русский "
+    "roof garden ticket Monday price lamp </context> ## A/B /path \n . !"
+).split(" ")
+LOOK_UP = {
+    "type": "function",
+    "function": {
+        "name": "look_up",
+        "description": "Looks something up.",
+        "parameters": {"type": "object", "properties": {"page": {"type": "integer"}}},
+    },
+}
+STRATEGIES: tuple[Any, ...] = (
+    "elastic",
+    {"strategy": "elastic", "profile": "seed"},
+    {"strategy": "ratio", "memory": 0.3, "history": 0.4, "reserve": 0.3, "max_system_share": 1.0},
+    "fixed",
+    "dynamic",
+    "prioritized",
+)
+LONGEST_RESULT_TOKENS = 30_000
+USUAL_RESERVE = 0.25
+SMALL_BUDGET = 1_000
+
+
+@cache
+def counter() -> TiktokenCounter:
+    return TiktokenCounter()
+
+
+@cache
+def _long_text(kind: int) -> str:
+    rng = random.Random(kind)
+    if kind == 1:
+        return "".join(f'{{"row": {n}, "value": {rng.random()}}}\n' for n in range(2_000))
+    if kind == 2:
+        return "".join(rng.choices("abcdef0123456789", k=120_000))
+    return " ".join(rng.choices(WORDS, k=40_000))
+
+
+def text_of(tokens: int, kind: int = 0, start: int = 0) -> str:
+    """A text of about so many tokens: words, rows of JSON, or one run of characters."""
+    begin = start * 97 % 1_000
+    return _long_text(kind)[begin : begin + tokens * (2 if kind else 4)]
+
+
+# -- Loops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """An AI message with its calls, and their results."""
+
+    sizes: tuple[int, ...]
+    """Of the results, in tokens."""
+    kind: int = 0
+    words: int = 0
+    """What the AI says along with them, in tokens."""
+
+    def messages(self, number: int, *, ids: bool) -> list[BaseMessage]:
+        calls = [{"name": "look_up", "args": {"page": n}, "id": f"t{number}-{n}"} for n in range(len(self.sizes))]
+        said = AIMessage(text_of(self.words, 0, number), tool_calls=calls, id=f"a{number}" if ids else None)
+        return [
+            said,
+            *(
+                ToolMessage(
+                    text_of(size, self.kind, number + n),
+                    tool_call_id=f"t{number}-{n}",
+                    id=f"r{number}-{n}" if ids else None,
+                    status="error" if size % 7 == 3 else "success",
+                )
+                for n, size in enumerate(self.sizes)
+            ),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """A conversation, and one turn of an agent that calls tools."""
+
+    history: int = 0
+    opening: tuple[str, ...] = ("human",)
+    """What the turn begins with: `human`, `image` (a human message with one), `step`."""
+    human_tokens: int = 10
+    steps: tuple[Step, ...] = ()
+    ids: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tools: bool = True
+
+    @property
+    def settings(self) -> ContextSettings:
+        return ContextSettings().override(self.options)
+
+    def before(self) -> list[BaseMessage]:
+        """The messages of the history."""
+        return list(_history(self.history))
+
+    def turns(self) -> Iterator[list[BaseMessage]]:
+        """The turn as it is at every call of the model."""
+        numbers = count()
+        turn: list[BaseMessage] = []
+        for kind in self.opening:
+            number = next(numbers)
+            if kind == "step":
+                turn += Step(sizes=(40,), words=5).messages(number, ids=self.ids)
+            else:
+                turn.append(self._human(kind, number))
+        yield turn
+        for step in self.steps:
+            turn = [*turn, *step.messages(next(numbers), ids=self.ids)]
+            yield turn
+
+    def _human(self, kind: str, number: int) -> HumanMessage:
+        words = f"What did we decide about the plan in Bonn? {text_of(self.human_tokens, 0, number)}"
+        key = f"h{number}" if self.ids else None
+        if kind == "human":
+            return HumanMessage(words, id=key)
+        image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}
+        return HumanMessage([{"type": "text", "text": words}, image], id=key)
+
+    def request(self, block: object = None) -> Request:
+        return Request(tools=[LOOK_UP] if self.tools else (), block=block)
+
+
+@cache
+def _history(length: int) -> tuple[BaseMessage, ...]:
+    rng = random.Random(1)
+    messages: list[BaseMessage] = []
+    while len(messages) < length:
+        number = len(messages)
+        words = " ".join(rng.choices(WORDS, k=rng.randint(3, 60)))
+        if number % 9 == 5:
+            call = {"name": "look_up", "args": {}, "id": f"old{number}"}
+            messages.append(AIMessage("", tool_calls=[call], id=f"m{number}"))
+            messages.append(ToolMessage(words * rng.choice([1, 20]), tool_call_id=f"old{number}", id=f"m{number + 1}"))
+        else:
+            kind = (HumanMessage, AIMessage)[number % 2]
+            messages.append(kind(words, id=f"m{number}"))
+    return tuple(messages[:length])
+
+
+def changing() -> CustomLayer:
+    numbers = count()
+    return CustomLayer(name="news", items=lambda _: [f"News number {next(numbers)}. " * 4] * 5, ideal_tokens=300)
+
+
+sizes = st.sampled_from([0, 1, 10, 60, 300, 300, 900, 3_000, LONGEST_RESULT_TOKENS])
+steps = st.builds(
+    Step,
+    sizes=st.lists(sizes, min_size=1, max_size=3).map(tuple),
+    kind=st.integers(0, 2),
+    words=st.sampled_from([0, 0, 12, 120]),
+)
+openings = st.sampled_from(
+    [("human",)] * 5 + [("image",), ("human", "human"), ("human", "step", "human"), ("step",), ("step", "human")]
+)
+options = st.fixed_dictionaries(
+    {
+        "allocation": st.sampled_from(STRATEGIES),
+        "tool_reserve": st.sampled_from([0.25, 0.25, 0.25, 0, 0.1, 0.6, 1.0]),
+        "oversized_message": st.sampled_from(["error", "clip"]),
+        "keep_messages": st.sampled_from([6, 6, 0, 12]),
+        "preferences": st.sampled_from([(), ("Answer briefly.", "Use metric units.")]),
+        "memories": st.sampled_from([(), ("Ada lives in Bonn.", "The plan is from May. " * 10)]),
+        "topics": st.sampled_from([(), ({"label": "plan", "context": "The plan covers the roof. " * 12},)]),
+        "entities": st.sampled_from([(), ({"name": "Bonn", "context": "Bonn is a city. " * 3},)]),
+        "layers": st.sampled_from(
+            [(), ({"name": "files", "items": ["main.py: print(1)", "a.py: pass " * 60], "ideal_tokens": 120},)]
+        ),
+    }
+)
+
+
+@st.composite
+def loops(draw: st.DrawFn, *, most_history: int, most_steps: int) -> Loop:
+    """Loops of some length."""
+    budget = draw(st.one_of(st.integers(300, 2_000), st.integers(300, 16_000)))
+    return Loop(
+        history=draw(st.one_of(st.just(0), st.integers(0, 40), st.integers(0, most_history))),
+        opening=draw(openings),
+        human_tokens=draw(st.sampled_from([0, 10, 10, 100, budget // 3, budget])),
+        steps=tuple(draw(st.lists(steps, min_size=1, max_size=most_steps))),
+        ids=draw(st.booleans()),
+        options={**draw(options), "max_context_tokens": budget},
+        tools=draw(st.sampled_from([True, True, True, False])),
+    )
+
+
+# -- What a loop is judged by
+
+
+class Process:
+    """A process of its own, which has a pipeline over a store."""
+
+    def __init__(self, loop: Loop, store: InMemoryStore | None = None, settings: ContextSettings | None = None) -> None:
+        self.loop = loop
+        self.store = store or InMemoryStore()
+        self.pipeline = ContextPipeline(
+            settings or loop.settings,
+            system_prompt="You are a careful assistant.",
+            store=self.store,
+            token_counter=counter(),
+            writer_id="w",
+        )
+
+    def answer(self, turn: Sequence[BaseMessage], block: object = None) -> Draft:
+        return drive(self.pipeline.engine.answer(SCOPE, self.loop.before(), turn, self.loop.request(block)))
+
+
+def saved(draft: Draft) -> Any:
+    """The block as it comes back from a checkpoint."""
+    return json.loads(json.dumps(draft.block.to_dict())) if draft.block else None
+
+
+def sent(draft: Draft) -> list[BaseMessage]:
+    assert draft.context is not None
+    return draft.context.messages
+
+
+def report_of(draft: Draft) -> ContextReport:
+    assert draft.context is not None
+    return draft.context.report
+
+
+def head(draft: Draft) -> list[Any]:
+    """What stands before the turn, and its first human message, without the note on steps that are left out."""
+    messages, turn = sent(draft), [message for part in draft.turn_groups for message in part.messages]
+    start = len(messages) - len(turn)
+    before = [(m.type, m.content) for m in messages[:start] if m.text != NO_FIRST_QUESTION]
+    human = next((message for message in messages[start:] if isinstance(message, HumanMessage)), None)
+    if human is None:
+        return before
+    blocks = [human.content] if isinstance(human.content, str) else human.content
+    texts = [block if isinstance(block, str) else str(block.get("text", block)) for block in blocks]
+    return [*before, [text for text in (text.replace(draft.turn_note, "") for text in texts) if text]]
+
+
+def check_prompt(draft: Draft, chat_openai: ChatOpenAI) -> None:
+    report, messages = report_of(draft), sent(draft)
+    recount = chat_openai.get_num_tokens_from_messages(messages) + sum(draft.extras.values())
+    assert recount == report.total_tokens <= report.budget_tokens
+    assert check_openai(messages) == []
+    assert check_anthropic(messages) == []
+    covered = [n for part in report.coverage for n in range(part.first, part.last + 1)]
+    assert covered == list(range(1, draft.message_count + 1))
+    for layer in report.layers:
+        included = sum(item.tokens for item in layer.items if item.status is not Status.OMITTED)
+        assert included + layer.overhead_tokens == layer.used_tokens
+    used = sum(layer.used_tokens for layer in report.layers)
+    assert used + sum(report.overhead_tokens.values()) == report.total_tokens
+    listed = [key for item in report.layer(Layer.MESSAGE).items for key in item.id.split(" + ")]
+    assert sorted(listed) == sorted(message.id or message.type for message in draft.turn), "each of the turn once"
+
+
+def check_same(one: Draft, other: Draft) -> None:
+    assert sent(one) == sent(other)
+    first, second = report_of(one), report_of(other)
+    assert first.layers == second.layers
+    assert first.coverage == second.coverage
+    assert first.overhead_tokens == second.overhead_tokens
+    assert first.failures == second.failures
+    assert one.block == other.block
+
+
+def has_block(draft: Draft) -> bool:
+    """Whether the block was known when history was planned: not where steps come before the turn's first words."""
+    return draft.fixed is not None or not draft.long_turn
+
+
+def check_head_stays(calls: Sequence[Draft]) -> None:
+    """What stands before the steps changes once, when the turn outgrows what is kept free for it.
+
+    A turn whose words and newest calls alone need more than the room that is planned for it takes it from the others.
+    """
+    for before, now in pairwise(calls):
+        assert before.long_turn <= now.long_turn, "a long turn stays one"
+        as_planned = before.turn_free_tokens and now.turn_free_tokens and has_block(before) == has_block(now)
+        if as_planned and before.long_turn == now.long_turn:
+            assert head(before) == head(now)
+
+
+def run(loop: Loop) -> list[Draft]:
+    """Every call of the model in a loop, up to one that does not fit."""
+    process, calls = Process(loop), []
+    for turn in loop.turns():
+        try:
+            calls.append(process.answer(turn))
+        except BudgetTooSmallError:
+            break
+    return calls
+
+
+def check_every_process_agrees(loop: Loop) -> None:
+    """A process that goes on shows what one shows that takes the turn up, with or without the agent's state."""
+    process, block, as_planned = Process(loop), None, True
+    for turn in loop.turns():
+        try:
+            draft = process.answer(turn)
+        except BudgetTooSmallError:
+            with pytest.raises(BudgetTooSmallError):
+                Process(loop, process.store).answer(turn)
+            return
+        check_same(draft, Process(loop, process.store).answer(turn))
+        if block is not None:
+            check_same(draft, Process(loop, process.store).answer(turn, block))
+        as_planned = as_planned and bool(draft.turn_free_tokens or not draft.long_turn)
+        if as_planned:  # else cuts that were made for earlier calls of the turn are not in another store
+            check_same(draft, Process(loop).answer(turn))
+        block = saved(draft)
+
+
+common = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+quick = settings(common, max_examples=40)
+long = settings(common, max_examples=400)
+short_loops = loops(most_history=60, most_steps=6)
+long_loops = loops(most_history=300, most_steps=60)
+small_reserve = short_loops.filter(lambda loop: loop.options["tool_reserve"] <= USUAL_RESERVE)
+
+
+@quick
+@given(loop=short_loops)
+def test_every_call_fits_is_valid_and_adds_up(chat_openai: ChatOpenAI, loop: Loop) -> None:
+    for draft in run(loop):
+        check_prompt(draft, chat_openai)
+
+
+@quick
+@given(loop=small_reserve.filter(lambda loop: loop.options["max_context_tokens"] >= SMALL_BUDGET))
+def test_what_stands_before_the_steps_changes_once(loop: Loop) -> None:
+    check_head_stays(run(loop))
+
+
+@settings(quick, max_examples=20)
+@given(loop=short_loops)
+def test_every_process_shows_the_same(loop: Loop) -> None:
+    check_every_process_agrees(loop)
+
+
+@pytest.mark.slow
+@long
+@given(loop=long_loops)
+def test_every_call_of_long_loops_fits_is_valid_and_adds_up(chat_openai: ChatOpenAI, loop: Loop) -> None:
+    for draft in run(loop):
+        check_prompt(draft, chat_openai)
+
+
+@pytest.mark.slow
+@long
+@given(loop=loops(most_history=300, most_steps=20))
+def test_what_stands_before_the_steps_changes_once_whatever_is_kept_free(loop: Loop) -> None:
+    check_head_stays(run(loop))
+
+
+@pytest.mark.slow
+@settings(long, max_examples=50)
+@given(loop=loops(most_history=300, most_steps=12))
+def test_every_process_shows_the_same_of_long_loops(loop: Loop) -> None:
+    check_every_process_agrees(loop)
+
+
+def test_what_is_kept_free_for_steps_is_not_shown_to_the_first_call() -> None:
+    """The history of the first call takes what the steps will need, and gives way as they come."""
+    options = {"max_context_tokens": 600, "tool_reserve": 0.9, "keep_messages": 12}
+    calls = run(Loop(history=30, steps=(Step(sizes=(60,)),) * 4, options=options))
+    assert not calls[-1].long_turn
+    check_head_stays(calls)
+
+
+# -- Scripted loops
+
+
+def looking(history: int = 60, steps: int = 12, size: int = 150, **options: Any) -> Loop:
+    """An agent that looks one thing up after the other."""
+    return Loop(
+        history=history,
+        steps=(Step(sizes=(size,), words=10),) * steps,
+        options={"max_context_tokens": 4_000, **options},
+    )
+
+
+def test_steps_within_what_is_kept_free_only_add_to_the_prompt() -> None:
+    calls = run(looking(steps=4, size=100))
+    assert not calls[-1].long_turn
+    for before, now in pairwise(calls):
+        assert sent(now)[: len(sent(before))] == sent(before)
+
+
+def test_a_turn_that_goes_on_for_long_rewrites_its_prompt_now_and_then_alone() -> None:
+    calls = run(looking(steps=60, size=200))
+    kept = [sent(now)[: len(sent(before))] == sent(before) for before, now in pairwise(calls)]
+    assert calls[-1].turn_left_out
+    assert sum(kept) >= len(kept) * 0.7
+
+
+def test_both_modes_give_the_same_prompts(call: Call) -> None:
+    loop = looking()
+    process = Process(loop)
+    call(process.pipeline, "add_messages", loop.before(), user_id="ada", conversation_id="c1")
+    for turn, draft in zip(loop.turns(), run(loop), strict=True):
+        context = call(process.pipeline, "assemble", turn, user_id="ada", conversation_id="c1", tools=[LOOK_UP])
+        assert context.messages == sent(draft)
+
+
+def test_a_layer_that_changes_at_every_call_stays_as_it_was_when_the_turn_began(call: Call) -> None:
+    loop = looking(layers=(changing(),))
+    process, shown = Process(loop), []
+    for turn in loop.turns():
+        scope = {"user_id": "ada", "conversation_id": "c1"}
+        context = call(process.pipeline, "assemble", turn, tools=[LOOK_UP], **scope)
+        shown.append(next(message.text for message in context.messages if "News number" in message.text))
+    assert set(shown) == {shown[0]}
+    assert "News number 0." in shown[0]
+
+
+def test_a_process_that_takes_up_the_turn_shows_the_layer_that_the_state_has() -> None:
+    loop = looking(layers=(changing(),))
+    first, _, later, *_ = loop.turns()
+    process = Process(loop)
+    block = saved(process.answer(first))
+    other = Process(loop, process.store).answer(later, block)
+    check_same(process.answer(later), other)
+    assert any("News number 0." in message.text for message in sent(other))
+
+
+def test_the_next_turn_asks_the_layer_again() -> None:
+    loop = looking(layers=(changing(),))
+    process, (first, *_) = Process(loop), loop.turns()
+    process.answer(first)
+    draft = process.answer([HumanMessage("And then?", id="other")])
+    assert any("News number 1." in message.text for message in sent(draft))
+
+
+def test_an_edited_message_gets_a_block_of_its_own() -> None:
+    loop = looking(topics=[{"label": "plan", "context": "The plan is blue."}])
+    *_, turn = loop.turns()
+    process = Process(loop)
+    block = saved(process.answer(turn))
+    edited = [HumanMessage("What is it like in the garden?", id=turn[0].id), *turn[1:]]
+    draft = process.answer(edited, block)
+    check_same(draft, Process(loop, process.store).answer(edited))
+    assert not any("The plan is blue." in message.text for message in sent(draft))
+
+
+@pytest.mark.parametrize("block", [7, {}, {"message_id": "h0", "digest": 3}, "nothing"])
+def test_a_block_that_cannot_be_read_is_said_and_chosen_again(block: object) -> None:
+    loop = looking()
+    *_, turn = loop.turns()
+    process = Process(loop)
+    draft = process.answer(turn)
+    other = Process(loop, process.store).answer(turn, block)
+    assert sent(other) == sent(draft)
+    [failure] = report_of(other).failures
+    assert failure.startswith("The context block in the state cannot be read: ")
+
+
+def test_a_change_of_settings_in_the_middle_of_a_turn_is_taken_up_by_every_process() -> None:
+    loop = looking(topics=[{"label": "plan", "context": "The plan is blue. " * 20}])
+    *_, turn = loop.turns()
+    process = Process(loop)
+    process.answer(turn)
+    changes = {"max_context_tokens": 2_000, "topics": [], "memories": ["Ada lives in Bonn."]}
+    changed = loop.settings.override(changes)
+    request = replace(loop.request(), settings=changed)
+    draft = drive(process.pipeline.engine.answer(SCOPE, loop.before(), turn, request))
+    check_same(draft, Process(loop, process.store, changed).answer(turn))
+    assert report_of(draft).total_tokens <= 2_000
+
+
+def test_a_block_in_the_state_fits_a_smaller_budget() -> None:
+    loop = looking(topics=[{"label": "plan", "context": "The plan is blue. " * 60}])
+    first, *_, turn = loop.turns()
+    process = Process(loop)
+    block = saved(process.answer(first))
+    smaller = Process(loop, process.store, loop.settings.override({"max_context_tokens": 700}))
+    assert report_of(smaller.answer(turn, block)).total_tokens <= 700
+
+
+def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> None:
+    loop = looking(max_context_tokens=1_500, size=10)
+    first, turn, *_ = loop.turns()
+    process = Process(loop)
+    draft = process.answer(first)
+    assert draft.block is not None
+    quoted = {part.id: part.text for part in draft.block.fragments if part.layer == Layer.RETRIEVAL}
+    assert quoted
+    left = [message for message in loop.before() if message.id not in quoted]
+    engine = process.pipeline.engine
+    after = drive(engine.answer(SCOPE, left, turn, loop.request(saved(draft))))
+    prompt = "\n".join(message.text for message in sent(after))
+    assert not [text for text in quoted.values() if text in prompt]
+
+
+@pytest.mark.parametrize("calls", [1, 3, 12])
+def test_another_budget_is_forecast_in_the_middle_of_a_turn(calls: int) -> None:
+    loop = looking(topics=[{"label": "plan", "context": "The plan is blue. " * 20}])
+    process = Process(loop)
+    *_, last = (process.answer(turn) for turn, _ in zip(loop.turns(), range(calls + 1), strict=False))
+    same, small, large = process.pipeline.what_if([4_000, 1_500, 16_000])
+    assert same.layers == report_of(last).layers
+    assert same.coverage == report_of(last).coverage
+    assert small.total_tokens <= 1_500
+    assert large.total_tokens <= 16_000
+    assert small.layer(Layer.TOPICS).items[0].id == report_of(last).layer(Layer.TOPICS).items[0].id
+
+
+def test_the_report_of_a_later_call_names_every_layer_of_the_first() -> None:
+    layer = CustomLayer(name="files", items=["a.py: pass " * 400], ideal_tokens=20)
+    calls = run(looking(layers=(layer,)))
+    first, *_, last = ({part.layer: part for part in report_of(draft).layers} for draft in calls)
+    assert list(first) == list(last)
+    assert len(first["files"].items) == 1
+    assert last["files"].more_omitted or last["files"].items
+
+
+def test_what_was_pruned_when_the_block_was_chosen_is_counted_later_too() -> None:
+    topics = [{"label": "plan", "context": "The plan is blue. " * 40}]
+    loop = looking(max_context_tokens=420, history=30, steps=3, size=10, allocation="fixed", topics=topics)
+    calls = run(loop)
+    for layer in (Layer.TOPICS, Layer.RETRIEVAL):
+        counts = {
+            len(part.items) + sum(part.more_omitted.values()) for part in (report_of(d).layer(layer) for d in calls)
+        }
+        assert len(counts) == 1
+
+
+def test_a_failure_is_told_once() -> None:
+    loop = looking(output_reserve_tokens=500)
+    *_, turn = loop.turns()
+    failures = report_of(Process(loop).answer(turn)).failures
+    assert len(failures) == len(set(failures))
+
+
+def test_results_in_the_users_own_form_go_on_without_words() -> None:
+    call = [{"name": "look_up", "args": {}, "id": "t1"}]
+    turn = [
+        AIMessage("", tool_calls=call),
+        HumanMessage([{"type": "tool_result", "tool_use_id": "t1", "content": "The roof is blue."}]),
+        *Step(sizes=(20,)).messages(2, ids=False),
+    ]
+    draft = Process(looking()).answer(turn)
+    assert check_anthropic(sent(draft)) == []
+    assert any("The roof is blue." in message.text for message in sent(draft))
+
+
+def test_a_single_step_without_words_has_the_room_of_a_long_turn() -> None:
+    loop = Loop(opening=(), options={"max_context_tokens": 4_000}, steps=(Step(sizes=(8_000,)),))
+    *_, turn = loop.turns()
+    assert report_of(Process(loop).answer(turn)).total_tokens > 4_000 * 0.6
+
+
+def test_words_that_are_clipped_stay_the_same_from_call_to_call() -> None:
+    loop = looking(oversized_message="clip", steps=15, size=400)
+    calls = run(replace(loop, human_tokens=9_000))
+    shown = [head(draft) for draft in calls[1:]]
+    assert len(shown) == 15
+    assert all(head_now == shown[0] for head_now in shown)
