@@ -179,6 +179,7 @@ class Draft:
             history=self.history.groups,
             volatile=volatile if has_human(self.turn_groups) else (),
             turn=self.turn_groups,
+            asked=asking(self.turn),
             turn_note=self.turn_note,
         )
 

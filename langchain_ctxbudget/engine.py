@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -15,6 +13,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
+from langchain_ctxbudget.background import BackgroundWorker
 from langchain_ctxbudget.core.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.core.schema_cost import require_schemas
 from langchain_ctxbudget.core.tokens import TokenCounter, model_names, unwrapped
@@ -25,6 +24,7 @@ from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import editing, log
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.keeper import Keeper
+from langchain_ctxbudget.kin import Kin
 from langchain_ctxbudget.opening import (
     Overrides,
     merged,
@@ -34,7 +34,7 @@ from langchain_ctxbudget.recent import RecentPrompts
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.steps import STEPS, WITHOUT_LOCK, run, take_up_block
 from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.target import Model, ModelTarget
+from langchain_ctxbudget.target import Model, ModelTarget, kind_of
 from langchain_ctxbudget.what_if import Rerun
 from langchain_ctxbudget.windows import with_setting
 
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 
-
-MOST_KIN = 16
-"""Stores and models of runs for which an engine is kept."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,30 +65,6 @@ class Request:
 
 
 NOTHING_ELSE = Request()
-
-
-class _Kin:
-    """Engines for other stores and other models, by what they were made for; the one unused for longest goes first."""
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._engines: OrderedDict[int, tuple[object, Engine]] = OrderedDict()
-
-    def find(self, key: object, make: Callable[[], Engine]) -> Engine:
-        """The engine that was made for an object, or a new one."""
-        with self._mutex:
-            known = self._engines.pop(id(key), None)
-            engine = known[1] if known is not None and known[0] is key else make()
-            self._engines[id(key)] = key, engine
-            gone = self._engines.popitem(last=False)[1][1] if len(self._engines) > MOST_KIN else None
-        if gone is not None:
-            gone.close()
-        return engine
-
-    def close(self) -> None:
-        """Close them all."""
-        for _, engine in list(self._engines.values()):
-            engine.close()
 
 
 class Engine(Keeper):
@@ -137,7 +110,8 @@ class Engine(Keeper):
         )
         self.system_prompt = system_prompt
         self._embeddings = embeddings
-        self._kin = _Kin()
+        self._stores: Kin[Engine] = Kin()
+        self._models: Kin[Engine] = Kin()
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -160,7 +134,7 @@ class Engine(Keeper):
         """The same model and settings for another store, which a run brought along; None is the engine's own."""
         if store is None or store is self._store:
             return self
-        engine = self._kin.find(store, lambda: self._twin(self.target, store))
+        engine = self._stores.find(id(store), store, lambda: self._twin(self.target, store))
         engine.last = self.last
         return engine
 
@@ -173,7 +147,9 @@ class Engine(Keeper):
         if unwrapped(model) is unwrapped(self.target.model) or not (named or getattr(model, "profile", None)):
             return self
         counter = self.target.given_counter or (None if named else self.target.tokenizer)
-        return self._kin.find(model, lambda: self._twin(ModelTarget(model, counter), self.store, sibling=self))
+        return self._models.find(
+            kind_of(model), None, lambda: self._twin(ModelTarget(model, counter), self.store, sibling=self)
+        )
 
     def _twin(
         self,
@@ -198,8 +174,26 @@ class Engine(Keeper):
 
     def close(self) -> None:
         """Give back what was opened here; a store that was passed in stays open."""
-        self._kin.close()
+        for engine in (*self._stores.all(), *self._models.all()):
+            engine.close()
         super().close()
+
+    def erase(self, user_id: str) -> Flow[int]:
+        """Delete everything of a user, also in the stores that runs brought along; how many records there were."""
+        count = yield from super().erase(user_id)
+        for engine in self._stores.all():
+            count += yield from engine.erase(user_id)
+        return count
+
+    def clear(self, scope: Scope) -> Flow[None]:
+        """Delete a conversation and everything that was derived from it, also in stores that runs brought along."""
+        yield from super().clear(scope)
+        for engine in self._stores.all():
+            yield from engine.clear(scope)
+
+    def finish(self) -> list[BackgroundWorker[Scope]]:
+        """Have everything written that a summary model can write about; the workers that do it."""
+        return [*super().finish(), *(worker for engine in self._stores.all() for worker in engine.finish())]
 
     def keep(self, scope: Scope, messages: Sequence[BaseMessage]) -> Flow[None]:
         """Copy an agent's state into the store; where that fails, the next prompt does it, or says that it cannot."""

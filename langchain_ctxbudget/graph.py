@@ -21,7 +21,8 @@ from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.engine import Request
 from langchain_ctxbudget.errors import MessageConflictError
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.pipeline import ContextPipeline, PipelineOptions, pipeline_of
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline_options import PipelineOptions, pipeline_of
 from langchain_ctxbudget.progress import progress
 from langchain_ctxbudget.runs import Run, RunContext, run_of
 from langchain_ctxbudget.settings import ContextSettings
@@ -132,7 +133,8 @@ def build_context_graph(
             graph.add_edge(list(before) if len(before) > 1 else before[0], name)
     graph.add_edge(START, FIRST)
     graph.add_edge(LAST, END)
-    return graph.compile(name="context_budget").with_config(tags=["ctxbudget"])
+    # As a part of another graph it keeps no checkpoints of its own: a copy of the history for every call of the model.
+    return graph.compile(name="context_budget", checkpointer=False).with_config(tags=["ctxbudget"])
 
 
 @dataclass(frozen=True, slots=True)

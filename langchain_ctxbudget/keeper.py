@@ -125,12 +125,12 @@ class Keeper:
             self._store.close()
         self._closed = True
 
-    def finish(self) -> BackgroundWorker[Scope] | None:
+    def finish(self) -> list[BackgroundWorker[Scope]]:
         """Have everything written that a summary model can write about; the worker that does it, where there is one."""
         if self.summarizing is None:
-            return None
+            return []
         self.summarizing.finish(self.open_conversations.working_sets().values())
-        return self.summarizing.worker
+        return [self.summarizing.worker]
 
     def using(
         self, scope: Scope, body: Callable[[Conversation], Flow[T]], counter: TokenCounter | None = None

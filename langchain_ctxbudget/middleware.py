@@ -30,7 +30,8 @@ from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.engine import Engine, Request
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.pipeline import ContextPipeline, PipelineOptions, pipeline_of
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline_options import PipelineOptions, pipeline_of
 from langchain_ctxbudget.progress import progress
 from langchain_ctxbudget.runs import run_of
 from langchain_ctxbudget.settings import ContextSettings

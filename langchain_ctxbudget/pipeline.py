@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -13,7 +14,6 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
 from langgraph.store.base import BaseStore
-from typing_extensions import TypedDict
 
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.tokens import TokenCounter
@@ -331,13 +331,13 @@ class ContextPipeline(StoredConversations):
         Returns:
             whether it is done in that time; what it failed at is in the next report's `failures`.
         """
-        worker = self.engine.finish()
-        return worker is None or worker.flush(timeout_seconds)
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        return all(worker.flush(_left(until)) for worker in self.engine.finish())
 
     async def aflush(self, timeout_seconds: float | None = None) -> bool:
         """Have the summary model write about everything that is behind the cut, and wait for it; see `flush`."""
-        worker = self.engine.finish()
-        return worker is None or await worker.aflush(timeout_seconds)
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        return all([await worker.aflush(_left(until)) for worker in self.engine.finish()])
 
     def close(self) -> None:
         """Give back what the pipeline opened itself and stop its background work; a store passed in stays open."""
@@ -360,41 +360,6 @@ class ContextPipeline(StoredConversations):
         self.close()
 
 
-class PipelineOptions(TypedDict, total=False):
-    """What `ContextPipeline` takes beside its settings."""
-
-    system_prompt: str
-    model: BaseChatModel | str | None
-    store: BaseStore | None
-    embeddings: Embeddings | None
-    token_counter: TokenCounter | None
-    summary_model: BaseChatModel | None
-    writer_id: str | None
-    clock: Callable[[], datetime] | None
-
-
-def pipeline_of(
-    given: ContextPipeline | ContextSettings | Mapping[str, Any] | None, options: PipelineOptions
-) -> ContextPipeline:
-    """A pipeline that is given, or one that is made of settings and options.
-
-    Args:
-        given: the pipeline, or settings; None: the default ones.
-        options: what else `ContextPipeline` takes.
-
-    Raises:
-        InvalidSettingsError: a pipeline and options, an option that there is not, or something else.
-    """
-    if isinstance(given, ContextPipeline):
-        if options:
-            raise InvalidSettingsError(
-                f"Options of a pipeline ({', '.join(sorted(options))}) come with a pipeline that is made already: give "
-                f"them to ContextPipeline(...)"
-            )
-        return given
-    known = PipelineOptions.__annotations__
-    if unknown := sorted(set(options) - set(known)):
-        raise InvalidSettingsError(
-            f"Unknown options {', '.join(unknown)}; known are {', '.join(known)}, and settings as the first argument"
-        )
-    return ContextPipeline(given, **options)
+def _left(until: float | None) -> float | None:
+    """The seconds that are left; None: as many as it takes."""
+    return None if until is None else max(0.0, until - time.monotonic())

@@ -92,29 +92,38 @@ def run_of(
     given = getattr(runtime, "context", None)
     ours = given if isinstance(given, RunContext) else RunContext()
     settings = given if isinstance(given, ContextSettings) else ours.settings
-    named, signed_in = ours.user_id or configurable.get("user_id"), _signed_in(configurable, runtime)
+    named, signed_in = _first(ours.user_id, configurable.get("user_id")), _signed_in(configurable, runtime)
     served = configurable.get("assistant_id") or configurable.get("graph_id")
-    if served and named and signed_in and str(named) != str(signed_in):
+    if served and named is not None and signed_in is not None and str(named) != str(signed_in):
         raise ForeignUserError(
             f"The run is that of the authenticated user {str(signed_in)!r}, but names the user {str(named)!r}. Leave "
             f"user_id out; a service that works for others authenticates as them, in the server's own handler"
         )
-    user = named or signed_in or default_user
-    if not user:
+    user = _first(named, signed_in, default_user)
+    if _is_blank(user):
         raise MissingScopeError(
             'The run names no user: pass config={"configurable": {"user_id": ...}} or context=RunContext(user_id=...), '
             "or set a default_user"
         )
-    conversation = ours.conversation_id or configurable.get("thread_id") or configurable.get("session_id")
-    if not conversation:
+    conversation = _first(ours.conversation_id, configurable.get("thread_id"), configurable.get("session_id"))
+    if _is_blank(conversation):
         raise MissingScopeError('The run names no conversation: pass config={"configurable": {"thread_id": ...}}')
     key = _text(conversation)
     return Run(
-        scope=Scope(_text(user), f"{key}/{agent}" if agent else key),
-        persona_id=ours.persona_id or configurable.get("persona_id"),
+        scope=Scope(_text(user), f"{key} (agent {agent})" if agent else key),
+        persona_id=_first(ours.persona_id, configurable.get("persona_id")),
         settings=configurable.get("context_settings") if settings is None else settings,
         store=getattr(runtime, "store", None),
     )
+
+
+def _first(*given: Any) -> Any:  # noqa: ANN401 - ids of any kind
+    """The first that is given; 0 is an id, and an empty text is a mistake, not a wish for the next one."""
+    return next((value for value in given if value is not None), None)
+
+
+def _is_blank(key: object) -> bool:
+    return key is None or not str(key).strip()
 
 
 def _signed_in(configurable: Mapping[str, Any], runtime: object) -> object:

@@ -239,7 +239,7 @@ STEPS: dict[str, Step] = {
 
 
 WITHOUT_LOCK = frozenset({"detect_topics", "fetch_bundles"})
-"""Steps that need nothing of the conversation, so that a slow layer of the application's own holds nobody up."""
+"""Steps that need nothing of the conversation: in the graph a slow layer of the application's own holds nobody up."""
 
 
 def run(name: str, draft: Draft, store: BaseStore, embeddings: Embeddings | None) -> Flow[None]:

@@ -8,7 +8,7 @@ from langchain_core.language_models import BaseChatModel, BaseLanguageModel
 
 from langchain_ctxbudget.core.calibration import CalibratedCounter, Calibration
 from langchain_ctxbudget.core.report import ContextReport
-from langchain_ctxbudget.core.tokens import TokenCounter, counter_for, unwrapped
+from langchain_ctxbudget.core.tokens import TokenCounter, counter_for, model_names, unwrapped
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, Lock, locked
 from langchain_ctxbudget.windows import Window, find_window
@@ -19,10 +19,21 @@ MOST_TIMES = 5
 """No tokenizer makes so many times as many tokens of a prompt as another."""
 MOST_HIDDEN_TOKENS = 1_000
 """What a provider may add to a prompt unseen."""
+_SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthropic_api_url")
+"""Attributes of models that name the server that runs them."""
 WINDOW_ATTEMPTS = 3
 """Times that a server which does not tell its model's window is asked."""
 
 Model = BaseChatModel | str | None
+
+
+def kind_of(model: BaseChatModel) -> tuple[object, ...]:
+    """What counting for a model and its window depend on: two objects of one kind are the same target."""
+    inner = unwrapped(model)
+    profile = getattr(inner, "profile", None) or {}
+    server = next((url for name in _SERVERS if (url := getattr(inner, name, None))), None)
+    limits = (profile.get("max_input_tokens"), profile.get("max_output_tokens"))
+    return (type(inner), *model_names(inner), str(server), *limits)
 
 
 class ModelTarget:

@@ -61,6 +61,8 @@ class Content:
     fragments of a layer in a row."""
     turn: tuple[Group, ...] = ()
     """The current turn."""
+    asked: int | None = None
+    """The position in the turn of the message that it is about; None: to be found."""
     turn_note: str = ""
     """What is said of its older steps that are left out."""
 
@@ -88,7 +90,7 @@ def build(content: Content) -> Prompt:
     if note and not content.history:
         messages.append(HumanMessage(note))
     turn = [message for group in content.turn for message in group.messages]
-    first = asking(turn)
+    first = asking(turn) if content.asked is None else _place_of(content.turn, content.asked)
     block = "".join(volatile_lines(content.volatile)) + content.turn_note
     if block and first is not None:
         turn[first] = _with_block(turn[first], block)
@@ -109,6 +111,12 @@ def opening_note(content: Content) -> str:
 def turn_note(steps: int) -> str:
     """What stands in front of the user's words for older steps of the turn that are left out."""
     return f"[Left out: the first {steps} of the steps taken for this message, calls with their results.]\n"
+
+
+def _place_of(turn: Iterable[Group], position: int) -> int | None:
+    """Where among the messages of a turn the one stands that was given at a position."""
+    given = [group.positions[0] if len(group.messages) == 1 else None for group in turn for _ in group.messages]
+    return given.index(position) if position in given else None
 
 
 def asking(turn: Sequence[BaseMessage]) -> int | None:

@@ -45,7 +45,7 @@ def fetch(layer: CustomLayer, request: LayerRequest, lock: Lock) -> Flow[tuple[s
     Args:
         layer: whose items.
         request: what the function is told.
-        lock: of the conversation, which is held meanwhile.
+        lock: of the conversation, which the function must not ask for.
 
     Raises:
         TypeError: the function gave something else than strings.

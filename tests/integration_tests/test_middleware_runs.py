@@ -213,6 +213,6 @@ def test_an_agent_with_a_name_leaves_the_conversation_of_its_caller_alone(ask: A
     middleware = budget()
     agent, *_ = delegating(middleware, 1, ContextBudgetMiddleware(middleware.pipeline, default_user="ada", agent="h"))
     ask(agent, {"messages": [*long_history(4), HumanMessage("Do it all.", id="q")]})
-    kept = middleware.pipeline.get_messages(user_id="ada", conversation_id="c1/h")
+    kept = middleware.pipeline.get_messages(user_id="ada", conversation_id="c1 (agent h)")
     assert [message.text for message in kept] == ["a part", "Part done."]
-    assert middleware.pipeline.list_conversations(user_id="ada") == ["c1", "c1/h"]
+    assert middleware.pipeline.list_conversations(user_id="ada") == ["c1", "c1 (agent h)"]

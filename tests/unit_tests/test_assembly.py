@@ -179,8 +179,16 @@ def test_the_block_stands_in_front_of_multimodal_content():
     assert (message.content[0]["type"], message.content[1]) == ("text", image)
 
 
-def test_the_block_stands_once_in_a_turn_of_several_human_messages():
-    messages = build(Content(volatile=(fragment(),), turn=(QUESTION, QUESTION))).messages
+def test_the_block_stands_once_in_front_of_the_last_of_several_human_messages_in_a_row():
+    note, answer = one(HumanMessage("A note.")), one(AIMessage("Well"))
+    turn = (note, QUESTION, answer, QUESTION)
+    messages = build(Content(volatile=(fragment(),), turn=turn)).messages
+    assert [m.content.startswith("<context>") for m in messages] == [False, True, False, False]
+
+
+def test_the_block_stays_with_its_message_where_steps_in_between_are_left_out():
+    first, second = (Group((HumanMessage(text),), (position,)) for text, position in (("First", 0), ("Second", 2)))
+    messages = build(Content(volatile=(fragment(),), turn=(first, second), asked=0)).messages
     assert [m.content.startswith("<context>") for m in messages] == [True, False]
 
 

@@ -33,6 +33,7 @@ PUBLIC = [
 # A room may import from the rooms below it and from its own floor.
 FLOORS = [
     {"callbacks", "chat_history", "cli", "graph", "memory", "middleware", "tools"},
+    {"pipeline_options"},
     {"pipeline"},
     {"history_window", "runnable", "stored_conversations"},
     {"engine"},
@@ -44,7 +45,7 @@ FLOORS = [
     {"progress", "recent", "tracing"},
     {"draft", "target", "opening", "runs"},
     {"history", "knowledge", "retrieval", "formats", "demo"},
-    {"stores", "embeddings", "counters", "windows", "serving", "flow", "background"},
+    {"stores", "embeddings", "counters", "windows", "serving", "flow", "background", "kin"},
     {"settings"},
     {"core"},
     {"errors", "reporting"},
