@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from langchain_core.messages import BaseMessage
 
@@ -15,6 +16,7 @@ from langchain_ctxbudget.core.assembly import (
     Measure,
     Prompt,
     group_tokens,
+    has_human,
     opening_note,
 )
 from langchain_ctxbudget.core.calibration import CalibratedCounter
@@ -124,10 +126,10 @@ def _items(draft: Draft, content: Content) -> dict[str, list[ReportItem]]:
     items[Layer.MESSAGE] += _of_groups(draft.turn_left_out, draft.counter, Status.OMITTED, Reason.NO_ROOM)
     sent = {position for part in (*draft.turn_groups, *draft.turn_left_out) for position in part.positions}
     items[Layer.MESSAGE] += _repaired(draft.turn, sent, draft.counter)
-    for layer, item in draft.bundles.omitted:
-        items[layer].append(item)
-    for name, rendered in draft.own.items():
-        items[name] += rendered.omitted
+    nowhere = not has_human(draft.turn_groups)
+    for layer, item in (*draft.bundles.omitted, *((n, it) for n, own in draft.own.items() for it in own.omitted)):
+        no_place = nowhere and item.reason is Reason.NO_ROOM
+        items[layer].append(replace(item, reason=Reason.NO_HUMAN_MESSAGE) if no_place else item)
     if not content.volatile:
         items = _without_human(draft, items)
     items[Layer.RETRIEVAL] += draft.retrieved.omitted

@@ -26,7 +26,8 @@ class ContextUsageHandler(BaseCallbackHandler):
     """Gives the usage that a model reports back to the pipeline that made its prompt; see `observe_usage`.
 
     Pass it in a run's config, `config={"callbacks": [ContextUsageHandler(pipeline)]}`; one handler serves all runs,
-    sync and async, of threads and tasks. Where a model streams, it must report its usage (`stream_usage=True`).
+    sync and async, of threads and tasks. Where a model streams, it must report its usage (`stream_usage=True`). The
+    middleware observes usage by itself: do not add the handler to its agent.
     Calls whose prompt the pipeline did not make, or whose prompt is not one of its latest, change nothing.
 
     Attributes:

@@ -69,7 +69,14 @@ def _is_bound_to_a_loop(request: pytest.FixtureRequest) -> bool:
     return bool(chosen.get("store") == "postgres" and chosen.get("call") == "async")
 
 
-THOROUGH = {"test_chat_history", "test_export_and_erase", "test_hostile_data", "test_isolation", "test_message_log"}
+THOROUGH = {
+    "test_chat_history",
+    "test_export_and_erase",
+    "test_hostile_data",
+    "test_isolation",
+    "test_many_writers",
+    "test_message_log",
+}
 """Modules of many tests: Chroma's stores are for the long suite."""
 
 

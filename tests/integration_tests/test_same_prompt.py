@@ -136,6 +136,7 @@ def until_interrupted(name: str, run: str, url: str, folder: Path) -> None:
         (folder / "saved").write_bytes(pickle.dumps(agent.saved()))
 
 
+@pytest.mark.slow
 @sync_and_async
 @pytest.mark.parametrize("name", ["loop", *WAYS])
 def test_an_interrupt_that_is_resumed_in_another_process_goes_on_with_the_same_prompts(

@@ -255,6 +255,8 @@ def test_everything_that_is_plain_data_can_be_saved(store: BaseStore, call: Call
         "output_reserve_tokens": 500,
         "allocation": {"strategy": "prioritized"},
         "oversized_message": "clip",
+        "tool_reserve": 0.5,
+        "cache_markers": "anthropic",
         "max_system_share": 0.5,
         "depth": "deep",
         "prioritize_history": False,

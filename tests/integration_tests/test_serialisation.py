@@ -234,7 +234,7 @@ def test_any_conversation_under_any_settings_is_serialised_to_requests_that_are_
 
 
 @pytest.mark.slow
-@settings(common, max_examples=4_000)
+@settings(common, max_examples=1_500)
 @any_traffic
 def test_thousands_of_transcripts_of_tool_traffic_are_accepted(
     prompts: Prompts, transcript: Messages, turn: Messages, budget: int
@@ -243,7 +243,7 @@ def test_thousands_of_transcripts_of_tool_traffic_are_accepted(
 
 
 @pytest.mark.slow
-@settings(common, max_examples=2_000)
+@settings(common, max_examples=800)
 @any_settings
 def test_thousands_of_conversations_and_settings_are_accepted(
     prompts: Prompts, transcript: Messages, turn: Any, budget: int, chosen: dict[str, Any]
