@@ -358,7 +358,8 @@ def test_a_call_that_could_not_be_read_is_answered_once(ask: Ask) -> None:
     assert [message["role"] for message in sent["messages"]].count("tool") <= 1
     assert sent["messages"][-1]["content"] == "Two?"
     assert "orphan_result" not in str(state["ctxbudget_report"]["repairs"])
-    assert [type(message) for message in state["messages"][:4]] == [HumanMessage, AIMessage, ToolMessage, HumanMessage]
+    kept = [message for message in state["messages"] if not isinstance(message, ToolMessage)]  # newer agents answer it
+    assert [message.id for message in kept[:3]] == ["h1", "a1", "h2"]
 
 
 def test_a_dynamic_prompt_is_the_system_prompt(ask: Ask) -> None:
