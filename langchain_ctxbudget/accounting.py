@@ -301,8 +301,8 @@ def _stability(draft: Draft, content: Content, prompt: Prompt) -> Stability:
     # A zone that was squeezed for one turn is another one at the next.
     squeezed = is_squeezed(draft, content) or draft.conversation.squeezed
     squeezed = squeezed or draft.long_turn != draft.conversation.previous_long
-    rewritten = same < (prompt.stable if draft.history.step else draft.conversation.previous_stable)
-    rewritten = rewritten and (draft.history.step or squeezed)
+    changed = same < draft.conversation.previous_stable or (draft.history.step and same < prompt.stable)
+    rewritten = changed and (draft.history.step or squeezed)
     within = min(shared, stable)
     total = sum(costs)
     return Stability(

@@ -378,7 +378,7 @@ def test_every_call_of_long_loops_fits_is_valid_and_adds_up(chat_openai: ChatOpe
 
 @pytest.mark.slow
 @long
-@given(loop=loops(most_history=300, most_steps=20))
+@given(loop=loops(most_history=300, most_steps=20).filter(lambda it: it.options["max_context_tokens"] >= SMALL_BUDGET))
 def test_what_stands_before_the_steps_changes_once_whatever_is_kept_free(loop: Loop) -> None:
     check_head_stays(run(loop))
 
