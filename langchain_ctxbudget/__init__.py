@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.draft import AssembledContext
     from langchain_ctxbudget.embeddings import LocalEmbeddings
     from langchain_ctxbudget.graph import build_context_graph
+    from langchain_ctxbudget.knowledge_base import KnowledgeBase
     from langchain_ctxbudget.pipeline import ContextPipeline
+    from langchain_ctxbudget.retrievers import BudgetedRetriever
     from langchain_ctxbudget.settings import ContextSettings
     from langchain_ctxbudget.stores.chroma import ChromaStore
     from langchain_ctxbudget.tools import create_recall_tool
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AssembledContext",
     "BudgetedChatMessageHistory",
+    "BudgetedRetriever",
     "ChromaStore",
     "ContextPipeline",
     "ContextReport",
     "ContextSettings",
     "EstimatingCounter",
     "HuggingFaceCounter",
+    "KnowledgeBase",
     "LocalEmbeddings",
     "ModelCounter",
     "TiktokenCounter",
@@ -39,12 +43,14 @@ __all__ = [
 _HOMES = {
     "AssembledContext": "draft",
     "BudgetedChatMessageHistory": "chat_history",
+    "BudgetedRetriever": "retrievers",
     "ChromaStore": "stores.chroma",
     "ContextPipeline": "pipeline",
     "ContextReport": "core.report",
     "ContextSettings": "settings",
     "EstimatingCounter": "core.tokens",
     "HuggingFaceCounter": "counters",
+    "KnowledgeBase": "knowledge_base",
     "LocalEmbeddings": "embeddings",
     "ModelCounter": "counters",
     "TiktokenCounter": "core.tokens",

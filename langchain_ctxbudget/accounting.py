@@ -221,7 +221,8 @@ def left_out(draft: Draft) -> dict[str, dict[Reason, int]]:
 
 
 def _of_fragment(fragment: Fragment) -> ReportItem:
-    return _item(fragment.id, fragment.tokens, fragment.status, fragment.reason, fragment.text)
+    item = _item(fragment.id, fragment.tokens, fragment.status, fragment.reason, fragment.text)
+    return replace(item, scores=fragment.scores) if fragment.scores else item
 
 
 def _of_groups(groups: Iterable[Group], counter: TokenCounter, status: Status, reason: Reason) -> list[ReportItem]:

@@ -9,7 +9,15 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.allocation import MOST_EXCHANGES, Allocation, Exchange, Situation
-from langchain_ctxbudget.core.assembly import CONTEXT_INTRO, NO_FIRST_QUESTION, group_tokens, has_human, turn_note
+from langchain_ctxbudget.core.assembly import (
+    CONTEXT_INTRO,
+    NO_FIRST_QUESTION,
+    Content,
+    build,
+    group_tokens,
+    has_human,
+    turn_note,
+)
 from langchain_ctxbudget.core.calls import is_user
 from langchain_ctxbudget.core.last_resort import MEMORIES_HEADING
 from langchain_ctxbudget.core.layers import Layer
@@ -97,6 +105,7 @@ def compute_budget(draft: Draft) -> None:
         compacted=draft.made_for in conversation.cuts,
         depth=settings.depth,
         prioritize_history=settings.prioritize_history,
+        emphasis=settings.emphasis,
     )
     for mark in fences.marks():  # so that a forecast, which tokenizes nothing, knows what they cost
         counter.count_text(mark)
@@ -222,6 +231,20 @@ def _fit_turn(draft: Draft, identity: int, framing: int) -> None:
         if draft.turn_tokens + cost <= room:
             draft.turn_note, draft.turn_tokens = note, draft.turn_tokens + cost
     draft.turn_free_tokens = max(0, min(planned, room) - draft.turn_tokens) if whole <= room or draft.long_turn else 0
+
+
+def excess_tokens(draft: Draft, content: Content) -> int:
+    """By how many tokens a prompt is over its limit when its turn takes all of its room; below 0: what is left.
+
+    It is counted with the user's words alone, and the planned room for the rest of the turn: so it is the same at every
+    call of a loop, to the token, however far its steps have come, and what gives way is the same, too.
+    """
+    words = tuple(part for part in content.turn if has_human([part]))
+    planned = draft.turn_tokens + draft.turn_free_tokens - sum(group_tokens(part, draft.counter) for part in words)
+    begun = draft.counter.count_messages(build(replace(content, turn=words, turn_note="")).messages)
+    now = draft.counter.count_messages(build(content).messages)
+    limit = draft.limit_tokens - draft.allocated.reserve_tokens - sum(draft.extras.values())
+    return max(begun + planned, now) - limit
 
 
 def _numbered(draft: Draft) -> Callable[[BaseMessage], str | None]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
+from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
@@ -21,7 +22,9 @@ from langchain_ctxbudget.history.compact import HistoryView
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge.custom import Rendered
 from langchain_ctxbudget.knowledge.declared import Bundles, Detected
-from langchain_ctxbudget.retrieval.evicted import Ranked, Retrieved
+from langchain_ctxbudget.retrieval.pool import Pool
+from langchain_ctxbudget.retrieval.search import Sources
+from langchain_ctxbudget.retrieval.selecting import Retrieved
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import CutRecord
 from langchain_ctxbudget.windows import Window
@@ -102,8 +105,13 @@ class Draft:
     own: dict[str, Rendered] = field(default_factory=dict)
     """What is shown of them."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
-    ranked: Ranked | None = None
-    """How relevant each message before the cut is, where that was asked."""
+    sources: Sources | None = None
+    """Where retrieval looks besides the conversation."""
+    reranker: BaseDocumentCompressor | None = None
+    elsewhere_version: Hashable = 0
+    """Another one where other conversations of the user may have changed."""
+    pool: Pool | None = None
+    """What may be quoted, ranked, where that was asked."""
     retrieved: Retrieved = field(default_factory=Retrieved)
     pruned: list[Fragment] = field(default_factory=list)
     write_summaries: Callable[[BaseStore, Conversation], Flow[None]] | None = None
@@ -138,6 +146,7 @@ class Draft:
             settings.compaction_target,
             settings.keep_messages,
             settings.segment_messages,
+            settings.emphasis,
         )
         kind = f"a long turn ({self.long_turn}), " if self.long_turn else ""
         return f"{kind}{self.limit_tokens} tokens, {self.counter.name}, {strategy}, {compaction}"

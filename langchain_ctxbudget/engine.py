@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import BackgroundWorker
+from langchain_ctxbudget.core.candidates import SOURCES, Source
 from langchain_ctxbudget.core.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.core.schema_cost import require_schemas
 from langchain_ctxbudget.core.tokens import TokenCounter, model_names, unwrapped
@@ -25,15 +27,13 @@ from langchain_ctxbudget.history import editing, log
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.keeper import Keeper
 from langchain_ctxbudget.kin import Kin
-from langchain_ctxbudget.opening import (
-    Overrides,
-    merged,
-    read_stored,
-)
+from langchain_ctxbudget.knowledge import declared
+from langchain_ctxbudget.opening import NOTHING_ELSE, Request, merged, read_stored
 from langchain_ctxbudget.recent import RecentPrompts
+from langchain_ctxbudget.retrieval.search import Hit, Sources, search
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.steps import STEPS, WITHOUT_LOCK, run, take_up_block
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores.records import Scope, require_id
 from langchain_ctxbudget.target import Model, ModelTarget, kind_of
 from langchain_ctxbudget.what_if import Rerun
 from langchain_ctxbudget.windows import with_setting
@@ -45,26 +45,6 @@ NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (p
 
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What is asked for beside the words of the turn."""
-
-    tools: Sequence[Any] = ()
-    response_format: object = None
-    settings: Overrides = None
-    """These lie over all others."""
-    persona_id: str | None = None
-    block: object = None
-    """The context block that an agent's state has of the turn, as plain data."""
-    instructions: Sequence[str] = ()
-    """What joins the system prompt."""
-    failures: Sequence[str] = ()
-    """What whoever asks could not do, for the report."""
-
-
-NOTHING_ELSE = Request()
 
 
 class Engine(Keeper):
@@ -80,11 +60,12 @@ class Engine(Keeper):
         embeddings: Embeddings | None,
         writer_id: str | None,
         summary_model: BaseChatModel | None,
+        reranker: BaseDocumentCompressor | None = None,
         clock: Callable[[], datetime] | None = None,
         inherited: Mapping[Scope, Conversation] | None = None,
         sibling: Engine | None = None,
     ) -> None:
-        """Set up; nothing is read, written or loaded before it is needed.
+        """Set up; nothing is read, written or loaded yet.
 
         Args:
             settings: of the pipeline.
@@ -94,6 +75,7 @@ class Engine(Keeper):
             embeddings: None takes the local ones, where they are installed.
             writer_id: None makes one.
             summary_model: writes summaries; None leaves them to extraction.
+            reranker: puts what was found in another order; None leaves it as it is.
             clock: tells when a summary was written; None takes the computer's.
             inherited: conversations of another engine on the same store, which need not be read again.
             sibling: an engine on the same store, whose open conversations it shares.
@@ -109,7 +91,7 @@ class Engine(Keeper):
             sibling=sibling,
         )
         self.system_prompt = system_prompt
-        self._embeddings = embeddings
+        self._embeddings, self.reranker = embeddings, reranker
         self._stores: Kin[Engine] = Kin()
         self._models: Kin[Engine] = Kin()
 
@@ -165,6 +147,7 @@ class Engine(Keeper):
             target=target,
             store=store,
             embeddings=self._embeddings,
+            reranker=self.reranker,
             writer_id=None,
             summary_model=self.summarizing.model if self.summarizing and sibling is None else None,
             clock=self.summarizing.clock if self.summarizing else None,
@@ -313,6 +296,42 @@ class Engine(Keeper):
         saved = yield from read_stored(self.store, conversation, request.persona_id, failures)
         return merged(self.settings, saved, request.settings, failures)
 
+    def search(
+        self,
+        user_id: str,
+        query: str,
+        *,
+        conversation_id: str | None = None,
+        sources: Collection[Source] = SOURCES,
+        limit: int = 50,
+    ) -> Flow[list[Hit]]:
+        """What a user has said, what is known about them, and their documents: what is most relevant, best first.
+
+        Args:
+            user_id: whose.
+            query: what is asked.
+            conversation_id: a conversation that is searched whole, beside the newest messages of the others.
+            sources: where to look besides.
+            limit: how many texts at most.
+
+        Raises:
+            MissingScopeError: there is no user.
+        """
+        memories = declared.as_candidates(declared.memory_fragments(self.settings, self.target.counter.count_text))
+        places = Sources(
+            self.store, require_id("user_id", user_id), sources, self.embeddings, conversation_id, memories
+        )
+
+        def body(conversation: Conversation | None) -> Flow[list[Hit]]:
+            hits, failures = yield from search(places, query, limit, conversation)
+            for failure in failures:
+                _log.warning("%s", failure)
+            return hits
+
+        if conversation_id is None:
+            return (yield from body(None))
+        return (yield from self.recall(Scope(user_id, conversation_id), body))
+
     def _require(self, request: Request) -> None:
         """Refuse what cannot be meant, before anything is read."""
         require_schemas(request.tools, request.response_format)
@@ -367,6 +386,15 @@ class Engine(Keeper):
             calls_before=calls_before,
             failures=failures,
         )
+        draft.sources = Sources(
+            self.store,
+            conversation.scope.user_id,
+            settings.sources,
+            self.embeddings,
+            without_conversation=conversation.scope.conversation_id,
+        )
+        draft.reranker = self.reranker
+        draft.elsewhere_version = self.open_conversations.digests_of(conversation.scope)
         if self.summarizing and not settings.summarize_in_background:
             draft.write_summaries = self.summarizing.write_now
         if self.embeddings is None:

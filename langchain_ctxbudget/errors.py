@@ -12,6 +12,7 @@ CtxBudgetError
 │   ├── MissingScopeError          no user, or no conversation
 │   ├── ForeignUserError           another user than the one who is signed in
 │   ├── MessageConflictError       a known id with other content; use `sync`
+│   ├── DocumentError              a document that cannot be read, or is not known
 │   └── ConversationFormatError    a file that is none of the accepted formats
 ├── StoreError
 │   ├── StoreLockedError           the folder is open in another process
@@ -120,6 +121,10 @@ class ForeignUserError(InputError):
 
 class MessageConflictError(InputError):
     """A message id that the conversation knows came with other content."""
+
+
+class DocumentError(InputError):
+    """A document that cannot be read, has no text, or is not in the knowledge base."""
 
 
 class ConversationFormatError(InputError):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from langchain_ctxbudget.budgeting import CONTEXT_FRAME, JOINS
-from langchain_ctxbudget.core.assembly import build, has_human, with_headings, without_least
+from langchain_ctxbudget.budgeting import CONTEXT_FRAME, JOINS, excess_tokens
+from langchain_ctxbudget.core.assembly import has_human, with_headings, without_least
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.turns import distinct
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.knowledge import custom, declared
-from langchain_ctxbudget.retrieval import evicted
+from langchain_ctxbudget.retrieval import quotes
+from langchain_ctxbudget.retrieval.selecting import select
 
 
 def fill_knowledge(draft: Draft) -> None:
@@ -96,11 +97,10 @@ def fill_leftovers(draft: Draft) -> None:
 def shrink_fixed(draft: Draft) -> None:
     """Take from the context block that was chosen for the turn what has no room any more, the least valuable first."""
     counter, allocation = draft.counter, draft.allocated
-    limit = draft.limit_tokens - allocation.reserve_tokens - draft.turn_free_tokens - sum(draft.extras.values())
     names = {part.layer for part in draft.fixed or ()}
     order = sorted(names, key=lambda name: (allocation.priority_of(name), name))
     content = draft.content
-    while (excess := counter.count_messages(build(content).messages) - limit) > 0:
+    while (excess := excess_tokens(draft, content)) > 0:
         smaller, gone = without_least(content, counter, excess, order)
         if smaller == content:
             break
@@ -111,18 +111,18 @@ def shrink_fixed(draft: Draft) -> None:
 
 def _left_tokens(draft: Draft) -> int:
     """What the request may still cost, the frame of the context block taken off where nothing is in it yet."""
-    content, counter = draft.content, draft.counter
-    spent = counter.count_messages(build(content).messages) + sum(draft.extras.values()) + draft.turn_free_tokens
-    frame = 0 if content.volatile else sum(map(counter.count_text, CONTEXT_FRAME))
-    return max(0, draft.limit_tokens - draft.allocated.reserve_tokens - spent - frame - JOINS)
+    content = draft.content
+    frame = 0 if content.volatile else sum(map(draft.counter.count_text, CONTEXT_FRAME))
+    return max(0, -excess_tokens(draft, content) - frame - JOINS)
 
 
 def _retrieve(draft: Draft, budget_tokens: int) -> None:
-    if draft.ranked is None:
+    if draft.pool is None:
         return
-    room = budget_tokens - draft.counter.count_text(evicted.SECTION)
+    room = budget_tokens - max(map(draft.counter.count_text, (quotes.OWN_SECTION, quotes.MIXED_SECTION)))
+    style = quotes.Style(references=quotes.has_recall_tool(draft.tools))
     shown = {position for part in draft.history.groups for position in part.positions if position < draft.history.cut}
-    draft.retrieved = evicted.select(draft.conversation, draft.ranked, max(0, room), shown)
+    draft.retrieved = select(draft.conversation, draft.pool, draft.history.cut, max(0, room), shown=shown, style=style)
 
 
 def _render_again(draft: Draft, name: str, budgets: dict[str, int]) -> None:

@@ -18,9 +18,9 @@ from typing_extensions import TypedDict
 
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import Draft
-from langchain_ctxbudget.engine import Request
 from langchain_ctxbudget.errors import MessageConflictError
 from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline_options import PipelineOptions, pipeline_of
 from langchain_ctxbudget.progress import progress

@@ -13,7 +13,6 @@ from dataclasses import replace
 from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.core.allocation import Allocation
-from langchain_ctxbudget.core.allocation.elastic import ARC_SHARE
 from langchain_ctxbudget.core.assembly import (
     CONTEXT_INTRO,
     Content,
@@ -28,15 +27,18 @@ from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turn_fit import clipped
 from langchain_ctxbudget.core.turns import Group, newest_that_fit
 from langchain_ctxbudget.draft import Draft, Target
-from langchain_ctxbudget.engine import NOTHING_ELSE, Engine
+from langchain_ctxbudget.engine import Engine
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.opening import NOTHING_ELSE
 from langchain_ctxbudget.steps import compact_history
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.windows import Window
 
+ARC_SHARE = 0.08
+"""What the arc may take of a window."""
 LEFT_OUT = "[Earlier messages are left out.]"
 _ORDER = (Layer.ARC, Layer.HISTORY)
 """What gives way first."""

@@ -9,10 +9,10 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, get_bu
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from langchain_ctxbudget.core.report import ContextReport
-from langchain_ctxbudget.engine import Request
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, UnsupportedContentError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history_window import window
+from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.stores.records import Scope
 

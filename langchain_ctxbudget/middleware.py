@@ -27,9 +27,10 @@ from langchain_ctxbudget.core.calls import call_ids
 from langchain_ctxbudget.core.messages import split_instructions
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import Draft
-from langchain_ctxbudget.engine import Engine, Request
+from langchain_ctxbudget.engine import Engine
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline_options import PipelineOptions, pipeline_of
 from langchain_ctxbudget.progress import progress

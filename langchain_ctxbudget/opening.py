@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from langgraph.store.base import BaseStore, GetOp, Item
@@ -16,6 +17,26 @@ from langchain_ctxbudget.stores.message_log import CUTS, PINS
 from langchain_ctxbudget.stores.records import CutRecord, CutsRecord, PinsRecord, Scope
 
 Overrides = ContextSettings | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for beside the words of the turn."""
+
+    tools: Sequence[Any] = ()
+    response_format: object = None
+    settings: Overrides = None
+    """These lie over all others."""
+    persona_id: str | None = None
+    block: object = None
+    """The context block that an agent's state has of the turn, as plain data."""
+    instructions: Sequence[str] = ()
+    """What joins the system prompt."""
+    failures: Sequence[str] = ()
+    """What whoever asks could not do, for the report."""
+
+
+NOTHING_ELSE = Request()
 
 
 def cuts_place(scope: Scope) -> GetOp:

@@ -9,6 +9,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
@@ -18,9 +19,10 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.draft import AssembledContext
-from langchain_ctxbudget.engine import Engine, Request
+from langchain_ctxbudget.engine import Engine
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.runnable import context_runnable
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stored_conversations import StoredConversations
@@ -54,6 +56,7 @@ class ContextPipeline(StoredConversations):
         embeddings: Embeddings | None = None,
         token_counter: TokenCounter | None = None,
         summary_model: BaseChatModel | None = None,
+        reranker: BaseDocumentCompressor | None = None,
         writer_id: str | None = None,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
@@ -69,6 +72,8 @@ class ContextPipeline(StoredConversations):
             token_counter: how tokens are counted; default: the model's.
             summary_model: any chat model, to write summaries in the background; until it has, and wherever it fails,
                 sentences of the conversation itself stand instead. Default: those alone.
+            reranker: any LangChain document compressor, to put the best of what was found in another order; it runs
+                for every turn that retrieves. Default: none.
             writer_id: the name under which this pipeline appends to conversations that others append to as
                 well; unique among them. Default: a random one.
             clock: tells when a summary was written; default: the time in UTC.
@@ -85,6 +90,7 @@ class ContextPipeline(StoredConversations):
         for name, value, kind in (
             ("store", store, BaseStore),
             ("embeddings", embeddings, Embeddings),
+            ("reranker", reranker, BaseDocumentCompressor),
         ):
             if value is not None and not isinstance(value, kind):
                 raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
@@ -96,6 +102,7 @@ class ContextPipeline(StoredConversations):
             embeddings=embeddings,
             writer_id=writer_id,
             summary_model=summary_model,
+            reranker=reranker,
             clock=clock,
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
 from langgraph.store.base import BaseStore
@@ -26,6 +27,7 @@ class PipelineOptions(TypedDict, total=False):
     embeddings: Embeddings | None
     token_counter: TokenCounter | None
     summary_model: BaseChatModel | None
+    reranker: BaseDocumentCompressor | None
     writer_id: str | None
     clock: Callable[[], datetime] | None
 

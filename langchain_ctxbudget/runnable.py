@@ -12,9 +12,10 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from langchain_ctxbudget.core.messages import checked, split_instructions
 from langchain_ctxbudget.core.turns import split_turn
-from langchain_ctxbudget.engine import Engine, Request
+from langchain_ctxbudget.engine import Engine
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.runs import current_runtime, run_of
 from langchain_ctxbudget.tracing import describe_run
 

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 
-from langchain_ctxbudget.core.allocation import AllocationStrategy, Depth, ElasticAllocation, LayerSpec, strategy_of
+from langchain_ctxbudget.core.allocation import (
+    AllocationStrategy,
+    Depth,
+    ElasticAllocation,
+    Emphasis,
+    LayerSpec,
+    strategy_of,
+)
+from langchain_ctxbudget.core.candidates import SOURCES, Source
 from langchain_ctxbudget.core.layers import TITLES, Layer
 from langchain_ctxbudget.errors import InvalidSettingsError
 
@@ -229,6 +237,12 @@ class ContextSettings:
     """The largest share of the model's window, where it is known, that the system prompt may take."""
     depth: Depth = "standard"
     """How much room topics, arc and retrieval get (seed 000: knowledge depth)."""
+    emphasis: Emphasis = "balanced"
+    """What is worth more where both cannot be had: finding what was said before (`"recall"`: history gives way to
+    retrieval), or prompts that begin as the last one did (`"cache"`)."""
+    sources: Sequence[Source] = SOURCES
+    """Where retrieval looks besides the open conversation: the user's other `"conversations"`, `"memories"`,
+    `"documents"`."""
     prioritize_history: bool = True
     """Whether dialogue comes before knowledge when both want the same tokens (seed 000)."""
     include_entities: bool = True
@@ -265,8 +279,7 @@ class ContextSettings:
         _require_count(self.keep_messages, "keep_messages", minimum=0)
         _require_count(self.segment_messages, "segment_messages", minimum=2)
         _require_flag(self.summarize_in_background, "summarize_in_background")
-        if self.cache_markers not in ("none", "anthropic"):
-            raise InvalidSettingsError(f"cache_markers must be 'none' or 'anthropic', not {self.cache_markers!r}")
+        _require_choice(self.cache_markers, "cache_markers", CacheMarkers)
         if self.tool_reserve != 0:
             _require_share(self.tool_reserve, "tool_reserve")
         _require_share(self.max_system_share, "max_system_share")
@@ -277,10 +290,12 @@ class ContextSettings:
                 f"compaction_target ({self.compaction_target}) must be below compaction_trigger "
                 f"({self.compaction_trigger}), else every turn compacts"
             )
-        if self.depth not in ("minimal", "standard", "deep"):
-            raise InvalidSettingsError(f"depth must be 'minimal', 'standard' or 'deep', not {self.depth!r}")
-        if self.oversized_message not in ("error", "clip"):
-            raise InvalidSettingsError(f"oversized_message must be 'error' or 'clip', not {self.oversized_message!r}")
+        _require_choice(self.depth, "depth", Depth)
+        _require_choice(self.emphasis, "emphasis", Emphasis)
+        object.__setattr__(self, "sources", _strings(self.sources, "sources"))
+        for source in self.sources:
+            _require_choice(source, "sources", Source)
+        _require_choice(self.oversized_message, "oversized_message", Oversized)
         object.__setattr__(self, "allocation", strategy_of(self.allocation))
         _require_flag(self.prioritize_history, "prioritize_history")
         _require_flag(self.include_entities, "include_entities")
@@ -324,6 +339,12 @@ class ContextSettings:
 def _require_count(value: object, setting: str, *, minimum: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         raise InvalidSettingsError(f"{setting} must be a whole number of at least {minimum}, not {value!r}")
+
+
+def _require_choice(value: object, setting: str, choices: object) -> None:
+    names = get_args(choices)
+    if value not in names:
+        raise InvalidSettingsError(f"{setting} must be {', '.join(map(repr, names[:-1]))} or {names[-1]!r}, not {value!r}")
 
 
 def _require_flag(value: object, setting: str) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, PutOp
 
 from langchain_ctxbudget.accounting import account, is_squeezed, left_out
-from langchain_ctxbudget.budgeting import advice, compute_budget, floors
+from langchain_ctxbudget.budgeting import advice, compute_budget, excess_tokens, floors
 from langchain_ctxbudget.core.assembly import (
     Content,
     Measure,
@@ -26,6 +27,7 @@ from langchain_ctxbudget.core.assembly import (
 )
 from langchain_ctxbudget.core.block import TurnBlock
 from langchain_ctxbudget.core.cache_markers import with_cache_marker
+from langchain_ctxbudget.core.candidates import Candidate
 from langchain_ctxbudget.core.last_resort import reduce
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.draft import AssembledContext, Draft
@@ -33,22 +35,25 @@ from langchain_ctxbudget.errors import BudgetError, BudgetTooSmallError, InputEr
 from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers, shrink_fixed
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import summaries
-from langchain_ctxbudget.knowledge import custom
-from langchain_ctxbudget.knowledge.declared import detect
+from langchain_ctxbudget.knowledge import custom, declared
 from langchain_ctxbudget.opening import cuts_place
-from langchain_ctxbudget.retrieval import evicted
+from langchain_ctxbudget.retrieval.pool import Named, Searched, gather
+from langchain_ctxbudget.retrieval.search import rerank
+from langchain_ctxbudget.retrieval.selecting import Retrieved
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores.records import CutsRecord
 
 SMALL_EXCESS_TOKENS, SMALL_EXCESS_SHARE = 64, 0.02
 """Up to this, in tokens or of the budget, an excess is a matter of a few items, not of the last resort."""
+NAMING_MESSAGES = 6
+"""The newest messages in which a document may be named."""
 
 Step = Callable[[Draft, BaseStore, Embeddings | None], Flow[None]]
 
 
 def detect_topics(draft: Draft) -> None:
     """Find the declared topics and entities that the message names."""
-    draft.detected = detect(draft.query, draft.settings)
+    draft.detected = declared.detect(draft.query, draft.settings)
 
 
 def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | None) -> Flow[None]:
@@ -111,11 +116,25 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
     if draft.fixed is not None:
         shrink_fixed(draft)
         return
-    end = draft.history.cut
-    if end and has_human(draft.turn_groups):
-        draft.ranked, failure = yield from evicted.rank(draft.conversation, end, draft.query, embeddings)
-        if failure:
-            draft.failures.append(failure)
+    if has_human(draft.turn_groups):
+        conversation = draft.conversation
+        others: tuple[Candidate, ...] = ()
+        named: tuple[Named, ...] = ()
+        if draft.sources is not None:
+            sources = replace(draft.sources, memories=declared.as_candidates(draft.preferences_left_out))
+            version = (draft.elsewhere_version, draft.history.cut)
+            others = yield from sources.read(
+                draft.query, draft.failures, elsewhere=conversation.elsewhere, version=version
+            )
+            recent = [entry.text for entry in conversation.entries[-NAMING_MESSAGES:]]
+            named = yield from sources.read_named([*recent, draft.query], draft.limit_tokens, draft.failures)
+        if draft.history.cut or others or named:
+            pool, failure = yield from gather(Searched.of(conversation), draft.query, embeddings, others)
+            draft.pool = replace(pool, named=named)
+            draft.failures += [failure] if failure else []
+            if draft.reranker is not None:
+                draft.pool, problem = yield from rerank(draft.pool, draft.query, draft.reranker, conversation)
+                draft.failures += [problem] if problem else []
     fill_leftovers(draft)
 
 
@@ -158,8 +177,9 @@ def take_up_block(draft: Draft, given: object, store: BaseStore, embeddings: Emb
         draft.failures += begun.failures
     draft.block, draft.fixed = block, block.counted(draft.counter)
     known = conversation.positions
-    quoted = (known[part.id] for part in draft.fixed if part.layer == Layer.RETRIEVAL and part.id in known)
-    draft.retrieved = evicted.Retrieved(positions=tuple(sorted(quoted)))
+    whole = (part for part in draft.fixed if part.layer == Layer.RETRIEVAL and part.status is Status.INCLUDED)
+    quoted = (known[part.id] for part in whole if part.id in known)
+    draft.retrieved = Retrieved(positions=tuple(sorted(quoted)))
 
 
 def settle(draft: Draft) -> tuple[Content, Prompt, Measure]:
@@ -173,11 +193,7 @@ def settle(draft: Draft) -> tuple[Content, Prompt, Measure]:
     """
     allocation = draft.allocated
     limit = draft.limit_tokens - allocation.reserve_tokens
-    aim = limit - draft.turn_free_tokens
-
-    def over(content: Content) -> int:
-        return measure(content, build(content), draft.counter, draft.extras).total_tokens - aim
-
+    over = partial(excess_tokens, draft)
     content = draft.content
     if over(content) > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
         content, draft.last_resort, taken = reduce(content, draft.counter, over)
@@ -188,8 +204,8 @@ def settle(draft: Draft) -> tuple[Content, Prompt, Measure]:
         (layer for layer in allocation.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE)),
         key=lambda layer: (allocation.priority_of(layer), layer),
     )
-    while measured.total_tokens > aim:
-        smaller, gone = without_least(content, draft.counter, measured.total_tokens - aim, order)
+    while (excess := over(content)) > 0:
+        smaller, gone = without_least(content, draft.counter, excess, order)
         if smaller == content:
             if measured.total_tokens <= limit:
                 break

@@ -16,6 +16,7 @@ from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.retrieval.quotes import IS_RECALL
 from langchain_ctxbudget.retrieval.recall import USAGE, by_query, by_reference, first_that_fits
 from langchain_ctxbudget.retrieval.transcript import Transcript
 from langchain_ctxbudget.runs import run_of
@@ -134,7 +135,12 @@ def create_recall_tool(
         return await adrive(answer(config, runtime, query, reference))
 
     return StructuredTool.from_function(
-        func=recall, coroutine=arecall, name=name, description=_DESCRIPTION, args_schema=RecallInput
+        func=recall,
+        coroutine=arecall,
+        name=name,
+        description=_DESCRIPTION,
+        args_schema=RecallInput,
+        metadata=dict(IS_RECALL),
     )
 
 

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from langchain_ctxbudget.budgeting import compute_budget
 from langchain_ctxbudget.core.calls import is_user
-from langchain_ctxbudget.core.ranking import LexicalIndex, relevance
 from langchain_ctxbudget.core.report import ContextReport
-from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers, shrink_fixed
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.retrieval.evicted import Ranked, Retrieved
+from langchain_ctxbudget.retrieval.pool import by_words
+from langchain_ctxbudget.retrieval.selecting import Retrieved
 from langchain_ctxbudget.steps import assemble
 
 
@@ -63,7 +60,7 @@ class Rerun:
         fill_knowledge(draft)
         fill_history(draft)
         if draft.fixed is None:
-            draft.ranked = _ranked(before, draft)
+            draft.pool = before.pool or by_words(draft.conversation, draft.query)
             fill_leftovers(draft)
         else:
             shrink_fixed(draft)
@@ -103,21 +100,3 @@ def _as_it_was(before: Draft) -> Conversation:
         copy.costs = [entry.tokens for entry in entries]
         copy.total_tokens = sum(copy.costs)
     return copy
-
-
-def _ranked(before: Draft, draft: Draft) -> Ranked | None:
-    """The messages before the new cut: as they were ranked, the others by their words alone."""
-    end = draft.history.cut
-    if not end:
-        return None
-    known = before.ranked or Ranked(np.zeros(0), [])
-    more = draft.conversation.entries[len(known.relevances) : end]
-    if not more:
-        return Ranked(known.relevances[:end], known.distinct_terms[:end])
-    index = LexicalIndex()
-    index.extend(terms(f"{entry.speaker} {entry.text}") for entry in more)
-    by_words = relevance(index.scores(terms(draft.query)), None)
-    return Ranked(
-        np.concatenate([known.relevances, by_words]),
-        [*known.distinct_terms, *index.distinct_terms(len(more))],
-    )

@@ -7,8 +7,8 @@ comes last. The user's words and the system prompt stand in it byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -40,6 +40,8 @@ class Fragment:
     """A line that stands above it, once for all fragments in a row that share it."""
     value: float = 0.0
     """What it is worth; the least is taken out first."""
+    scores: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """What every part of the ranking says of a retrieved item."""
     covers: tuple[int, int] = (0, 0)
     """The messages that a line of a summary stands for: the position of the first, and that behind the last."""
 

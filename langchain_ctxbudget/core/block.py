@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from langchain_core.messages import BaseMessage
@@ -40,7 +40,7 @@ class TurnBlock:
         return cls(
             message_id=message.id or "",
             digest=f"{fingerprint(message)} {history}",
-            fragments=fragments,
+            fragments=tuple(replace(part, scores={}) for part in fragments),
             left_out=dict(left_out),
         )
 

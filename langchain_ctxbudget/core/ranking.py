@@ -1,97 +1,188 @@
-"""Which past texts answer a message: lexical and dense scores, fused, and worth per token.
+"""Which past texts answer a message: what speaks for each, added up, and worth per token.
 
-The formula is a small part of what a prototype of this package measured: z-scores of BM25 and cosine, summed;
-neighbours lend a share of their score; and since a budget buys tokens, not items, the length counts.
+Everything is an array over the texts in the order of time, computed at once for all of them. A text's relevance comes
+from its words, its vector, its neighbours and its session; its key from relevance, length and who said it when.
 """
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_ctxbudget.core.text import fold, mentions, terms
+
 Scores: TypeAlias = NDArray[np.float64]
+Numbers: TypeAlias = NDArray[np.int32]
 
-BM25_K1, BM25_B = 1.2, 0.75
-LEXICAL_WEIGHT, DENSE_WEIGHT = 0.43, 0.57
-NEIGHBOURS = ((-1, 0.15), (-2, 0.10), (1, 0.10), (2, 0.05))
-"""A hit's neighbours: the turn after a hit gets 15 % of its score, and so on."""
-RELEVANCE_POWER, RELEVANCE_OFFSET = 3.0, 0.15
-LENGTH_POWER, LENGTH_OFFSET = 0.8, 4.0
-VARIETY_POWER = 0.25
-"""A text of many different terms says more than its length costs; "Show me." says nothing."""
-RELEVANCE_FLOOR = 0.0
-"""A text less relevant than the average one is not worth its tokens, even where there is room."""
+NEIGHBOURHOOD = 2
+"""Texts before and after that lend a text their score."""
+RELEVANCE_OFFSET, LENGTH_OFFSET = 0.2, 4.0
+"""What the least relevant text is worth beside the most relevant one; about what a line costs besides its text."""
+SHORT_SESSION = 8.0
+"""Texts per session up to which a session is about one thing."""
+COMPARED = 400
+"""Texts among which repetitions are looked for, the best ones."""
+SAME = 0.8
+"""Two texts with a higher cosine say in part the same."""
+ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"})
+"""Names that say what a speaker does and not who it is."""
+MONTHS = (
+    "january", "february", "march", "april", "may", "june",
+    "july", "august", "september", "october", "november", "december",
+)  # fmt: skip
+_FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself", "we", "us", "our", "ours", "ourselves"})
+_WORD = re.compile(r"[^\W_]+")
+_MONTH = re.compile(
+    r"(?:(?<!\d)(?P<before>\d{1,2})(?:st|nd|rd|th)?(?:\s+of)?\s+)?"
+    r"(?<![^\W_])(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+    r"(?:uary|ruary|ch|il|e|y|ust|t|tember|ober|ember)?(?![^\W_])\.?"
+    r"(?:\s+(?P<after>\d{1,2})(?:st|nd|rd|th)?(?!\d))?"
+    r"(?:,?\s+(?P<year>\d{4})(?!\d))?"
+)
+_ISO = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])(?:-(\d{2}))?(?!\d)")
 
 
-class LexicalIndex:
-    """BM25 over texts that are only ever added (Robertson & Zaragoza 2009, k1 1.2, b 0.75).
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What each part of a key counts; a part with weight 0 is switched off."""
 
-    Adding a text does not touch the others; a query reads only the texts that share a term with it.
+    lexical: float = 0.2
+    """Words shared with the message, the rare ones more (BM25)."""
+    dense: float = 0.4
+    """Meaning shared with the message (cosine)."""
+    neighbours: float = 0.1
+    """What each of the two texts before and after scores: an answer stands beside its question."""
+    session_best: float = 0.25
+    """The best score in its session, where sessions are short."""
+    session: float = 0.7
+    """The words of its whole session, where sessions are short."""
+    relevance: float = 3.0
+    """How fast worth grows with relevance."""
+    length: float = 0.8
+    """What a text costs: a budget buys tokens, not items."""
+    variety: float = 0.5
+    """Different terms: "Show me." says nothing."""
+    speaker_length: float = 0.3
+    """What texts of this speaker cost on average: a verbose one says less per token."""
+    speaker: float = 1.0
+    """Said by the one speaker whom the message names."""
+    first_person: float = 2.5
+    """Words like "I" and "my": it tells of the one who speaks."""
+    date: float = 1.5
+    """Said in the month that the message names, and once more on the day."""
+    opening: float = 1.2
+    """Opens its session, and so says what it is about, where sessions are short."""
+    recency: float = 0.25
+    """How many sessions have begun since, where sessions are short."""
+    redundancy: float = 1.0
+    """Says what a better text says."""
 
-    Example:
-        >>> index = LexicalIndex()
-        >>> index.extend([["blue", "bike"], ["red", "car"]])
-        >>> index.scores(["bike"]).argmax().item()
-        0
-    """
 
-    def __init__(self) -> None:
-        self._postings: dict[str, array[int]] = {}
-        """For every term the texts that have it, each as its number and how often."""
-        self._lengths = array("i")
-        self._total_length = 0
-        self._distinct = array("i")
+DEFAULT = Weights()
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What is known of every text, in the order of time; each array has shape `(texts,)`."""
+
+    session: Numbers
+    """The number of its session, from 0 and never falling."""
+    costs: Numbers
+    """In tokens."""
+    distinct: Numbers
+    """How many different terms it has."""
+    speaker: Numbers
+    """The number of its speaker's name, -1 where there is none."""
+    first_person: NDArray[np.float32]
+    """Words of the first person, as a share of all."""
+    day: Numbers
+    """Its date as year * 10,000 + month * 100 + day, 0 where there is none."""
 
     def __len__(self) -> int:
-        return len(self._lengths)
+        return len(self.session)
 
-    def copy(self) -> LexicalIndex:
-        """An index of the same texts that grows by itself."""
-        twin = LexicalIndex()
-        twin._postings = {term: postings[:] for term, postings in self._postings.items()}
-        twin._lengths, twin._distinct = self._lengths[:], self._distinct[:]
-        twin._total_length = self._total_length
-        return twin
 
-    def extend(self, texts: Iterable[Sequence[str]]) -> None:
-        """Add texts, each as its terms."""
-        for text in texts:
-            number = len(self._lengths)
-            counts: dict[str, int] = {}
-            for term in text:
-                counts[term] = counts.get(term, 0) + 1
-            for term, count in counts.items():
-                if term not in self._postings:
-                    self._postings[term] = array("i")
-                self._postings[term].extend((number, count))
-            self._lengths.append(len(text))
-            self._distinct.append(len(counts))
-            self._total_length += len(text)
+@dataclass(frozen=True, slots=True)
+class NamedDate:
+    """A date that a message names; None is what it leaves open."""
 
-    def distinct_terms(self, end: int) -> list[int]:
-        """How many different terms each of the first `end` texts has."""
-        return self._distinct[:end].tolist()
+    month: int
+    year: int | None = None
+    day: int | None = None
 
-    def scores(self, query: Iterable[str]) -> Scores:
-        """The score of every text for a query, shape `(len(self),)`; zero where no term is shared."""
-        size = len(self._lengths)
-        scores = np.zeros(size)
-        lengths = np.array(self._lengths)
-        mean = self._total_length / size if size else 0.0
-        for term in dict.fromkeys(query):
-            postings = self._postings.get(term)
-            if not postings:
-                continue
-            numbers, counts = np.array(postings).reshape(-1, 2).T
-            idf = math.log(1 + (size - len(numbers) + 0.5) / (len(numbers) + 0.5))
-            norm = BM25_K1 * (1 - BM25_B + BM25_B * lengths[numbers] / mean)
-            scores[numbers] += idf * counts * (BM25_K1 + 1) / (counts + norm)
-        return scores
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a message asks for.
+
+    Example:
+        >>> question = Question.of("What did Ann say on 7 May 2023?", ["Ann", "Bob"])
+        >>> question.speakers, question.dates
+        (frozenset({0}), (NamedDate(month=5, year=2023, day=7),))
+    """
+
+    terms: tuple[str, ...]
+    speakers: frozenset[int] = frozenset()
+    """The numbers of the speakers whom it names."""
+    dates: tuple[NamedDate, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, names: Sequence[str] = ()) -> Question:
+        """Read a message.
+
+        Args:
+            text: what it says.
+            names: the names of the conversation's speakers, by number.
+        """
+        folded = fold(text)
+        named = (number for number, name in enumerate(names) if is_name(name) and mentions(folded, [name]))
+        return cls(tuple(terms(text)), frozenset(named), named_dates(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What every text is worth; each array has shape `(texts,)`."""
+
+    keys: Scores
+    """What to pack by: higher is a better use of a token."""
+    relevance: Scores
+    """How much it is about the question, whatever it costs."""
+    components: Mapping[str, Scores] = field(default_factory=dict)
+    """What each part added to the key; those of relevance, to the relevance."""
+
+
+def is_name(name: str) -> bool:
+    """Whether a speaker's name says who it is, and not what it does."""
+    return bool(name.strip()) and fold(name).strip() not in ROLES
+
+
+def first_person(text: str) -> float:
+    """Words of the first person, as a share of all words."""
+    words = _WORD.findall(text.lower())
+    return sum(word in _FIRST_PERSON for word in words) / len(words) if words else 0.0
+
+
+def day_number(iso_date: str | None) -> int:
+    """A date `YYYY-MM-DD` as a number, 0 where there is none."""
+    return int(iso_date.replace("-", "")) if iso_date else 0
+
+
+def named_dates(text: str) -> tuple[NamedDate, ...]:
+    """The months and days that a text names, in English words or as ISO dates."""
+    found = []
+    for match in _MONTH.finditer(text):
+        month = next(i for i, name in enumerate(MONTHS, 1) if name.startswith(match["month"].lower()))
+        day = match["before"] or match["after"]
+        found.append(NamedDate(month, int(match["year"]) if match["year"] else None, int(day) if day else None))
+    for year, month_of_year, day_of_month in _ISO.findall(text):
+        found.append(NamedDate(int(month_of_year), int(year), int(day_of_month) if day_of_month else None))
+    return tuple(dict.fromkeys(found))
 
 
 def z_scores(scores: Scores) -> Scores:
@@ -102,56 +193,125 @@ def z_scores(scores: Scores) -> Scores:
     return (scores - scores.mean()) / deviation if deviation > 0 else np.zeros_like(scores)
 
 
-def cosine(vectors: NDArray[np.float32], query: NDArray[np.float32]) -> Scores:
-    """Cosine similarity of every row with a query after taking off the rows' mean, shape `(rows,)`.
+def rank(
+    texts: Texts,
+    question: Question,
+    lexical: Scores,
+    dense: Scores | None = None,
+    sessions: Scores | None = None,
+    *,
+    weights: Weights = DEFAULT,
+) -> Ranking:
+    """What every text is worth to a question.
 
     Args:
-        vectors: shape `(rows, dimensions)`.
-        query: shape `(dimensions,)`.
-
-    Raises:
-        ValueError: a vector holds something that is not a number.
+        texts: what is known of them.
+        question: what is asked.
+        lexical: BM25 scores, shape `(texts,)`.
+        dense: cosine similarities, shape `(texts,)`; None leaves the words alone.
+        sessions: BM25 scores of the sessions, shape `(sessions,)`; None leaves them out.
+        weights: what each part counts.
     """
-    if not len(vectors):
-        return np.zeros(0)
-    mean = vectors.mean(axis=0)
-    rows, target = vectors - mean, query - mean
-    norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(target)
-    similarity: Scores = (rows @ target / np.maximum(norms, 1e-12)).astype(np.float64)
-    if not np.isfinite(similarity).all():
-        raise ValueError("the embeddings hold values that are not numbers (NaN or infinite)")
-    return similarity
+    if not len(texts):
+        return Ranking(np.zeros(0), np.zeros(0))
+    about = _relevances(texts, lexical, dense, sessions, weights)
+    relevance = _sum(about)
+    worth = _worth(texts, question, relevance, weights)
+    return Ranking(_sum(worth), relevance, {**about, **worth})
 
 
-def relevance(lexical: Scores, dense: Scores | None) -> Scores:
-    """Lexical and dense scores fused, with what neighbours lend; shape as given, in the order of time."""
-    own = z_scores(lexical)
-    if dense is not None:
-        own = LEXICAL_WEIGHT * own + DENSE_WEIGHT * z_scores(dense)
-    fused = own.copy()
-    for offset, weight in NEIGHBOURS:
-        if abs(offset) >= len(own):
-            continue
-        if offset < 0:
-            fused[-offset:] += weight * own[:offset]
-        else:
-            fused[:-offset] += weight * own[offset:]
-    return fused
-
-
-def value_per_token(relevances: Scores, costs: Sequence[int], distinct_terms: Sequence[int]) -> Scores:
-    """Relevance, length and variety as one key to pack by: higher is a better use of a token.
+def without_repetition(keys: Scores, vectors: NDArray[np.float32], weight: float = DEFAULT.redundancy) -> Scores:
+    """Keys of candidates, lowered where a better candidate says nearly the same; shape as given.
 
     Args:
-        relevances: what `relevance` gave; shape `(texts,)`.
-        costs: what each text costs, in tokens.
-        distinct_terms: how many different terms each has.
+        keys: of the best candidates, not of a whole conversation: every two are compared.
+        vectors: theirs, of length 1 or 0, shape `(candidates, dimensions)`.
+        weight: what a full repetition costs.
     """
-    if not len(relevances):
-        return relevances
-    low, high = relevances.min(), relevances.max()
-    scaled = (relevances - low) / (high - low) if high > low else np.ones_like(relevances)
-    length = np.log(np.asarray(costs, dtype=np.float64) + LENGTH_OFFSET)
-    variety = np.log1p(np.asarray(distinct_terms, dtype=np.float64))
-    key: Scores = RELEVANCE_POWER * np.log(scaled + RELEVANCE_OFFSET) - LENGTH_POWER * length + VARIETY_POWER * variety
-    return key
+    order = np.argsort(-keys, kind="stable")[:COMPARED]
+    best = vectors[order]
+    alike = np.tril(best @ best.T, -1).max(axis=1, initial=0.0)
+    lowered = keys.copy()
+    lowered[order] -= weight * np.maximum(alike - SAME, 0) / (1 - SAME)
+    return lowered
+
+
+def _sum(parts: Mapping[str, Scores]) -> Scores:
+    total: Scores = reduce(np.add, parts.values())
+    return total
+
+
+def _relevances(
+    texts: Texts, lexical: Scores, dense: Scores | None, sessions: Scores | None, weights: Weights
+) -> dict[str, Scores]:
+    """What speaks for a text's being about the question."""
+    words = z_scores(lexical)
+    meaning = words if dense is None else z_scores(dense)
+    own = words + meaning
+    starts = np.flatnonzero(np.diff(texts.session, prepend=-1))
+    best = np.repeat(np.maximum.reduceat(own, starts), np.diff(starts, append=len(texts)))
+    within = weights.session_best * best
+    if sessions is not None:
+        within += weights.session * z_scores(sessions[texts.session])
+    return {
+        "lexical": weights.lexical * words,
+        "dense": weights.dense * meaning,
+        "neighbours": weights.neighbours * _lent(own, texts.session),
+        "session": _shortness(texts.session) * within,
+    }
+
+
+def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights) -> dict[str, Scores]:
+    """What speaks for spending tokens on a text."""
+    short = _shortness(texts.session)
+    low, high = relevance.min(), relevance.max()
+    scaled = (relevance - low) / (high - low) if high > low else np.ones_like(relevance)
+    opens = np.diff(texts.session, prepend=-1) > 0
+    said = np.isin(texts.speaker, list(question.speakers)) if len(question.speakers) == 1 else np.zeros(len(texts))
+    return {
+        "relevance": weights.relevance * np.log(scaled + RELEVANCE_OFFSET),
+        "length": -weights.length * np.log(texts.costs + LENGTH_OFFSET),
+        "variety": weights.variety * np.log1p(texts.distinct.astype(np.float64)),
+        "speaker_length": -weights.speaker_length * _speaker_lengths(texts),
+        "speaker": weights.speaker * said,
+        "first_person": weights.first_person * texts.first_person.astype(np.float64),
+        "date": weights.date * _dated(texts.day, question.dates),
+        "opening": weights.opening * short * opens,
+        "recency": -weights.recency * short * np.log1p((texts.session[-1] - texts.session).astype(np.float64)),
+    }
+
+
+def _shortness(session: Numbers) -> float:
+    """1 where sessions are short and about one thing, less the longer they are."""
+    return min(1.0, SHORT_SESSION * (int(session[-1]) - int(session[0]) + 1) / len(session)) ** 2
+
+
+def _lent(own: Scores, session: Numbers) -> Scores:
+    """The scores of the neighbours in the same session, summed."""
+    lent = np.zeros_like(own)
+    for distance in range(1, min(NEIGHBOURHOOD, len(own) - 1) + 1):
+        same = session[distance:] == session[:-distance]
+        lent[distance:] += own[:-distance] * same
+        lent[:-distance] += own[distance:] * same
+    return lent
+
+
+def _speaker_lengths(texts: Texts) -> Scores:
+    """How much longer a speaker's texts are than those of others, as a logarithm."""
+    codes = texts.speaker + 1
+    counts = np.bincount(codes)
+    known = counts > 0
+    means = np.log(np.bincount(codes, texts.costs) / np.maximum(counts, 1) + 1)
+    lengths: Scores = (means - means[known].mean())[codes]
+    return lengths
+
+
+def _dated(day: Numbers, dates: Iterable[NamedDate]) -> Scores:
+    """1 for texts of a month that is named, 2 where the day is, too."""
+    result = np.zeros(len(day))
+    for date in dates:
+        month = (day // 100 % 100 == date.month) & (day > 0)
+        if date.year is not None:
+            month &= day // 10_000 == date.year
+        result = np.maximum(result, month * (1.0 + (day % 100 == (date.day or 0))))
+    return result

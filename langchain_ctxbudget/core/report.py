@@ -36,6 +36,8 @@ class ReportItem:
     status: Status
     reason: Reason
     preview: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """What every part of the ranking says of a candidate for retrieval; they add up to its relevance and its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
-from numpy.typing import NDArray
 
 from langchain_ctxbudget.core.block import TurnBlock
 from langchain_ctxbudget.core.calls import is_user, provider_name
@@ -23,20 +21,18 @@ from langchain_ctxbudget.core.digest import Line
 from langchain_ctxbudget.core.messages import as_sent, date_of, fingerprint, is_plain, plain_text, speaker
 from langchain_ctxbudget.core.preservation import Preservation, excerpt, preservation_of
 from langchain_ctxbudget.core.questions import OpenQuestions
-from langchain_ctxbudget.core.ranking import LexicalIndex
 from langchain_ctxbudget.core.report import CoverageRange
-from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turns import as_note, safe_cuts
 from langchain_ctxbudget.flow import Lock
+from langchain_ctxbudget.history.elsewhere import Elsewhere
 from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.search_index import SearchIndex
 from langchain_ctxbudget.history.spans import Made, Spans
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.message_log import Heads, News, fold, in_order
 from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Place, Scope
 
-EMBEDDED_AT_ONCE = 2_048
-"""Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
 MOST_CUTS = 8
 """Budgets for which a conversation remembers where verbatim history begins."""
 MOST_CLIPS = 1_000
@@ -74,8 +70,9 @@ class Conversation:
     occurrences: Counter[str] = field(default_factory=Counter)
     names: set[str] = field(default_factory=set)
     """Everyone who has spoken under a name."""
-    lexical: LexicalIndex = field(default_factory=LexicalIndex)
-    vectors: NDArray[np.float32] | None = None
+    search: SearchIndex = field(default_factory=SearchIndex)
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    """What was read of the user's other conversations."""
     pins: dict[str, Preservation] = field(default_factory=dict)
     """What was asked for by `pin`, by message id; it outweighs what the message says."""
     kept: list[int] = field(default_factory=list)
@@ -253,6 +250,7 @@ class Conversation:
         if positions:
             self.kept = [i for i, entry in enumerate(self.entries) if entry.preservation == "keep"]
             self.dropped = [i for i, entry in enumerate(self.entries) if entry.preservation == "drop"]
+            self.search.show_again(self.entries, positions)
             self._forget_derived(positions[0])
 
     def recount(self, counter: TokenCounter) -> None:
@@ -262,6 +260,7 @@ class Conversation:
             self._count(entry)
         self.costs = [entry.tokens for entry in self.entries]
         self.total_tokens = sum(self.costs)
+        self.search.show_again(self.entries)
         self.clips = {}
 
     def adopt(self, other: Conversation) -> None:
@@ -271,7 +270,7 @@ class Conversation:
         self.archived = {key: list(places) for key, places in other.archived.items()}
         self.safe, self.positions, self.exchanges = list(other.safe), dict(other.positions), other.exchanges
         self.occurrences, self.names = Counter(other.occurrences), set(other.names)
-        self.lexical, self.vectors = other.lexical.copy(), other.vectors
+        self.search = other.search.copy()
         self.pins, self.kept, self.dropped = dict(other.pins), list(other.kept), list(other.dropped)
         self.trees = {size: spans.copy() for size, spans in other.trees.items()}
         self.made, self.questions = other.made.copy(), other.questions.copy()
@@ -292,10 +291,7 @@ class Conversation:
         self.names = {name for entry in self.entries if (name := _speaking_name(entry.message))}
         self.coverage, self.turn, self.chosen = None, (), None
         self._forget_derived(length)
-        if len(self.lexical) > length:
-            self.lexical = LexicalIndex()
-        if self.vectors is not None:
-            self.vectors = self.vectors[:length]
+        self.search = self.search.truncated(self.entries)
 
     def _forget_derived(self, position: int) -> None:
         """Take back what was made of the messages from here on."""
@@ -316,23 +312,6 @@ class Conversation:
             return ""
         dropped = self.dropped[: bisect_left(self.dropped, position)]
         return "-".join([self.entries[position - 1].digest, *self.ids(dropped)])
-
-    def index_until(self, end: int) -> None:
-        """Bring the lexical index up to the messages before `end`."""
-        if len(self.lexical) > end:  # the cut has moved back
-            self.lexical = LexicalIndex()
-        start = len(self.lexical)
-        self.lexical.extend(terms(f"{entry.speaker} {entry.text}") for entry in self.entries[start:end])
-
-    def texts_to_embed(self, end: int) -> list[str]:
-        """The first texts before `end` that have no vector yet; none where all have one."""
-        start = 0 if self.vectors is None else len(self.vectors)
-        return [entry.text for entry in self.entries[start : min(end, start + EMBEDDED_AT_ONCE)]]
-
-    def add_vectors(self, vectors: Sequence[Sequence[float]]) -> None:
-        """Take in the vectors of `texts_to_embed`."""
-        new = np.asarray(vectors, dtype=np.float32)
-        self.vectors = new if self.vectors is None else np.concatenate((self.vectors, new))
 
     def lines(self, first: int, end: int) -> list[Line]:
         """Messages as a summariser reads them."""

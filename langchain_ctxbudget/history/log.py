@@ -13,7 +13,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langchain_ctxbudget.errors import StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.stores import bulk, compactions, message_log
+from langchain_ctxbudget.stores import compactions, indexing, message_log
 from langchain_ctxbudget.stores.message_log import CUTS, Heads, News
 from langchain_ctxbudget.stores.records import (
     ChangeRecord,
@@ -148,9 +148,9 @@ def _rewrite(
     yield from _commit(store, conversation, lane, [notice], News([]), tidies=False)
     heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
     conversation.untold.update(changed)
-    stay = message_log.rewriting(conversation.scope, rewritten)
+    stay = message_log.rewriting(store, conversation.scope, rewritten)
     go = message_log.deleting(conversation.scope, [place for place in gone if changed[place.key] is None])
-    yield from bulk.write(store, [*stay, *go, *derived])
+    yield from indexing.write(store, [*stay, *go, *derived])
     conversation.heads = heads
     yield from _commit(store, conversation, lane, [notice], News([], changed))
     conversation.untold.difference_update(changed)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.assembly import Fragment
+from langchain_ctxbudget.core.candidates import Candidate
 from langchain_ctxbudget.core.last_resort import MEMORIES_HEADING
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.packing import pack, shrink_to
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"
 SMALLEST_MEMORY_TOKENS = 4
+_MEMORY = "memory"
 
 PRIMARY_SHARE = 0.70
 """The first topic gets this share of the layer, the second the rest (seed 000)."""
@@ -148,7 +150,16 @@ def preference_fragments(settings: ContextSettings, count: Callable[[str], int])
 
 def memory_fragments(settings: ContextSettings, count: Callable[[str], int]) -> tuple[Fragment, ...]:
     """What the settings know about the user, as lines; worth less than any preference."""
-    return _configured(settings.memories, "memory", MEMORIES_HEADING, count, first=len(settings.preferences) + 1)
+    return _configured(settings.memories, _MEMORY, MEMORIES_HEADING, count, first=len(settings.preferences) + 1)
+
+
+def as_candidates(fragments: Iterable[Fragment]) -> tuple[Candidate, ...]:
+    """What is known about the user, as texts that retrieval may quote."""
+    return tuple(
+        Candidate(id=part.id, source="memories", text=part.text.removeprefix("- ").strip(), place=place, kind="fact")
+        for place, part in enumerate(fragments)
+        if part.id.startswith(_MEMORY)
+    )
 
 
 def _configured(

@@ -29,9 +29,11 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.core.messages import content_id, fingerprint
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.bulk import CHUNK, read_all, read_namespaces, write
+from langchain_ctxbudget.stores import indexing
+from langchain_ctxbudget.stores.bulk import CHUNK, read_all, read_namespaces
 from langchain_ctxbudget.stores.records import (
     ROOT,
+    SAID,
     ChangeRecord,
     LaneRecord,
     MessageRecord,
@@ -226,11 +228,8 @@ def append(
     Returns:
         the new head.
     """
-    puts = [
-        PutOp(scope.namespace(MESSAGES), place_key(lane, number), record.to_value(), index=False)
-        for number, record in enumerate(records, head.count)
-    ]
-    yield from write(store, puts)
+    puts = [_put(store, scope, place_key(lane, number), record) for number, record in enumerate(records, head.count)]
+    yield from indexing.write(store, puts)
     new = LaneRecord(born=head.born, clock=clock, count=head.count + len(records))
     yield from write_head(store, scope, lane, new)
     return new
@@ -262,9 +261,18 @@ def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
     return sorted(found)
 
 
-def rewriting(scope: Scope, records: Iterable[MessageRecord]) -> list[PutOp]:
+def rewriting(store: BaseStore, scope: Scope, records: Iterable[MessageRecord]) -> list[PutOp]:
     """The writes of records that were changed where they stand."""
-    return [PutOp(scope.namespace(MESSAGES), r.place.key, r.to_value(), index=False) for r in records]
+    return [_put(store, scope, record.place.key, record) for record in records]
+
+
+def _put(store: BaseStore, scope: Scope, key: str, record: MessageRecord | ChangeRecord) -> PutOp:
+    """The write of a record; in a store with an index, what a message says is embedded."""
+    if isinstance(record, MessageRecord) and indexing.has_index(store):
+        value = record.to_indexed_value()
+    else:
+        value = record.to_value()
+    return PutOp(scope.namespace(MESSAGES), key, value, index=[SAID] if SAID in value else False)
 
 
 def deleting(scope: Scope, places: Iterable[Place]) -> list[PutOp]:

@@ -13,14 +13,20 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from langchain_ctxbudget.core.compaction import Strategy
 from langchain_ctxbudget.core.digest import EXTRACTION
-from langchain_ctxbudget.core.messages import as_json_data
-from langchain_ctxbudget.core.preservation import Preservation
+from langchain_ctxbudget.core.messages import as_json_data, plain_text
+from langchain_ctxbudget.core.preservation import Preservation, preservation_of
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
 
 ROOT = "ctxbudget"
 LONGEST_LABEL = 200
 """Characters of a text that stand in its label."""
 _AS_TEXT = "json"
+SAID = "said"
+"""Where a message's text stands in a store with an index."""
+EMBEDDED_CHARACTERS = 4_000
+"""How much of a text is embedded: models read no more than about 8,000 tokens, and no text is to be stored twice."""
+UNQUOTED: tuple[Preservation, ...] = ("summarize", "drop")
+"""Messages that are asked for so are not quoted elsewhere."""
 
 
 def label(text: str) -> str:
@@ -159,6 +165,27 @@ class MessageRecord(Record):
     """Whether the application gave it its id."""
     archived: bool = False
     """Whether it was taken out of the conversation and is kept aside."""
+
+    @classmethod
+    def read(cls, value: dict[str, Any], where: str) -> Self:
+        """A record from its stored form; what is there for the index alone is not kept.
+
+        Raises:
+            StoreDataError: it is not one.
+        """
+        return super().read({key: part for key, part in value.items() if key != SAID}, where)
+
+    def to_indexed_value(self) -> dict[str, Any]:
+        """The form in which it is stored in a store with an index: with its text, where that may be quoted.
+
+        Without who has said it: a name outweighs everything else in a mean of word vectors. A message with NUL, which
+        is stored as one text, is not found by what it says.
+        """
+        value = self.to_value()
+        if self.archived or _AS_TEXT in value or preservation_of(message := self.to_message()) in UNQUOTED:
+            return value
+        said = plain_text(message)[:EMBEDDED_CHARACTERS].encode(errors="replace").decode()
+        return {**value, SAID: said} if said else value
 
     @classmethod
     def of(cls, message: BaseMessage, place: Place, *, named: bool = True) -> MessageRecord:

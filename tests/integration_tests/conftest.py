@@ -74,6 +74,7 @@ THOROUGH = {
     "test_export_and_erase",
     "test_hostile_data",
     "test_isolation",
+    "test_knowledge_base",
     "test_many_writers",
     "test_message_log",
 }

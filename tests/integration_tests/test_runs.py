@@ -14,10 +14,10 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, EstimatingCounter, build_context_graph
-from langchain_ctxbudget.engine import Request
 from langchain_ctxbudget.errors import MissingScopeError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.kin import MOST_KIN
+from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.runs import RunContext, run_of
 from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.test_pipeline import chat

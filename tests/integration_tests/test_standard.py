@@ -1,4 +1,4 @@
-"""What LangChain expects of every tool, of the recall tool: that it answers, in both modes, in a run."""
+"""What LangChain expects of every tool, of the recall tool, and of every retriever: that they answer, in both modes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tools import BaseTool
-from langchain_tests.integration_tests import ToolsIntegrationTests
+from langchain_tests.integration_tests import RetrieversIntegrationTests, ToolsIntegrationTests
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, create_recall_tool
+from langchain_ctxbudget import BudgetedRetriever, ContextPipeline, create_recall_tool
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +41,25 @@ class TestByReference(RecallTests):
     @property
     def tool_invoke_params_example(self) -> dict[str, Any]:
         return {"reference": "1"}
+
+
+class TestRetriever(RetrieversIntegrationTests):
+    @property
+    def retriever_constructor(self) -> type[BudgetedRetriever]:
+        return BudgetedRetriever
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        pipeline = ContextPipeline(store=InMemoryStore())
+        said = [HumanMessage(f"Bicycle number {number} is in the cellar.") for number in range(1, 6)]
+        pipeline.add_messages(said, user_id="ada", conversation_id="c1")
+        return {"pipeline": pipeline, "k": 2}
+
+    @property
+    def retriever_query_example(self) -> str:
+        return "Which bicycle is in the cellar?"
+
+    async def test_ainvoke_with_k_kwarg(self, retriever: BudgetedRetriever) -> None:
+        """The async form of `test_invoke_with_k_kwarg`, which the suite does not have."""
+        for k in (1, 3):
+            assert len(await retriever.ainvoke(self.retriever_query_example, None, k=k)) == k

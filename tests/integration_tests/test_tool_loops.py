@@ -21,9 +21,9 @@ from langchain_ctxbudget import ContextPipeline, ContextReport, ContextSettings,
 from langchain_ctxbudget.core.assembly import NO_FIRST_QUESTION
 from langchain_ctxbudget.core.layers import Layer, Status
 from langchain_ctxbudget.draft import Draft
-from langchain_ctxbudget.engine import Request
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.settings import CustomLayer
 from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.conftest import Call
@@ -396,6 +396,23 @@ def test_what_is_kept_free_for_steps_is_not_shown_to_the_first_call() -> None:
     calls = run(Loop(history=30, steps=(Step(sizes=(60,)),) * 4, options=options))
     assert not calls[-1].long_turn
     check_head_stays(calls)
+
+
+def test_a_line_about_steps_left_out_changes_nothing_else() -> None:
+    """What gives way for a turn is the same with it and without it, where one token more or less decides."""
+    options = {
+        "allocation": {"strategy": "elastic", "profile": "seed"},
+        "preferences": ("Answer briefly.", "Use metric units."),
+        "memories": ("Ada lives in Bonn.", "The plan is from May. " * 10),
+        "layers": ({"name": "files", "items": ["main.py: print(1)", "a.py: pass " * 60], "ideal_tokens": 120},),
+        "max_context_tokens": 1_519,
+    }
+    steps = (Step(sizes=(300, 300)), Step(sizes=(300,)))
+    _, whole, shortened = run(Loop(history=155, human_tokens=0, steps=steps, ids=False, options=options))
+    assert shortened.turn_note
+    assert not whole.turn_note
+    assert whole.last_resort == shortened.last_resort != ()
+    assert head(whole) == head(shortened)
 
 
 # -- Scripted loops

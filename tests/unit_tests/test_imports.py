@@ -16,12 +16,14 @@ PACKAGE = Path(langchain_ctxbudget.__file__).parent
 PUBLIC = [
     "AssembledContext",
     "BudgetedChatMessageHistory",
+    "BudgetedRetriever",
     "ChromaStore",
     "ContextPipeline",
     "ContextReport",
     "ContextSettings",
     "EstimatingCounter",
     "HuggingFaceCounter",
+    "KnowledgeBase",
     "LocalEmbeddings",
     "ModelCounter",
     "TiktokenCounter",
@@ -32,7 +34,18 @@ PUBLIC = [
 
 # A room may import from the rooms below it and from its own floor.
 FLOORS = [
-    {"callbacks", "chat_history", "cli", "graph", "memory", "middleware", "tools"},
+    {
+        "callbacks",
+        "chat_history",
+        "cli",
+        "graph",
+        "knowledge_base",
+        "memory",
+        "middleware",
+        "rerankers",
+        "retrievers",
+        "tools",
+    },
     {"pipeline_options"},
     {"pipeline"},
     {"history_window", "runnable", "stored_conversations"},

@@ -1,6 +1,6 @@
-"""Lexical and dense scores, fused, and worth per token."""
+"""What speaks for a text, added up, and worth per token."""
 
-import math
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -8,86 +8,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.core.ranking import (
-    BM25_B,
-    BM25_K1,
-    DENSE_WEIGHT,
-    LEXICAL_WEIGHT,
-    NEIGHBOURS,
-    LexicalIndex,
-    cosine,
-    relevance,
-    value_per_token,
+    SAME,
+    NamedDate,
+    Question,
+    Texts,
+    Weights,
+    day_number,
+    first_person,
+    is_name,
+    named_dates,
+    rank,
+    without_repetition,
     z_scores,
 )
 
-TEXT = st.lists(st.sampled_from("abcdef"), max_size=12)
-TEXTS = st.lists(TEXT, max_size=20)
 FLOATS = st.lists(st.floats(-100, 100), max_size=30).map(np.array)
+ASKED = Question(("bike",))
+NOTHING = Weights(**{field.name: 0.0 for field in fields(Weights)})
 
 
-def naive_bm25(texts, query):
-    """BM25 as its authors write it, one text after the other."""
-    mean = sum(map(len, texts)) / len(texts) if texts else 0
-    result = []
-    for text in texts:
-        score = 0.0
-        for term in set(query):
-            frequency, having = text.count(term), sum(term in other for other in texts)
-            if frequency:
-                idf = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
-                norm = BM25_K1 * (1 - BM25_B + BM25_B * len(text) / mean)
-                score += idf * frequency * (BM25_K1 + 1) / (frequency + norm)
-        result.append(score)
-    return result
+def texts(size, **changed):
+    """Texts that are all alike, but for what is changed."""
+    alike = Texts(
+        session=np.zeros(size, np.int32),
+        costs=np.full(size, 20, np.int32),
+        distinct=np.full(size, 5, np.int32),
+        speaker=np.zeros(size, np.int32),
+        first_person=np.zeros(size, np.float32),
+        day=np.zeros(size, np.int32),
+    )
+    return replace(alike, **{name: np.asarray(value, getattr(alike, name).dtype) for name, value in changed.items()})
 
 
-@settings(deadline=None)
-@given(TEXTS, TEXT)
-def test_lexical_scores_are_those_of_bm25(texts, query):
-    index = LexicalIndex()
-    index.extend(texts)
-    assert index.scores(query) == pytest.approx(naive_bm25(texts, query))
-
-
-@settings(deadline=None)
-@given(TEXTS, TEXT)
-def test_adding_one_by_one_is_adding_at_once(texts, query):
-    at_once, one_by_one = LexicalIndex(), LexicalIndex()
-    at_once.extend(texts)
-    for text in texts:
-        one_by_one.extend([text])
-    assert np.array_equal(at_once.scores(query), one_by_one.scores(query))
-
-
-@settings(deadline=None)
-@given(TEXTS, TEXTS, TEXT)
-def test_a_copy_grows_by_itself(texts, more, query):
-    index = LexicalIndex()
-    index.extend(texts)
-    before, copy = index.scores(query), index.copy()
-    copy.extend(more)
-    assert copy.scores(query) == pytest.approx(naive_bm25([*texts, *more], query))
-    assert np.array_equal(index.scores(query), before)
-
-
-@settings(deadline=None)
-@given(TEXTS)
-def test_the_index_is_as_long_as_its_texts(texts):
-    index = LexicalIndex()
-    index.extend(texts)
-    assert len(index) == len(texts) == len(index.scores(["a"]))
-
-
-def test_a_query_term_counts_once():
-    index = LexicalIndex()
-    index.extend([["a"], ["b"]])
-    assert np.array_equal(index.scores(["a", "a"]), index.scores(["a"]))
-
-
-def test_without_a_shared_term_every_score_is_zero():
-    index = LexicalIndex()
-    index.extend([["a"], []])
-    assert index.scores(["z"]).tolist() == [0, 0]
+def one_hot(size, place):
+    return np.eye(size)[place]
 
 
 @settings(deadline=None)
@@ -103,86 +57,163 @@ def test_z_scores_of_like_scores_are_zeros(value, size):
     assert not z_scores(np.full(size, value)).any()
 
 
-def test_cosine_compares_directions_around_the_mean():
-    vectors = np.array([[2, 1], [1, 2], [0, 0]], dtype=np.float32)
-    similarity = cosine(vectors, np.array([3, 1], dtype=np.float32))
-    assert similarity == pytest.approx([2 / math.sqrt(4), 0, -2 / math.sqrt(8)], abs=1e-6)
+@pytest.mark.parametrize("name", ["user", "Assistant", "AI", " ", ""])
+def test_a_role_is_no_name(name):
+    assert not is_name(name)
 
 
-def test_cosine_of_a_single_row_is_zero():
-    assert cosine(np.ones((1, 4), dtype=np.float32), np.ones(4, dtype=np.float32)).tolist() == [0]
+def test_who_is_named_is_found_as_a_whole_word_in_any_case():
+    assert Question.of("Did ann's annual trip please Bob?", ["Ann", "Bob", "Anna"]).speakers == {0, 1}
 
 
-def test_cosine_of_no_rows_is_empty():
-    assert cosine(np.ones((0, 4), dtype=np.float32), np.ones(4, dtype=np.float32)).tolist() == []
+def test_the_word_user_names_nobody():
+    assert Question.of("What did the user say?", ["user", "assistant"]).speakers == frozenset()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_vectors_that_are_not_numbers_are_refused(bad):
-    with np.errstate(invalid="ignore"), pytest.raises(ValueError, match="not numbers"):
-        cosine(np.array([[bad, 1], [1, 2]], dtype=np.float32), np.ones(2, dtype=np.float32))
+@pytest.mark.parametrize(
+    ("text", "date"),
+    [
+        ("in May 2023", NamedDate(5, 2023)),
+        ("on 7 May", NamedDate(5, None, 7)),
+        ("on the 7th of May, 2023", NamedDate(5, 2023, 7)),
+        ("on May 7, 2023", NamedDate(5, 2023, 7)),
+        ("since Sept. 3rd", NamedDate(9, None, 3)),
+        ("on 2023-05-07", NamedDate(5, 2023, 7)),
+        ("in 2023-05", NamedDate(5, 2023)),
+        ("in December", NamedDate(12)),
+    ],
+)
+def test_a_named_date_is_read(text, date):
+    assert named_dates(text) == (date,)
 
 
-def test_a_hit_lends_its_neighbours_a_share():
-    own = z_scores(np.array([0.0, 0, 0, 1, 0, 0, 0]))
-    lent = relevance(np.array([0.0, 0, 0, 1, 0, 0, 0]), None) - own
-    expected = np.zeros(7)
-    for offset, weight in NEIGHBOURS:
-        for i in range(7):
-            if 0 <= i + offset < 7:
-                expected[i] += weight * own[i + offset]
-    assert lent == pytest.approx(expected)
+@pytest.mark.parametrize(
+    "text", ["may I march on?", "Maybe Augustus decided", "Marching Junes", "1999", "2023-13-01", ""]
+)
+def test_other_words_are_no_dates(text):
+    assert named_dates(text) == ()
 
 
-def test_the_message_after_a_hit_gains_more_than_the_one_before():
-    fused = relevance(np.array([0.0, 0, 0, 1, 0, 0, 0]), None)
-    assert fused[3] > fused[4] > fused[2] > fused[0]
+def test_first_person_is_a_share_of_the_words():
+    assert (first_person("I sold my bike."), first_person("They did."), first_person("")) == (0.5, 0, 0)
 
 
-@settings(deadline=None)
-@given(st.integers(0, 4))
-def test_short_conversations_have_a_relevance_each(size):
-    assert len(relevance(np.arange(size, dtype=float), np.arange(size, dtype=float))) == size
+def test_a_date_is_a_number_and_none_is_zero():
+    assert (day_number("2023-05-07"), day_number(None)) == (20230507, 0)
 
 
-def test_lexical_and_dense_scores_are_weighed():
-    lexical, dense = np.array([1.0] + [0.0] * 9), np.array([0.0] * 9 + [1.0])
-    fused = relevance(lexical, dense)
-    assert fused[9] - fused[0] == pytest.approx((DENSE_WEIGHT - LEXICAL_WEIGHT) * np.ptp(z_scores(dense)), abs=0.2)
+@pytest.mark.parametrize("size", [0, 1, 2, 3])
+@pytest.mark.parametrize("dense", [True, False])
+def test_few_texts_have_a_finite_key_each(size, dense):
+    scores = np.arange(size, dtype=float)
+    result = rank(texts(size), ASKED, scores, scores if dense else None, np.zeros(1))
+    assert len(result.keys) == len(result.relevance) == size
+    assert np.isfinite(result.keys).all()
 
 
-def test_relevance_does_not_change_what_it_is_given():
-    lexical = np.array([1.0, 0, 0])
-    relevance(lexical, lexical)
-    assert lexical.tolist() == [1, 0, 0]
+def test_a_ranking_does_not_change_what_it_is_given():
+    lexical, dense, sessions = one_hot(5, 1), one_hot(5, 2), np.ones(1)
+    rank(texts(5), ASKED, lexical, dense, sessions)
+    assert (lexical.argmax(), dense.argmax(), lexical.sum(), dense.sum(), sessions[0]) == (1, 2, 1, 1, 1)
 
 
-@settings(deadline=None)
-@given(FLOATS, st.integers(1, 1000))
-def test_at_the_same_cost_the_more_relevant_is_worth_at_least_as_much(relevances, cost):
-    keys = value_per_token(relevances, [cost] * len(relevances), [3] * len(relevances))
-    assert (np.diff(keys[np.argsort(relevances)]) >= 0).all()
+def test_without_weights_all_texts_are_alike():
+    known = texts(4, session=[0, 0, 1, 1], costs=[1, 2, 3, 4], speaker=[0, 1, 0, 1], day=[20230507] * 4)
+    question = Question(("bike",), frozenset({0}), (NamedDate(5),))
+    assert np.ptp(rank(known, question, one_hot(4, 0), one_hot(4, 1), np.arange(2.0), weights=NOTHING).keys) == 0
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 10_000), min_size=1))
-def test_at_the_same_relevance_the_cheaper_is_worth_at_least_as_much(costs):
-    keys = value_per_token(np.ones(len(costs)), costs, [3] * len(costs))
-    assert (np.diff(keys[np.argsort(costs, kind="stable")]) <= 0).all()
+def test_the_components_add_up():
+    known = texts(6, session=[0, 0, 0, 1, 1, 1], costs=[5, 9, 30, 4, 8, 2])
+    result = rank(known, ASKED, one_hot(6, 2), one_hot(6, 4), np.array([0.0, 1]))
+    about = ("lexical", "dense", "neighbours", "session")
+    assert sum(result.components[name] for name in about) == pytest.approx(result.relevance)
+    rest = [part for name, part in result.components.items() if name not in about]
+    assert sum(rest) == pytest.approx(result.keys)
 
 
-@settings(deadline=None)
-@given(FLOATS)
-def test_every_value_is_a_number(relevances):
-    nothing = [0] * len(relevances)
-    assert np.isfinite(value_per_token(relevances, nothing, nothing)).all()
+# One text, the last but one of six, differs in one way; the part that knows this way must set it apart.
+@pytest.mark.parametrize(
+    ("part", "changed", "question", "sign"),
+    [
+        ("length", {"costs": [20, 20, 20, 20, 90, 20]}, ASKED, -1),
+        ("variety", {"distinct": [5, 5, 5, 5, 9, 5]}, ASKED, 1),
+        ("first_person", {"first_person": [0, 0, 0, 0, 0.5, 0]}, ASKED, 1),
+        ("speaker", {"speaker": [0, 0, 0, 0, 1, 0]}, Question((), frozenset({1})), 1),
+        ("date", {"day": [20230401] * 4 + [20230507, 20230601]}, Question((), frozenset(), (NamedDate(5),)), 1),
+    ],
+)
+def test_a_part_sets_apart_what_it_knows(part, changed, question, sign):
+    weights = replace(NOTHING, **{part: 1.0})
+    keys = sign * rank(texts(6, **changed), question, np.zeros(6), weights=weights).keys
+    assert keys.argmax() == 4
+    assert np.ptp(np.delete(keys, 4)) == pytest.approx(0)
 
 
-def test_at_the_same_relevance_and_cost_more_different_terms_are_worth_more():
-    assert value_per_token(np.ones(2), [10, 10], [1, 8]).argmax() == 1
+def test_where_two_are_named_neither_is_preferred():
+    result = rank(texts(4, speaker=[0, 1, 0, 1]), Question((), frozenset({0, 1})), np.zeros(4))
+    assert not result.components["speaker"].any()
 
 
-def test_distinct_terms_counts_every_term_of_a_text_once():
-    index = LexicalIndex()
-    index.extend([["a", "b", "a"], [], ["c"]])
-    assert index.distinct_terms(2) == [2, 0]
+def test_the_day_counts_beside_the_month_and_another_year_does_not():
+    known = texts(4, day=[20230507, 20230508, 20220507, 0])
+    result = rank(known, Question((), frozenset(), (NamedDate(5, 2023, 7),)), np.zeros(4))
+    first, second, third, fourth = result.components["date"]
+    assert first > second > third == fourth == 0
+
+
+def test_who_says_much_each_time_is_worth_less_per_token():
+    known = texts(4, speaker=[0, 1, 0, 1], costs=[10, 200, 10, 200])
+    part = rank(known, ASKED, np.zeros(4)).components["speaker_length"]
+    assert part[0] == part[2] > part[1] == part[3]
+
+
+def test_neighbours_of_a_hit_gain_within_its_session_only():
+    known = texts(8, session=[0, 0, 0, 0, 1, 1, 1, 1])
+    lent = rank(known, ASKED, one_hot(8, 3)).components["neighbours"]
+    assert lent[1] == pytest.approx(lent[2])
+    assert lent[2] > lent[0] == pytest.approx(lent[4])
+
+
+def test_short_sessions_count_as_one_thing():
+    known = texts(6, session=[0, 0, 0, 1, 1, 1])
+    part = rank(known, ASKED, one_hot(6, 0), None, np.array([1.0, 0])).components["session"]
+    assert part[0] == part[2] > part[3] == part[5]
+
+
+def test_long_sessions_count_little():
+    short, long = (
+        rank(texts(80, session=np.arange(80) // size), ASKED, one_hot(80, 0)).components["opening"].max()
+        for size in (4, 40)
+    )
+    assert short > 20 * long
+
+
+def test_the_opening_of_a_session_and_a_newer_session_are_preferred():
+    known = texts(6, session=[0, 0, 1, 1, 2, 2])
+    parts = rank(known, ASKED, np.zeros(6)).components
+    assert (parts["opening"] > 0).tolist() == [True, False] * 3
+    assert (np.diff(parts["recency"][::2]) > 0).all()
+
+
+def test_without_embeddings_the_words_decide():
+    assert rank(texts(6), ASKED, one_hot(6, 4)).keys.argmax() == 4
+
+
+def test_meaning_finds_what_shares_no_word():
+    assert rank(texts(6), ASKED, np.zeros(6), one_hot(6, 4)).keys.argmax() == 4
+
+
+def test_a_repetition_is_worth_less_than_what_it_repeats():
+    vectors = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
+    assert without_repetition(np.array([3.0, 2.0, 2.5]), vectors, 1.0) == pytest.approx([3, 2, 1.5])
+
+
+def test_what_is_only_similar_is_no_repetition():
+    angle = np.arccos(SAME - 0.01)
+    vectors = np.array([[1, 0], [np.cos(angle), np.sin(angle)]], np.float32)
+    assert without_repetition(np.array([3.0, 2.0]), vectors, 1.0).tolist() == [3, 2]
+
+
+def test_no_candidates_repeat_nothing():
+    assert not len(without_repetition(np.zeros(0), np.zeros((0, 2), np.float32), 1.0))

@@ -12,34 +12,51 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from langchain_ctxbudget.core.allocation import wants
-from langchain_ctxbudget.core.allocation.model import Allocation, Situation, share_out
+from langchain_ctxbudget.core.allocation.model import Allocation, Emphasis, Situation, share_out
 from langchain_ctxbudget.core.allocation.solver import LayerSpec
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.errors import InvalidSettingsError
 
 Profile = Literal["adaptive", "seed"]
 
-ARC_SHARE, ARC_CAP, ARC_FLOOR = 0.08, 0.12, 200
+ARC_CAP, ARC_FLOOR = 0.12, 200
 HISTORY_FLOOR = 500
 FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""
 
-KEEP_ROOM = 2.0
-"""Room for history, as a multiple of the newest messages that must stay: they may not pass the compaction
-trigger by themselves, or every turn would compact."""
 
-HISTORY_MIN_SHARE = 0.35
-"""What history keeps of the pool that it shares with retrieval, however long it is."""
+
+class Lean(NamedTuple):
+    """How the pool that history and retrieval share is divided: retrieval finds, and history is cached."""
+
+    least_share: float
+    """What history keeps of the pool, however long it is."""
+    falls: float
+    """How fast its share falls as it grows: by `1 / ratio ** falls`, for a history `ratio` times as large as the pool."""
+    steady_share: float
+    """For room to grow between two compaction steps, it takes at most this share of the pool at a budget of
+    `STEADY_BUDGET_TOKENS`, and in a smaller one less by proportion: there, what is not retrieved is not seen at all."""
+    keep_room: float
+    """Its room as a multiple of the newest messages that must stay: where they pass the compaction trigger by
+    themselves, every turn compacts."""
+    arc_share: float
+    """What the arc would like of what system prompt and preferences leave."""
+
+
+LEANS: dict[Emphasis, Lean] = {
+    "recall": Lean(least_share=0.0, falls=2.0, steady_share=0.0, keep_room=1.0, arc_share=0.02),
+    "balanced": Lean(least_share=0.2, falls=1.0, steady_share=0.2, keep_room=1.0, arc_share=0.03),
+    "cache": Lean(least_share=0.35, falls=0.5, steady_share=0.65, keep_room=2.0, arc_share=0.08),
+}
+"""By measurement: docs/retrieval.md shows recall against what prompts cost."""
 
 STEADY_EXCHANGES = 40
 """History wants room for so many average exchanges: a compaction step rewrites the prompt behind the system prompt, and
 so keeps about nine of ten tokens of the stable zone from turn to turn (docs/decisions.md has the sum)."""
-STEADY_SHARE, STEADY_BUDGET_TOKENS = 0.65, 8_192
-"""For that, it takes at most this share of the pool at this budget, and in a smaller one less by proportion: there,
-what is not retrieved is not seen at all."""
+STEADY_BUDGET_TOKENS = 8_192
 
 SEED_PREFERENCES_SHARE, SEED_PREFERENCES_IDEAL, SEED_PREFERENCES_MAX, SEED_PREFERENCES_FLOOR = 0.03, 600, 800, 100
 SEED_ARC_SHARE, SEED_ARC_CAP = 0.15, 0.20
@@ -89,13 +106,14 @@ class ElasticAllocation:
         return _adaptive(situation, self.name)
 
 
-def history_share(ratio: float) -> float:
+def history_share(ratio: float, lean: Lean) -> float:
     """The share of the pool that goes to history when it is `ratio` times as large as the pool.
 
-    One at ratio 1, a half at 4, `HISTORY_MIN_SHARE` from about 8 on: the longer a conversation, the
-    smaller the part of it that its newest messages are, and the more there is to retrieve.
+    One at ratio 1, and less the longer a conversation is: the smaller the part of it that its newest messages are, and
+    the more there is to retrieve.
     """
-    return max(HISTORY_MIN_SHARE, min(1.0, 1.0 / math.sqrt(max(ratio, 1.0))))
+    share: float = 1.0 / max(ratio, 1.0) ** lean.falls
+    return max(lean.least_share, share)
 
 
 def steady_share(situation: Situation, pool_tokens: int) -> float:
@@ -105,9 +123,9 @@ def steady_share(situation: Situation, pool_tokens: int) -> float:
         situation: of which the length of an average exchange and the budget count.
         pool_tokens: what history and retrieval may cost together.
     """
-    most = HISTORY_MIN_SHARE + (STEADY_SHARE - HISTORY_MIN_SHARE) * min(
-        1.0, situation.total_tokens / STEADY_BUDGET_TOKENS
-    )
+    lean = LEANS[situation.emphasis]
+    part = min(1.0, situation.total_tokens / STEADY_BUDGET_TOKENS)
+    most = lean.least_share + (lean.steady_share - lean.least_share) * part
     return min(most, STEADY_EXCHANGES * situation.exchange_tokens / max(1, pool_tokens))
 
 
@@ -152,14 +170,14 @@ def whole_history(situation: Situation, free_tokens: int) -> tuple[LayerSpec, ..
 
 def _compacted(situation: Situation, steady: int) -> tuple[LayerSpec, ...]:
     """History and retrieval share a pool that does not depend on this turn, so that history stays put."""
-    budget = situation.total_tokens
-    arc = int(min(wants.arc_ideal(situation), steady * ARC_SHARE))
+    budget, lean = situation.total_tokens, LEANS[situation.emphasis]
+    arc = int(min(wants.arc_ideal(situation), steady * lean.arc_share))
     retrieval = _floor(wants.RETRIEVAL_FLOOR, budget)
     pool = max(0, steady - arc)
     held = situation.history_tokens
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget)))
-    share = max(history_share(situation.history_tokens / max(1, pool)), steady_share(situation, pool))
-    history = min(held, max(least, int(pool * share), int(situation.keep_tokens * KEEP_ROOM)))
+    share = max(history_share(situation.history_tokens / max(1, pool), lean), steady_share(situation, pool))
+    history = min(held, max(least, int(pool * share), int(situation.keep_tokens * lean.keep_room)))
     return (
         LayerSpec(
             layer=Layer.ARC,

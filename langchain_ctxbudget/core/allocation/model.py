@@ -10,6 +10,7 @@ from langchain_ctxbudget.core.allocation.solver import LayerSpec, divide
 from langchain_ctxbudget.core.layers import Layer
 
 Depth = Literal["minimal", "standard", "deep"]
+Emphasis = Literal["recall", "balanced", "cache"]
 
 
 MOST_EXCHANGES = 10
@@ -63,6 +64,7 @@ class Situation:
     """Whether the conversation was compacted before."""
     depth: Depth = "standard"
     prioritize_history: bool = True
+    emphasis: Emphasis = "balanced"
 
     @property
     def free_tokens(self) -> int:

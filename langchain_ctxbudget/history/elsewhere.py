@@ -1,0 +1,268 @@
+"""Messages of a user's other conversations, as candidates for a prompt.
+
+A store with an index gives those that are nearest in meaning to a query. One without gives the last messages of the
+conversations that were written last: a set to choose from, and no ranking. What is read is bounded by what is asked
+for, however much the user has said.
+
+The open conversation cannot be left out of a search, only of what it finds. So more is asked for; what is less like
+the query than that many of its own messages has little to add.
+
+A record is believed where its conversation is there, its lane counts it, and nobody has asked to leave it out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
+
+from langchain_ctxbudget.core.candidates import Candidate
+from langchain_ctxbudget.core.messages import date_of, plain_text, speaker
+from langchain_ctxbudget.core.preservation import preservation_of
+from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.stores.indexing import has_index
+from langchain_ctxbudget.stores.message_log import JOINED, LANES, MESSAGES, PINS, Heads, fold, in_order
+from langchain_ctxbudget.stores.records import (
+    ROOT,
+    UNQUOTED,
+    LaneRecord,
+    MessageRecord,
+    PinsRecord,
+    Place,
+    label,
+    place_key,
+    require_id,
+    stored,
+)
+
+OVERFETCH = 4
+"""How many times as many messages are searched for, because some may be the open conversation's."""
+LANES_READ = 512
+"""Heads of lanes among which the conversations that were written last are looked for."""
+FEWEST_EACH = 8
+"""Without an index: messages that are read of a conversation at least, where it has so many."""
+
+
+class _Found(NamedTuple):
+    """A message of a conversation, of which the label is known."""
+
+    conversation: str
+    record: MessageRecord
+
+
+class _Key(NamedTuple):
+    """Where something of a user is kept."""
+
+    conversation: str
+    kind: str
+    key: str
+
+
+_Values = Mapping[_Key, dict[str, Any]]
+
+
+def candidates(
+    store: BaseStore, user_id: str, query: str, *, without_conversation: str | None, limit: int
+) -> Flow[list[Candidate]]:
+    """Messages of a user's conversations, at most `limit`.
+
+    Args:
+        store: where they are kept.
+        user_id: whose.
+        query: what they are to be about. With an index the nearest come first; without one it is not looked at.
+        without_conversation: the id of the open conversation, of which nothing is wanted.
+        limit: how many messages.
+
+    Raises:
+        MissingScopeError: there is no user id.
+        StoreDataError: a record cannot be read.
+    """
+    user = label(require_id("user_id", user_id))
+    without = None if without_conversation is None else label(without_conversation)
+    if limit < 1:
+        return []
+    search = (
+        _nearest(store, user, query, without, limit) if _ranks(store, query) else _last(store, user, without, limit)
+    )
+    found = yield from search
+    records: defaultdict[str, list[MessageRecord]] = defaultdict(list)
+    for one in found:
+        records[one.conversation].append(one.record)
+    about = [
+        _Key(conversation, *place)
+        for conversation, its in records.items()
+        for place in [(LANES, JOINED), (PINS, PINS), *((LANES, lane) for lane in {r.place.lane: None for r in its})]
+    ]
+    values = yield from _get(store, user, about)
+    made = {
+        (conversation, key): candidate
+        for conversation, its in records.items()
+        for key, candidate in _of_conversation(conversation, its, values)
+    }
+    return [made[key] for one in found if (key := (one.conversation, one.record.place.key)) in made][:limit]
+
+
+@dataclass(slots=True)
+class Elsewhere:
+    """What was read last of the other conversations, kept with the conversation that is open.
+
+    Without an index a read costs more, and its result does not depend on the query: it is made again when the caller
+    says so, by another version. With one it depends on the query, and is made for each.
+    """
+
+    _made_for: Hashable = None
+    _found: Sequence[Candidate] = field(default=())
+
+    def read(
+        self,
+        store: BaseStore,
+        user_id: str,
+        query: str,
+        *,
+        without_conversation: str | None,
+        limit: int,
+        version: Hashable,
+    ) -> Flow[Sequence[Candidate]]:
+        """What `candidates` gives, read only where it may be another than the last time.
+
+        Args:
+            store: where messages are kept.
+            user_id: whose.
+            query: what they are to be about.
+            without_conversation: the id of the open conversation.
+            limit: how many messages.
+            version: another one where another conversation of the user may have changed.
+        """
+        about = query if _ranks(store, query) else None
+        made_for = (user_id, without_conversation, limit, version, about)
+        if made_for != self._made_for:
+            found = yield from candidates(store, user_id, query, without_conversation=without_conversation, limit=limit)
+            self._made_for, self._found = made_for, tuple(found)
+        return self._found
+
+
+def _ranks(store: BaseStore, query: str) -> bool:
+    """Whether a store puts messages in order for a query."""
+    return bool(query.strip()) and has_index(store)
+
+
+def _nearest(store: BaseStore, user: str, query: str, without: str | None, limit: int) -> Flow[list[_Found]]:
+    """The messages that are nearest to a query, best first."""
+    prefix = (ROOT, user, MESSAGES)
+    wanted = limit if without is None else limit * OVERFETCH
+    # Some stores keep the vector of a message that is archived now.
+    search = SearchOp(prefix, filter={"archived": False}, limit=wanted, query=query)
+    [found] = yield from batch(store, [search])
+    items = [item for item in cast("list[SearchItem]", found) if item.score is not None]
+    return [
+        _Found(item.namespace[-1], MessageRecord.read(item.value, f"message {item.key!r}"))
+        for item in _within(items, prefix, without)
+    ]
+
+
+def _last(store: BaseStore, user: str, without: str | None, limit: int) -> Flow[list[_Found]]:
+    """The last messages of the conversations that were written last."""
+    prefix = (ROOT, user, LANES)
+    [found] = yield from batch(store, [SearchOp(prefix, limit=LANES_READ)])
+    lanes: defaultdict[str, dict[str, Item]] = defaultdict(dict)
+    for item in _within(cast("list[SearchItem]", found), prefix, without):
+        if item.key != JOINED:
+            lanes[item.namespace[-1]][item.key] = item
+    written = {name: max(item.updated_at for item in its.values()).timestamp() for name, its in lanes.items()}
+    latest = sorted(written, key=lambda name: (-written[name], name))[: max(1, limit // FEWEST_EACH)]
+    heads = [{key: LaneRecord.read(it.value, f"lane {key!r}") for key, it in lanes[name].items()} for name in latest]
+    shares = shared([sum(lane.count for lane in its.values()) for its in heads], limit)
+    keys = [
+        _Key(name, MESSAGES, key)
+        for name, its, share in zip(latest, heads, shares, strict=True)
+        for key in last_keys(its, share)
+    ]
+    values = yield from _get(store, user, keys)
+    return [
+        _Found(at.conversation, MessageRecord.read(value, f"message {at.key!r}"))
+        for at, value in values.items()
+        if "changed" not in value
+    ]
+
+
+def shared(sizes: Sequence[int], limit: int) -> list[int]:
+    """How many of each are taken, so that all have the same share and what one leaves goes to the others.
+
+    >>> shared([2, 100, 50], 30)
+    [2, 14, 14]
+    """
+    shares, left = [0] * len(sizes), limit
+    for done, place in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[place] = min(sizes[place], left // (len(sizes) - done))
+        left -= shares[place]
+    return shares
+
+
+def last_keys(lanes: Mapping[str, LaneRecord], most: int) -> list[str]:
+    """The keys of the last records of a conversation, those of the lane that was written last first."""
+    keys: list[str] = []
+    for name in Heads(None, lanes).polled():
+        end = lanes[name].count
+        keys += [place_key(name, number) for number in range(end - 1, max(0, end - most + len(keys)) - 1, -1)]
+    return keys
+
+
+def _within(items: Iterable[SearchItem], prefix: tuple[str, ...], without: str | None) -> list[SearchItem]:
+    """The items that are a conversation's, and not of one of them; a store may look for a prefix as text."""
+    return [item for item in items if item.namespace[:-1] == prefix and item.namespace[-1] != without]
+
+
+def _get(store: BaseStore, user: str, keys: Sequence[_Key]) -> Flow[dict[_Key, dict[str, Any]]]:
+    """What there is of these, read at once."""
+    reads = [GetOp((ROOT, user, at.kind, at.conversation), at.key) for at in keys]
+    items = yield from batch(store, reads)
+    return {at: item.value for at, item in zip(keys, items, strict=True) if isinstance(item, Item)}
+
+
+def _of_conversation(
+    conversation: str, records: Sequence[MessageRecord], values: _Values
+) -> list[tuple[str, Candidate]]:
+    """The candidates among some messages of a conversation, each with the key of its record."""
+    joined = values.get(_Key(conversation, LANES, JOINED))
+    if joined is None:  # it is being deleted
+        return []
+    conversation_id = str(stored(joined)["conversation_id"])
+    asked = values.get(_Key(conversation, PINS, PINS))
+    pins = {} if asked is None else PinsRecord.read(asked, "the pins").pins
+    heads = {lane: values.get(_Key(conversation, LANES, lane)) for lane in {record.place.lane for record in records}}
+    counts = {lane: LaneRecord.read(head, f"lane {lane!r}").count for lane, head in heads.items() if head}
+    counted = (record for record in records if record.place.number < counts.get(record.place.lane, 0))
+    told = fold(in_order(counted)).messages
+    found: list[tuple[str, Candidate]] = []
+    for (record, message), place in zip(told, _places([record.place for record, _ in told]), strict=True):
+        text = plain_text(message)
+        if text and (pins.get(str(message.id)) or preservation_of(message)) not in UNQUOTED:
+            candidate = Candidate(
+                id=message_reference(conversation_id, str(message.id)),
+                source="conversations",
+                text=text,
+                title=conversation_id,
+                place=place,
+                speaker=speaker(message),
+                date=date_of(message),
+                kind="experience",
+            )
+            found.append((record.place.key, candidate))
+    return found
+
+
+def _places(places: Sequence[Place]) -> list[int]:
+    """A number for each place, in the same order; neighbours differ by one."""
+    numbers = [0] if places else []
+    for before, place in pairwise(places):
+        numbers.append(numbers[-1] + (place.number - before.number if place.lane == before.lane else 2))
+    return numbers
+
+
+def message_reference(conversation_id: str, message_id: str) -> str:
+    """One text for both ids; an id may have a slash, too."""
+    return f"{conversation_id.replace('%', '%25').replace('/', '%2F')}/{message_id}"

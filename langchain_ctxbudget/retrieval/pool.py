@@ -1,0 +1,226 @@
+"""Everything that may be quoted for a message, in one ranking: the conversation's messages and what lies elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from langchain_core.embeddings import Embeddings
+from numpy.typing import NDArray
+
+from langchain_ctxbudget.core.candidates import PRIORITIES, Candidate
+from langchain_ctxbudget.core.lexical import LexicalIndex
+from langchain_ctxbudget.core.ranking import (
+    COMPARED,
+    Question,
+    Ranking,
+    Scores,
+    Texts,
+    day_number,
+    first_person,
+    rank,
+    without_repetition,
+)
+from langchain_ctxbudget.core.text import terms
+from langchain_ctxbudget.core.vectors import units
+from langchain_ctxbudget.flow import Flow, embed, embed_query
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.search_index import SearchIndex
+
+SIMILAR = 0.3
+"""A text from elsewhere without a word of the message must be so similar to it."""
+PRIORITY_WEIGHT = 1.0
+"""What the kind of a text counts, from the least to the most important one."""
+REMEMBERED_TEXTS = 4_096
+"""Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
+_CHARACTERS_PER_TOKEN = 4
+
+
+class Named(NamedTuple):
+    """A document that a message names: it comes first, whole where it fits."""
+
+    id: str
+    whole: Candidate | None
+    """None where it is too large in any case."""
+    summary: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Texts and what they are worth, in the order of `ranking`: first the others, then the conversation's messages."""
+
+    question: Question
+    others: tuple[Candidate, ...]
+    own: int
+    """How many of the conversation's messages there are."""
+    ranking: Ranking
+    meant: NDArray[np.bool_]
+    """What may be quoted; of what lies elsewhere, what has to do with the question."""
+    named: tuple[Named, ...] = ()
+    """Documents that recent messages name."""
+
+    def number(self, position: int) -> int:
+        """Where a message of the conversation stands in the ranking."""
+        return len(self.others) + position
+
+    def scores(self, number: int) -> dict[str, float]:
+        """What every part of the ranking says of a text."""
+        return {name: round(float(part[number]), 3) for name, part in self.ranking.components.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The messages of a conversation that are searched; none at all where no conversation is open."""
+
+    index: SearchIndex = field(default_factory=SearchIndex)
+    entries: Sequence[Entry] = ()
+    names: Collection[str] = ()
+    """Of those who speak."""
+
+    @classmethod
+    def of(cls, conversation: Conversation) -> Searched:
+        """Those of a conversation that is up to date."""
+        return cls(conversation.search, conversation.entries, conversation.names)
+
+
+def gather(
+    searched: Searched, query: str, embeddings: Embeddings | None, others: Sequence[Candidate] = ()
+) -> Flow[tuple[Pool, str | None]]:
+    """Rank the messages of a conversation and texts from elsewhere for a query, and say what failed on the way.
+
+    Lexical and dense scores over all of them; without embeddings, or where they fail, lexical alone. Who said it is
+    left to the lexical score: a name outweighs everything else in a mean of word vectors.
+
+    Args:
+        searched: what is searched; what is new of it is read.
+        query: what is asked.
+        embeddings: for the vectors.
+        others: texts from elsewhere. What the conversation itself says is not looked for there.
+    """
+    index = searched.index
+    index.read(searched.entries)
+    elsewhere = sorted(
+        (other for other in others if other.text not in index.said),
+        key=lambda other: (other.source, other.date or "", other.title, other.place),
+    )
+    question = Question.of(query, list(index.speakers))
+    shelf = LexicalIndex()
+    shelf.extend(_terms_of(f"{other.speaker} {other.text}") for other in elsewhere)
+    dense, failure = None, None
+    if embeddings is not None and (elsewhere or searched.entries):
+        try:
+            dense = yield from similarities(searched, query, embeddings, [other.text for other in elsewhere])
+        except Exception as error:  # noqa: BLE001 - whatever embeddings raise, lexical search still works
+            failure = f"embeddings: {type(error).__name__}: {error}"
+    groups, subjects = _groups(elsewhere), index.subjects()
+    words = _joined(
+        shelf.scores(question.terms, background=index.lexical), index.lexical.scores(question.terms, background=shelf)
+    )
+    sessions = _joined(shelf.group_scores(question.terms, groups), index.lexical.group_scores(question.terms, subjects))
+    ranking = rank(_texts(elsewhere, shelf, groups, index), question, words, dense, sessions)
+    if elsewhere:
+        ranking = _with(ranking, "priority", _priorities(elsewhere, len(words)))
+    if dense is not None:
+        ranking = _with(ranking, "repetition", _repetitions(ranking.keys, elsewhere, index))
+    near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
+    meant = np.concatenate((near[: len(elsewhere)], index.quotable))
+    return Pool(question, tuple(elsewhere), len(index), ranking, meant), failure
+
+
+def by_words(conversation: Conversation, query: str) -> Pool:
+    """The messages of a conversation ranked by their words alone, without any I/O."""
+    index = conversation.search
+    index.read(conversation.entries)
+    question = Question.of(query, list(index.speakers))
+    words = index.lexical.scores(question.terms)
+    sessions = index.lexical.group_scores(question.terms, index.subjects())
+    return Pool(question, (), len(index), rank(index.texts(), question, words, None, sessions), index.quotable.copy())
+
+
+def without_names(query: str, names: Iterable[str]) -> str:
+    """A query without the speakers' names; the query itself where nothing else is in it."""
+    pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query  # noqa: RUF001
+    return rest if rest.strip() else query
+
+
+@lru_cache(maxsize=REMEMBERED_TEXTS)
+def _terms_of(text: str) -> tuple[str, ...]:
+    return tuple(terms(text))
+
+
+def _joined(first: Scores, second: Scores) -> Scores:
+    return np.concatenate((first, second)) if len(first) else second
+
+
+def _groups(others: Sequence[Candidate]) -> NDArray[np.int32]:
+    """A number for everything that stands under one title and date, never falling."""
+    keys = [(other.source, other.date, other.title) for other in others]
+    begins = [bool(number) and key != keys[number - 1] for number, key in enumerate(keys)]
+    return np.cumsum(begins, dtype=np.int32)
+
+
+def _texts(others: Sequence[Candidate], shelf: LexicalIndex, groups: NDArray[np.int32], index: SearchIndex) -> Texts:
+    """What is known of all texts; what lies elsewhere is older than the conversation."""
+    own = index.texts()
+    if not others:
+        return own
+    elsewhere = Texts(
+        session=groups,
+        costs=np.array([len(other.text) // _CHARACTERS_PER_TOKEN + 1 for other in others], np.int32),
+        distinct=shelf.distinct_terms(len(others)),
+        speaker=np.array([index.speakers.get(other.speaker, -1) for other in others], np.int32),
+        first_person=np.array([first_person(other.text) for other in others], np.float32),
+        day=np.array([day_number(other.date) for other in others], np.int32),
+    )
+    own = replace(own, session=own.session + int(groups[-1]) + 1)
+    return Texts(
+        **{name: np.concatenate((getattr(elsewhere, name), getattr(own, name))) for name in Texts.__dataclass_fields__}
+    )
+
+
+def _with(ranking: Ranking, name: str, part: Scores) -> Ranking:
+    """A ranking with one part more in its keys."""
+    return replace(ranking, keys=ranking.keys + part, components={**ranking.components, name: part})
+
+
+def _priorities(others: Sequence[Candidate], size: int) -> Scores:
+    """What the kind of a text from elsewhere counts."""
+    low, high = min(PRIORITIES.values()), max(PRIORITIES.values())
+    result = np.zeros(size)
+    result[: len(others)] = [PRIORITY_WEIGHT * (PRIORITIES[other.kind] - low) / (high - low) for other in others]
+    return result
+
+
+def _repetitions(keys: Scores, others: Sequence[Candidate], index: SearchIndex) -> Scores:
+    """What the best texts lose where they say what a better one says."""
+    best = np.argpartition(-keys, COMPARED)[:COMPARED] if len(keys) > COMPARED else np.arange(len(keys))
+    best.sort()
+    own = best[best >= len(others)] - len(others)
+    elsewhere = [index.elsewhere[others[number].text] for number in best[: len(best) - len(own)]]
+    vectors = index.vectors.units[own] if len(own) else np.zeros((0, len(elsewhere[0])), np.float32)
+    if elsewhere:
+        vectors = np.concatenate((units(np.asarray(elsewhere, np.float32)), vectors))
+    result = np.zeros(len(keys))
+    result[best] = without_repetition(keys[best], vectors) - keys[best]
+    return result
+
+
+def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Scores]:
+    """How alike the vectors of all texts are to that of a query; no text is embedded twice."""
+    index = searched.index
+    while texts := index.texts_to_embed(searched.entries):
+        index.vectors.extend((yield from embed(embeddings, texts)))
+    known = index.elsewhere
+    missing = [text for text in dict.fromkeys(others) if text not in known]
+    known.update(zip(missing, (yield from embed(embeddings, missing)), strict=True))
+    vectors = np.asarray([known[text] for text in others], np.float32) if others else None
+    for text in list(known)[: max(0, len(known) - REMEMBERED_TEXTS)]:
+        del known[text]
+    target = yield from embed_query(embeddings, without_names(query, searched.names))
+    return index.vectors.similarities(np.asarray(target, np.float32), vectors)

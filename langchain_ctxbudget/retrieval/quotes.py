@@ -1,0 +1,69 @@
+"""How what was found stands in a prompt: one line an item, under the date and the place that it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from langchain_ctxbudget.core import fences
+from langchain_ctxbudget.core.candidates import Candidate
+from langchain_ctxbudget.history.entry import Entry
+
+OWN_SECTION = "## Said earlier in this conversation\n"
+MIXED_SECTION = "## Found for this message\n"
+_MOST_TITLE_CHARACTERS = 80
+IS_RECALL = {"ctxbudget": "recall"}
+"""What the metadata of the recall tool say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What stands beside the words."""
+
+    speakers: bool = True
+    dates: bool = True
+    references: bool = False
+    """The number under which the recall tool gives a message."""
+
+
+def has_recall_tool(tools: Sequence[object]) -> bool:
+    """Whether the recall tool is among the tools of a request."""
+    return any((getattr(tool, "metadata", None) or {}).items() >= IS_RECALL.items() for tool in tools)
+
+
+def message_line(entry: Entry, number: int, style: Style, text: str | None = None) -> str:
+    """A past message, or a part of it, as an item.
+
+    Args:
+        entry: the message.
+        number: its number, from 1.
+        style: what stands beside its words.
+        text: what is shown of it; None: all.
+    """
+    name = f"{entry.speaker}: " if style.speakers else ""
+    reference = f"#{number} " if style.references or text is not None else ""
+    return f"- {reference}{name}{fences.as_item(entry.text if text is None else text)}\n"
+
+
+def message_heading(entry: Entry, style: Style) -> str:
+    """The line that messages of one day stand under."""
+    return f"[{entry.date}]\n" if entry.date and style.dates else ""
+
+
+def line(candidate: Candidate, style: Style) -> str:
+    """A text from elsewhere as an item."""
+    name = f"{candidate.speaker}: " if style.speakers and candidate.speaker else ""
+    return f"- {name}{fences.as_item(candidate.text)}\n"
+
+
+def heading(candidate: Candidate, style: Style) -> str:
+    """The line that texts of one place stand under."""
+    date = candidate.date if style.dates else None
+    if candidate.source == "memories":
+        parts = ["known about the user"]
+    elif candidate.source == "documents":
+        title = " ".join(fences.as_item(candidate.title).split())
+        parts = [f"document: {title[:_MOST_TITLE_CHARACTERS].replace('[', '(').replace(']', ')')}", date or ""]
+    else:
+        parts = [date or "", "in another conversation"]
+    return f"[{', '.join(part for part in parts if part)}]\n"

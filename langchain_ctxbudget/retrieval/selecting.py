@@ -1,0 +1,262 @@
+"""Filling a budget with what was found: what is worth most per token, in the order of time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from langchain_ctxbudget.core.assembly import Fragment
+from langchain_ctxbudget.core.layers import Layer, Reason, Status
+from langchain_ctxbudget.core.packing import pack
+from langchain_ctxbudget.core.passages import passage
+from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.retrieval import quotes
+from langchain_ctxbudget.retrieval.pool import Pool
+from langchain_ctxbudget.retrieval.quotes import Style
+
+SMALLEST_ITEM_TOKENS = 8
+SMALLEST_PASSAGE_TOKENS = 24
+UNLIKE_TOKENS = 24
+"""A message may cost this much more than its line: role, name, a date above it."""
+LINE_OVERHEAD_TOKENS = 4
+"""About what a line costs on top of its message: the dash, the colon, the line break."""
+CANDIDATES, TOKENS_PER_CANDIDATE = 256, 8
+"""As many of the best are looked at, or one for so many tokens of the budget, if that is more."""
+LONG_TURNS = 16
+"""So many of the texts that do not fit are looked at for passages."""
+NAMED_SHARE = 0.6
+"""What a document that a message names may take to stand there whole."""
+MEMORY_SHARE = 0.4
+"""What memories may take while anything else has use for it (DESIGN: 60 and 40 %)."""
+_CHARACTERS_PER_TOKEN = 4
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """What was found, in the order in which it stands, and the account of the rest."""
+
+    fragments: tuple[Fragment, ...] = ()
+    positions: tuple[int, ...] = ()
+    """Of the conversation's messages that are quoted whole."""
+    omitted: tuple[ReportItem, ...] = ()
+    """The best of those left out."""
+    more_omitted: Mapping[Reason, int] = field(default_factory=dict)
+    """How many more were left out, per reason."""
+
+
+def select(
+    conversation: Conversation,
+    pool: Pool,
+    end: int,
+    budget_tokens: int,
+    *,
+    shown: Collection[int] = (),
+    style: Style,
+) -> Retrieved:
+    """Fill a budget with the texts that are worth most per token.
+
+    Args:
+        conversation: an open conversation.
+        pool: what there is, ranked.
+        end: messages from here on stand in the prompt.
+        budget_tokens: what the items and their headings may cost together.
+        shown: positions of messages before that stand in it, too.
+        style: what stands beside the words.
+    """
+    return _Selection(conversation, pool, budget_tokens, style).filled(end, shown)
+
+
+class _Selection:
+    def __init__(self, conversation: Conversation, pool: Pool, budget_tokens: int, style: Style) -> None:
+        self.conversation, self.pool, self.style = conversation, pool, style
+        self.count = conversation.counter.count_text
+        self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
+        self.headings: set[str] = set()
+        self.chosen: dict[int, Fragment] = {}
+        self.named: list[Fragment] = []
+        self.whole: set[str] = set()
+        """Ids of the documents that stand there whole."""
+
+    def filled(self, end: int, shown: Collection[int]) -> Retrieved:
+        pool = self.pool
+        self._take_named()
+        free = pool.meant.copy()
+        for number, other in enumerate(pool.others):
+            free[number] &= other.id.rpartition("#")[0] not in self.whole
+        free[pool.number(end) :] = False
+        free[[pool.number(position) for position in shown if position < end]] = False
+        order = self._best(free, max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE))
+        self._take(order)
+        self.memories_left = self.left
+        self._take([n for n in order if self._is_memory(n) and n not in self.chosen])
+        self._add_passages(order)
+        left_out = [number for number in order if number not in self.chosen]
+        listed = left_out[:LISTED_OMISSIONS]
+        more = Counter({Reason.RANKED_LOWER: len(left_out) - len(listed) + int(np.count_nonzero(free)) - len(order)})
+        in_order = sorted(self.chosen, key=self._place)
+        own = len(pool.others)
+        return Retrieved(
+            fragments=(*self.named, *(self.chosen[number] for number in in_order)),
+            positions=tuple(
+                n - own for n in sorted(self.chosen) if n >= own and self.chosen[n].status is Status.INCLUDED
+            ),
+            omitted=tuple(self._omitted(number) for number in listed),
+            more_omitted={reason: number for reason, number in more.items() if number},
+        )
+
+    def _best(self, free: np.ndarray[tuple[int], np.dtype[np.bool_]], most: int) -> list[int]:
+        """The numbers of the texts that are worth most, best first."""
+        numbers = np.flatnonzero(free)
+        keys = self.pool.ranking.keys[numbers]
+        if len(numbers) > most:
+            threshold = np.partition(keys, len(keys) - most)[len(keys) - most]
+            numbers, keys = numbers[keys >= threshold], keys[keys >= threshold]
+        order: list[int] = numbers[np.argsort(-keys, kind="stable")].tolist()
+        return order[:most]
+
+    def _price(self, number: int) -> int:
+        """What a text costs now, its heading included; one that fits is taken."""
+        line, heading = self._line(number)
+        about = self._about(number)
+        if about - UNLIKE_TOKENS > self.left:
+            return about  # too large by its message's cost: not worth tokenizing
+        price = self.count(line) + (0 if heading in self.headings else self.count(heading))
+        is_memory = self._is_memory(number)
+        if is_memory and price > self.memories_left:
+            return self.left + 1
+        if price <= self.left:
+            self.left -= price
+            self.memories_left -= price if is_memory else 0
+            self.headings.add(heading)
+        return price
+
+    def _take_named(self) -> None:
+        """Documents that a message names come first: whole, or as their summary."""
+        best = float(self.pool.ranking.keys.max(initial=0.0))
+        for named in self.pool.named:
+            for other in (named.whole, named.summary):
+                if other is None or not other.text.strip():
+                    continue
+                line, heading = quotes.line(other, self.style), quotes.heading(other, self.style)
+                price = self.count(line) + self.count(heading)
+                if price > (int(self.left * NAMED_SHARE) if other is named.whole else self.left):
+                    continue
+                self.left -= price
+                self.whole |= {named.id} if other is named.whole else set()
+                self.named.append(
+                    Fragment(
+                        layer=Layer.RETRIEVAL,
+                        id=named.id,
+                        text=line,
+                        tokens=self.count(line),
+                        reason=Reason.DETECTED,
+                        status=Status.INCLUDED if other is named.whole else Status.SHRUNK,
+                        section=quotes.MIXED_SECTION,
+                        heading=heading,
+                        value=best + 1,
+                    )
+                )
+                break
+
+    def _take(self, order: list[int]) -> None:
+        for number in pack(order, self._price, self.left, SMALLEST_ITEM_TOKENS):
+            self.chosen[number] = self._fragment(number, *self._line(number))
+
+    def _is_memory(self, number: int) -> bool:
+        return number < len(self.pool.others) and self.pool.others[number].source == "memories"
+
+    def _add_passages(self, order: list[int]) -> None:
+        """Fill what is left with the parts of long texts that have the words of the query."""
+        own = len(self.pool.others)
+        long = [
+            number
+            for number in order
+            if number not in self.chosen and number >= own and self._about(number) > self.left
+        ]
+        for number in long[:LONG_TURNS]:
+            if self.left < SMALLEST_PASSAGE_TOKENS:
+                break
+            if part := self._passage(number - own):
+                self.left -= part.tokens + (0 if part.heading in self.headings else self.count(part.heading))
+                self.headings.add(part.heading)
+                self.chosen[number] = part
+
+    def _passage(self, position: int) -> Fragment | None:
+        entry = self.conversation.entries[position]
+        heading = quotes.message_heading(entry, self.style)
+        room = self.left - (0 if heading in self.headings else self.count(heading))
+        found = self.conversation.search.pieces(entry)
+        characters = _CHARACTERS_PER_TOKEN * room
+        for _ in range(_TRIES):
+            part = passage(found, self.pool.question.terms, characters)
+            if part is None:
+                return None
+            start, end = part
+            before, after = "… " if start else "", " …" if end < len(entry.text) else ""
+            text = f"{before}{entry.text[start:end].strip()}{after}"
+            line = quotes.message_line(entry, position + 1, self.style, text)
+            tokens = self.count(line)
+            if tokens <= room:
+                return self._fragment(self.pool.number(position), line, heading, Status.SHRUNK)
+            characters = int(characters * room / tokens * 0.95)
+        return None
+
+    def _line(self, number: int) -> tuple[str, str]:
+        """A text as an item, and what it stands under."""
+        own = len(self.pool.others)
+        if number < own:
+            other = self.pool.others[number]
+            return quotes.line(other, self.style), quotes.heading(other, self.style)
+        entry = self.conversation.entries[number - own]
+        line = quotes.message_line(entry, number - own + 1, self.style)
+        return line, quotes.message_heading(entry, self.style)
+
+    def _about(self, number: int) -> int:
+        """About what a text costs."""
+        own = len(self.pool.others)
+        if number < own:
+            return len(self.pool.others[number].text) // _CHARACTERS_PER_TOKEN // 4
+        entry = self.conversation.entries[number - own]
+        return entry.tokens if isinstance(entry.message.content, str) else 0
+
+    def _place(self, number: int) -> tuple[int, str, int]:
+        """What items are sorted by; a merged log goes back and forth in time."""
+        own = len(self.pool.others)
+        if number < own:
+            return (0, "", number)
+        return (1, self.conversation.entries[number - own].date or "", number)
+
+    def _fragment(self, number: int, line: str, heading: str, status: Status = Status.INCLUDED) -> Fragment:
+        return Fragment(
+            layer=Layer.RETRIEVAL,
+            id=self._identity(number),
+            text=line,
+            tokens=self.count(line),
+            reason=Reason.RELEVANT,
+            status=status,
+            section=quotes.MIXED_SECTION if self.pool.others or self.pool.named else quotes.OWN_SECTION,
+            heading=heading,
+            value=float(self.pool.ranking.keys[number]),
+            scores=self.pool.scores(number),
+        )
+
+    def _identity(self, number: int) -> str:
+        own = len(self.pool.others)
+        return self.pool.others[number].id if number < own else self.conversation.entries[number - own].id
+
+    def _omitted(self, number: int) -> ReportItem:
+        own = len(self.pool.others)
+        text = self.pool.others[number].text if number < own else self.conversation.entries[number - own].text
+        return ReportItem(
+            id=self._identity(number),
+            tokens=self._about(number) + LINE_OVERHEAD_TOKENS,
+            status=Status.OMITTED,
+            reason=Reason.RANKED_LOWER,
+            preview=preview(text),
+            scores=self.pool.scores(number),
+        )

@@ -1,0 +1,236 @@
+"""`BudgetedRetriever`: the search of a pipeline as a LangChain retriever."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+    Callbacks,
+)
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig, ensure_config
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from langchain_ctxbudget.core.candidates import SOURCES, Source
+from langchain_ctxbudget.core.schema_cost import Count
+from langchain_ctxbudget.errors import ForeignUserError, InputError, InvalidSettingsError
+from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.retrieval.reranking import document, reranked
+from langchain_ctxbudget.retrieval.search import Hit
+from langchain_ctxbudget.runs import Run, current_runtime, run_of
+from langchain_ctxbudget.stores.records import require_id
+
+SEPARATOR = "\n\n"
+"""What stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""
+_TAG = "ctxbudget"
+_NO_CONVERSATION = "-"
+
+_log = logging.getLogger(__name__)
+
+
+class BudgetedRetriever(BaseRetriever):
+    """Finds what a user's conversations, memories and documents say about a query, by number and by tokens.
+
+    It is the search that prompts of the pipeline retrieve with, wherever LangChain takes a retriever: in a chain, in
+    `create_retriever_tool`, among others in an ensemble. Documents come best first. Their metadata has `id`, `source`
+    (`conversations`, `memories` or `documents`), `title`, `date` (`YYYY-MM-DD`, or empty), `speaker`, `score`, its
+    parts as `scores`, and `tokens`; a message's `conversation_id` and `reference`, too; and a `warning` where the
+    reranker failed, which is also logged.
+
+    Whose documents they are says `user_id`, or else the run (its `RunContext`, `user_id` in its config, or the
+    server's authenticated user), or else `default_user`. A run that names another user than `user_id` is refused.
+
+    Each call may have its own `k` and `max_tokens`: `retriever.invoke(query, k=1)`.
+
+    Raises:
+        ForeignUserError: in a call: the run's user is not `user_id`, or not the one whom the server has authenticated.
+        InputError: in a call: the query is not a string.
+        InvalidSettingsError: a field has a value or a name that is not known; in a call: `k` or `max_tokens` has.
+        MissingScopeError: an id is empty; in a call: there is no user.
+
+    Example:
+        >>> from langchain_core.messages import HumanMessage
+        >>> from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
+        >>> pipeline = ContextPipeline()
+        >>> said = [HumanMessage("My bike is blue."), HumanMessage("The garden needs water.")]
+        >>> ids = pipeline.add_messages(said, user_id="ada", conversation_id="c1")
+        >>> retriever = BudgetedRetriever(pipeline=pipeline, user_id="ada", k=1)
+        >>> [found.page_content for found in retriever.invoke("Which colour has the bike?")]
+        ['My bike is blue.']
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", frozen=True)
+
+    pipeline: ContextPipeline
+    """What keeps everything that is searched."""
+    user_id: str | None = None
+    """Whose documents; None leaves it to the run."""
+    default_user: str | None = None
+    """The user where the run names none."""
+    conversation_id: str | None = None
+    """The conversation that is open; None: none of the user's conversations is another than the others."""
+    k: int | None = 4
+    """So many documents are given back at most; None: as many as fit."""
+    max_tokens: int | None = None
+    """What they cost at most, a blank line between each two of them included; one that does not fit is skipped."""
+    sources: tuple[Source, ...] = Field(default=SOURCES, min_length=1)
+    """Where to look."""
+    reranker: BaseDocumentCompressor | None = None
+    """Puts what was found into a better order, before it is cut to `k` and `max_tokens`."""
+    fetch_k: int = 50
+    """So many documents are looked at; at least `k`."""
+    runtime_store: bool = True
+    """Whether the store that a graph was compiled with takes precedence over the pipeline's."""
+    tags: list[str] | None = Field(default=[_TAG], validate_default=True)
+
+    def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
+        pipeline = fields.get("pipeline")
+        if not isinstance(pipeline, ContextPipeline):
+            raise InvalidSettingsError(
+                f"pipeline must be a ContextPipeline, not {type(pipeline).__name__}: give it the one that keeps the "
+                f"conversations"
+            )
+        for name in ("user_id", "default_user", "conversation_id"):
+            if fields.get(name) is not None:
+                require_id(name, fields[name])
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            wrong = (f"{'.'.join(map(str, each['loc']))}={each['input']!r}: {each['msg']}" for each in error.errors())
+            raise InvalidSettingsError(f"BudgetedRetriever cannot have {'; '.join(wrong)}") from error
+        if self.user_id is not None and self.default_user is not None:
+            raise InvalidSettingsError("user_id is the user of every run, so default_user has no use: leave one out")
+
+    @field_validator("k", "max_tokens", "fetch_k", mode="before")
+    @classmethod
+    def _is_a_limit(cls, value: object, info: ValidationInfo) -> object:
+        return value if value is None else _at_least_one(info.field_name or "", value)
+
+    @field_validator("tags")
+    @classmethod
+    def _is_tagged(cls, tags: list[str] | None) -> list[str]:
+        return [*dict.fromkeys((*(tags or ()), _TAG))]
+
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
+        """The documents for a query, best first.
+
+        Args:
+            input: what to look for; of white space alone, nothing is found.
+            config: of the run; may name the user.
+            kwargs: `k` and `max_tokens` for this call.
+        """
+        return super().invoke(input, config, run_config=config, **kwargs)
+
+    async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
+        """The documents for a query, best first; see `invoke`."""
+        return await super().ainvoke(input, config, run_config=config, **kwargs)
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        run_config: RunnableConfig | None = None,
+        k: int | None = None,
+        max_tokens: int | None = None,
+    ) -> list[Document]:
+        return drive(self._documents(query, ensure_config(run_config), run_manager.get_child(), k, max_tokens))
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        run_config: RunnableConfig | None = None,
+        k: int | None = None,
+        max_tokens: int | None = None,
+    ) -> list[Document]:
+        return await adrive(self._documents(query, ensure_config(run_config), run_manager.get_child(), k, max_tokens))
+
+    def _documents(
+        self, query: str, config: RunnableConfig, callbacks: Callbacks, k: int | None, max_tokens: int | None
+    ) -> Flow[list[Document]]:
+        """The documents for a query, within the limits of the call, else those of the retriever."""
+        if not isinstance(query, str):
+            raise InputError(
+                f"The query must be a string, not {type(query).__name__}: put a step in front that picks it, for "
+                f"instance itemgetter('question') | retriever"
+            )
+        k = self.k if k is None else _at_least_one("k", k)
+        max_tokens = self.max_tokens if max_tokens is None else _at_least_one("max_tokens", max_tokens)
+        run = self._run(config)
+        if not query.strip():
+            return []
+        engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
+        hits = yield from engine.search(
+            run.scope.user_id,
+            query,
+            conversation_id=self.conversation_id,
+            sources=self.sources,
+            limit=max(self.fetch_k, k or 0),
+        )
+        problem = None
+        if self.reranker is not None:
+            hits, problem = yield from reranked(hits, query, self.reranker, callbacks=callbacks)
+        if problem:
+            _log.warning("%s", problem)
+        count = self.pipeline.token_counter.count_text
+        warning = {"warning": problem} if problem else {}
+        found = [document(hit) for hit in _fitting(hits, count, k, max_tokens)]
+        for each in found:
+            each.metadata |= {"tokens": count(each.page_content), **warning}
+        return found
+
+    def _run(self, config: RunnableConfig) -> Run:
+        """Whose run it is; of no conversation, as a retriever has the one that it was made with.
+
+        Raises:
+            ForeignUserError: it is not that of `user_id`.
+        """
+        configurable = {**(config.get("configurable") or {}), "thread_id": _NO_CONVERSATION}
+        default = self.default_user if self.user_id is None else self.user_id
+        run = run_of({**config, "configurable": configurable}, default, current_runtime())
+        if self.user_id is not None and run.scope.user_id != self.user_id:
+            raise ForeignUserError(
+                f"The retriever is that of the user {self.user_id!r}, but the run is that of {run.scope.user_id!r}. "
+                f"Leave user_id out, and each run reads what is its own user's"
+            )
+        return run
+
+
+def _at_least_one(name: str, value: object) -> int:
+    """A limit that is one.
+
+    Raises:
+        InvalidSettingsError: it is not.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidSettingsError(f"{name} must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _fitting(hits: Sequence[Hit], count: Count, k: int | None, max_tokens: int | None) -> list[Hit]:
+    """The first `k` of the hits that fit, one after the other, into a number of tokens."""
+    if max_tokens is None:
+        return list(hits[:k])
+    gap = count(SEPARATOR)
+
+    def fitting() -> Iterator[Hit]:
+        left = max_tokens + gap
+        for hit in hits:
+            price = count(hit.candidate.text) + gap
+            if price <= left:
+                left -= price
+                yield hit
+
+    taken = list(islice(fitting(), k))
+    while taken and count(SEPARATOR.join(hit.candidate.text for hit in taken)) > max_tokens:
+        taken.pop()  # what is counted together may cost more than its parts
+    return taken

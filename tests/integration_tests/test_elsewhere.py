@@ -1,0 +1,403 @@
+"""Messages of a user's other conversations as candidates: on every store, with an index and without."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore, IndexConfig
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget.core.candidates import Candidate
+from langchain_ctxbudget.errors import MissingScopeError
+from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.history.elsewhere import FEWEST_EACH, OVERFETCH, Elsewhere, candidates
+from langchain_ctxbudget.stores.message_log import JOINED, LANES, MESSAGES
+from langchain_ctxbudget.stores.records import ROOT, Scope, label
+from tests import log_contract
+from tests.integration_tests.conftest import Call, Run, _is_bound_to_a_loop
+from tests.integration_tests.test_isolation import CONVERSATIONS, USERS, mark
+from tests.log_contract import Counting, Faulty, LogContract, said
+from tests.servers import LOOPBACK
+from tests.store_contract import embed
+from tests.stores import new_stores
+
+INDEX: IndexConfig = {"dims": 64, "embed": embed}
+QUERY = "violet lantern harbour"
+SLOW = pytest.mark.slow
+STORES = (
+    "memory",
+    pytest.param("chroma", marks=SLOW),
+    pytest.param("chroma-folder", marks=SLOW),
+    pytest.param("chroma-server", marks=[SLOW, LOOPBACK]),
+    "postgres",
+)
+"""Every store; Chroma's are for the long suite."""
+
+
+@pytest.fixture(autouse=True)
+def _wrapped_stores_tell_of_their_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = property(lambda wrapped: getattr(wrapped.store, "index_config", None))
+    monkeypatch.setattr(log_contract.Elsewhere, "index_config", told, raising=False)
+
+
+class TestIndexedMessageLog(LogContract):
+    """A store with an index holds what every store must hold under the message log."""
+
+    @pytest.fixture
+    def store(self) -> BaseStore:
+        return InMemoryStore(index=INDEX)
+
+
+class Reader:
+    """The flow in its blocking and its awaited form."""
+
+    def __init__(self, store: BaseStore) -> None:
+        self.store = store
+
+    def find(self, query: str = QUERY, **given: Any) -> list[Candidate]:
+        return drive(self._flow(query, **given))
+
+    async def afind(self, query: str = QUERY, **given: Any) -> list[Candidate]:
+        return await adrive(self._flow(query, **given))
+
+    def _flow(self, query: str, *, user: str = "ada", without: str | None = "open", limit: int = 20) -> Any:
+        return candidates(self.store, user, query, without_conversation=without, limit=limit)
+
+    def raw(self, user: str = "ada") -> list[Any]:
+        return self.store.search((ROOT, label(user), MESSAGES), query=QUERY, limit=100)
+
+    async def araw(self, user: str = "ada") -> list[Any]:
+        return await self.store.asearch((ROOT, label(user), MESSAGES), query=QUERY, limit=100)
+
+
+@pytest.fixture(params=["indexed", "plain"])
+def index(request: pytest.FixtureRequest) -> IndexConfig | None:
+    return INDEX if request.param == "indexed" else None
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, run: Run, index: IndexConfig | None) -> Iterator[BaseStore]:
+    stores = new_stores(request.param, request, asynchronous=_is_bound_to_a_loop(request))
+
+    async def make() -> BaseStore:
+        return (await stores.__aenter__())(index)
+
+    yield run(make())
+    run(stores.__aexit__(None, None, None))
+
+
+def at(conversation: str, user: str = "ada") -> dict[str, str]:
+    return {"user_id": user, "conversation_id": conversation}
+
+
+def texts(found: Sequence[Candidate]) -> list[str]:
+    return [candidate.text for candidate in found]
+
+
+def test_a_candidate_is_a_message_of_another_conversation_as_it_was_said(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    when = {"created_at": "2026-03-01T10:00:00Z"}
+    told = HumanMessage("The violet lantern\nis at the harbour.", id="m/1", name="Ada", additional_kwargs=when)
+    call(pipeline, "add_messages", [*said("porridge"), told, AIMessage("Understood.", id="m2")], **at("c.1/a"))
+    call(pipeline, "add_messages", said(QUERY), **at("open"))
+    found = {candidate.id: candidate for candidate in call(Reader(store), "find")}
+    assert set(found) == {"c.1%2Fa/porridge", "c.1%2Fa/m/1", "c.1%2Fa/m2"}
+    one = found["c.1%2Fa/m/1"]
+    assert (one.text, one.title, one.speaker, one.date) == (told.text, "c.1/a", "Ada", "2026-03-01")
+    assert (one.source, one.kind) == ("conversations", "experience")
+    assert [found[f"c.1%2Fa/{key}"].place for key in ("porridge", "m/1", "m2")] == [0, 1, 2]
+    assert found["c.1%2Fa/m2"].speaker == "assistant"
+
+
+@pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
+def test_with_an_index_the_nearest_message_comes_first_whenever_it_was_said(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    for number in range(3):
+        sayings = said("the violet lantern", "porridge with apples", "trains on monday", "a small boat")
+        call(pipeline, "add_messages", sayings[number : number + 2], **at(f"c{number}"))
+    found = call(Reader(store), "find", "violet lantern", limit=3)
+    assert texts(found)[0] == "the violet lantern"
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("index", [None], ids=["plain"])
+def test_without_an_index_the_last_messages_of_every_recent_conversation_are_candidates(
+    store: BaseStore, call: Call
+) -> None:
+    pipeline = ContextPipeline(store=store)
+    for thread, count in (("c1", 3), ("c2", 40), ("open", 60)):
+        call(pipeline, "add_messages", said(*(f"{thread}.{number}" for number in range(count))), **at(thread))
+    found = call(Reader(store), "find", limit=2 * FEWEST_EACH)
+    assert set(texts(found)) == {*(f"c1.{n}" for n in range(3)), *(f"c2.{n}" for n in range(27, 40))}
+
+
+def test_nothing_of_the_open_conversation_is_a_candidate(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "add_messages", said("lantern"), **at("c1"))
+    call(pipeline, "add_messages", said(*(f"{QUERY} {number}" for number in range(12))), **at("open"))
+    assert texts(call(Reader(store), "find", limit=5)) == ["lantern"]
+    assert len(call(Reader(store), "find", limit=50, without=None)) == 13
+
+
+def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    given = said(*(f"{QUERY} {word}" for word in ("kept", "archived", "forgotten", "dropped", "pinned")))
+    given += [
+        HumanMessage(f"{QUERY} {how}", id=how, additional_kwargs={"ctxbudget": how}) for how in ("drop", "summarize")
+    ]
+    call(pipeline, "add_messages", given, **at("c1"))
+    assert len(call(Reader(store), "find")) == 5
+    call(pipeline, "remove_messages", f"{QUERY} archived", **at("c1"))
+    call(pipeline, "remove_messages", f"{QUERY} forgotten", on_removal="forget", **at("c1"))
+    quiet = HumanMessage(f"{QUERY} dropped", additional_kwargs={"ctxbudget": "drop"})
+    call(pipeline, "edit_message", f"{QUERY} dropped", quiet, **at("c1"))
+    call(pipeline, "pin", f"{QUERY} pinned", preservation="summarize", **at("c1"))
+    assert texts(call(Reader(store), "find")) == [f"{QUERY} kept"]
+
+
+@pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
+def test_an_edited_message_is_found_by_what_it_says_now(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "add_messages", said("violet lantern", "porridge with apples"), **at("c1"))
+    call(pipeline, "edit_message", "violet lantern", HumanMessage("a small boat"), **at("c1"))
+    assert texts(call(Reader(store), "find", "small boat"))[0] == "a small boat"
+    [edited] = [item for item in call(Reader(store), "raw") if "a small boat" in item.value.get("text", "")]
+    assert edited.score < 0.5
+
+
+@pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
+@pytest.mark.parametrize("how", ["forget", "clear", "erase"])
+def test_what_is_deleted_leaves_no_vector(store: BaseStore, call: Call, how: str) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "add_messages", said(QUERY, "lantern"), **at("c1"))
+    assert [item.score for item in call(Reader(store), "raw") if item.score] != []
+    if how == "forget":
+        call(pipeline, "remove_messages", [QUERY, "lantern"], on_removal="forget", **at("c1"))
+    elif how == "clear":
+        call(pipeline, "clear", **at("c1"))
+    else:
+        call(pipeline, "erase_user", user_id="ada")
+    assert [item for item in call(Reader(store), "raw") if item.score] == []
+    assert call(Reader(store), "find") == []
+
+
+def test_messages_of_a_fork_are_candidates_unchanged(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    call(pipeline, "add_messages", said("violet lantern", "porridge"), **at("c1"))
+    call(pipeline, "fork", "c2", until="violet lantern", **at("c1"))
+    found = call(Reader(store), "find", without="c1")
+    assert [(one.title, one.text) for one in found] == [("c2", "violet lantern")]
+
+
+def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    for user in USERS:
+        given = [HumanMessage(f"{QUERY} {mark(user)}", id="m")]
+        for thread in CONVERSATIONS[:2]:
+            call(pipeline, "add_messages", given, **at(thread, user))
+    for user in USERS:
+        found = call(Reader(store), "find", user=user, without=CONVERSATIONS[0], limit=40)
+        assert [(one.title, one.text) for one in found] == [(CONVERSATIONS[1], f"{QUERY} {mark(user)}")]
+    for other in ("zoe", "zoexa3", "zoexa.", "z%"):
+        assert call(Reader(store), "find", user=other) == []
+
+
+def test_conversations_whose_ids_begin_alike_are_told_apart(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    threads = ["open", "open2", "ope", "open~", "open%", "OPEN", "x" * 900 + "1", "x" * 900 + "2"]
+    for thread in threads:
+        call(pipeline, "add_messages", said("lantern"), **at(thread))
+    for thread in threads:
+        found = call(Reader(store), "find", without=thread, limit=8 * FEWEST_EACH)
+        assert sorted(one.title for one in found) == sorted(set(threads) - {thread})
+
+
+def test_what_is_read_is_bounded_by_what_is_asked_for(store: BaseStore, call: Call) -> None:
+    counting = Counting(store)
+    pipeline = ContextPipeline(store=store)
+    limit, costs = 8, []
+    for size in (50, 200):
+        for thread in ("c1", "c2", "open"):
+            given = said(*(f"{size} {thread} {number} lantern" for number in range(size)))
+            call(pipeline, "add_messages", given, **at(thread))
+        counting.reset()
+        found = call(Reader(counting), "find", limit=limit)
+        assert 1 <= len(found) <= limit
+        costs.append((counting.batches, counting.records_read))
+    assert max(batches for batches, _ in costs) <= 3
+    assert max(read for _, read in costs) <= OVERFETCH * limit + 4 * limit
+
+
+def test_a_record_that_no_head_counts_is_no_candidate(store: BaseStore, call: Call) -> None:
+    faulty = Faulty(store)
+    writer = ContextPipeline(store=faulty)
+    call(writer, "add_messages", said("lantern one"), **at("c1"))
+    faulty.writes_left = 1
+    with pytest.raises(OSError, match="the disk is gone"):
+        call(writer, "add_messages", said("lantern two"), **at("c1"))
+    faulty.writes_left = None
+    assert texts(call(Reader(store), "find")) == ["lantern one"]
+    call(writer, "add_messages", said("lantern two"), **at("c1"))
+    assert sorted(texts(call(Reader(store), "find"))) == ["lantern one", "lantern two"]
+
+
+def test_a_conversation_that_is_being_deleted_gives_no_candidates(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    for thread in ("c1", "c2"):
+        call(pipeline, "add_messages", said("lantern"), **at(thread))
+    call(store, "delete", Scope("ada", "c1").namespace(LANES), JOINED)
+    assert [one.title for one in call(Reader(store), "find")] == ["c2"]
+
+
+@pytest.mark.parametrize("user", ["", None])
+def test_without_a_user_it_is_an_error(user: Any) -> None:
+    with pytest.raises(MissingScopeError):
+        Reader(InMemoryStore()).find(user=user)
+
+
+@pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
+def test_messages_with_what_no_store_can_hold_are_kept_and_read(store: BaseStore, call: Call) -> None:
+    pipeline = ContextPipeline(store=store)
+    given = [HumanMessage("lantern \ud83d", id="half"), HumanMessage("lantern \0", id="nul"), HumanMessage("", id="-")]
+    call(pipeline, "add_messages", given, **at("c1"))
+    call(pipeline, "add_messages", [HumanMessage("")], **at("c2"))
+    assert [one.id for one in call(Reader(store), "find")] == ["c1/half"]
+    again = call(ContextPipeline(store=store), "get_messages", **at("c1"))
+    assert [message.text for message in again] == [message.text for message in given]
+
+
+# -- what an index costs, and what none does
+
+
+def written(store: InMemoryStore) -> list[dict[str, Any]]:
+    return [item.value for item in store.search((ROOT, label("ada"), MESSAGES), limit=1_000)]
+
+
+def test_without_an_index_nothing_is_stored_twice() -> None:
+    store = InMemoryStore()
+    ContextPipeline(store=store).add_messages(said("violet lantern"), **at("c1"))
+    [value] = written(store)
+    assert json.dumps(value).count("violet lantern") == 2  # the text, and its id
+    assert set(value) == {"place", "text", "named", "archived"}
+
+
+def test_an_index_adds_no_store_operation() -> None:
+    costs = []
+    for index in (None, INDEX):
+        counting = Counting(InMemoryStore(index=index))
+        pipeline = ContextPipeline(store=counting)
+        pipeline.add_messages(said("one"), **at("c1"))
+        counting.reset()
+        pipeline.add_messages(said("two"), **at("c1"))
+        pipeline.edit_message("two", HumanMessage("three"), **at("c1"))
+        pipeline.assemble("What?", **at("c1"))
+        costs.append((counting.batches, counting.operations))
+    assert costs[0] == costs[1]
+
+
+def test_an_indexed_log_that_is_read_again_is_the_one_that_was_written() -> None:
+    store = InMemoryStore(index=INDEX)
+    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
+    pipeline.add_messages(said(*(f"lantern {number} " * 20 for number in range(60))), **at("c1"))
+    pipeline.assemble("What about the lantern?", **at("c1"))
+    [conversation] = pipeline.engine.open_conversations.working_sets().values()
+    vectors = conversation.lexical
+    conversation.heads = None  # as after a write that failed
+    pipeline.get_messages(**at("c1"))
+    assert conversation.lexical is vectors
+
+
+@pytest.mark.parametrize("kind", ["memory", "chroma"])
+def test_messages_are_kept_while_the_embeddings_do_not_work(
+    call: Call, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    works = True
+
+    def unreliable(given: list[str]) -> list[list[float]]:
+        if not works:
+            raise ConnectionError("no route to the embeddings")
+        return embed(given)
+
+    index: IndexConfig = {"dims": 64, "embed": unreliable}
+    store = InMemoryStore(index=index) if kind == "memory" else ChromaStore(index=index)
+    pipeline = ContextPipeline(store=store)
+    works = False
+    call(pipeline, "add_messages", said("lantern one", "lantern two"), **at("c1"))
+    call(pipeline, "edit_message", "lantern two", HumanMessage("violet lantern"), **at("c1"))
+    assert "no route to the embeddings" in caplog.text
+    works = True
+    call(pipeline, "add_messages", said("lantern three"), **at("c1"))
+    shown = [message.text for message in call(ContextPipeline(store=store), "get_messages", **at("c1"))]
+    assert shown == ["lantern one", "violet lantern", "lantern three"]
+    assert texts(call(Reader(store), "find")) == ["lantern three"]
+    if isinstance(store, ChromaStore):
+        store.close()
+
+
+def test_messages_that_were_written_without_an_index_are_read_with_one(tmp_path: Any) -> None:
+    given: list[BaseMessage] = said("lantern one", "lantern two")
+    with ChromaStore(tmp_path) as store:
+        ContextPipeline(store=store).add_messages(given, **at("c1"))
+    with ChromaStore(tmp_path, index=INDEX) as store:
+        pipeline = ContextPipeline(store=store)
+        assert [message.text for message in pipeline.get_messages(**at("c1"))] == ["lantern one", "lantern two"]
+        pipeline.edit_message("lantern two", HumanMessage("lantern three"), **at("c1"))
+        assert texts(Reader(store).find()) == ["lantern three"]
+
+
+# -- read once
+
+
+def read(cache: Elsewhere, store: BaseStore, query: str = QUERY, **other: Any) -> list[str]:
+    given: dict[str, Any] = {"without_conversation": "open", "limit": 20, "version": 0, **other}
+    return texts(drive(cache.read(store, given.pop("user_id", "ada"), query, **given)))
+
+
+def test_without_an_index_others_are_read_once_for_every_version() -> None:
+    store = Counting(InMemoryStore())
+    cache, pipeline = Elsewhere(), ContextPipeline(store=store)
+    pipeline.add_messages(said("lantern"), **at("c1"))
+    assert read(cache, store) == ["lantern"]
+    pipeline.add_messages(said("harbour"), **at("c1"))
+    store.reset()
+    assert read(cache, store, "another question") == ["lantern"]
+    assert store.batches == 0
+    assert sorted(read(cache, store, version=1)) == ["harbour", "lantern"]
+
+
+def test_with_an_index_others_are_read_for_every_query() -> None:
+    store = Counting(InMemoryStore(index=INDEX))
+    cache, pipeline = Elsewhere(), ContextPipeline(store=store)
+    pipeline.add_messages(said("violet lantern", "small boat"), **at("c1"))
+    assert read(cache, store, "violet lantern", limit=1) == ["violet lantern"]
+    assert read(cache, store, "small boat", limit=1) == ["small boat"]
+    store.reset()
+    assert read(cache, store, "small boat", limit=1) == ["small boat"]
+    assert store.batches == 0
+
+
+def test_what_was_read_for_one_user_is_not_given_to_another() -> None:
+    store = InMemoryStore()
+    cache, pipeline = Elsewhere(), ContextPipeline(store=store)
+    pipeline.add_messages(said("lantern"), **at("c1"))
+    assert read(cache, store) == ["lantern"]
+    assert read(cache, store, user_id="ben") == []
+    assert read(cache, store, without_conversation="c1") == []
+
+
+def test_a_read_that_failed_is_made_again() -> None:
+    class Broken(Counting):
+        def batch(self, ops: Any) -> Any:
+            raise OSError("gone")
+
+    store = InMemoryStore()
+    ContextPipeline(store=store).add_messages(said("lantern"), **at("c1"))
+    cache = Elsewhere()
+    with pytest.raises(OSError, match="gone"):
+        read(cache, Broken(store))
+    assert read(cache, store) == ["lantern"]
