@@ -386,15 +386,11 @@ class Engine(Keeper):
             calls_before=calls_before,
             failures=failures,
         )
+        scope, draft.reranker = conversation.scope, self.reranker
         draft.sources = Sources(
-            self.store,
-            conversation.scope.user_id,
-            settings.sources,
-            self.embeddings,
-            without_conversation=conversation.scope.conversation_id,
+            self.store, scope.user_id, settings.sources, self.embeddings, without_conversation=scope.conversation_id
         )
-        draft.reranker = self.reranker
-        draft.elsewhere_version = self.open_conversations.digests_of(conversation.scope)
+        draft.elsewhere_version = self.open_conversations.digests_of(scope)
         if self.summarizing and not settings.summarize_in_background:
             draft.write_summaries = self.summarizing.write_now
         if self.embeddings is None:

@@ -11,7 +11,7 @@ import numpy as np
 from langchain_ctxbudget.core.calls import is_user
 from langchain_ctxbudget.core.lexical import LexicalIndex
 from langchain_ctxbudget.core.passages import Piece, pieces
-from langchain_ctxbudget.core.ranking import Numbers, Texts, day_number, first_person
+from langchain_ctxbudget.core.ranking import Numbers, Texts, day_number, first_person, is_name
 from langchain_ctxbudget.core.rows import Rows
 from langchain_ctxbudget.core.subjects import AFTER, limit, links, subjects
 from langchain_ctxbudget.core.text import terms
@@ -52,7 +52,7 @@ class SearchIndex:
         new = entries[start:]
         if not new:
             return
-        self.lexical.extend(terms(f"{entry.speaker} {entry.text}") for entry in new)
+        self.lexical.extend(terms(searched_text(entry.speaker, entry.text)) for entry in new)
         session = int(self._session.values[-1]) if start else 0
         sessions: list[int] = []
         for position, entry in enumerate(new, start):
@@ -130,6 +130,11 @@ class SearchIndex:
         for name in ("_session", "_costs", "_speaker", "_day", "_first_person", "_limits", "_links", "_quotable"):
             setattr(twin, name, getattr(self, name).copy())
         return twin
+
+
+def searched_text(speaker: str, text: str) -> str:
+    """A text with the name of who said it, where that is a name."""
+    return f"{speaker} {text}" if is_name(speaker) else text
 
 
 def _begins_session(before: Entry, entry: Entry) -> bool:

@@ -30,7 +30,7 @@ from langchain_ctxbudget.core.vectors import units
 from langchain_ctxbudget.flow import Flow, embed, embed_query
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.history.search_index import SearchIndex
+from langchain_ctxbudget.history.search_index import SearchIndex, searched_text
 
 SIMILAR = 0.3
 """A text from elsewhere without a word of the message must be so similar to it."""
@@ -110,7 +110,7 @@ def gather(
     )
     question = Question.of(query, list(index.speakers))
     shelf = LexicalIndex()
-    shelf.extend(_terms_of(f"{other.speaker} {other.text}") for other in elsewhere)
+    shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
     dense, failure = None, None
     if embeddings is not None and (elsewhere or searched.entries):
         try:

@@ -11,6 +11,7 @@ from langchain_ctxbudget.core.lexical import LexicalIndex
 from langchain_ctxbudget.core.ranking import z_scores
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.history.search_index import searched_text
 from langchain_ctxbudget.retrieval.pool import Searched, similarities
 from langchain_ctxbudget.retrieval.transcript import Transcript
 
@@ -27,7 +28,7 @@ def ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) ->
     index.read(transcript.conversation.entries)
     rest = [at for at in range(stored, len(transcript)) if transcript.is_searched(at)]
     others = LexicalIndex()
-    others.extend(terms(f"{transcript[at].speaker} {transcript[at].text}") for at in rest)
+    others.extend(terms(searched_text(transcript[at].speaker, transcript[at].text)) for at in rest)
     wanted = terms(query)
     words = np.concatenate(
         (others.scores(wanted, background=index.lexical), index.lexical.scores(wanted, background=others))
