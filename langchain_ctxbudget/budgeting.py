@@ -75,8 +75,10 @@ def compute_budget(draft: Draft) -> None:
     if not isinstance(draft.turn[0], HumanMessage):
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
     _fit_turn(draft, identity, framing)
+    exchanges = newest_exchanges(conversation)
     newest = compact.newest_costs(conversation, settings.keep_messages, draft.limit_tokens)
-    keep = newest_that_fit(newest, int(draft.limit_tokens * compact.KEEP_SHARE))
+    last = min(settings.keep_messages, exchanges[0].messages) if exchanges else 0
+    keep = max(last, newest_that_fit(newest, int(draft.limit_tokens * compact.KEEP_SHARE)))
     draft.preferences = declared.preference_fragments(settings, counter.count_text)
     memories = declared.memory_fragments(settings, counter.count_text)
     memory_heading = counter.count_text(MEMORIES_HEADING) if memories else 0
@@ -94,7 +96,7 @@ def compute_budget(draft: Draft) -> None:
         message_count=len(conversation.entries),
         history_tokens=conversation.total_tokens,
         keep_tokens=sum(newest[len(newest) - keep :]),
-        exchanges=newest_exchanges(conversation),
+        exchanges=exchanges,
         exchange_tokens=conversation.total_tokens // max(1, conversation.exchanges),
         topic_count=len(topics),
         topic_tokens=sum(counter.count_text(declared.topic_line(topic)) for topic in topics),

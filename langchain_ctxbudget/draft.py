@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
@@ -108,8 +108,6 @@ class Draft:
     sources: Sources | None = None
     """Where retrieval looks besides the conversation."""
     reranker: BaseDocumentCompressor | None = None
-    elsewhere_version: Hashable = 0
-    """Another one where other conversations of the user may have changed."""
     pool: Pool | None = None
     """What may be quoted, ranked, where that was asked."""
     retrieved: Retrieved = field(default_factory=Retrieved)

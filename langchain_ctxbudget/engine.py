@@ -390,7 +390,6 @@ class Engine(Keeper):
         draft.sources = Sources(
             self.store, scope.user_id, settings.sources, self.embeddings, without_conversation=scope.conversation_id
         )
-        draft.elsewhere_version = self.open_conversations.digests_of(scope)
         if self.summarizing and not settings.summarize_in_background:
             draft.write_summaries = self.summarizing.write_now
         if self.embeddings is None:

@@ -24,6 +24,7 @@ from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.ledger import ledger
 from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.history.open import OpenConversations, in_use
+from langchain_ctxbudget.knowledge.document_shelves import forget
 from langchain_ctxbudget.opening import cuts_place, pins_place, take_up_cuts, take_up_pins
 from langchain_ctxbudget.recent import RecentPrompts
 from langchain_ctxbudget.settings import ContextSettings
@@ -258,6 +259,7 @@ class Keeper:
         yield from self._forget_all(user_id)
         count += yield from bulk.delete_below(self.store, path, LANES, JOINED)
         yield from _purge(self.store, path)
+        forget(self.store, label(user_id))
         return count
 
     def _forget_all(self, user_id: str) -> Flow[None]:

@@ -258,7 +258,8 @@ class ContextSettings:
     layers: tuple[CustomLayer, ...] = ()
     """Layers of the application's own; mappings with the same fields are accepted."""
     keep_messages: int = 6
-    """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6)."""
+    """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6); of these,
+    the last exchange stays in any case, clipped where a message of it takes more than that."""
     compaction_trigger: float = 0.8
     """Compaction starts when verbatim history passes this share of its layer (seed 001: 80 %); the summary of
     what is older gets the rest."""
@@ -344,7 +345,8 @@ def _require_count(value: object, setting: str, *, minimum: int) -> None:
 def _require_choice(value: object, setting: str, choices: object) -> None:
     names = get_args(choices)
     if value not in names:
-        raise InvalidSettingsError(f"{setting} must be {', '.join(map(repr, names[:-1]))} or {names[-1]!r}, not {value!r}")
+        known = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
+        raise InvalidSettingsError(f"{setting} must be {known}, not {value!r}")
 
 
 def _require_flag(value: object, setting: str) -> None:

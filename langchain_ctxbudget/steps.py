@@ -122,10 +122,7 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
         named: tuple[Named, ...] = ()
         if draft.sources is not None:
             sources = replace(draft.sources, memories=declared.as_candidates(draft.preferences_left_out))
-            version = (draft.elsewhere_version, draft.history.cut)
-            others = yield from sources.read(
-                draft.query, draft.failures, elsewhere=conversation.elsewhere, version=version
-            )
+            others = yield from sources.read(draft.query, draft.failures, elsewhere=conversation.elsewhere)
             recent = [entry.text for entry in conversation.entries[-NAMING_MESSAGES:]]
             named = yield from sources.read_named([*recent, draft.query], draft.limit_tokens, draft.failures)
         if draft.history.cut or others or named:

@@ -20,6 +20,7 @@ Vectors = NDArray[np.float32]
 GROWTH = 1.25
 FEW = 32
 """Fewer texts than this have no mean worth the name: others that are compared join it."""
+DECIMALS = 6
 _TINY = 1e-9
 
 
@@ -84,12 +85,13 @@ class CentredVectors:
         more = np.zeros((0, target.size), np.float32) if others is None or not len(others) else units(others)
         if len(rows) < FEW:
             rows = np.concatenate((more, rows.reshape(-1, target.size)))
-            return _cosines(rows - rows.mean(axis=0), target - rows.mean(axis=0)) if len(rows) else np.zeros(0)
+            mean = rows.mean(axis=0) if len(rows) else target
+            return _rounded(_cosines(rows - mean, target - mean))
         self._renew()
         aim = target - self._mean
         length = max(float(np.linalg.norm(aim)), _TINY)
         own = (rows @ aim - self._mean @ aim) / (np.maximum(self._lengths.values, _TINY) * length)
-        return np.concatenate((_cosines(more - self._mean, aim), own), dtype=np.float64)
+        return _rounded(np.concatenate((_cosines(more - self._mean, aim), own), dtype=np.float64))
 
     @property
     def units(self) -> Vectors:
@@ -121,6 +123,11 @@ def units(vectors: Vectors) -> Vectors:
     if not np.isfinite(lengths).all():
         raise ValueError("the embeddings hold values that are not numbers (NaN or infinite)")
     return np.asarray(vectors / np.where(lengths > _TINY, lengths, 1), np.float32)
+
+
+def _rounded(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rounded, because the last bits depend on how many vectors are multiplied at once."""
+    return np.asarray(np.round(similarities, DECIMALS), np.float64)
 
 
 def _cosines(rows: Vectors, target: Vectors) -> NDArray[np.float64]:

@@ -25,7 +25,17 @@ from langchain_ctxbudget.core.messages import date_of, plain_text, speaker
 from langchain_ctxbudget.core.preservation import preservation_of
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores.indexing import has_index
-from langchain_ctxbudget.stores.message_log import JOINED, LANES, MESSAGES, PINS, Heads, fold, in_order
+from langchain_ctxbudget.stores.message_log import (
+    JOINED,
+    LANES,
+    MESSAGES,
+    PINS,
+    TOLD,
+    Heads,
+    fold,
+    in_order,
+    told_place,
+)
 from langchain_ctxbudget.stores.records import (
     ROOT,
     UNQUOTED,
@@ -62,7 +72,8 @@ class _Key(NamedTuple):
     key: str
 
 
-_Values = Mapping[_Key, dict[str, Any]]
+_Values = Mapping[_Key, dict[str, Any] | None]
+_TOLD = _Key("", TOLD, TOLD)
 
 
 def candidates(
@@ -81,14 +92,25 @@ def candidates(
         MissingScopeError: there is no user id.
         StoreDataError: a record cannot be read.
     """
+    found, _ = yield from _read(store, user_id, query, without_conversation, limit)
+    return found
+
+
+def _read(
+    store: BaseStore, user_id: str, query: str, without_conversation: str | None, limit: int
+) -> Flow[tuple[list[Candidate], _Values]]:
+    """The candidates, and what they depend on besides the query."""
     user = label(require_id("user_id", user_id))
     without = None if without_conversation is None else label(without_conversation)
     if limit < 1:
-        return []
-    search = (
-        _nearest(store, user, query, without, limit) if _ranks(store, query) else _last(store, user, without, limit)
-    )
-    found = yield from search
+        return [], {}
+    ranks = _ranks(store, query)
+    told, result = yield from batch(store, [told_place(user_id), _search(user, query, without, limit, ranks=ranks)])
+    items, heads = cast("list[SearchItem]", result), cast("_Values", {})
+    if ranks:
+        found = _nearest(items, user, without)
+    else:
+        found, heads = yield from _last(store, items, user, without, limit)
     records: defaultdict[str, list[MessageRecord]] = defaultdict(list)
     for one in found:
         records[one.conversation].append(one.record)
@@ -103,19 +125,25 @@ def candidates(
         for conversation, its in records.items()
         for key, candidate in _of_conversation(conversation, its, values)
     }
-    return [made[key] for one in found if (key := (one.conversation, one.record.place.key)) in made][:limit]
+    keys = ((one.conversation, one.record.place.key) for one in found)
+    # Heads as they were before their records were read: what was written meanwhile is a change.
+    read: dict[_Key, dict[str, Any] | None] = {at: values.get(at) for at in about}
+    read |= {**heads, _TOLD: told.value if isinstance(told, Item) else None}
+    return [made[key] for key in keys if key in made][:limit], read
 
 
 @dataclass(slots=True)
 class Elsewhere:
     """What was read last of the other conversations, kept with the conversation that is open.
 
-    Without an index a read costs more, and its result does not depend on the query: it is made again when the caller
-    says so, by another version. With one it depends on the query, and is made for each.
+    Without an index a read costs more, and its result does not depend on the query: it is made again when a
+    conversation that it has something of was written to, or another one begun, by whomever. With one it depends on the
+    query, and is made for each.
     """
 
     _made_for: Hashable = None
     _found: Sequence[Candidate] = field(default=())
+    _read: _Values = field(default_factory=dict)
 
     def read(
         self,
@@ -125,7 +153,6 @@ class Elsewhere:
         *,
         without_conversation: str | None,
         limit: int,
-        version: Hashable,
     ) -> Flow[Sequence[Candidate]]:
         """What `candidates` gives, read only where it may be another than the last time.
 
@@ -135,13 +162,18 @@ class Elsewhere:
             query: what they are to be about.
             without_conversation: the id of the open conversation.
             limit: how many messages.
-            version: another one where another conversation of the user may have changed.
         """
-        about = query if _ranks(store, query) else None
-        made_for = (user_id, without_conversation, limit, version, about)
-        if made_for != self._made_for:
-            found = yield from candidates(store, user_id, query, without_conversation=without_conversation, limit=limit)
-            self._made_for, self._found = made_for, tuple(found)
+        if _ranks(store, query):
+            return (
+                yield from candidates(store, user_id, query, without_conversation=without_conversation, limit=limit)
+            )
+        made_for = (user_id, without_conversation, limit)
+        if made_for == self._made_for and self._read:
+            values = yield from _get(store, label(user_id), list(self._read))
+            if all(values.get(at) == value for at, value in self._read.items()):
+                return self._found
+        found, self._read = yield from _read(store, user_id, query, without_conversation, limit)
+        self._made_for, self._found = made_for, tuple(found)
         return self._found
 
 
@@ -150,26 +182,30 @@ def _ranks(store: BaseStore, query: str) -> bool:
     return bool(query.strip()) and has_index(store)
 
 
-def _nearest(store: BaseStore, user: str, query: str, without: str | None, limit: int) -> Flow[list[_Found]]:
-    """The messages that are nearest to a query, best first."""
-    prefix = (ROOT, user, MESSAGES)
+def _search(user: str, query: str, without: str | None, limit: int, *, ranks: bool) -> SearchOp:
+    """What finds the messages that are nearest to a query, or else the conversations that were written last."""
+    if not ranks:
+        return SearchOp((ROOT, user, LANES), limit=LANES_READ)
     wanted = limit if without is None else limit * OVERFETCH
     # Some stores keep the vector of a message that is archived now.
-    search = SearchOp(prefix, filter={"archived": False}, limit=wanted, query=query)
-    [found] = yield from batch(store, [search])
-    items = [item for item in cast("list[SearchItem]", found) if item.score is not None]
+    return SearchOp((ROOT, user, MESSAGES), filter={"archived": False}, limit=wanted, query=query)
+
+
+def _nearest(items: Sequence[SearchItem], user: str, without: str | None) -> list[_Found]:
+    """The messages that are nearest to a query, best first."""
+    scored = [item for item in items if item.score is not None]
     return [
         _Found(item.namespace[-1], MessageRecord.read(item.value, f"message {item.key!r}"))
-        for item in _within(items, prefix, without)
+        for item in _within(scored, (ROOT, user, MESSAGES), without)
     ]
 
 
-def _last(store: BaseStore, user: str, without: str | None, limit: int) -> Flow[list[_Found]]:
-    """The last messages of the conversations that were written last."""
-    prefix = (ROOT, user, LANES)
-    [found] = yield from batch(store, [SearchOp(prefix, limit=LANES_READ)])
+def _last(
+    store: BaseStore, items: Sequence[SearchItem], user: str, without: str | None, limit: int
+) -> Flow[tuple[list[_Found], _Values]]:
+    """The last messages of the conversations that were written last, and the heads of their lanes."""
     lanes: defaultdict[str, dict[str, Item]] = defaultdict(dict)
-    for item in _within(cast("list[SearchItem]", found), prefix, without):
+    for item in _within(items, (ROOT, user, LANES), without):
         if item.key != JOINED:
             lanes[item.namespace[-1]][item.key] = item
     written = {name: max(item.updated_at for item in its.values()).timestamp() for name, its in lanes.items()}
@@ -182,11 +218,12 @@ def _last(store: BaseStore, user: str, without: str | None, limit: int) -> Flow[
         for key in last_keys(its, share)
     ]
     values = yield from _get(store, user, keys)
+    told = {_Key(name, LANES, key): item.value for name in latest for key, item in lanes[name].items()}
     return [
         _Found(at.conversation, MessageRecord.read(value, f"message {at.key!r}"))
         for at, value in values.items()
         if "changed" not in value
-    ]
+    ], told
 
 
 def shared(sizes: Sequence[int], limit: int) -> list[int]:
@@ -218,7 +255,7 @@ def _within(items: Iterable[SearchItem], prefix: tuple[str, ...], without: str |
 
 def _get(store: BaseStore, user: str, keys: Sequence[_Key]) -> Flow[dict[_Key, dict[str, Any]]]:
     """What there is of these, read at once."""
-    reads = [GetOp((ROOT, user, at.kind, at.conversation), at.key) for at in keys]
+    reads = [GetOp((ROOT, user, *filter(None, (at.kind, at.conversation))), at.key) for at in keys]
     items = yield from batch(store, reads)
     return {at: item.value for at, item in zip(keys, items, strict=True) if isinstance(item, Item)}
 

@@ -89,13 +89,6 @@ class OpenConversations:
         with self._mutex:
             return {**self._inherited, **self._open}
 
-    def digests_of(self, scope: Scope) -> tuple[tuple[str, str], ...]:
-        """What the user's other conversations that are open say now; another value where one of them has changed."""
-        with self._mutex:
-            opened = {**self._inherited, **self._open}
-        mine = (it for it in opened.values() if it.scope.user_id == scope.user_id and it.scope != scope)
-        return tuple(sorted((it.scope.conversation_id, it.digest) for it in mine))
-
     def _check_out(self, store: BaseStore, scope: Scope, counter: TokenCounter) -> Conversation:
         with self._mutex:
             conversation = self._open.get(scope)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.core.lexical import LexicalIndex
 from langchain_ctxbudget.core.text import terms
+from langchain_ctxbudget.core.vectors import Vectors, units
 from langchain_ctxbudget.flow import Flow, batch, embed
 from langchain_ctxbudget.knowledge.document_names import Names, names_of
 from langchain_ctxbudget.knowledge.document_preparing import in_thread
@@ -39,8 +40,6 @@ KEPT_CHUNKS = 50_000
 """About the most chunks of a store that stay in memory; owners who were not asked for longest go first."""
 KEPT_OWNERS = 256
 EMBEDDED_TOGETHER = 256
-
-Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +115,7 @@ def read_shelves(store: BaseStore, owners: Sequence[str]) -> Flow[list[Shelf]]:
         with _mutex:
             known = _shelves.get(store, OrderedDict[str, Shelf]()).get(owner)
         if item is None:
-            _forget(store, owner)
+            forget(store, owner)
             continue
         mark = str(item.value.get("mark"))
         if known is None or known.mark != mark:  # the mark was read before what it marks: never newer than that
@@ -174,25 +173,11 @@ def with_vectors(store: BaseStore, shelf: Shelf, embeddings: Embeddings) -> Flow
     for first in range(0, len(missing), EMBEDDED_TOGETHER):
         keys = missing[first : first + EMBEDDED_TOGETHER]
         texts = [shelf.texts[key].text if key in shelf.texts else "" for key in keys]
-        rows = units((yield from embed(embeddings, texts)))
+        rows = units(np.asarray((yield from embed(embeddings, texts)), np.float32))
         known.update(zip(keys, rows, strict=True))
     full = replace(shelf, vectors=known, embeddings=embeddings)
     _keep(store, full)
     return full
-
-
-def units(vectors: Sequence[Sequence[float]]) -> Vectors:
-    """Vectors of length 1; those without any length stay.
-
-    Raises:
-        ValueError: a value is not a number.
-    """
-    rows = np.asarray(vectors, np.float32)
-    lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
-    if not np.isfinite(lengths).all():
-        raise ValueError("the embeddings hold values that are not numbers (NaN or infinite)")
-    found: Vectors = (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return found
 
 
 def whole_text(store: BaseStore, owner: str, record: DocumentRecord) -> Flow[str | None]:
@@ -222,6 +207,7 @@ def _keep(store: BaseStore, shelf: Shelf) -> None:
             size -= len(gone.texts)
 
 
-def _forget(store: BaseStore, owner: str) -> None:
+def forget(store: BaseStore, owner: str) -> None:
+    """Let go of what was read of an owner's documents."""
     with _mutex:
         _shelves.get(store, OrderedDict[str, Shelf]()).pop(owner, None)

@@ -18,15 +18,14 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.core.candidates import Candidate
 from langchain_ctxbudget.core.text import terms
+from langchain_ctxbudget.core.vectors import Vectors, units
 from langchain_ctxbudget.flow import Flow, batch, embed_query
 from langchain_ctxbudget.knowledge.document_names import newest_mentions
 from langchain_ctxbudget.knowledge.document_records import SHARED, ChunkRecord, DocumentRecord, namespace, owner_of
 from langchain_ctxbudget.knowledge.document_shelves import (
     Chunk,
     Shelf,
-    Vectors,
     read_shelves,
-    units,
     whole_text,
     with_texts,
     with_vectors,
@@ -240,7 +239,7 @@ def _similar(
     """Similarities by vectors that are made here, without what all chunks have in common."""
     for number, shelf in enumerate(shelves):
         shelves[number] = yield from with_vectors(store, shelf, embeddings)
-    [target] = units([(yield from embed_query(embeddings, query))])
+    [target] = units(np.asarray([(yield from embed_query(embeddings, query))], np.float32))
     size = sum(len(shelf.searched) for shelf in shelves)
     mean = np.zeros_like(target)
     if size >= FEW:

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.candidates import Candidate
+from langchain_ctxbudget.core.text import one_line
 from langchain_ctxbudget.history.entry import Entry
 
 OWN_SECTION = "## Said earlier in this conversation\n"
 MIXED_SECTION = "## Found for this message\n"
+HERE = "[in this conversation]\n"
+"""What a message without a date stands under, where it could seem to be a part of what comes from elsewhere."""
 _MOST_TITLE_CHARACTERS = 80
+_NO_HEADING = str.maketrans("[]", "()")
 IS_RECALL = {"ctxbudget": "recall"}
 """What the metadata of the recall tool say."""
 
@@ -24,6 +28,8 @@ class Style:
     dates: bool = True
     references: bool = False
     """The number under which the recall tool gives a message."""
+    mixed: bool = False
+    """Whether what comes from elsewhere stands above the messages."""
 
 
 def has_recall_tool(tools: Sequence[object]) -> bool:
@@ -47,7 +53,9 @@ def message_line(entry: Entry, number: int, style: Style, text: str | None = Non
 
 def message_heading(entry: Entry, style: Style) -> str:
     """The line that messages of one day stand under."""
-    return f"[{entry.date}]\n" if entry.date and style.dates else ""
+    if entry.date and style.dates:
+        return f"[{entry.date}]\n"
+    return HERE if style.mixed else ""
 
 
 def line(candidate: Candidate, style: Style) -> str:
@@ -62,8 +70,8 @@ def heading(candidate: Candidate, style: Style) -> str:
     if candidate.source == "memories":
         parts = ["known about the user"]
     elif candidate.source == "documents":
-        title = " ".join(fences.as_item(candidate.title).split())
-        parts = [f"document: {title[:_MOST_TITLE_CHARACTERS].replace('[', '(').replace(']', ')')}", date or ""]
+        title = one_line(candidate.title)[:_MOST_TITLE_CHARACTERS].translate(_NO_HEADING)
+        parts = [f"document: {fences.as_data(title)}", date or ""]
     else:
         parts = [date or "", "in another conversation"]
     return f"[{', '.join(part for part in parts if part)}]\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -49,7 +49,7 @@ class Sources:
     """What is known about the user."""
 
     def read(
-        self, query: str, failures: list[str], *, elsewhere: Elsewhere | None = None, version: Hashable = 0
+        self, query: str, failures: list[str], *, elsewhere: Elsewhere | None = None
     ) -> Flow[tuple[Candidate, ...]]:
         """What a query may be about; a source that fails is empty.
 
@@ -57,7 +57,6 @@ class Sources:
             query: what is asked.
             failures: what is to be reported; appended to.
             elsewhere: what was read before, where that may still hold.
-            version: another one where another conversation of the user may have changed.
         """
         found: list[Candidate] = []
         if "conversations" in self.names:
@@ -67,7 +66,6 @@ class Sources:
                 query,
                 without_conversation=self.without_conversation,
                 limit=MESSAGES_ELSEWHERE,
-                version=version,
             )
             found += yield from _or_nothing("other conversations", said, failures)
         if "documents" in self.names:

@@ -45,7 +45,7 @@ from langchain_ctxbudget.stores.records import (
     stored,
 )
 
-MESSAGES, LANES, JOINED, CUTS, PINS = "messages", "lanes", "joined", "cuts", "pins"
+MESSAGES, LANES, JOINED, CUTS, PINS, TOLD = "messages", "lanes", "joined", "cuts", "pins", "told"
 POLLED = 32
 """Heads that a reader asks for each time: of the lanes that were written last."""
 SURE = 16
@@ -246,9 +246,21 @@ def new_head(clock: int = 0, count: int = 0) -> LaneRecord:
 
 
 def tell(store: BaseStore, scope: Scope) -> Flow[None]:
-    """Have every reader list the heads again."""
-    value = storable({"text": uuid4().hex, "conversation_id": scope.conversation_id})
-    yield from batch(store, [PutOp(scope.namespace(LANES), JOINED, value, index=False)])
+    """Have every reader list the heads again; readers of the user's other conversations, too."""
+    text, told = uuid4().hex, told_place(scope.user_id)
+    value = storable({"text": text, "conversation_id": scope.conversation_id})
+    yield from batch(
+        store,
+        [
+            PutOp(scope.namespace(LANES), JOINED, value, index=False),
+            PutOp(told.namespace, told.key, {"text": text}, index=False),
+        ],
+    )
+
+
+def told_place(user_id: str) -> GetOp:
+    """What is written anew when somebody begins to write to a conversation of a user."""
+    return GetOp((ROOT, label(user_id), TOLD), TOLD)
 
 
 def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:

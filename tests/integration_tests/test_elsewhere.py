@@ -306,10 +306,10 @@ def test_an_indexed_log_that_is_read_again_is_the_one_that_was_written() -> None
     pipeline.add_messages(said(*(f"lantern {number} " * 20 for number in range(60))), **at("c1"))
     pipeline.assemble("What about the lantern?", **at("c1"))
     [conversation] = pipeline.engine.open_conversations.working_sets().values()
-    vectors = conversation.lexical
+    vectors = conversation.search.lexical
     conversation.heads = None  # as after a write that failed
     pipeline.get_messages(**at("c1"))
-    assert conversation.lexical is vectors
+    assert conversation.search.lexical is vectors
 
 
 @pytest.mark.parametrize("kind", ["memory", "chroma"])
@@ -354,20 +354,41 @@ def test_messages_that_were_written_without_an_index_are_read_with_one(tmp_path:
 
 
 def read(cache: Elsewhere, store: BaseStore, query: str = QUERY, **other: Any) -> list[str]:
-    given: dict[str, Any] = {"without_conversation": "open", "limit": 20, "version": 0, **other}
+    given: dict[str, Any] = {"without_conversation": "open", "limit": 20, **other}
     return texts(drive(cache.read(store, given.pop("user_id", "ada"), query, **given)))
 
 
-def test_without_an_index_others_are_read_once_for_every_version() -> None:
+def test_without_an_index_others_are_read_again_where_something_was_written() -> None:
     store = Counting(InMemoryStore())
     cache, pipeline = Elsewhere(), ContextPipeline(store=store)
     pipeline.add_messages(said("lantern"), **at("c1"))
     assert read(cache, store) == ["lantern"]
-    pipeline.add_messages(said("harbour"), **at("c1"))
     store.reset()
     assert read(cache, store, "another question") == ["lantern"]
-    assert store.batches == 0
-    assert sorted(read(cache, store, version=1)) == ["harbour", "lantern"]
+    assert store.batches == 1, "what it depends on is read by id"
+    ContextPipeline(store=store).add_messages(said("harbour"), **at("c1"))
+    assert sorted(read(cache, store)) == ["harbour", "lantern"]
+
+
+@pytest.mark.parametrize("change", ["another conversation", "a pin", "a removal", "a clear"])
+def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
+    store = InMemoryStore()
+    cache, pipeline = Elsewhere(), ContextPipeline(store=store)
+    pipeline.add_messages(said("lantern", "harbour"), **at("c1"))
+    assert sorted(read(cache, store)) == ["harbour", "lantern"]
+    match change:
+        case "another conversation":
+            pipeline.add_messages(said("violet"), **at("c2"))
+            assert sorted(read(cache, store)) == ["harbour", "lantern", "violet"]
+        case "a pin":
+            pipeline.pin(["lantern"], preservation="drop", **at("c1"))
+            assert read(cache, store) == ["harbour"]
+        case "a removal":
+            pipeline.remove_messages(["lantern"], **at("c1"))
+            assert read(cache, store) == ["harbour"]
+        case "a clear":
+            pipeline.clear(**at("c1"))
+            assert read(cache, store) == []
 
 
 def test_with_an_index_others_are_read_for_every_query() -> None:
@@ -376,9 +397,6 @@ def test_with_an_index_others_are_read_for_every_query() -> None:
     pipeline.add_messages(said("violet lantern", "small boat"), **at("c1"))
     assert read(cache, store, "violet lantern", limit=1) == ["violet lantern"]
     assert read(cache, store, "small boat", limit=1) == ["small boat"]
-    store.reset()
-    assert read(cache, store, "small boat", limit=1) == ["small boat"]
-    assert store.batches == 0
 
 
 def test_what_was_read_for_one_user_is_not_given_to_another() -> None:

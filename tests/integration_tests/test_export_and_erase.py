@@ -90,7 +90,7 @@ def test_an_export_has_everything_of_a_user(store: BaseStore, call: Call) -> Non
         kinds: dict[str, list[dict[str, Any]]] = {}
         for record in records:
             kinds.setdefault(record["namespace"][2], []).append(record)
-        assert set(kinds) == {"messages", "lanes", "cuts", "pins", "compactions", "settings"}
+        assert set(kinds) == {"messages", "lanes", "cuts", "pins", "compactions", "settings", "told"}
         for name in ("c1", "c2", "c3"):
             scope = {"user_id": ADA, "conversation_id": name}
             values = [each["value"] for each in kinds["messages"] if each["namespace"][3] == label(name)]

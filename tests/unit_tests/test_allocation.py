@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.core.allocation import Allocation, ElasticAllocation, LayerSpec, Situation, divide
-from langchain_ctxbudget.core.allocation.elastic import HISTORY_MIN_SHARE, history_share
+from langchain_ctxbudget.core.allocation.elastic import LEANS, history_share
 from langchain_ctxbudget.core.layers import Layer
 
 COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -253,18 +253,34 @@ def test_no_layers_get_nothing():
     assert divide([], 100) == {}
 
 
-def test_history_that_fits_the_pool_gets_all_of_it():
-    assert history_share(0.5) == history_share(1) == 1
+EMPHASES = pytest.mark.parametrize("emphasis", LEANS)
+RATIOS = st.floats(0, 1e9)
 
 
-def test_history_four_times_the_pool_gets_half_of_it():
-    assert history_share(4) == 0.5
+@EMPHASES
+def test_history_that_fits_the_pool_gets_all_of_it(emphasis):
+    assert history_share(0.5, LEANS[emphasis]) == history_share(1, LEANS[emphasis]) == 1
+
+
+@EMPHASES
+@QUICK
+@given(first=RATIOS, second=RATIOS)
+def test_a_longer_history_never_gets_a_larger_share(emphasis, first, second):
+    lean = LEANS[emphasis]
+    less, more = history_share(max(first, second), lean), history_share(min(first, second), lean)
+    assert 1 >= more >= less >= lean.least_share
+
+
+@EMPHASES
+def test_a_history_far_larger_than_the_pool_keeps_its_least_share(emphasis):
+    assert history_share(1e12, LEANS[emphasis]) == pytest.approx(LEANS[emphasis].least_share, abs=1e-5)
 
 
 @QUICK
-@given(st.floats(0, 1e9), st.floats(0, 1e9))
-def test_a_longer_history_never_gets_a_larger_share(first, second):
-    assert 1 >= history_share(min(first, second)) >= history_share(max(first, second)) >= HISTORY_MIN_SHARE
+@given(RATIOS)
+def test_history_has_least_where_recall_is_worth_more_and_most_where_the_cache_is(ratio):
+    shares = [history_share(ratio, LEANS[emphasis]) for emphasis in ("recall", "balanced", "cache")]
+    assert shares == sorted(shares)
 
 
 def situation(**changes):
@@ -302,6 +318,19 @@ def test_where_topics_are_empty_retrieval_grows():
 def test_a_longer_history_leaves_more_to_retrieval():
     short, long = (allocated(history_tokens=n).tokens for n in (15_000, 100_000))
     assert long[Layer.RETRIEVAL] > short[Layer.RETRIEVAL]
+
+
+@pytest.mark.parametrize("tokens", [15_000, 100_000, 1_000_000])
+def test_an_emphasis_changes_what_history_gets(tokens):
+    recall, balanced, cache = (
+        allocated(history_tokens=tokens, exchange_tokens=300, keep_tokens=600, emphasis=emphasis).tokens[Layer.HISTORY]
+        for emphasis in ("recall", "balanced", "cache")
+    )
+    assert recall < balanced < cache
+
+
+def test_where_history_fits_the_emphasis_changes_nothing():
+    assert len({str(allocated(history_tokens=5_000, emphasis=emphasis).tokens) for emphasis in LEANS}) == 1
 
 
 def test_many_deep_topics_stay_below_their_cap():

@@ -1,6 +1,6 @@
 """Where verbatim history begins."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.core.compaction import move_cut, stays, strategy_for
@@ -88,11 +88,13 @@ def test_the_cut_is_within_the_history_and_safe(history, limit):
 
 @settings(deadline=None)
 @given(histories(), limits())
-def test_what_stays_is_what_is_kept_or_half_way_to_the_trigger_at_most(history, limit):
+@example(([1, 1, 1, 1], [True, False, False, False], set()), {"room": 4, "keep": 1, "target": 0.5, "trigger": 1.0})
+def test_what_stays_is_what_is_kept_or_half_way_to_the_trigger_or_one_group_that_the_room_holds(history, limit):
     costs, safe, starts = history
     cut = moved(costs, safe, starts, **limit)
-    most = limit["room"] * (limit["target"] + limit["trigger"]) / 2
-    assert cut >= len(costs) - limit["keep"] or sum(costs[cut:]) <= max(most, limit["room"] * limit["target"])
+    most = limit["room"] * max(limit["target"], (limit["target"] + limit["trigger"]) / 2)
+    one_group = not any(safe[cut + 1 :]) and sum(costs[cut:]) <= limit["room"]
+    assert cut >= len(costs) - limit["keep"] or sum(costs[cut:]) <= most or one_group
 
 
 @settings(deadline=None)

@@ -350,13 +350,13 @@ def test_what_is_to_be_dropped_is_found_by_reference_only():
     assert said(by_reference(open_conversation, "m-red", 200)) == [(1, "My bicycle is red.")]
 
 
-def test_the_index_of_the_prompts_stays_as_it_is():
+def test_a_query_searches_the_index_of_the_prompts():
     open_conversation = conversation([*numbered(30), BIKE])
-    open_conversation.conversation.index_until(10)
-    before = open_conversation.conversation.lexical
+    index = open_conversation.conversation.search
+    index.read(open_conversation.conversation.entries[:10])
     search(open_conversation, "bicycle")
-    assert open_conversation.conversation.lexical is before
-    assert len(before) == 10
+    assert open_conversation.conversation.search is index
+    assert len(index) == len(index.lexical) == 31
 
 
 def test_vectors_are_made_once():
@@ -381,7 +381,7 @@ def test_vectors_are_made_in_pieces_and_after_a_failure_only_those_that_are_miss
             return super().embed_documents(texts)
 
     asked: list[int] = []
-    monkeypatch.setattr("langchain_ctxbudget.history.conversation.EMBEDDED_AT_ONCE", 12)
+    monkeypatch.setattr("langchain_ctxbudget.history.search_index.EMBEDDED_AT_ONCE", 12)
     open_conversation = conversation([*numbered(30), BIKE])
     for query in ("bicycle", "garden"):
         search(open_conversation, query, embeddings=Watched(size=8))
@@ -534,17 +534,17 @@ def test_a_chunk_in_a_state_is_quoted_as_the_message_it_is():
     assert answer == f"{QUOTES}#1 assistant: Well.\n"
 
 
-def test_texts_are_read_once_for_all_queries_of_a_turn(monkeypatch):
+def test_stored_texts_are_read_once_for_all_queries_of_a_turn(monkeypatch):
     def watched(text):
         read.append(text)
         return terms(text)
 
     read: list[str] = []
-    monkeypatch.setattr("langchain_ctxbudget.retrieval.searching.terms", watched)
+    monkeypatch.setattr("langchain_ctxbudget.history.search_index.terms", watched)
     open_conversation = editing.detached(Scope("ada", "c1"), TIKTOKEN, numbered())
     for state in (TURN, [*TURN, AIMessage("It is red.", id="b")], [*TURN, AIMessage("It is red.", id="b")]):
         search(Transcript.of(open_conversation, state), "bicycle")
-    assert len([text for text in read if text != "bicycle"]) == 103
+    assert len(read) == 100
 
 
 def test_a_turn_of_another_text_is_read_again():

@@ -35,10 +35,13 @@ class Lean(NamedTuple):
     least_share: float
     """What history keeps of the pool, however long it is."""
     falls: float
-    """How fast its share falls as it grows: by `1 / ratio ** falls`, for a history `ratio` times as large as the pool."""
+    """How fast its share falls: by `1 / ratio ** falls`, for a history `ratio` times as large as the pool."""
+    steady_exchanges: int
+    """It wants room for so many average exchanges, to grow between two compaction steps: a step rewrites the prompt
+    behind the system prompt."""
     steady_share: float
-    """For room to grow between two compaction steps, it takes at most this share of the pool at a budget of
-    `STEADY_BUDGET_TOKENS`, and in a smaller one less by proportion: there, what is not retrieved is not seen at all."""
+    """For that, it takes at most this share of the pool at a budget of `STEADY_BUDGET_TOKENS`, and in a smaller one
+    less by proportion: there, what is not retrieved is not seen at all."""
     keep_room: float
     """Its room as a multiple of the newest messages that must stay: where they pass the compaction trigger by
     themselves, every turn compacts."""
@@ -47,15 +50,12 @@ class Lean(NamedTuple):
 
 
 LEANS: dict[Emphasis, Lean] = {
-    "recall": Lean(least_share=0.0, falls=2.0, steady_share=0.0, keep_room=1.0, arc_share=0.02),
-    "balanced": Lean(least_share=0.2, falls=1.0, steady_share=0.2, keep_room=1.0, arc_share=0.03),
-    "cache": Lean(least_share=0.35, falls=0.5, steady_share=0.65, keep_room=2.0, arc_share=0.08),
+    "recall": Lean(least_share=0.0, falls=2.0, steady_exchanges=0, steady_share=0.0, keep_room=1.0, arc_share=0.02),
+    "balanced": Lean(least_share=0.1, falls=2.0, steady_exchanges=8, steady_share=0.3, keep_room=1.0, arc_share=0.03),
+    "cache": Lean(least_share=0.35, falls=0.5, steady_exchanges=40, steady_share=0.65, keep_room=2.0, arc_share=0.08),
 }
 """By measurement: docs/retrieval.md shows recall against what prompts cost."""
 
-STEADY_EXCHANGES = 40
-"""History wants room for so many average exchanges: a compaction step rewrites the prompt behind the system prompt, and
-so keeps about nine of ten tokens of the stable zone from turn to turn (docs/decisions.md has the sum)."""
 STEADY_BUDGET_TOKENS = 8_192
 
 SEED_PREFERENCES_SHARE, SEED_PREFERENCES_IDEAL, SEED_PREFERENCES_MAX, SEED_PREFERENCES_FLOOR = 0.03, 600, 800, 100
@@ -126,7 +126,7 @@ def steady_share(situation: Situation, pool_tokens: int) -> float:
     lean = LEANS[situation.emphasis]
     part = min(1.0, situation.total_tokens / STEADY_BUDGET_TOKENS)
     most = lean.least_share + (lean.steady_share - lean.least_share) * part
-    return min(most, STEADY_EXCHANGES * situation.exchange_tokens / max(1, pool_tokens))
+    return min(most, lean.steady_exchanges * situation.exchange_tokens / max(1, pool_tokens))
 
 
 def _adaptive(situation: Situation, name: str) -> Allocation:
