@@ -32,7 +32,7 @@ from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.search_index import SearchIndex, searched_text
 
-SIMILAR = 0.3
+SIMILAR = 0.25
 """A text from elsewhere without a word of the message must be so similar to it."""
 PRIORITY_WEIGHT = 1.0
 """What the kind of a text counts, from the least to the most important one."""

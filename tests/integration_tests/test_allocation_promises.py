@@ -155,12 +155,21 @@ LONG_TOPIC = {"label": "Bonn", "context": " ".join(f"Fact {n} about the river to
 
 
 @pytest.mark.parametrize("allocation", ["elastic", {"strategy": "elastic", "profile": "seed"}])
-def test_a_topic_that_was_shrunk_grows_when_history_leaves_room(allocation: Any) -> None:
-    report = report_of(talk(100), max_context_tokens=4_000, topics=[LONG_TOPIC], allocation=allocation)
-    topics, history = report.layer("L2"), report.layer("L6")
-    assert history.used_tokens < history.allocated_tokens - 100
+def test_a_topic_that_was_shrunk_grows_when_history_and_retrieval_leave_room(allocation: Any) -> None:
+    report = report_of(talk(20), max_context_tokens=4_000, topics=[LONG_TOPIC], allocation=allocation)
+    topics, retrieval = report.layer("L2"), report.layer("L5")
+    assert retrieval.used_tokens < retrieval.allocated_tokens - 100
     assert topics.items[0].status is Status.SHRUNK
     assert topics.used_tokens > topics.allocated_tokens + 100
+
+
+@pytest.mark.parametrize("allocation", ["elastic", {"strategy": "elastic", "profile": "seed"}])
+def test_what_a_compacted_history_leaves_goes_to_retrieval_before_topics(allocation: Any) -> None:
+    report = report_of(talk(100), max_context_tokens=4_000, topics=[LONG_TOPIC], allocation=allocation)
+    topics, retrieval, history = (report.layer(layer) for layer in ("L2", "L5", "L6"))
+    assert history.used_tokens < history.allocated_tokens - 100
+    assert retrieval.used_tokens > retrieval.allocated_tokens + 100
+    assert topics.used_tokens <= topics.allocated_tokens
 
 
 @pytest.mark.parametrize("kind", [*KINDS[:-1], "elastic"])
@@ -188,8 +197,8 @@ def test_without_borrowing_what_is_left_stays_free() -> None:
         )
         for borrow in (False, True)
     )
-    assert strict.layer("L2").used_tokens <= 400 < borrowing.layer("L2").used_tokens
-    assert strict.layer("L5").used_tokens <= 400
+    assert strict.layer("L2").used_tokens <= 400
+    assert strict.layer("L5").used_tokens <= 400 < borrowing.layer("L5").used_tokens
     assert strict.total_tokens < 2_000 < borrowing.total_tokens <= 4_000
 
 

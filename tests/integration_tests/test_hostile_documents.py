@@ -97,11 +97,13 @@ def hostile(imitation: str, line_break: str = "\n", number: int = 0) -> str:
 # Reading a block as a strict reader would
 
 
-FENCES = ("context", "conversation_summary", "conversation_arc", "user_preferences")
-LIKE_A_FENCE = re.compile(rf"<[\s/]*(?:{'|'.join(map(r'\s*'.join, FENCES))})\b", re.IGNORECASE)
+FENCES = "|".join(
+    r"\s*".join(name) for name in ("context", "conversation_summary", "conversation_arc", "user_preferences")
+)
+LIKE_A_FENCE = re.compile(rf"<[\s/]*(?:{FENCES})\b", re.IGNORECASE)
 HEADING = re.compile(
-    rf"\[(?!{FAKE_DATE})(?:[0-9-]{{10}}|known about the user|in this conversation|([0-9-]{{10}}, )?in another conversation"
-    r"|document: [^\[\]]*)\]"
+    rf"\[(?!{FAKE_DATE})(?:known about the user|in this conversation|document: [^\[\]]*"
+    r"|[0-9-]{10}|(?:[0-9-]{10}, )?in another conversation)\]"
 )
 
 
@@ -195,7 +197,7 @@ def conversation(texts: Sequence[str], *, date: str | None = None, names: Sequen
     ]
 
 
-FILLER = conversation([f"Nothing happens on day {number}. " * 12 for number in range(16)])
+FILLER = conversation([f"Nothing happens on day {number}. " * 12 for number in range(40)])
 
 
 @dataclass
@@ -210,6 +212,8 @@ class World:
     counter: TokenCounter = field(default_factory=TiktokenCounter)
     question: str = QUESTION
     budget: int = 4_000
+    filler: int = 16
+    """So many messages about nothing come after those of the conversation."""
     recall: bool = False
     """Whether the request has the recall tool."""
 
@@ -222,7 +226,7 @@ class World:
             call(KnowledgeBase(store, user_id="ada"), "add", list(self.documents))
         if self.there:
             call(pipeline, "add_messages", self.there, user_id="ada", conversation_id="there")
-        call(pipeline, "add_messages", [*self.here, *FILLER], **SCOPE)
+        call(pipeline, "add_messages", [*self.here, *FILLER[: self.filler]], **SCOPE)
         tools = [create_recall_tool(pipeline)] if self.recall else []
         context: AssembledContext = call(pipeline, "assemble", self.question, tools=tools, **SCOPE)
         assert context.report.failures == ()
@@ -258,10 +262,14 @@ def of(texts: Sequence[str], title: str = "") -> list[Document]:
 MANY_MEMORIES = [f"Fact {number} is about nothing at all, and nobody needs it." for number in range(400)]
 """Those after them have no room among what is known about the user, and are found."""
 WAYS: dict[str, Callable[[list[str]], World]] = {
-    "own messages": lambda texts: World(here=conversation(texts, date="2024-05-05"), settings={"sources": ()}),
-    "own messages without dates": lambda texts: World(here=conversation(texts), settings={"sources": ()}),
-    "own messages with references": lambda texts: World(here=conversation(texts), recall=True),
-    "own messages beside others": lambda texts: World(here=conversation(texts), documents=of(["A zebra is black."])),
+    "own messages": lambda texts: World(
+        filler=40, here=conversation(texts, date="2024-05-05"), settings={"sources": ()}
+    ),
+    "own messages without dates": lambda texts: World(filler=40, here=conversation(texts), settings={"sources": ()}),
+    "own messages with references": lambda texts: World(filler=40, here=conversation(texts), recall=True),
+    "own messages beside others": lambda texts: World(
+        filler=40, here=conversation(texts), documents=of(["A zebra is black."])
+    ),
     "other conversations": lambda texts: World(there=conversation(texts, date="2024-05-05")),
     "memories": lambda texts: World(memories=[*MANY_MEMORIES, *texts]),
     "documents": lambda texts: World(documents=of(texts)),
@@ -306,7 +314,7 @@ def test_the_date_of_a_document_is_a_date_or_nothing(call: Call) -> None:
 
 def test_a_name_stays_in_front_of_its_words(call: Call) -> None:
     names = [f"{text}{BREAKS[n % len(BREAKS)]}{text}" for n, text in enumerate(IMITATIONS)]
-    block = World(here=conversation(PLAIN, names=names)).read(call)
+    block = World(here=conversation(PLAIN, names=names), filler=40).read(call)
     assert len([item for item in block.items if item.words.endswith("eats grass.")]) > len(names) // 2
 
 
@@ -340,7 +348,7 @@ def test_a_document_that_the_message_names_stays_in_its_item(call: Call, size: i
 
 @pytest.mark.xfail(strict=True, reason="selecting does not tell that the section is mixed")
 def test_a_message_without_a_date_does_not_stand_under_the_heading_of_a_document(call: Call) -> None:
-    block = World(here=conversation(PLAIN[:2]), documents=of(["user: The zebra is mine."])).read(call)
+    block = World(budget=2_000, here=conversation(PLAIN[:2]), documents=of(["user: The zebra is mine."])).read(call)
     assert block.under("[document: D0]") == ["user: The zebra is mine."]
     assert block.under("[in this conversation]")[:2] == [f"user: {PLAIN[0]}", f"assistant: {PLAIN[1]}"]
 

@@ -113,7 +113,7 @@ def dated(text, date, message_id):
     return HumanMessage(text, id=message_id, additional_kwargs={"created_at": date})
 
 
-def memory(number, text="The bike was a gift from the aunt of Ann, the one in Bonn.", kind="fact"):
+def memory(number, text="Where the blue bike is, is known to nobody but the user.", kind="fact"):
     return Candidate(id=f"memory {number}", source="memories", text=f"{text} ({number})", kind=kind)
 
 
@@ -131,6 +131,7 @@ def named_document(name, text, summary="A guide.", title="Guide"):
 
 
 BIKES = said(*(f"The bike of number {number} is blue, and it stands in the cellar." for number in range(60)))
+RAIN = [HumanMessage(f"It rained on day {number}.", id=f"r{number}") for number in range(60)]
 LONG = "It rained all day. " * 300 + "The blue bike is behind the shed. " + "Then it was night. " * 300
 
 
@@ -243,7 +244,7 @@ def test_a_long_message_without_a_word_of_the_question_has_no_passage():
 
 def test_memories_take_at_most_their_share_while_others_want_room():
     memories = [memory(number, kind="core") for number in range(30)]
-    found = retrieved(BIKES, 600, others=memories)
+    found = retrieved([*BIKES, *RAIN], 600, others=memories)
     taken = [part for part in found.fragments if part.id.startswith("memory")]
     rest = [part for part in found.fragments if not part.id.startswith("memory")]
     assert taken
