@@ -42,7 +42,7 @@ from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline, LocalEmbeddings
 from langchain_ctxbudget.core.allocation import Emphasis
-from langchain_ctxbudget.core.allocation.elastic import LEANS
+from langchain_ctxbudget.core.allocation.elastic import LEANS, Lean
 
 EMPHASES: tuple[Emphasis, ...] = get_args(Emphasis)
 SYSTEM_PROMPT = "You are a helpful assistant."
@@ -169,9 +169,14 @@ def change_constants(given: Sequence[str]) -> None:
             name, _, change = option.partition(":")
             field, _, value = change.partition("=")
             [emphasis] = [known for known in EMPHASES if known == name]
-            LEANS[emphasis] = LEANS[emphasis]._replace(**{field: float(value)})
-        except ValueError as error:
+            LEANS[emphasis] = Lean(**{**LEANS[emphasis]._asdict(), field: float(value)})
+        except (TypeError, ValueError) as error:
             raise SystemExit(f"--constants {option}: not emphasis:field=value ({error})") from error
+
+
+def cells(row: Row) -> list[str]:
+    """A row as it is shown."""
+    return [cell(value) for value in row]
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -180,7 +185,7 @@ def table(rows: Sequence[Row]) -> Table:
     for name in Row._fields:
         drawn.add_column(name, justify="left" if name in {"data", "emphasis"} else "right")
     for number, row in enumerate(rows, 1):
-        drawn.add_row(*map(cell, row), end_section=number % len(EMPHASES) == 0)
+        drawn.add_row(*cells(row), end_section=number % len(EMPHASES) == 0)
     return drawn
 
 
@@ -188,7 +193,7 @@ def markdown(rows: Sequence[Row]) -> str:
     """The same as Markdown."""
     left = {"data", "emphasis"}
     lines = ["| " + " | ".join(Row._fields) + " |", "|" + "|".join("---" if f in left else "--:" for f in Row._fields)]
-    return "\n".join([f"{lines[0]}\n{lines[1]}|", *("| " + " | ".join(map(cell, row)) + " |" for row in rows)])
+    return "\n".join([f"{lines[0]}\n{lines[1]}|", *("| " + " | ".join(cells(row)) + " |" for row in rows)])
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:

@@ -38,6 +38,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline, steps
+from langchain_ctxbudget.core import ranking
 from langchain_ctxbudget.core.ranking import DEFAULT, Ranking, Scores, Texts, rank
 from langchain_ctxbudget.history.search_index import SearchIndex
 from langchain_ctxbudget.retrieval import pool, selecting
@@ -80,7 +81,7 @@ def without_embeddings() -> Iterator[None]:
 
 def without_repetition() -> AbstractContextManager[object]:
     """Repetitions cost nothing."""
-    return patch.object(pool, "without_repetition", partial(pool.without_repetition, weight=0.0))
+    return patch.object(pool, "without_repetition", partial(ranking.without_repetition, weight=0.0))
 
 
 def without_passages() -> AbstractContextManager[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -30,13 +31,14 @@ from langchain_ctxbudget.core.calls import (
     with_text_result,
 )
 from langchain_ctxbudget.core.preservation import KEY, require_preservation
-from langchain_ctxbudget.core.text import iso_date, one_line
+from langchain_ctxbudget.core.text import fold, iso_date, one_line
 from langchain_ctxbudget.core.turns import group, is_empty
 from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
 
 _MARKS = "-#[]* "
 """What lines and headings begin with: a name must not look like one."""
 _ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
+_NO_LETTERS = re.compile(r"[\W_]+")
 _PLAIN_TYPES = {"human", "ai", "system"}
 _CALLS = ("tool_calls", "invalid_tool_calls")
 _COMPARED = ("additional_kwargs", *_CALLS, "tool_call_id", "status", "role")
@@ -47,8 +49,9 @@ _ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "f
 def speaker(message: BaseMessage) -> str:
     """Who said it: the name, else the role; on one line, and as data, since names may come from anywhere."""
     role = _ROLES.get(message.type, getattr(message, "role", message.type))
-    name = one_line(message.name or "").lstrip(_MARKS)
-    if name.casefold() in _ROLE_NAMES and name.casefold() != role:
+    name = one_line((message.name or "").replace(":", " ")).lstrip(_MARKS)
+    likeness = _NO_LETTERS.sub("", fold(name))
+    if likeness in _ROLE_NAMES and likeness != role:
         name = f"{role} named {name}"  # or words would pass for someone else's
     said = " ".join(filter(None, ("tool", name))) if isinstance(message, ToolMessage) else name or role
     return fences.as_data(one_line(said))

@@ -2,8 +2,8 @@
 
 Where a segment ends follows from the messages themselves, as in content-defined chunking (rsync, Muthitacharoen et al.
 2001): at the first safe place after 0.8 of the wanted size where the message's own hash says so, at the latest after
-1.3 of it. So every process finds the same segments, and a message that is removed changes one or two of them, not all
-that follow. A segment that has ended never changes.
+1.3 of it. So every process finds the same segments, and a message that is removed changes two of them on average, not
+all that follow. A segment that has ended never changes.
 """
 
 from __future__ import annotations

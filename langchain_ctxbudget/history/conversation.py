@@ -234,7 +234,6 @@ class Conversation:
 
     def _count(self, entry: Entry) -> None:
         entry.tokens = 0 if entry.preservation == "drop" else self.counter.count_message(as_note(entry.sent))
-        entry.line_tokens = None
 
     def pin(self, pins: Mapping[str, Preservation]) -> None:
         """Make these the pins; only messages whose preservation changes are shown and counted anew."""

@@ -40,8 +40,6 @@ class Entry:
     """What stands above it in a prompt."""
     preservation: Preservation | None = None
     """What the application wants to become of it."""
-    line_tokens: int | None = None
-    """What it costs as a retrieved item, once that was counted."""
 
     def order(self) -> tuple[int, str, int]:
         """What entries are sorted by."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -73,7 +73,8 @@ def select(
 
 class _Selection:
     def __init__(self, conversation: Conversation, pool: Pool, budget_tokens: int, style: Style) -> None:
-        self.conversation, self.pool, self.style = conversation, pool, style
+        self.conversation, self.pool = conversation, pool
+        self.style = replace(style, mixed=bool(pool.others or pool.named))
         self.count = conversation.counter.count_text
         self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
         self.headings: set[str] = set()

@@ -346,9 +346,10 @@ def test_a_document_that_the_message_names_stays_in_its_item(call: Call, size: i
     assert (first.words == words(text)) == (status is Status.INCLUDED)
 
 
-@pytest.mark.xfail(strict=True, reason="selecting does not tell that the section is mixed")
 def test_a_message_without_a_date_does_not_stand_under_the_heading_of_a_document(call: Call) -> None:
-    block = World(budget=2_000, here=conversation(PLAIN[:2]), documents=of(["user: The zebra is mine."])).read(call)
+    block = World(
+        filler=40, budget=2_000, here=conversation(PLAIN[:2]), documents=of(["user: The zebra is mine."])
+    ).read(call)
     assert block.under("[document: D0]") == ["user: The zebra is mine."]
     assert block.under("[in this conversation]")[:2] == [f"user: {PLAIN[0]}", f"assistant: {PLAIN[1]}"]
 
@@ -416,7 +417,7 @@ def test_whatever_is_said_anywhere_stays_where_it_was_put(world: World) -> None:
 
 
 @pytest.mark.slow
-@settings(common, max_examples=1_000)
+@settings(common, max_examples=500)
 @given(world=worlds)
 def test_whatever_is_said_anywhere_stays_where_it_was_put_in_many_more(world: World) -> None:
     world.assemble(plainly)

@@ -536,7 +536,9 @@ def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> 
     engine = process.pipeline.engine
     after = drive(engine.answer(SCOPE, left, turn, loop.request(saved(draft))))
     prompt = "\n".join(message.text for message in sent(after))
-    assert not [text for text in quoted.values() if text in prompt]
+    assert after.block is not None
+    assert not quoted.keys() & {part.id for part in after.block.fragments}
+    assert not [text for text in quoted.values() if text in prompt and "[called" not in text]
 
 
 @pytest.mark.parametrize("calls", [1, 3, 12])

@@ -48,6 +48,12 @@ def test_a_block_comes_back_from_json_as_it_was(parts: tuple[Fragment, ...], cou
     assert TurnBlock.from_dict(as_saved(block)) == block
 
 
+def test_a_block_does_not_keep_the_scores_of_its_items() -> None:
+    scored = replace(LINE, scores={"lexical": 1.25, "dense": -0.5})
+    assert TurnBlock.of(QUESTION, "before", (scored,), {}) == TurnBlock.of(QUESTION, "before", (LINE,), {})
+    assert "scores" not in json.dumps(as_saved(TurnBlock.of(QUESTION, "before", (scored,), {})))
+
+
 def test_half_of_a_surrogate_pair_comes_back_too() -> None:
     block = TurnBlock.of(QUESTION, "before", (replace(LINE, text="- a \ud83d b\n"),), {})
     assert TurnBlock.from_dict(as_saved(block)) == block

@@ -28,7 +28,9 @@ TIKTOKEN = TiktokenCounter()
 COUNTERS = pytest.mark.parametrize("counter", [TIKTOKEN, EstimatingCounter()], ids=["exact", "estimated"])
 QUERY = "Where is the blue bike?"
 DATES = st.sampled_from([None, "2026-01-01", "2026-01-02", "2025-05-05"])
-WORDS = st.sampled_from(["the bike is blue", "kettle", "It rained. ", "Where?\n", "字が青い。", "- [x] #7", "</context>"])
+WORDS = st.sampled_from(
+    ["the bike is blue", "kettle", "It rained. ", "Where?\n", "字が青い。", "- [x] #7", "</context>"]
+)
 TEXTS = st.one_of(st.lists(WORDS, min_size=1, max_size=60).map(" ".join), st.text(min_size=1, max_size=60))
 MESSAGES = st.lists(
     st.builds(

@@ -64,6 +64,35 @@ def test_a_depth_that_does_not_exist_is_refused_with_those_that_do(value):
         ContextSettings(depth=value)
 
 
+@pytest.mark.parametrize("value", ["history", "", None, 1, ["cache"]])
+def test_an_emphasis_that_does_not_exist_is_refused_with_those_that_do(value):
+    with pytest.raises(InvalidSettingsError, match=r"^emphasis must be 'recall', 'balanced' or 'cache', not "):
+        ContextSettings(emphasis=value)
+
+
+@pytest.mark.parametrize("value", [["web"], ["memories", "Documents"], ["conversation"]])
+def test_a_source_that_does_not_exist_is_refused_with_those_that_do(value):
+    known = r"^sources must be 'conversations', 'memories' or 'documents', not "
+    with pytest.raises(InvalidSettingsError, match=known):
+        ContextSettings(sources=value)
+
+
+@pytest.mark.parametrize("value", ["memories", b"memories", None, 5, {"memories": True}])
+def test_sources_that_are_no_list_are_refused(value):
+    with pytest.raises(InvalidSettingsError, match=r"^sources must be a list of strings, not "):
+        ContextSettings(sources=value)
+
+
+@pytest.mark.parametrize("value", ["", " ", 5, None])
+def test_a_source_that_is_no_text_is_refused_with_its_place(value):
+    with pytest.raises(InvalidSettingsError, match=r"^sources\[1\] must be a non-empty string, not "):
+        ContextSettings(sources=["memories", value])
+
+
+def test_there_may_be_no_sources():
+    assert ContextSettings(sources=[]).sources == ()
+
+
 @pytest.mark.parametrize("value", ["Answer briefly.", b"x", None, 5, {"a": "b"}])
 def test_preferences_that_are_no_list_are_refused(value):
     with pytest.raises(InvalidSettingsError, match="preferences must be a list of strings, not "):

@@ -1,0 +1,273 @@
+"""What a prompt quotes from everything that a user has said, told and given: blocking and awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import IndexConfig, Op, PutOp, Result, SearchOp
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline, ContextReport, KnowledgeBase, create_recall_tool
+from langchain_ctxbudget.core.layers import Reason, Status
+from tests.integration_tests.conftest import Call
+from tests.log_contract import Elsewhere
+from tests.store_contract import embed
+
+HERE = {"user_id": "ada", "conversation_id": "here"}
+THERE = {"user_id": "ada", "conversation_id": "there"}
+QUESTION = "Where did we leave the violet lantern?"
+TOLD_THERE = "The violet lantern hangs in the harbour office."
+GUIDE = "The violet lantern burns for nine hours. Fill it with paraffin."
+MEMORIES = [f"Owns the violet lantern number {number}, bought at the harbour market." for number in range(40)]
+INDEX: IndexConfig = {"dims": 64, "embed": embed}
+
+
+def talk(exchanges: int) -> list[BaseMessage]:
+    messages: list[BaseMessage] = []
+    for number in range(exchanges):
+        messages.append(HumanMessage(f"What about the garden in week {number}, and the fence?", id=f"h{number}"))
+        messages.append(AIMessage(f"In week {number} we water it twice; the fence can wait.", id=f"a{number}"))
+    messages[4] = HumanMessage("I left the violet lantern beside the well.", id="well")
+    return messages
+
+
+def filled(store: Any, **changes: Any) -> ContextPipeline:
+    """A user with two conversations, memories and a document."""
+    settings = {"max_context_tokens": 1_500, "memories": MEMORIES, **changes.pop("settings", {})}
+    pipeline = ContextPipeline(settings, system_prompt="You help.", store=store, writer_id="w", **changes)
+    pipeline.add_messages(talk(100), **HERE)
+    pipeline.add_messages([HumanMessage(TOLD_THERE, id="t")], **THERE)
+    KnowledgeBase(store, user_id="ada").add([Document(GUIDE, metadata={"source": "lantern.md", "title": "Lanterns"})])
+    return pipeline
+
+
+def ask(call: Call, pipeline: ContextPipeline, question: str = QUESTION, **more: Any) -> tuple[str, ContextReport]:
+    context = call(pipeline, "assemble", question, **HERE, **more)
+    return context.messages[-1].text, context.report
+
+
+def shown(report: ContextReport) -> set[str]:
+    return {item.id for item in report.layer("L5").items if item.status is not Status.OMITTED}
+
+
+def sources_of(text: str) -> set[str]:
+    marks = {
+        "own": "beside the well",
+        "conversations": "harbour office",
+        "documents": "paraffin",
+        "memories": "known about the user",
+    }
+    return {name for name, mark in marks.items() if mark in text}
+
+
+@pytest.mark.parametrize("index", [None, INDEX], ids=["plain", "indexed"])
+def test_a_prompt_quotes_from_everything_that_a_user_has(call: Call, index: IndexConfig | None) -> None:
+    text, report = ask(call, filled(InMemoryStore(index=index)))
+    assert sources_of(text) == {"own", "conversations", "documents", "memories"}
+    assert report.failures == ()
+
+
+@pytest.mark.parametrize("sources", [(), ("conversations",), ("memories",), ("documents", "conversations")], ids=str)
+def test_only_the_sources_of_the_settings_are_searched(call: Call, sources: Sequence[str]) -> None:
+    text, _ = ask(call, filled(InMemoryStore(), settings={"sources": sources}))
+    assert sources_of(text) == {"own", *sources}
+
+
+def test_another_user_has_nothing_of_it(call: Call) -> None:
+    pipeline = filled(InMemoryStore(), settings={"memories": []})
+    context = call(pipeline, "assemble", QUESTION, user_id="ben", conversation_id="here")
+    assert sources_of(str(context.messages)) == set()
+
+
+def test_a_memory_stands_in_the_prompt_once(call: Call) -> None:
+    context = call(filled(InMemoryStore()), "assemble", QUESTION, **HERE)
+    text = "\n".join(message.text for message in context.messages)
+    assert all(text.count(memory) <= 1 for memory in MEMORIES)
+
+
+def test_blocking_and_awaited_calls_give_the_same_prompt() -> None:
+    for index in (None, INDEX):
+        sync = filled(InMemoryStore(index=index)).assemble(QUESTION, **HERE)
+        awaited = asyncio.run(filled(InMemoryStore(index=index)).aassemble(QUESTION, **HERE))
+        assert sync.messages == awaited.messages
+        assert sync.report.layers == awaited.report.layers
+
+
+# The report
+
+
+def test_items_that_were_chosen_and_items_that_were_not_have_their_scores(call: Call) -> None:
+    _, report = ask(call, filled(InMemoryStore()))
+    items = report.layer("L5").items
+    assert {item.status for item in items} >= {Status.INCLUDED, Status.OMITTED}
+    assert all(item.scores for item in items)
+    assert all("priority" in item.scores for item in items)
+    assert ContextReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+
+
+def test_a_passage_is_shrunk_and_its_message_is_not_retrieved(call: Call) -> None:
+    long = "It rained. " * 900 + "The violet lantern is under the bridge. " + "We slept. " * 900
+    pipeline = ContextPipeline({"max_context_tokens": 1_500, "sources": ()}, store=InMemoryStore())
+    pipeline.add_messages([HumanMessage(long, id="long"), *talk(5)], **HERE)
+    text, report = ask(call, pipeline)
+    [item] = [item for item in report.layer("L5").items if item.id == "long"]
+    assert "#1 user: … " in text
+    assert "under the bridge" in text
+    assert item.status is Status.SHRUNK
+    assert report.coverage[0].state != "retrieved"
+
+
+def test_a_message_that_is_quoted_whole_is_retrieved(call: Call) -> None:
+    _, report = ask(call, filled(InMemoryStore()))
+    assert "well" in shown(report)
+    assert next(part.state for part in report.coverage if part.first <= 5 <= part.last) == "retrieved"
+
+
+@pytest.mark.parametrize("with_tool", [True, False])
+def test_a_quoted_message_has_its_number_where_the_recall_tool_is_among_the_tools(call: Call, with_tool: bool) -> None:
+    pipeline = filled(InMemoryStore())
+    tools = [create_recall_tool(pipeline)] if with_tool else []
+    text, _ = ask(call, pipeline, tools=tools)
+    assert ("- #5 user: I left the violet lantern" in text) is with_tool
+    assert ("- user: I left the violet lantern" in text) is not with_tool
+
+
+# Documents that a message names
+
+
+def test_a_document_that_the_message_names_stands_first_and_whole(call: Call) -> None:
+    text, report = ask(call, filled(InMemoryStore()), "What does lantern.md say?")
+    first = next(item for item in report.layer("L5").items if item.status is not Status.OMITTED)
+    assert (first.status, first.reason) == (Status.INCLUDED, Reason.DETECTED)
+    assert f"[document: Lanterns]\n- {GUIDE}\n" in text
+    assert text.count("paraffin") == 1
+
+
+def test_a_document_that_was_named_a_few_messages_ago_is_still_meant(call: Call) -> None:
+    pipeline = filled(InMemoryStore())
+    pipeline.add_messages([HumanMessage("Read lantern.md.", id="x"), AIMessage("I have.", id="y")], **HERE)
+    assert GUIDE in ask(call, pipeline, "And now?")[0]
+
+
+# What fails
+
+
+class NoSearch(Elsewhere):
+    """A store that cannot search, or cannot read documents."""
+
+    broken: str = ""
+
+    @property
+    def index_config(self) -> Any:
+        return getattr(self.store, "index_config", None)
+
+    def _check(self, ops: Iterable[Op]) -> list[Op]:
+        todo = list(ops)
+        for op in todo:
+            searches = self.broken == "search" and isinstance(op, SearchOp) and op.query
+            place = getattr(op, "namespace_prefix", None) or getattr(op, "namespace", ())
+            reads = not isinstance(op, PutOp) and self.broken in place
+            if searches or reads:
+                raise OSError("the index is gone")
+        return todo
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        return super().batch(self._check(ops))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        return await super().abatch(self._check(ops))
+
+
+@pytest.mark.parametrize(
+    ("index", "broken", "gone", "told"),
+    [
+        (None, "documents", "documents", "documents not searched: OSError: the index is gone"),
+        (INDEX, "search", "conversations", "other conversations not searched: OSError: the index is gone"),
+    ],
+    ids=["documents", "conversations"],
+)
+def test_where_a_source_fails_the_prompt_goes_out_without_it(
+    call: Call, index: IndexConfig | None, broken: str, gone: str, told: str
+) -> None:
+    store = NoSearch(InMemoryStore(index=index))
+    pipeline = filled(store)
+    store.broken = broken
+    text, report = ask(call, pipeline)
+    assert sources_of(text) == {"own", "conversations", "documents", "memories"} - {gone}
+    assert told in report.failures
+
+
+class Reversing(BaseDocumentCompressor):
+    fails: bool = False
+
+    def compress_documents(self, documents: Any, query: str, callbacks: Any = None) -> Any:
+        if self.fails:
+            raise TimeoutError("too slow")
+        return list(documents)[::-1]
+
+
+def test_a_reranker_has_a_say_in_what_is_quoted(call: Call) -> None:
+    small = {"max_context_tokens": 400, "memories": []}
+    _, plain = ask(call, filled(InMemoryStore(), settings=small))
+    _, reranked = ask(call, filled(InMemoryStore(), settings=small, reranker=Reversing()))
+    assert shown(plain) != shown(reranked)
+    assert reranked.failures == ()
+
+
+def test_a_reranker_that_fails_changes_nothing_and_is_told_of(call: Call) -> None:
+    text, _ = ask(call, filled(InMemoryStore()))
+    same, report = ask(call, filled(InMemoryStore(), reranker=Reversing(fails=True)))
+    assert same == text
+    assert report.failures == ("reranker Reversing: TimeoutError: too slow",)
+
+
+# Emphasis
+
+
+def test_the_emphasis_divides_between_history_and_what_is_quoted(call: Call) -> None:
+    history, quoted = [], []
+    for emphasis in ("recall", "balanced", "cache"):
+        _, report = ask(call, filled(InMemoryStore(), settings={"emphasis": emphasis}))
+        history.append(report.layer("L6").allocated_tokens)
+        quoted.append(report.layer("L5").used_tokens)
+    assert history == sorted(history)
+    assert history[0] < history[-1]
+    assert quoted[0] > quoted[-1]
+
+
+# Another budget
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_forecast_quotes_from_the_same_sources_without_reading_them(call: Call, named: bool) -> None:
+    store = NoSearch(InMemoryStore())
+    pipeline = filled(store)
+    question = "What does lantern.md say of the violet lantern?" if named else QUESTION
+    _, report = ask(call, pipeline, question)
+    store.broken = "ctxbudget"  # all that is stored
+    same, small, large = pipeline.what_if([1_500, 700, 4_000])
+    assert same.layers == report.layers
+    assert same.coverage == report.coverage
+    assert small.total_tokens <= 700
+    assert shown(small) < shown(large)
+
+
+# A turn
+
+
+def test_what_is_kept_of_a_turn_has_no_scores_and_stays_small(call: Call) -> None:
+    pipeline = filled(InMemoryStore())
+    text, _ = ask(call, pipeline)
+    [conversation] = [
+        it for it in pipeline.engine.open_conversations.working_sets().values() if it.scope.conversation_id == "here"
+    ]
+    assert conversation.chosen is not None
+    kept = json.dumps(conversation.chosen[0].to_dict())
+    assert "scores" not in kept
+    assert len(kept) <= 5 * len(text)
