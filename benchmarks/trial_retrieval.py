@@ -33,6 +33,7 @@ from context_quality import budgets_of, data_sets, load_vocabulary
 from langgraph.store.memory import InMemoryStore
 from quality.data import Conversation, DataSet
 from quality.scoring import Score, score
+from quality.showing import cell
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -57,8 +58,8 @@ def without_weight(*names: str) -> AbstractContextManager[object]:
 def without_words() -> AbstractContextManager[object]:
     """The ranking without any BM25."""
 
-    def ranked(texts: Texts, question: Any, lexical: Scores, dense: Scores | None, _: Scores | None) -> Ranking:  # noqa: ANN401 - passed on
-        return rank(texts, question, np.zeros_like(lexical), dense, None)
+    def ranked(texts: Texts, question: Any, lexical: Scores, dense: Scores | None, _: Any, **more: Any) -> Ranking:  # noqa: ANN401 - passed on
+        return rank(texts, question, np.zeros_like(lexical), dense, None, **more)
 
     return patch.object(pool, "rank", ranked)
 
@@ -93,11 +94,12 @@ PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     EVERYTHING: nullcontext,
     "words": without_words,
     "embeddings": without_embeddings,
+    "likeness": partial(without_weight, "alike", "session_alike"),
     "length": partial(without_weight, "length"),
     "variety": partial(without_weight, "variety"),
     "neighbours": partial(without_weight, "neighbours"),
-    "sessions, all": partial(without_weight, "session_best", "session", "opening", "recency"),
-    "session scores": partial(without_weight, "session_best", "session"),
+    "sessions, all": partial(without_weight, "session_best", "session", "session_alike", "opening", "recency"),
+    "session scores": partial(without_weight, "session_best", "session", "session_alike"),
     "opening": partial(without_weight, "opening"),
     "recency": partial(without_weight, "recency"),
     "subjects": without_subjects,
@@ -182,8 +184,8 @@ def cells(rows: Sequence[Loss]) -> tuple[list[str], list[list[str]]]:
     for part, by_data in by_part.items():
         line = [f"({part}: recall)" if part == EVERYTHING else part]
         for row in by_data.values():
-            line += [f"{value:.1f}" for value in row.recall.values()]
-            line += [f"{row.mean:.1f} ± {row.error:.1f}", f"{row.soft:.1f}"]
+            line += [cell(value + 0.0) for value in row.recall.values()]  # not -0.0
+            line += [f"{cell(row.mean + 0.0)} ± {cell(row.error)}", cell(row.soft + 0.0)]
         lines.append(line)
     return header, lines
 

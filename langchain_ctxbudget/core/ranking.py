@@ -1,13 +1,14 @@
 """Which past texts answer a message: what speaks for each, added up, and worth per token.
 
 Everything is an array over the texts in the order of time, computed at once for all of them. A text's relevance comes
-from its words, its vector, its neighbours and its session; its key from relevance, length and who said it when.
+from its words, its vector, its neighbours, its session and how like the most relevant texts it is; its key from
+relevance, length and who said it when.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TypeAlias
@@ -19,13 +20,20 @@ from langchain_ctxbudget.core.text import fold, mentions, terms
 
 Scores: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.int32]
+Alike: TypeAlias = Callable[[NDArray[np.intp], Scores], Scores]
+"""How like a few texts, given by number and weight, every text is."""
 
 NEIGHBOURHOOD = 2
 """Texts before and after that lend a text their score."""
 RELEVANCE_OFFSET, LENGTH_OFFSET = 0.2, 4.0
 """What the least relevant text is worth beside the most relevant one; about what a line costs besides its text."""
+FULL_SPREAD = 0.75
+"""Standard deviation of the logarithms of all costs from which length counts in full: where all texts are about as
+long, a shorter one saves little and says less."""
 SHORT_SESSION = 8.0
 """Texts per session up to which a session is about one thing."""
+FIRST_FOUND = 10
+"""The most relevant texts, which show what others on the same matter look like (relevance feedback, Rocchio 1971)."""
 COMPARED = 400
 """Texts among which repetitions are looked for, the best ones."""
 SAME = 0.8
@@ -62,10 +70,14 @@ class Weights:
     """The best score in its session, where sessions are short."""
     session: float = 0.7
     """The words of its whole session, where sessions are short."""
+    alike: float = 0.15
+    """How like the most relevant texts it is: what belongs to the matter, but has none of the message's words."""
+    session_alike: float = 0.6
+    """How like them its session is on average, where sessions are short."""
     relevance: float = 3.0
     """How fast worth grows with relevance."""
     length: float = 0.8
-    """What a text costs: a budget buys tokens, not items."""
+    """What a text costs, where some cost much more than others: a budget buys tokens, not items."""
     variety: float = 0.5
     """Different terms: "Show me." says nothing."""
     speaker_length: float = 0.3
@@ -200,6 +212,7 @@ def rank(
     dense: Scores | None = None,
     sessions: Scores | None = None,
     *,
+    alike: Alike | None = None,
     weights: Weights = DEFAULT,
 ) -> Ranking:
     """What every text is worth to a question.
@@ -210,12 +223,17 @@ def rank(
         lexical: BM25 scores, shape `(texts,)`.
         dense: cosine similarities, shape `(texts,)`; None leaves the words alone.
         sessions: BM25 scores of the sessions, shape `(sessions,)`; None leaves them out.
+        alike: for how like the most relevant texts each is; None leaves that out.
         weights: what each part counts.
     """
     if not len(texts):
         return Ranking(np.zeros(0), np.zeros(0))
     about = _relevances(texts, lexical, dense, sessions, weights)
     relevance = _sum(about)
+    if alike is not None:
+        for name, part in _like_the_best(texts.session, relevance, alike, weights).items():
+            about[name] += part
+        relevance = _sum(about)
     worth = _worth(texts, question, relevance, weights)
     return Ranking(_sum(worth), relevance, {**about, **worth})
 
@@ -248,9 +266,8 @@ def _relevances(
     words = z_scores(lexical)
     meaning = words if dense is None else z_scores(dense)
     own = words + meaning
-    starts = np.flatnonzero(np.diff(texts.session, prepend=-1))
-    best = np.repeat(np.maximum.reduceat(own, starts), np.diff(starts, append=len(texts)))
-    within = weights.session_best * best
+    starts, lengths = _sessions(texts.session)
+    within = np.repeat(weights.session_best * np.maximum.reduceat(own, starts), lengths)
     if sessions is not None:
         within += weights.session * z_scores(sessions[texts.session])
     return {
@@ -261,24 +278,47 @@ def _relevances(
     }
 
 
+def _like_the_best(session: Numbers, relevance: Scores, alike: Alike, weights: Weights) -> dict[str, Scores]:
+    """What is added for being like the texts that are most relevant, and for being in a session that is."""
+    found = min(FIRST_FOUND, len(relevance))
+    best = np.argpartition(-relevance, found - 1)[:found]
+    likeness = alike(best, np.exp(relevance[best] - relevance[best].max()))
+    starts, lengths = _sessions(session)
+    of_session = np.repeat(np.add.reduceat(likeness, starts) / lengths, lengths)
+    return {
+        "dense": weights.alike * z_scores(likeness),
+        "session": weights.session_alike * _shortness(session) * z_scores(of_session),
+    }
+
+
 def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights) -> dict[str, Scores]:
     """What speaks for spending tokens on a text."""
     short = _shortness(texts.session)
     low, high = relevance.min(), relevance.max()
     scaled = (relevance - low) / (high - low) if high > low else np.ones_like(relevance)
-    opens = np.diff(texts.session, prepend=-1) > 0
+    starts, lengths = _sessions(texts.session)
+    opens = np.zeros(len(texts))
+    opens[starts] = 1.0
+    back = np.repeat(np.log1p((texts.session[-1] - texts.session[starts]).astype(np.float64)), lengths)
+    costs = np.log(texts.costs + LENGTH_OFFSET)
     said = np.isin(texts.speaker, list(question.speakers)) if len(question.speakers) == 1 else np.zeros(len(texts))
     return {
         "relevance": weights.relevance * np.log(scaled + RELEVANCE_OFFSET),
-        "length": -weights.length * np.log(texts.costs + LENGTH_OFFSET),
+        "length": -weights.length * min(1.0, float(costs.std()) / FULL_SPREAD) * costs,
         "variety": weights.variety * np.log1p(texts.distinct.astype(np.float64)),
         "speaker_length": -weights.speaker_length * _speaker_lengths(texts),
         "speaker": weights.speaker * said,
         "first_person": weights.first_person * texts.first_person.astype(np.float64),
         "date": weights.date * _dated(texts.day, question.dates),
         "opening": weights.opening * short * opens,
-        "recency": -weights.recency * short * np.log1p((texts.session[-1] - texts.session).astype(np.float64)),
+        "recency": -weights.recency * short * back,
     }
+
+
+def _sessions(session: Numbers) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where each session starts, and how many texts it has."""
+    starts = np.flatnonzero(np.diff(session, prepend=session[:1] - 1))
+    return starts, np.diff(starts, append=len(session))
 
 
 def _shortness(session: Numbers) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from langchain_ctxbudget.core.calls import is_user
 from langchain_ctxbudget.core.lexical import LexicalIndex
@@ -36,7 +37,7 @@ class SearchIndex:
         """A number for everyone who speaks."""
         self.said: Counter[str] = Counter()
         """How often each text was said."""
-        self.elsewhere: dict[str, list[float]] = {}
+        self.elsewhere: dict[str, NDArray[np.float32]] = {}
         """Vectors of texts that are compared with them."""
         self._pieces: dict[str, tuple[Piece, ...]] = {}
         self._session, self._costs, self._speaker, self._day = (Rows(np.int32) for _ in range(4))

@@ -122,7 +122,8 @@ def gather(
         shelf.scores(question.terms, background=index.lexical), index.lexical.scores(question.terms, background=shelf)
     )
     sessions = _joined(shelf.group_scores(question.terms, groups), index.lexical.group_scores(question.terms, subjects))
-    ranking = rank(_texts(elsewhere, shelf, groups, index), question, words, dense, sessions)
+    alike = None if dense is None else _Likeness(index, [other.text for other in elsewhere])
+    ranking = rank(_texts(elsewhere, shelf, groups, index), question, words, dense, sessions, alike=alike)
     if elsewhere:
         ranking = _with(ranking, "priority", _priorities(elsewhere, len(words)))
     if dense is not None:
@@ -197,6 +198,21 @@ def _priorities(others: Sequence[Candidate], size: int) -> Scores:
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class _Likeness:
+    """How like a few texts every one is; all have a vector."""
+
+    index: SearchIndex
+    others: Sequence[str]
+
+    def __call__(self, numbers: NDArray[np.intp], weights: Scores) -> Scores:
+        """The cosine of every text with the mean of some, by number and weight."""
+        others = units(np.asarray([self.index.elsewhere[text] for text in self.others], np.float32))
+        own, first = self.index.vectors, len(self.others)
+        rows = [others[number] if number < first else own.units[number - first] for number in numbers]
+        return own.similarities(weights @ np.asarray(rows), others)
+
+
 def _repetitions(keys: Scores, others: Sequence[Candidate], index: SearchIndex) -> Scores:
     """What the best texts lose where they say what a better one says."""
     best = np.argpartition(-keys, COMPARED)[:COMPARED] if len(keys) > COMPARED else np.arange(len(keys))
@@ -218,9 +234,11 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
         index.vectors.extend((yield from embed(embeddings, texts)))
     known = index.elsewhere
     missing = [text for text in dict.fromkeys(others) if text not in known]
-    known.update(zip(missing, (yield from embed(embeddings, missing)), strict=True))
+    made = yield from embed(embeddings, missing)
+    known.update((text, np.asarray(vector, np.float32)) for text, vector in zip(missing, made, strict=True))
     vectors = np.asarray([known[text] for text in others], np.float32) if others else None
-    for text in list(known)[: max(0, len(known) - REMEMBERED_TEXTS)]:
+    wanted = frozenset(others)  # they are still compared with one another
+    for text in [text for text in known if text not in wanted][: max(0, len(known) - REMEMBERED_TEXTS)]:
         del known[text]
     target = yield from embed_query(embeddings, without_names(query, searched.names))
     return index.vectors.similarities(np.asarray(target, np.float32), vectors)

@@ -253,7 +253,7 @@ def test_what_a_provider_reports_corrects_the_counts_and_never_lowers_exact_ones
 ) -> None:
     totals = []
     with StrictOpenAIServer(measure=lambda body: int(recount(body) * measured)) as server:
-        agent = agent_of(openai(server, model), budget(4_000))
+        agent = agent_of(openai(server, model), budget(4_000, settings={"sources": ()}))
         for n in range(2):
             config = {"configurable": {"thread_id": f"c{n}", "user_id": "ada"}}
             report = ask(agent, {"messages": [*long_history(10), HumanMessage("And now?")]}, config)["ctxbudget_report"]

@@ -38,7 +38,8 @@ __all__ = ["ask"]
 
 def test_the_recall_tool_finds_what_the_prompt_does_not_show(ask: Ask) -> None:
     history = long_history(100)
-    history[0] = HumanMessage("My bicycle is blue.", id="h0")
+    aside = "It has nothing to do with what we talk about here. " * 20
+    history[0] = HumanMessage(f"{aside}My bicycle is blue. {aside}", id="h0")
     model = scripted(wants("recall", query="colour of the bicycle"), "Blue.")
     state = ask(
         agent_of(model, budget(recall_tool=True)), {"messages": [*history, HumanMessage("Which tree?", id="q")]}

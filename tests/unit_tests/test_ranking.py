@@ -204,6 +204,38 @@ def test_meaning_finds_what_shares_no_word():
     assert rank(texts(6), ASKED, np.zeros(6), one_hot(6, 4)).keys.argmax() == 4
 
 
+def like(vectors):
+    """Cosines of all vectors with the weighted mean of some."""
+    return lambda numbers, weights: vectors @ (weights @ vectors[numbers])
+
+
+def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
+    monkeypatch.setattr("langchain_ctxbudget.core.ranking.FIRST_FOUND", 1)
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
+    asked = (texts(4, session=range(4)), ASKED, np.array([5.0, 0.0, 0.0, 0.0]))
+    plain, fed = rank(*asked), rank(*asked, alike=like(vectors))
+    gains = fed.relevance - plain.relevance
+    assert gains[0] > gains[2] > gains[1] == gains[3]
+    assert fed.keys[2] > fed.keys[1]
+
+
+def test_a_session_like_the_most_relevant_texts_lifts_all_its_texts(monkeypatch):
+    monkeypatch.setattr("langchain_ctxbudget.core.ranking.FIRST_FOUND", 1)
+    vectors = np.array([[1.0, 0.0], [0.9, 0.4], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
+    known = texts(5, session=[0, 1, 1, 2, 2])
+    weights = replace(NOTHING, lexical=1.0, session_alike=1.0)
+    fed = rank(known, ASKED, one_hot(5, 0), None, np.zeros(3), alike=like(vectors), weights=weights)
+    assert fed.relevance[1] == fed.relevance[2] > fed.relevance[3] == fed.relevance[4]
+
+
+def test_length_counts_less_where_all_texts_are_about_as_long():
+    def per_doubling(costs):
+        part = rank(texts(3, costs=costs), ASKED, np.zeros(3)).components["length"]
+        return part[0] - part[1]
+
+    assert per_doubling([10, 24, 10]) < per_doubling([10, 24, 1_000])
+
+
 def test_a_repetition_is_worth_less_than_what_it_repeats():
     vectors = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
     assert without_repetition(np.array([3.0, 2.0, 2.5]), vectors, 1.0) == pytest.approx([3, 2, 1.5])
