@@ -17,6 +17,7 @@ from langchain_ctxbudget.core.messages import checked
 from langchain_ctxbudget.core.preservation import Preservation
 from langchain_ctxbudget.core.report import ContextReport, CoverageState
 from langchain_ctxbudget.core.tokens import TokenCounter
+from langchain_ctxbudget.documents.shelves import forget
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
 from langchain_ctxbudget.history import editing, log, summaries
@@ -24,7 +25,6 @@ from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.ledger import ledger
 from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.history.open import OpenConversations, in_use
-from langchain_ctxbudget.knowledge.document_shelves import forget
 from langchain_ctxbudget.opening import cuts_place, pins_place, take_up_cuts, take_up_pins
 from langchain_ctxbudget.recent import RecentPrompts
 from langchain_ctxbudget.settings import ContextSettings

@@ -15,16 +15,17 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.core.tokens import TiktokenCounter, TokenCounter
+from langchain_ctxbudget.documents import search as documents
+from langchain_ctxbudget.documents import writing
+from langchain_ctxbudget.documents.loading import Given, by_source, files_below, items_of
+from langchain_ctxbudget.documents.progress_bar import progress_bar
+from langchain_ctxbudget.documents.records import owner_of
+from langchain_ctxbudget.documents.splitting import CHUNK_TOKENS, OVERLAP_TOKENS, Splitter
+from langchain_ctxbudget.documents.views import DocumentInfo, chunk_document, info_of, whole_document
+from langchain_ctxbudget.documents.writing import Added, Writer
 from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, MissingScopeError, StoreError
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.knowledge import document_writing, documents
-from langchain_ctxbudget.knowledge.document_records import owner_of
-from langchain_ctxbudget.knowledge.document_views import DocumentInfo, chunk_document, info_of, whole_document
-from langchain_ctxbudget.knowledge.document_writing import Added, Writer
-from langchain_ctxbudget.knowledge.loading import Given, by_source, files_below, items_of
-from langchain_ctxbudget.knowledge.progress_bar import progress_bar
-from langchain_ctxbudget.knowledge.splitting import CHUNK_TOKENS, OVERLAP_TOKENS, Splitter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
@@ -177,7 +178,7 @@ class KnowledgeBase:
         """
         groups = self._groups(documents, metadata)
         with progress_bar(len(groups), progress) as advance:
-            return drive(document_writing.add(self._writer, groups, metadata or {}, advance=advance))
+            return drive(writing.add(self._writer, groups, metadata or {}, advance=advance))
 
     async def aadd(
         self,
@@ -189,7 +190,7 @@ class KnowledgeBase:
         """Add documents, or replace those with the same source; see `add`."""
         groups = self._groups(documents, metadata)
         with progress_bar(len(groups), progress) as advance:
-            return await adrive(document_writing.add(self._writer, groups, metadata or {}, advance=advance))
+            return await adrive(writing.add(self._writer, groups, metadata or {}, advance=advance))
 
     def add_directory(
         self,
@@ -215,7 +216,7 @@ class KnowledgeBase:
         """
         groups, skips = self._files(path, glob, metadata, on_error)
         with progress_bar(len(groups), progress) as advance:
-            flow = document_writing.add(self._writer, groups, metadata or {}, skip_unreadable=skips, advance=advance)
+            flow = writing.add(self._writer, groups, metadata or {}, skip_unreadable=skips, advance=advance)
             return drive(flow)
 
     async def aadd_directory(
@@ -230,7 +231,7 @@ class KnowledgeBase:
         """Add the files of a directory, or replace those that have changed; see `add_directory`."""
         groups, skips = await asyncio.to_thread(self._files, path, glob, metadata, on_error)
         with progress_bar(len(groups), progress) as advance:
-            flow = document_writing.add(self._writer, groups, metadata or {}, skip_unreadable=skips, advance=advance)
+            flow = writing.add(self._writer, groups, metadata or {}, skip_unreadable=skips, advance=advance)
             return await adrive(flow)
 
     def update(
@@ -247,21 +248,21 @@ class KnowledgeBase:
             DocumentError: there is no such document, or the content cannot be read.
             StoreError: the store cannot be written.
         """
-        return drive(document_writing.update(self._writer, source, items_of(content), metadata or {}))
+        return drive(writing.update(self._writer, source, items_of(content), metadata or {}))
 
     async def aupdate(
         self, source: str, content: Document | str | PathLike[str], *, metadata: Mapping[str, Any] | None = None
     ) -> Added:
         """Replace what a document says; see `update`."""
-        return await adrive(document_writing.update(self._writer, source, items_of(content), metadata or {}))
+        return await adrive(writing.update(self._writer, source, items_of(content), metadata or {}))
 
     def delete(self, source: str) -> bool:
         """Delete a document, by its source or its id, with everything that was made of it; whether there was one."""
-        return drive(document_writing.delete(self._writer, source))
+        return drive(writing.delete(self._writer, source))
 
     async def adelete(self, source: str) -> bool:
         """Delete a document; see `delete`."""
-        return await adrive(document_writing.delete(self._writer, source))
+        return await adrive(writing.delete(self._writer, source))
 
     def list(self) -> _Infos:
         """Every document, by source."""
@@ -324,7 +325,7 @@ class KnowledgeBase:
         return self._groups(files_below(Path(path), glob), metadata), on_error == "skip"
 
     def _get(self, source: str) -> Flow[Document | None]:
-        record = yield from document_writing.find(self._writer, source)
+        record = yield from writing.find(self._writer, source)
         if record is None:
             return None
         text = yield from documents.whole_text(self.store, self._owner, record)

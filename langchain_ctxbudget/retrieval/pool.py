@@ -104,8 +104,9 @@ def gather(
     """
     index = searched.index
     index.read(searched.entries)
-    elsewhere = sorted(
-        (other for other in others if other.text not in index.said),
+    by_text = {other.text: other for other in sorted(others, key=lambda other: PRIORITIES[other.kind])}
+    elsewhere = sorted(  # of those that say the same, as forks do, the most important one
+        (other for text, other in by_text.items() if text not in index.said),
         key=lambda other: (other.source, other.date or "", other.title, other.place),
     )
     question = Question.of(query, list(index.speakers))

@@ -11,10 +11,10 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.core.candidates import Candidate, Source
+from langchain_ctxbudget.documents import search as documents
 from langchain_ctxbudget.flow import Flow, T
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.elsewhere import Elsewhere, message_reference
-from langchain_ctxbudget.knowledge import documents
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
 from langchain_ctxbudget.retrieval.reranking import reranked
 

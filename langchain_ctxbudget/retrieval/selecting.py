@@ -32,7 +32,7 @@ NAMED_SHARE = 0.6
 """What a document that a message names may take to stand there whole."""
 MEMORY_SHARE = 0.4
 """What memories may take while anything else has use for it (DESIGN: 60 and 40 %)."""
-_CHARACTERS_PER_TOKEN = 4
+_CHARACTERS_PER_TOKEN, _MOST_CHARACTERS_PER_TOKEN = 4, 16
 _TRIES = 4
 
 
@@ -218,10 +218,10 @@ class _Selection:
         return line, quotes.message_heading(entry, self.style)
 
     def _about(self, number: int) -> int:
-        """About what a text costs."""
+        """What a text costs at least, about."""
         own = len(self.pool.others)
         if number < own:
-            return len(self.pool.others[number].text) // _CHARACTERS_PER_TOKEN // 4
+            return len(self.pool.others[number].text) // _MOST_CHARACTERS_PER_TOKEN
         entry = self.conversation.entries[number - own]
         return entry.tokens if isinstance(entry.message.content, str) else 0
 
@@ -252,10 +252,15 @@ class _Selection:
 
     def _omitted(self, number: int) -> ReportItem:
         own = len(self.pool.others)
-        text = self.pool.others[number].text if number < own else self.conversation.entries[number - own].text
+        if number < own:
+            text = self.pool.others[number].text
+            tokens = len(text) // _CHARACTERS_PER_TOKEN
+        else:
+            entry = self.conversation.entries[number - own]
+            text, tokens = entry.text, entry.tokens
         return ReportItem(
             id=self._identity(number),
-            tokens=self._about(number) + LINE_OVERHEAD_TOKENS,
+            tokens=tokens + LINE_OVERHEAD_TOKENS,
             status=Status.OMITTED,
             reason=Reason.RANKED_LOWER,
             preview=preview(text),

@@ -30,7 +30,7 @@ from langchain_ctxbudget.budgeting import CONTEXT_FRAME
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.assembly import CONTEXT_INTRO
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
-from langchain_ctxbudget.knowledge.document_records import searchable
+from langchain_ctxbudget.documents.records import searchable
 from langchain_ctxbudget.retrieval import quotes
 from tests.integration_tests.conftest import Call
 

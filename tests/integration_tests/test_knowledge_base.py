@@ -21,10 +21,11 @@ from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, KnowledgeBase, LocalEmbeddings, TiktokenCounter
+from langchain_ctxbudget.documents import search as documents
+from langchain_ctxbudget.documents import shelves
+from langchain_ctxbudget.documents.summary import SUMMARY_TOKENS
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, MissingScopeError, StoreError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.knowledge import document_shelves, documents
-from langchain_ctxbudget.knowledge.document_summary import SUMMARY_TOKENS
 from langchain_ctxbudget.stores.records import ROOT, label, stored
 from tests.integration_tests.conftest import Call, Run
 from tests.integration_tests.summary_models import Scripted
@@ -513,13 +514,13 @@ def test_candidates_where_there_are_no_documents_are_one_read() -> None:
 
 
 def test_what_is_kept_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_shelves, "KEPT_CHUNKS", 3)
+    monkeypatch.setattr(shelves, "KEPT_CHUNKS", 3)
     store = InMemoryStore()
     for user in "abcdef":
         knowledge = KnowledgeBase(store, user_id=user)
         knowledge.add([KETTLE, BIKE])
         assert len(knowledge.search("kettle bike")) == 2
-    assert len(document_shelves._shelves[store]) <= 2
+    assert len(shelves._shelves[store]) <= 2
 
 
 # What is found
@@ -656,7 +657,7 @@ def test_what_a_killed_process_left_is_deleted_after_an_hour(monkeypatch: pytest
     store, now = InMemoryStore(), [datetime(2026, 1, 1, tzinfo=UTC)]
     faulty = Faulty(store)
     faulty.writes_left = 2
-    monkeypatch.setattr("langchain_ctxbudget.knowledge.document_writing._ME", "another process")
+    monkeypatch.setattr("langchain_ctxbudget.documents.writing._ME", "another process")
     with pytest.raises(OSError, match="disk"):
         KnowledgeBase(faulty, user_id="ada", clock=lambda: now[0]).add(words(1))
     monkeypatch.undo()

@@ -57,7 +57,7 @@ FLOORS = [
     {"budgeting"},
     {"progress", "recent", "tracing"},
     {"draft", "target", "opening", "runs"},
-    {"history", "knowledge", "retrieval", "formats", "demo"},
+    {"documents", "history", "knowledge", "retrieval", "formats", "demo"},
     {"stores", "embeddings", "counters", "windows", "serving", "flow", "background", "kin"},
     {"settings"},
     {"core"},

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget import TiktokenCounter, TokenCounter
+from langchain_ctxbudget.documents.names import names_of, newest_mentions
+from langchain_ctxbudget.documents.splitting import Part, Splitter, markdown_parts
+from langchain_ctxbudget.documents.summary import extract
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.knowledge.document_names import names_of, newest_mentions
-from langchain_ctxbudget.knowledge.document_summary import extract
-from langchain_ctxbudget.knowledge.splitting import Part, Splitter, markdown_parts
 
 COUNTER = TiktokenCounter()
 

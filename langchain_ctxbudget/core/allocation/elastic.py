@@ -28,7 +28,6 @@ FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""
 
 
-
 class Lean(NamedTuple):
     """How the pool that history and retrieval share is divided: retrieval finds, and history is cached."""
 

@@ -20,10 +20,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from langchain_core.documents import Document
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchOp
 
-from langchain_ctxbudget.errors import DocumentError
-from langchain_ctxbudget.flow import Call, Flow, Lock, T, batch, locked
-from langchain_ctxbudget.knowledge.document_preparing import Prepared, in_thread, is_same, prepare
-from langchain_ctxbudget.knowledge.document_records import (
+from langchain_ctxbudget.documents.loading import Given, NewDocument, read
+from langchain_ctxbudget.documents.preparing import Prepared, in_thread, is_same, prepare
+from langchain_ctxbudget.documents.records import (
     DocumentRecord,
     UnfinishedRecord,
     document_id,
@@ -31,8 +30,9 @@ from langchain_ctxbudget.knowledge.document_records import (
     namespace,
     put,
 )
-from langchain_ctxbudget.knowledge.loading import Given, NewDocument, read
-from langchain_ctxbudget.knowledge.splitting import Splitter
+from langchain_ctxbudget.documents.splitting import Splitter
+from langchain_ctxbudget.errors import DocumentError
+from langchain_ctxbudget.flow import Call, Flow, Lock, T, batch, locked
 from langchain_ctxbudget.stores.indexing import has_index
 
 if TYPE_CHECKING:

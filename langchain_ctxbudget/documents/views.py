@@ -8,8 +8,8 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from langchain_ctxbudget.knowledge.document_records import DocumentRecord
-from langchain_ctxbudget.knowledge.documents import Hit
+from langchain_ctxbudget.documents.records import DocumentRecord
+from langchain_ctxbudget.documents.search import Hit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.core.candidates import Candidate
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.core.vectors import Vectors, units
-from langchain_ctxbudget.flow import Flow, batch, embed_query
-from langchain_ctxbudget.knowledge.document_names import newest_mentions
-from langchain_ctxbudget.knowledge.document_records import SHARED, ChunkRecord, DocumentRecord, namespace, owner_of
-from langchain_ctxbudget.knowledge.document_shelves import (
+from langchain_ctxbudget.documents.names import newest_mentions
+from langchain_ctxbudget.documents.records import SHARED, ChunkRecord, DocumentRecord, namespace, owner_of
+from langchain_ctxbudget.documents.shelves import (
     Chunk,
     Shelf,
     read_shelves,
@@ -30,6 +29,7 @@ from langchain_ctxbudget.knowledge.document_shelves import (
     with_texts,
     with_vectors,
 )
+from langchain_ctxbudget.flow import Flow, batch, embed_query
 from langchain_ctxbudget.stores.indexing import has_index
 
 __all__ = ["Hit", "NamedDocument", "candidates", "listed", "named", "search", "whole_text"]

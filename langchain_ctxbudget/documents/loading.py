@@ -17,9 +17,9 @@ from langchain_core.documents import Document
 
 from langchain_ctxbudget.core.messages import as_json_data
 from langchain_ctxbudget.core.text import iso_date, one_line
+from langchain_ctxbudget.documents.records import digest, searchable
+from langchain_ctxbudget.documents.splitting import Part, first_heading, markdown_parts
 from langchain_ctxbudget.errors import DocumentError
-from langchain_ctxbudget.knowledge.document_records import digest, searchable
-from langchain_ctxbudget.knowledge.splitting import Part, first_heading, markdown_parts
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
 """By the ending of a file; everything else is text."""

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.core.lexical import LexicalIndex
 from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.core.vectors import Vectors, units
-from langchain_ctxbudget.flow import Flow, batch, embed
-from langchain_ctxbudget.knowledge.document_names import Names, names_of
-from langchain_ctxbudget.knowledge.document_preparing import in_thread
-from langchain_ctxbudget.knowledge.document_records import (
+from langchain_ctxbudget.documents.names import Names, names_of
+from langchain_ctxbudget.documents.preparing import in_thread
+from langchain_ctxbudget.documents.records import (
     ChunkRecord,
     DocumentRecord,
     PieceRecord,
@@ -32,6 +31,7 @@ from langchain_ctxbudget.knowledge.document_records import (
     mark_read,
     namespace,
 )
+from langchain_ctxbudget.flow import Flow, batch, embed
 from langchain_ctxbudget.stores import bulk
 
 SEARCHED_CHUNKS = 20_000

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from langchain_ctxbudget.knowledge.document_writing import Advance
+from langchain_ctxbudget.documents.writing import Advance
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from langchain_ctxbudget.flow import Call, Flow
-from langchain_ctxbudget.knowledge.document_records import (
+from langchain_ctxbudget.documents.loading import NewDocument
+from langchain_ctxbudget.documents.records import (
     PIECE_CHARACTERS,
     ChunkRecord,
     DocumentRecord,
@@ -16,9 +16,9 @@ from langchain_ctxbudget.knowledge.document_records import (
     Section,
     digest,
 )
-from langchain_ctxbudget.knowledge.document_summary import SUMMARY_TOKENS, extract, written
-from langchain_ctxbudget.knowledge.loading import NewDocument
-from langchain_ctxbudget.knowledge.splitting import Splitter
+from langchain_ctxbudget.documents.splitting import Splitter
+from langchain_ctxbudget.documents.summary import SUMMARY_TOKENS, extract, written
+from langchain_ctxbudget.flow import Call, Flow
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import

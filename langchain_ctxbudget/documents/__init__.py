@@ -1,0 +1,1 @@
+"""Documents: loaded, split, written, found."""
