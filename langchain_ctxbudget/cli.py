@@ -29,7 +29,7 @@ from langchain_ctxbudget.formats import ConversationFile, pick_conversation, rea
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.reporting.text import render_items
 
-DEMO_BUDGET = 3_000
+DEMO_BUDGET = 4_000
 IMPORT_BATCH = 200
 """Messages written at once by `import`; a batch that was written stays when the command is stopped."""
 DEFAULT_USER = "me"

@@ -181,7 +181,7 @@ def test_a_strategy_that_is_none_is_an_error(capsys: pytest.CaptureFixture[str],
 def test_what_if_tells_what_other_budgets_would_have_given(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "demo", "--what-if", "1000,20000")
     assert code == 0
-    assert re.search(r"layer +┃ 3,000 ┃ 1,000 ┃ 20,000", out)
+    assert re.search(r"layer +┃ 4,000 ┃ 1,000 ┃ 20,000", out)
     assert re.search(r"messages verbatim +│ +\d+ │ +\d+ │ +278", out)
 
 

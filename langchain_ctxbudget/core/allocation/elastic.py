@@ -41,21 +41,30 @@ class Lean(NamedTuple):
     steady_share: float
     """For that, it takes at most this share of the pool at a budget of `STEADY_BUDGET_TOKENS`, and in a smaller one
     less by proportion: there, what is not retrieved is not seen at all."""
-    keep_room: float
-    """Its room as a multiple of the newest messages that must stay: where they pass the compaction trigger by
-    themselves, every turn compacts."""
+    growth: int
+    """Exchanges by which it may grow beyond the newest messages that must stay, before it compacts."""
+    growth_share: float
+    """Where the room for that is more than this share of the pool, there is none: every turn compacts."""
     arc_share: float
     """What the arc would like of what system prompt and preferences leave."""
 
 
 LEANS: dict[Emphasis, Lean] = {
-    "recall": Lean(least_share=0.0, falls=2.0, steady_exchanges=0, steady_share=0.0, keep_room=1.0, arc_share=0.02),
-    "balanced": Lean(least_share=0.1, falls=2.0, steady_exchanges=8, steady_share=0.3, keep_room=1.0, arc_share=0.03),
-    "cache": Lean(least_share=0.35, falls=0.5, steady_exchanges=40, steady_share=0.65, keep_room=2.0, arc_share=0.08),
+    "recall": Lean(
+        least_share=0.0, falls=2.0, steady_exchanges=0, steady_share=0.0, growth=0, growth_share=0.0, arc_share=0.02
+    ),
+    "balanced": Lean(
+        least_share=0.1, falls=2.0, steady_exchanges=8, steady_share=0.3, growth=2, growth_share=0.2, arc_share=0.03
+    ),
+    "cache": Lean(
+        least_share=0.35, falls=0.5, steady_exchanges=40, steady_share=0.65, growth=3, growth_share=0.65, arc_share=0.08
+    ),
 }
 """By measurement: docs/retrieval.md shows recall against what prompts cost."""
 
 STEADY_BUDGET_TOKENS = 8_192
+USED_SHARE = 0.8
+"""Of its room, what verbatim history fills before it compacts, by default."""
 
 SEED_PREFERENCES_SHARE, SEED_PREFERENCES_IDEAL, SEED_PREFERENCES_MAX, SEED_PREFERENCES_FLOOR = 0.03, 600, 800, 100
 SEED_ARC_SHARE, SEED_ARC_CAP = 0.15, 0.20
@@ -167,6 +176,13 @@ def whole_history(situation: Situation, free_tokens: int) -> tuple[LayerSpec, ..
     )
 
 
+def _room_to_grow(situation: Situation, pool_tokens: int) -> int:
+    """Room for the newest messages and some more exchanges; none where that is too much."""
+    lean = LEANS[situation.emphasis]
+    wanted = (situation.keep_tokens + lean.growth * situation.exchange_tokens) / USED_SHARE
+    return int(wanted) if wanted <= pool_tokens * lean.growth_share else 0
+
+
 def _compacted(situation: Situation, steady: int) -> tuple[LayerSpec, ...]:
     """History and retrieval share a pool that does not depend on this turn, so that history stays put."""
     budget, lean = situation.total_tokens, LEANS[situation.emphasis]
@@ -176,7 +192,7 @@ def _compacted(situation: Situation, steady: int) -> tuple[LayerSpec, ...]:
     held = situation.history_tokens
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget)))
     share = max(history_share(situation.history_tokens / max(1, pool), lean), steady_share(situation, pool))
-    history = min(held, max(least, int(pool * share), int(situation.keep_tokens * lean.keep_room)))
+    history = min(held, max(least, int(pool * share), _room_to_grow(situation, pool)))
     return (
         LayerSpec(
             layer=Layer.ARC,
