@@ -96,6 +96,7 @@ def compute_budget(draft: Draft) -> None:
         message_count=len(conversation.entries),
         history_tokens=conversation.total_tokens,
         keep_tokens=sum(newest[len(newest) - keep :]),
+        pinned_tokens=compact.pinned_tokens(conversation, draft.limit_tokens),
         exchanges=exchanges,
         exchange_tokens=conversation.total_tokens // max(1, conversation.exchanges),
         topic_count=len(topics),

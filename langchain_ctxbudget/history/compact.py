@@ -103,6 +103,13 @@ def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) 
     return [limits.shown(conversation, position)[1] for position in range(max(0, end - messages), end)]
 
 
+def pinned_tokens(conversation: Conversation, budget_tokens: int) -> int:
+    """What the messages cost that are to be kept, with the calls and results that they cannot be parted from."""
+    limits, end = Limits.of(budget_tokens), len(conversation.entries)
+    groups = (_group_around(conversation.safe, position, end) for position in conversation.kept)
+    return sum(limits.shown(conversation, position)[1] for position in {at for group in groups for at in group})
+
+
 def view(
     conversation: Conversation,
     settings: ContextSettings,

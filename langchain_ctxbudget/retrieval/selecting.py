@@ -26,6 +26,12 @@ LINE_OVERHEAD_TOKENS = 4
 """About what a line costs on top of its message: the dash, the colon, the line break."""
 CANDIDATES, TOKENS_PER_CANDIDATE = 256, 8
 """As many of the best are looked at, or one for so many tokens of the budget, if that is more."""
+PROMISING, PASSAGE_SHARE = 5, 0.04
+"""Of so many of the most relevant messages, those that are long get this share of the budget for a part of them, where
+the whole is not worth its tokens."""
+GOOD_PASSAGE_TOKENS = 64
+LONG_TOKENS, LONG_SHARE = 160, 0.05
+"""What a long message costs at least, in tokens and of the budget."""
 LONG_TURNS = 16
 """So many of the texts that do not fit are looked at for passages."""
 NAMED_SHARE = 0.6
@@ -92,10 +98,18 @@ class _Selection:
         free[pool.number(end) :] = False
         free[[pool.number(position) for position in shown if position < end]] = False
         order = self._best(free, max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE))
+        kept_free = int(self.left * PASSAGE_SHARE)
+        promising = self._promising(free)[: kept_free // GOOD_PASSAGE_TOKENS]
+        kept_free = kept_free if promising else 0
+        self.left -= kept_free
         self._take(order)
+        self.left += kept_free
+        for number in promising:
+            self._add_passage(number, kept_free // len(promising))
+        self._take([number for number in order if number not in self.chosen])
         self.memories_left = self.left
-        self._take([n for n in order if self._is_memory(n) and n not in self.chosen])
-        self._add_passages(order)
+        self._take([number for number in order if self._is_memory(number) and number not in self.chosen])
+        self._fill_with_passages(order)
         left_out = [number for number in order if number not in self.chosen]
         listed = left_out[:LISTED_OMISSIONS]
         more = Counter({Reason.RANKED_LOWER: len(left_out) - len(listed) + int(np.count_nonzero(free)) - len(order)})
@@ -171,26 +185,37 @@ class _Selection:
     def _is_memory(self, number: int) -> bool:
         return number < len(self.pool.others) and self.pool.others[number].source == "memories"
 
-    def _add_passages(self, order: list[int]) -> None:
-        """Fill what is left with the parts of long texts that have the words of the query."""
+    def _promising(self, free: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
+        """Long messages among those that are most relevant, whatever they cost: a part of them may be the answer."""
+        numbers = np.flatnonzero(free)
+        relevance = self.pool.ranking.relevance[numbers]
+        best = numbers[np.argsort(-relevance, kind="stable")[:PROMISING]].tolist()
         own = len(self.pool.others)
-        long = [
-            number
-            for number in order
-            if number not in self.chosen and number >= own and self._about(number) > self.left
-        ]
-        for number in long[:LONG_TURNS]:
+        return [n for n in best if n >= own and self._about(n) >= max(LONG_TOKENS, self.left * LONG_SHARE)]
+
+    def _fill_with_passages(self, order: list[int]) -> None:
+        """Fill what is left with the parts of texts that do not fit whole."""
+        own = len(self.pool.others)
+        too_long = [n for n in order if n not in self.chosen and n >= own and self._about(n) > self.left]
+        for number in too_long[:LONG_TURNS]:
             if self.left < SMALLEST_PASSAGE_TOKENS:
                 break
-            if part := self._passage(number - own):
-                self.left -= part.tokens + (0 if part.heading in self.headings else self.count(part.heading))
-                self.headings.add(part.heading)
-                self.chosen[number] = part
+            self._add_passage(number, self.left)
 
-    def _passage(self, position: int) -> Fragment | None:
+    def _add_passage(self, number: int, most_tokens: int) -> None:
+        """Take the part of a message that has the words of the query, where it has any."""
+        if number in self.chosen or not (part := self._passage(number - len(self.pool.others), most_tokens)):
+            return
+        self.left -= part.tokens + (0 if part.heading in self.headings else self.count(part.heading))
+        self.headings.add(part.heading)
+        self.chosen[number] = part
+
+    def _passage(self, position: int, most_tokens: int) -> Fragment | None:
         entry = self.conversation.entries[position]
         heading = quotes.message_heading(entry, self.style)
-        room = self.left - (0 if heading in self.headings else self.count(heading))
+        room = min(self.left, most_tokens) - (0 if heading in self.headings else self.count(heading))
+        if room <= 0:
+            return None
         found = self.conversation.search.pieces(entry)
         characters = _CHARACTERS_PER_TOKEN * room
         for _ in range(_TRIES):

@@ -147,7 +147,7 @@ def test_the_prior_summary_is_in_the_next_input() -> None:
 
 
 def test_a_turn_tokenizes_what_is_new_and_a_few_texts_more() -> None:
-    with pipeline() as pipe:
+    with pipeline(settings={"emphasis": "cache"}) as pipe:
         calls = []
         for number in range(120):
             report = pipe.assemble(f"Question {number}", **USER).report

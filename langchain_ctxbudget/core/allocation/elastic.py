@@ -63,6 +63,8 @@ LEANS: dict[Emphasis, Lean] = {
 """By measurement: docs/retrieval.md shows recall against what prompts cost."""
 
 STEADY_BUDGET_TOKENS = 8_192
+PINNED_SHARE = 0.25
+"""What messages that are kept may take of the pool, beside what history has in any case."""
 USED_SHARE = 0.8
 """Of its room, what verbatim history fills before it compacts, by default."""
 
@@ -192,7 +194,8 @@ def _compacted(situation: Situation, steady: int) -> tuple[LayerSpec, ...]:
     held = situation.history_tokens
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget)))
     share = max(history_share(situation.history_tokens / max(1, pool), lean), steady_share(situation, pool))
-    history = min(held, max(least, int(pool * share), _room_to_grow(situation, pool)))
+    pinned = min(situation.pinned_tokens, int(pool * PINNED_SHARE))
+    history = min(held, pinned + max(least, int(pool * share), _room_to_grow(situation, pool)))
     return (
         LayerSpec(
             layer=Layer.ARC,

@@ -46,6 +46,8 @@ class Situation:
     """What is known about the user, all of it."""
     keep_tokens: int = 0
     """The newest messages that stay verbatim."""
+    pinned_tokens: int = 0
+    """The messages that the application wants to keep."""
     exchanges: tuple[Exchange, ...] = ()
     """The newest exchanges, newest first, at most `MOST_EXCHANGES`."""
     exchange_tokens: int = 0
