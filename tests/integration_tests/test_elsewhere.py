@@ -45,6 +45,7 @@ def _wrapped_stores_tell_of_their_index(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(log_contract.Elsewhere, "index_config", told, raising=False)
 
 
+@pytest.mark.slow
 class TestIndexedMessageLog(LogContract):
     """A store with an index holds what every store must hold under the message log."""
 

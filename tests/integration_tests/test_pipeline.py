@@ -251,7 +251,7 @@ def test_what_is_stored_between_turns_leaves_the_stable_zone_as_it_was(store: Ba
 def test_a_larger_budget_shows_a_compacted_conversation_whole_again(store: BaseStore, call: Call) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 1000}, store=store)
     call(pipeline, "add_messages", chat(60), **SCOPE)
-    assert call(pipeline, "assemble", "And now?", **SCOPE).report.history_strategy == "compacted"
+    assert call(pipeline, "assemble", "And now?", **SCOPE).report.history_strategy == "multi_level"
     whole = pipeline.token_counter.count_messages(chat(60)) + 1000
     context = call(pipeline, "assemble", "And now?", settings={"max_context_tokens": whole}, **SCOPE)
     assert context.report.history_strategy == "full"
@@ -263,7 +263,7 @@ def test_a_larger_budget_gets_a_larger_summary_of_its_own(store: BaseStore, call
         assert context.report.total_tokens <= budget
         return sum(item.tokens for item in context.report.layer("L6").items if item.reason is Reason.SUMMARY)
 
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline({"emphasis": "cache"}, store=store)
     call(pipeline, "add_messages", chat(300), **SCOPE)
     small, large, small_again = (summary_tokens(pipeline, budget) for budget in (1500, 4000, 1500))
     assert small == small_again < large
@@ -318,7 +318,7 @@ def test_a_system_message_in_the_history_becomes_a_note(store: BaseStore, call: 
 
 
 def test_the_coverage_puts_every_message_in_one_state(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 1500}, store=store)
+    pipeline = ContextPipeline({"max_context_tokens": 1500, "emphasis": "cache"}, store=store)
     call(pipeline, "add_messages", chat(100, {2: FACTS[0]}), **SCOPE)
     report = call(pipeline, "assemble", "Where is the spare key?", **SCOPE).report
     covered = [position for part in report.coverage for position in range(part.first, part.last + 1)]
