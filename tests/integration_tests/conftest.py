@@ -71,12 +71,16 @@ def _is_bound_to_a_loop(request: pytest.FixtureRequest) -> bool:
 
 THOROUGH = {
     "test_chat_history",
+    "test_elsewhere",
     "test_export_and_erase",
     "test_hostile_data",
     "test_isolation",
     "test_knowledge_base",
     "test_many_writers",
     "test_message_log",
+    "test_pipeline",
+    "test_retriever",
+    "test_saved_settings",
 }
 """Modules of many tests: Chroma's stores are for the long suite."""
 
