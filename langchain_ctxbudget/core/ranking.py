@@ -36,6 +36,8 @@ FIRST_FOUND = 10
 """The most relevant texts, which show what others on the same matter look like (relevance feedback, Rocchio 1971)."""
 COMPARED = 400
 """Texts among which repetitions are looked for, the best ones."""
+NEGLIGIBLE = 0.01
+"""Where sessions are so long, feedback says next to nothing and is not asked for."""
 SAME = 0.8
 """Two texts with a higher cosine say in part the same."""
 ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"})
@@ -230,7 +232,7 @@ def rank(
         return Ranking(np.zeros(0), np.zeros(0))
     about = _relevances(texts, lexical, dense, sessions, weights)
     relevance = _sum(about)
-    if alike is not None:
+    if alike is not None and _shortness(texts.session) > NEGLIGIBLE:
         for name, part in _like_the_best(texts.session, relevance, alike, weights).items():
             about[name] += part
         relevance = _sum(about)

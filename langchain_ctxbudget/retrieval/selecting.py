@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from langchain_ctxbudget.core.assembly import Fragment
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.packing import pack
 from langchain_ctxbudget.core.passages import passage
+from langchain_ctxbudget.core.ranking import Scores
 from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.retrieval import quotes
@@ -126,13 +128,7 @@ class _Selection:
 
     def _best(self, free: np.ndarray[tuple[int], np.dtype[np.bool_]], most: int) -> list[int]:
         """The numbers of the texts that are worth most, best first."""
-        numbers = np.flatnonzero(free)
-        keys = self.pool.ranking.keys[numbers]
-        if len(numbers) > most:
-            threshold = np.partition(keys, len(keys) - most)[len(keys) - most]
-            numbers, keys = numbers[keys >= threshold], keys[keys >= threshold]
-        order: list[int] = numbers[np.argsort(-keys, kind="stable")].tolist()
-        return order[:most]
+        return _highest(np.flatnonzero(free), self.pool.ranking.keys, most)
 
     def _price(self, number: int) -> int:
         """What a text costs now, its heading included; one that fits is taken."""
@@ -187,9 +183,7 @@ class _Selection:
 
     def _promising(self, free: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
         """Long messages among those that are most relevant, whatever they cost: a part of them may be the answer."""
-        numbers = np.flatnonzero(free)
-        relevance = self.pool.ranking.relevance[numbers]
-        best = numbers[np.argsort(-relevance, kind="stable")[:PROMISING]].tolist()
+        best = _highest(np.flatnonzero(free), self.pool.ranking.relevance, PROMISING)
         own = len(self.pool.others)
         return [n for n in best if n >= own and self._about(n) >= max(LONG_TOKENS, self.left * LONG_SHARE)]
 
@@ -291,3 +285,13 @@ class _Selection:
             preview=preview(text),
             scores=self.pool.scores(number),
         )
+
+
+def _highest(numbers: NDArray[np.intp], scores: Scores, most: int) -> list[int]:
+    """The numbers with the highest scores, the highest first; of equal ones, the first."""
+    chosen = scores[numbers]
+    if len(numbers) > most:
+        threshold = np.partition(chosen, len(chosen) - most)[len(chosen) - most]
+        numbers, chosen = numbers[chosen >= threshold], chosen[chosen >= threshold]
+    order: list[int] = numbers[np.argsort(-chosen, kind="stable")].tolist()
+    return order[:most]
