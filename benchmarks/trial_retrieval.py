@@ -87,7 +87,7 @@ def without_repetition() -> AbstractContextManager[object]:
 
 def without_passages() -> AbstractContextManager[object]:
     """Whole texts, or nothing of them."""
-    return patch.object(selecting._Selection, "_add_passages", lambda *_: None)  # noqa: SLF001 - the part itself
+    return patch.object(selecting._Selection, "_add_passage", lambda *_: None)  # noqa: SLF001 - the part itself
 
 
 PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -99,7 +98,8 @@ class _Selection:
             free[number] &= other.id.rpartition("#")[0] not in self.whole
         free[pool.number(end) :] = False
         free[[pool.number(position) for position in shown if position < end]] = False
-        order = self._best(free, max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE))
+        most = max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE)
+        order = _highest(np.flatnonzero(free), pool.ranking.keys, most)
         kept_free = int(self.left * PASSAGE_SHARE)
         promising = self._promising(free)[: kept_free // GOOD_PASSAGE_TOKENS]
         kept_free = kept_free if promising else 0
@@ -114,7 +114,7 @@ class _Selection:
         self._fill_with_passages(order)
         left_out = [number for number in order if number not in self.chosen]
         listed = left_out[:LISTED_OMISSIONS]
-        more = Counter({Reason.RANKED_LOWER: len(left_out) - len(listed) + int(np.count_nonzero(free)) - len(order)})
+        more = int(np.count_nonzero(free)) - len(self.chosen) - len(listed)
         in_order = sorted(self.chosen, key=self._place)
         own = len(pool.others)
         return Retrieved(
@@ -123,12 +123,8 @@ class _Selection:
                 n - own for n in sorted(self.chosen) if n >= own and self.chosen[n].status is Status.INCLUDED
             ),
             omitted=tuple(self._omitted(number) for number in listed),
-            more_omitted={reason: number for reason, number in more.items() if number},
+            more_omitted={Reason.RANKED_LOWER: more} if more else {},
         )
-
-    def _best(self, free: np.ndarray[tuple[int], np.dtype[np.bool_]], most: int) -> list[int]:
-        """The numbers of the texts that are worth most, best first."""
-        return _highest(np.flatnonzero(free), self.pool.ranking.keys, most)
 
     def _price(self, number: int) -> int:
         """What a text costs now, its heading included; one that fits is taken."""
