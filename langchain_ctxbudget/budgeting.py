@@ -33,7 +33,8 @@ from langchain_ctxbudget.errors import (
 )
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.knowledge import declared
+from langchain_ctxbudget.knowledge import remembered, subjects
+from langchain_ctxbudget.knowledge.bundles import MAX_ENTITIES, MAX_TOPICS
 
 CONTEXT_FRAME = (fences.opening(fences.CONTEXT), CONTEXT_INTRO, fences.closing(fences.CONTEXT))
 JOINS = 2
@@ -79,10 +80,12 @@ def compute_budget(draft: Draft) -> None:
     newest = compact.newest_costs(conversation, settings.keep_messages, draft.limit_tokens)
     last = min(settings.keep_messages, exchanges[0].messages) if exchanges else 0
     keep = max(last, newest_that_fit(newest, int(draft.limit_tokens * compact.KEEP_SHARE)))
-    draft.preferences = declared.preference_fragments(settings, counter.count_text)
-    memories = declared.memory_fragments(settings, counter.count_text)
+    draft.preferences = remembered.preference_fragments(settings, counter.count_text)
+    memories = remembered.memory_fragments(settings, counter.count_text)
     memory_heading = counter.count_text(MEMORIES_HEADING) if memories else 0
-    topics, entities = draft.detected.topics, draft.detected.entities if settings.include_entities else ()
+    learned = max(remembered.facts_tokens(part, counter.count_text) for part in draft.remembered.either)
+    topics = [one for one in draft.detected.topics if one.line][:MAX_TOPICS]
+    entities = [one for one in draft.detected.entities if one.line][:MAX_ENTITIES]
     window = draft.window.tokens
     situation = Situation(
         total_tokens=draft.limit_tokens,
@@ -91,7 +94,8 @@ def compute_budget(draft: Draft) -> None:
         + sum(counter.count_text(text) for text in _fence_texts(draft)),
         identity_tokens=identity,
         preferences_tokens=sum(fragment.tokens for fragment in draft.preferences),
-        memory_tokens=sum(fragment.tokens for fragment in memories) + memory_heading,
+        memory_tokens=sum(fragment.tokens for fragment in memories) + memory_heading + learned,
+        learned_tokens=learned,
         message_tokens=draft.turn_tokens + draft.turn_free_tokens,
         message_count=len(conversation.entries),
         history_tokens=conversation.total_tokens,
@@ -100,9 +104,9 @@ def compute_budget(draft: Draft) -> None:
         exchanges=exchanges,
         exchange_tokens=conversation.total_tokens // max(1, conversation.exchanges),
         topic_count=len(topics),
-        topic_tokens=sum(counter.count_text(declared.topic_line(topic)) for topic in topics),
+        topic_tokens=sum(counter.count_text(topic.line) for topic in topics),
         entity_count=len(entities),
-        entity_tokens=sum(counter.count_text(declared.entity_line(entity)) for entity in entities),
+        entity_tokens=sum(counter.count_text(entity.line) for entity in entities),
         custom=tuple(layer.spec for layer in settings.layers),
         reserved_tokens=0 if window is None else min(settings.max_context_tokens, window) - draft.limit_tokens,
         compacted=draft.made_for in conversation.cuts,
@@ -266,7 +270,8 @@ def _numbered(draft: Draft) -> Callable[[BaseMessage], str | None]:
 def _beside_turn(draft: Draft) -> int:
     """What everything else that could go into the prompt costs, in tokens, its frames included."""
     counter, settings = draft.counter, draft.settings
-    known = sum(counter.count_text(text) for text in (*settings.preferences, *settings.memories))
+    said = (*settings.manner, *settings.preferences, *settings.memories)
+    known = sum(counter.count_text(text) for text in said)
     tokens = draft.conversation.total_tokens + known + sum(part.tokens for part in draft.fixed or ())
     return int(tokens * FRAMED) + FRAMES_TOKENS if tokens else 0
 
@@ -297,9 +302,9 @@ def _fence_texts(draft: Draft) -> list[str]:
     """The fences that this prompt may need, so that what they cost is not promised to a layer."""
     texts = [*CONTEXT_FRAME]
     if draft.detected.topics:
-        texts.append(declared.TOPICS_SECTION)
+        texts.append(subjects.TOPICS_SECTION)
     if draft.detected.entities:
-        texts.append(declared.ENTITIES_SECTION)
-    if draft.settings.preferences or draft.settings.memories:
+        texts.append(subjects.ENTITIES_SECTION)
+    if draft.preferences or draft.settings.memories or draft.remembered.all:
         texts += [fences.opening(fences.PREFERENCES), fences.closing(fences.PREFERENCES)]
     return texts

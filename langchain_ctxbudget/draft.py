@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
+from datetime import datetime
 from typing import Any
 
 from langchain_core.documents import BaseDocumentCompressor
@@ -21,7 +22,10 @@ from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history.compact import HistoryView
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge.custom import Rendered
-from langchain_ctxbudget.knowledge.declared import Bundles, Detected
+from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
+from langchain_ctxbudget.knowledge.records import Fact
+from langchain_ctxbudget.knowledge.remembered import Remembered
+from langchain_ctxbudget.knowledge.subjects import Bundles, Detected
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.retrieval.search import Sources
 from langchain_ctxbudget.retrieval.selecting import Retrieved
@@ -74,6 +78,14 @@ class Draft:
     """How many messages it had."""
     cuts: Mapping[str, CutRecord] = field(default_factory=dict)
     """Its compaction cuts when the prompt was finished."""
+    knowledge: Knowledge = NOTHING
+    """What was learned about the user, as far as it may be shown."""
+    now: datetime | None = None
+    """When the prompt was begun."""
+    recent: tuple[str, ...] = ()
+    """The messages before the turn, newest last: who was spoken of is still meant."""
+    expected: tuple[str, ...] = ()
+    """Ids of topics and entities that are likely to come up, by what the user has open."""
     detected: Detected = field(default_factory=Detected)
     limit_tokens: int = 0
     """What the request may cost at most."""
@@ -97,6 +109,10 @@ class Draft:
     """What of a block that was chosen before is still shown; None where it is chosen now."""
     preferences: tuple[Fragment, ...] = ()
     """Preferences, and what is known about the user."""
+    remembered: Remembered = field(default_factory=Remembered)
+    """The facts that the conversation may show."""
+    facts_shown: tuple[Fact, ...] = ()
+    """Those that it does."""
     preferences_left_out: tuple[Fragment, ...] = ()
     allocation: Allocation | None = None
     bundles: Bundles = field(default_factory=Bundles)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
@@ -27,8 +27,8 @@ from langchain_ctxbudget.history import editing, log
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.keeper import Keeper
 from langchain_ctxbudget.kin import Kin
-from langchain_ctxbudget.knowledge import declared
-from langchain_ctxbudget.opening import NOTHING_ELSE, Request, merged, read_stored
+from langchain_ctxbudget.knowledge import known, remembered
+from langchain_ctxbudget.opening import NOTHING_ELSE, Request
 from langchain_ctxbudget.recent import RecentPrompts
 from langchain_ctxbudget.retrieval.search import Hit, Sources, search
 from langchain_ctxbudget.settings import ContextSettings
@@ -41,6 +41,8 @@ from langchain_ctxbudget.windows import with_setting
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
+RECENT_MESSAGES = 6
+"""The newest messages of which who was spoken of in them may still be meant."""
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
 
 
@@ -150,7 +152,7 @@ class Engine(Keeper):
             reranker=self.reranker,
             writer_id=None,
             summary_model=self.summarizing.model if self.summarizing and sibling is None else None,
-            clock=self.summarizing.clock if self.summarizing else None,
+            clock=self.learning.clock,
             inherited=inherited,
             sibling=sibling,
         )
@@ -174,17 +176,9 @@ class Engine(Keeper):
         for engine in self._stores.all():
             yield from engine.clear(scope)
 
-    def finish(self) -> list[BackgroundWorker[Scope]]:
+    def finish(self) -> list[BackgroundWorker[Any]]:
         """Have everything written that a summary model can write about; the workers that do it."""
         return [*super().finish(), *(worker for engine in self._stores.all() for worker in engine.finish())]
-
-    def keep(self, scope: Scope, messages: Sequence[BaseMessage]) -> Flow[None]:
-        """Copy an agent's state into the store; where that fails, the next prompt does it, or says that it cannot."""
-        _, given = split_instructions(checked(messages, "messages"))
-        try:
-            yield from self.sync(given, scope, "archive")
-        except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
-            _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
 
     def assemble(
         self, scope: Scope, message: str | BaseMessage | Sequence[BaseMessage], request: Request = NOTHING_ELSE
@@ -282,20 +276,6 @@ class Engine(Keeper):
         else:
             yield from self.using(draft.conversation.scope, body, draft.counter)
 
-    def settings_for(
-        self, conversation: Conversation, request: Request, failures: list[str]
-    ) -> Flow[tuple[ContextSettings, tuple[str, ...]]]:
-        """The settings that apply to a prompt and where they come from, with what is stored beside the messages.
-
-        Args:
-            conversation: that is up to date; it takes up its cuts and pins.
-            request: whose settings lie over all others.
-            failures: what is to be reported; appended to.
-        """
-        conversation.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
-        saved = yield from read_stored(self.store, conversation, request.persona_id, failures)
-        return merged(self.settings, saved, request.settings, failures)
-
     def search(
         self,
         user_id: str,
@@ -317,12 +297,13 @@ class Engine(Keeper):
         Raises:
             MissingScopeError: there is no user.
         """
-        memories = declared.as_candidates(declared.memory_fragments(self.settings, self.target.counter.count_text))
-        places = Sources(
-            self.store, require_id("user_id", user_id), sources, self.embeddings, conversation_id, memories
-        )
+        user, count = require_id("user_id", user_id), self.target.counter.count_text
 
         def body(conversation: Conversation | None) -> Flow[list[Hit]]:
+            memories = yield from remembered.all_candidates(
+                self.store, user, self.settings, self.learning.clock(), count
+            )
+            places = Sources(self.store, user, sources, self.embeddings, conversation_id, memories)
             hits, failures = yield from search(places, query, limit, conversation)
             for failure in failures:
                 _log.warning("%s", failure)
@@ -347,6 +328,7 @@ class Engine(Keeper):
         context, conversation = draft.context, draft.conversation
         assert context is not None  # noqa: S101 - the last step sets it
         draft.cuts = dict(conversation.cuts)
+        known.note_use(self.store, conversation.scope.user_id, draft.detected.hits, draft.detected.misses)
         conversation.coverage = context.report.coverage
         conversation.turn = draft.turn
         conversation.chosen = (draft.block, draft.settings) if draft.block else None
@@ -368,7 +350,11 @@ class Engine(Keeper):
         failures: list[str] = []
         if self.summarizing and (problem := self.summarizing.worker.failure_of(conversation.scope)):
             failures.append(f"summaries: {problem}")
-        settings, sources = yield from self.settings_for(conversation, request, failures)
+        if problem := self.learning.problem(conversation.scope):
+            failures.append(f"learning about the user: {problem}")
+        settings, sources, stored = yield from self.settings_for(conversation, request, failures)
+        now = self.learning.clock()
+        knowledge = known.shown(stored.knowledge, learned=settings.learn)
         window = with_setting((yield from self.target.find_window()), settings.window_tokens)
         if window.failure:
             failures.append(window.failure)
@@ -385,6 +371,11 @@ class Engine(Keeper):
             response_format=request.response_format,
             calls_before=calls_before,
             failures=failures,
+            knowledge=knowledge,
+            expected=stored.expected,
+            remembered=remembered.remembered(knowledge, conversation.snapshot, now),
+            recent=tuple(entry.text for entry in conversation.entries[-RECENT_MESSAGES:]),
+            now=now,
         )
         scope, draft.reranker = conversation.scope, self.reranker
         draft.sources = Sources(

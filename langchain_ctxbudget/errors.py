@@ -13,6 +13,7 @@ CtxBudgetError
 │   ├── ForeignUserError           another user than the one who is signed in
 │   ├── MessageConflictError       a known id with other content; use `sync`
 │   ├── DocumentError              a document that cannot be read, or is not known
+│   ├── FactError                  a fact that is not known, or one pin too many
 │   └── ConversationFormatError    a file that is none of the accepted formats
 ├── StoreError
 │   ├── StoreLockedError           the folder is open in another process
@@ -20,6 +21,7 @@ CtxBudgetError
 │   ├── EmbeddingMismatchError     the store was written with other embeddings
 │   └── StoreDataError             the store holds something it should not
 ├── SummaryError                   a model that was to sum up a span of messages did not
+├── ExtractionError                a model that was to learn from messages did not
 ├── BlockedLoopError               a blocking call that would stop its own event loop for ever
 ├── TokenizerUnavailableError      an exact tokenizer that cannot be had here
 └── EmbeddingsUnavailableError     local embeddings that are not installed here
@@ -127,6 +129,10 @@ class DocumentError(InputError):
     """A document that cannot be read, has no text, or is not in the knowledge base."""
 
 
+class FactError(InputError):
+    """A fact about the user that is not known, or cannot be pinned because as many are as may be."""
+
+
 class ConversationFormatError(InputError):
     """A file that is none of the accepted conversation formats, or is cut off."""
 
@@ -153,6 +159,10 @@ class StoreDataError(StoreError):
 
 class SummaryError(CtxBudgetError):
     """A chat model was asked for a summary and gave none that can be used; names what happened at each attempt."""
+
+
+class ExtractionError(CtxBudgetError):
+    """A chat model was asked what messages tell of the user and gave nothing that can be used; names each attempt."""
 
 
 class BlockedLoopError(CtxBudgetError, RuntimeError):

@@ -10,7 +10,7 @@ from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.turns import distinct
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.history import compact
-from langchain_ctxbudget.knowledge import custom, declared
+from langchain_ctxbudget.knowledge import custom, remembered, subjects
 from langchain_ctxbudget.retrieval import quotes
 from langchain_ctxbudget.retrieval.selecting import select
 
@@ -18,25 +18,39 @@ from langchain_ctxbudget.retrieval.selecting import select
 def fill_knowledge(draft: Draft) -> None:
     """Make the text of preferences, topics, entities and the application's own layers within their budgets."""
     tokens, count = draft.allocated.tokens, draft.counter.count_text
-    given = draft.preferences
-    memories = declared.memory_fragments(draft.settings, count)
-    room = tokens[Layer.PREFERENCES]
-    preferences = declared.fitting(given, room)
-    room -= sum(fragment.tokens for fragment in preferences)
-    known = declared.packed(memories, count, room)
-    draft.preferences = (*preferences, *known)
-    draft.preferences_left_out = tuple(part for part in (*given, *memories) if part not in draft.preferences)
+    fill_preferences(draft)
     if draft.fixed is not None:
         return
-    _render_declared(draft, tokens[Layer.TOPICS], tokens[Layer.ENTITIES])
+    _render_subjects(draft, tokens[Layer.TOPICS], tokens[Layer.ENTITIES])
     for layer in draft.settings.layers:
         draft.own[layer.name] = custom.render(layer, draft.own_items[layer.name], count, tokens[layer.name])
 
 
-def _render_declared(draft: Draft, topic_tokens: int, entity_tokens: int) -> None:
-    draft.bundles = declared.bundles(
+def fill_preferences(draft: Draft) -> None:
+    """Make the text of preferences, and of what is known about the user, within the budget of their layer."""
+    count, known = draft.counter.count_text, draft.remembered
+    given = remembered.preference_fragments(draft.settings, count)
+    memories = remembered.memory_fragments(draft.settings, count)
+    room = draft.allocated.tokens[Layer.PREFERENCES]
+    preferences = remembered.fitting(given, room)
+    room -= sum(fragment.tokens for fragment in preferences)
+    shown = remembered.packed(memories, count, room)
+    room -= sum(fragment.tokens for fragment in shown) + (count(shown[0].heading) if shown else 0)
+    facts, draft.facts_shown = remembered.fact_fragments(known.shown, count, room, titled=bool(shown))
+    draft.preferences = (*preferences, *shown, *facts)
+    draft.preferences_left_out = (
+        *(part for part in (*given, *memories) if part not in draft.preferences),
+        *(
+            remembered.left_out(fact, count, since=fact in known.learned_since)
+            for fact in known.all
+            if fact not in draft.facts_shown
+        ),
+    )
+
+
+def _render_subjects(draft: Draft, topic_tokens: int, entity_tokens: int) -> None:
+    draft.bundles = subjects.render(
         draft.detected,
-        draft.settings,
         draft.counter.count_text,
         topic_tokens=topic_tokens,
         entity_tokens=entity_tokens,
@@ -63,6 +77,9 @@ def fill_history(draft: Draft, *, renew: bool = False) -> None:
         keep=allocation.keep_messages or 0,
         renew=renew,
     )
+    if draft.history.step and not draft.remembered.due:  # the prompt is rewritten from here on in any case
+        draft.remembered = draft.remembered.renewed()
+        fill_preferences(draft)
     turn, repairs = distinct(draft.turn_groups, draft.history.groups)
     draft.turn_groups, draft.turn_repairs = tuple(turn), (*draft.turn_repairs, *repairs)
 
@@ -128,9 +145,9 @@ def _retrieve(draft: Draft, budget_tokens: int) -> None:
 def _render_again(draft: Draft, name: str, budgets: dict[str, int]) -> None:
     own = next((layer for layer in draft.settings.layers if layer.name == name), None)
     if own is None:
-        sections = {Layer.TOPICS: declared.TOPICS_SECTION, Layer.ENTITIES: declared.ENTITIES_SECTION}
-        budgets[name] -= draft.counter.count_text(sections[Layer(name)])  # an allocation is for the lines alone
-        _render_declared(draft, budgets[Layer.TOPICS], budgets[Layer.ENTITIES])
+        section = subjects.SECTIONS[Layer(name)]
+        budgets[name] -= draft.counter.count_text(section)  # an allocation is for the lines alone
+        _render_subjects(draft, budgets[Layer.TOPICS], budgets[Layer.ENTITIES])
     else:
         count = draft.counter.count_text
         draft.own[name] = custom.render(own, draft.own_items[name], count, budgets[name])

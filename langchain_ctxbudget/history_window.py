@@ -88,7 +88,7 @@ def window(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMessa
 def _open(engine: Engine, conversation: Conversation, max_tokens: int) -> Flow[WindowDraft]:
     failures: list[str] = []
     summarizing = engine.summarizing
-    settings, _ = yield from engine.settings_for(conversation, NOTHING_ELSE, failures)
+    settings, *_ = yield from engine.settings_for(conversation, NOTHING_ELSE, failures)
     return WindowDraft(
         conversation=conversation,
         target=Target(counter=conversation.counter, window=Window()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -13,20 +14,31 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker
-from langchain_ctxbudget.core.messages import checked
+from langchain_ctxbudget.core.messages import checked, split_instructions
 from langchain_ctxbudget.core.preservation import Preservation
-from langchain_ctxbudget.core.report import ContextReport, CoverageState
+from langchain_ctxbudget.core.report import CoverageState
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.documents.shelves import forget
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, StoreError
-from langchain_ctxbudget.flow import Call, Flow, T, batch
+from langchain_ctxbudget.flow import Call, Flow, T, batch, locked
 from langchain_ctxbudget.history import editing, log, summaries
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.ledger import ledger
 from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.history.open import OpenConversations, in_use
-from langchain_ctxbudget.opening import cuts_place, pins_place, take_up_cuts, take_up_pins
-from langchain_ctxbudget.recent import RecentPrompts
+from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.learning import Learning
+from langchain_ctxbudget.opening import (
+    Request,
+    Stored,
+    cuts_place,
+    merged,
+    pins_place,
+    read_stored,
+    take_up_cuts,
+    take_up_pins,
+)
+from langchain_ctxbudget.recent import Last
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import bulk, message_log, message_pages, saved_settings
 from langchain_ctxbudget.stores.compactions import ConversationCompaction
@@ -40,24 +52,7 @@ if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
 
-class Last:
-    """What was assembled last: the report that questions without another one are about, and the last few by prompt."""
-
-    def __init__(self) -> None:
-        self.report: ContextReport | None = None
-        self.scope: Scope | None = None
-        self.recent = RecentPrompts()
-
-    def note(self, messages: Sequence[BaseMessage], report: ContextReport, scope: Scope) -> None:
-        """Take in a prompt."""
-        self.report, self.scope = report, scope
-        self.recent.add(messages, report)
-
-    def forget(self, scope: Scope) -> None:
-        """Let go of the reports of a conversation."""
-        self.recent.forget(scope.user_id, scope.conversation_id)
-        if self.scope == scope:
-            self.report = self.scope = None
+_log = logging.getLogger(__name__)
 
 
 class Keeper:
@@ -92,6 +87,7 @@ class Keeper:
         self.writer_id = label(writer_id) if writer_id else uuid4().hex
         self.last = Last()
         self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
+        self.learning = Learning(self, summary_model, clock)
         self._store = store
         self._owns_store = store is None
         self._closed = False
@@ -99,6 +95,7 @@ class Keeper:
         self._shares = sibling is not None
         if sibling is not None:
             self.writer_id, self.last, self.summarizing = sibling.writer_id, sibling.last, sibling.summarizing
+            self.learning = sibling.learning
             self.open_conversations = sibling.open_conversations
         self._mutex = threading.Lock()
 
@@ -120,18 +117,20 @@ class Keeper:
 
     def close(self) -> None:
         """Give back what was opened here; a store that was passed in stays open."""
-        if self.summarizing and not self._shares:
-            self.summarizing.worker.close()
+        if not self._shares:
+            self.learning.worker.close()
+            if self.summarizing:
+                self.summarizing.worker.close()
         if self._owns_store and self._store is not None and hasattr(self._store, "close"):
             self._store.close()
         self._closed = True
 
-    def finish(self) -> list[BackgroundWorker[Scope]]:
-        """Have everything written that a summary model can write about; the worker that does it, where there is one."""
+    def finish(self) -> list[BackgroundWorker[Any]]:
+        """Have everything written that a summary model can write about; the workers that are at it, or learn."""
         if self.summarizing is None:
-            return []
+            return [self.learning.worker]
         self.summarizing.finish(self.open_conversations.working_sets().values())
-        return [self.summarizing.worker]
+        return [self.learning.worker, self.summarizing.worker]
 
     def using(
         self, scope: Scope, body: Callable[[Conversation], Flow[T]], counter: TokenCounter | None = None
@@ -154,12 +153,13 @@ class Keeper:
     def add(self, messages: Sequence[BaseMessage], scope: Scope) -> Flow[list[str]]:
         """Append messages to a conversation."""
         given = checked(messages, "messages")
-        return (
-            yield from self.recall(
-                scope,
-                lambda conversation: editing.add(self.store, conversation, given, conversation.lane(self.writer_id)),
-            )
-        )
+
+        def body(conversation: Conversation) -> Flow[list[str]]:
+            ids = yield from editing.add(self.store, conversation, given, conversation.lane(self.writer_id))
+            self.learning.note(conversation)
+            return ids
+
+        return (yield from self.recall(scope, body))
 
     def sync(self, messages: Sequence[BaseMessage], scope: Scope, on_removal: OnRemoval) -> Flow[list[str]]:
         """Make a conversation equal to an agent's state."""
@@ -167,22 +167,29 @@ class Keeper:
         given = checked(messages, "messages")
 
         def body(conversation: Conversation) -> Flow[list[str]]:
-            return (
-                yield from editing.sync(
-                    self.store, self._with_tree(conversation), given, conversation.lane(self.writer_id), on_removal
-                )
-            )
+            lane = conversation.lane(self.writer_id)
+            ids = yield from editing.sync(self.store, self._with_tree(conversation), given, lane, on_removal)
+            yield from self._relearn(conversation, forget=on_removal == "forget")
+            return ids
 
         return (yield from self.recall(scope, body))
+
+    def keep(self, scope: Scope, messages: Sequence[BaseMessage]) -> Flow[None]:
+        """Copy an agent's state into the store; where that fails, the next prompt does it, or says that it cannot."""
+        _, given = split_instructions(checked(messages, "messages"))
+        try:
+            yield from self.sync(given, scope, "archive")
+        except Exception as error:  # noqa: BLE001 - the state is the truth; the copy is tried again
+            _log.warning("conversation %r not copied to the store: %s", scope.conversation_id, error)
 
     def edit(self, message_id: str, message: BaseMessage, scope: Scope) -> Flow[None]:
         """Put a message in the place of another."""
         [given] = checked([message], "message")
 
         def body(conversation: Conversation) -> Flow[None]:
-            yield from editing.edit(
-                self.store, self._with_tree(conversation), message_id, given, conversation.lane(self.writer_id)
-            )
+            lane = conversation.lane(self.writer_id)
+            yield from editing.edit(self.store, self._with_tree(conversation), message_id, given, lane)
+            yield from self._relearn(conversation, forget=True)
 
         yield from self.recall(scope, body)
 
@@ -191,9 +198,9 @@ class Keeper:
         _require_removal(on_removal)
 
         def body(conversation: Conversation) -> Flow[None]:
-            yield from editing.remove(
-                self.store, self._with_tree(conversation), message_ids, conversation.lane(self.writer_id), on_removal
-            )
+            lane = conversation.lane(self.writer_id)
+            yield from editing.remove(self.store, self._with_tree(conversation), message_ids, lane, on_removal)
+            yield from self._relearn(conversation, forget=on_removal == "forget")
 
         yield from self.recall(scope, body)
 
@@ -208,6 +215,13 @@ class Keeper:
 
         fork = yield from self.recall(scope, read)  # not one lock within the other: two forks could wait for each other
         return (yield from self.recall(new, write))
+
+    def _relearn(self, conversation: Conversation, *, forget: bool) -> Flow[None]:
+        """Have what was learned from messages that have changed taken back: now, or in the background."""
+        if forget:
+            there = {entry.id: entry.fingerprint for entry in conversation.entries}
+            yield from self.learning.forget(conversation.scope, there)
+        self.learning.note(conversation)
 
     def _with_tree(self, conversation: Conversation) -> Conversation:
         """A conversation with its compaction tree, which tells what was derived from what."""
@@ -242,6 +256,7 @@ class Keeper:
 
         def body(conversation: Conversation) -> Flow[None]:
             path = (ROOT, label(scope.user_id), "*", label(scope.conversation_id))
+            yield from self.learning.forget(scope, {})
             try:
                 yield from bulk.delete_below(self.store, path, LANES, JOINED)
             finally:  # wherever it ends, what is left is read again
@@ -254,10 +269,12 @@ class Keeper:
         path = (ROOT, label(require_id("user_id", user_id)))
         # Whatever is under way with a conversation ends before anything is deleted, in other pipelines of this process,
         # too; and what was begun in between is deleted in the end.
-        yield from self._forget_all(user_id)
-        count = yield from bulk.delete_below(self.store, path, LANES, JOINED)
-        yield from self._forget_all(user_id)
-        count += yield from bulk.delete_below(self.store, path, LANES, JOINED)
+        count = 0
+        for _ in range(2):
+            yield from self._forget_all(user_id)
+            known.erased(self.store, user_id)
+            deletion = bulk.delete_below(self.store, path, LANES, JOINED)
+            count += yield from locked(known.lock_of(self.store, user_id), deletion)
         yield from _purge(self.store, path)
         forget(self.store, label(user_id))
         return count
@@ -332,6 +349,21 @@ class Keeper:
             return (yield from summaries.known(self.store, conversation, self.settings.segment_messages, until))
 
         return (yield from self.recall(scope, body))
+
+    def settings_for(
+        self, conversation: Conversation, request: Request, failures: list[str]
+    ) -> Flow[tuple[ContextSettings, tuple[str, ...], Stored]]:
+        """The settings that apply to a prompt and where they come from, with what is stored beside the messages.
+
+        Args:
+            conversation: that is up to date; it takes up its cuts and pins.
+            request: whose settings lie over all others.
+            failures: what is to be reported; appended to.
+        """
+        conversation.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
+        found = read_stored(self.store, conversation, request.persona_id, failures, request.device_id)
+        stored = yield from found
+        return *merged(self.settings, stored.settings, request.settings, failures), stored
 
     def save_settings(self, changes: Mapping[str, Any], user_id: str, persona_id: str | None) -> Flow[None]:
         """Keep settings of a user, or of a persona of theirs."""

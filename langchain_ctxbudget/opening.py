@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from langgraph.store.base import BaseStore, GetOp, Item
@@ -11,11 +11,16 @@ from langgraph.store.base import BaseStore, GetOp, Item
 from langchain_ctxbudget.errors import InvalidSettingsError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.known import Knowledge
+from langchain_ctxbudget.knowledge.records import ClientPresence, SnapshotRecord
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import saved_settings
 from langchain_ctxbudget.stores.message_log import CUTS, PINS
 from langchain_ctxbudget.stores.records import CutRecord, CutsRecord, PinsRecord, Scope
 
+_DEVICE = "device"
 Overrides = ContextSettings | Mapping[str, Any] | None
 
 
@@ -28,6 +33,8 @@ class Request:
     settings: Overrides = None
     """These lie over all others."""
     persona_id: str | None = None
+    device_id: str | None = None
+    """Where the user is: what is open there says what is likely to come up."""
     block: object = None
     """The context block that an agent's state has of the turn, as plain data."""
     instructions: Sequence[str] = ()
@@ -37,6 +44,18 @@ class Request:
 
 
 NOTHING_ELSE = Request()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What was stored beside the messages of a conversation."""
+
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By the source."""
+    knowledge: Knowledge = known.NOTHING
+    """What is known about the user."""
+    expected: tuple[str, ...] = ()
+    """Ids of topics and entities that are likely to come up on the device."""
 
 
 def cuts_place(scope: Scope) -> GetOp:
@@ -50,9 +69,13 @@ def pins_place(scope: Scope) -> GetOp:
 
 
 def read_stored(
-    store: BaseStore, conversation: Conversation, persona_id: str | None, failures: list[str]
-) -> Flow[dict[str, dict[str, Any]]]:
-    """Take up the cuts and pins of a conversation; the saved settings by their source. All in one read.
+    store: BaseStore,
+    conversation: Conversation,
+    persona_id: str | None,
+    failures: list[str],
+    device_id: str | None = None,
+) -> Flow[Stored]:
+    """Take up the cuts and pins of a conversation and what it shows of the facts. All in one read.
 
     Nothing of it is needed for a prompt: where the read fails, that is noted, and the turn goes on.
     """
@@ -60,14 +83,50 @@ def read_stored(
     places = {"user": saved_settings.place(scope.user_id, None)}
     if persona_id is not None:
         places["persona"] = saved_settings.place(scope.user_id, persona_id)
+    conversations = [cuts_place(scope), pins_place(scope), repos.snapshot_read(scope)]
+    if device_id is not None:
+        places[_DEVICE] = repos.PRESENCE.place(scope.user_id, device_id)
     try:
-        cuts, pins, *found = yield from batch(store, [cuts_place(scope), pins_place(scope), *places.values()])
+        cuts, pins, snapshot, mark, *found = yield from batch(
+            store, [*conversations, repos.mark_read(scope.user_id), *places.values()]
+        )
     except Exception as error:  # noqa: BLE001 - layers on top: the turn goes on without them
         failures.append(f"compaction cuts, pins and saved settings not read: {type(error).__name__}: {error}")
-        return {}
+        return Stored(knowledge=known.last_known(store, scope.user_id))
     take_up_pins(conversation, pins, failures)
     take_up_cuts(conversation, cuts, failures)
-    return {source: saved_settings.of_item(item) for source, item in zip(places, found, strict=True)}
+    _take_up_snapshot(conversation, snapshot, failures)
+    try:
+        knowledge = yield from known.read(store, scope.user_id, mark, marked=True)
+    except Exception as error:  # noqa: BLE001 - what was known before, or nothing, stands in
+        failures.append(f"what is known about the user not read: {type(error).__name__}: {error}")
+        knowledge = known.last_known(store, scope.user_id)
+    items = dict(zip(places, found, strict=True))
+    device = items.pop(_DEVICE, None)
+    saved = {source: saved_settings.of_item(item) for source, item in items.items()}
+    return Stored(settings=saved, knowledge=knowledge, expected=_expected(device, failures))
+
+
+def _expected(found: object, failures: list[str]) -> tuple[str, ...]:
+    """What was predicted from what is open on a device."""
+    try:
+        device = repos.found(ClientPresence, found)
+    except StoreDataError as error:
+        failures.append(f"what is open on the device not read: {error}")
+        return ()
+    return (*device.predicted_topics, *device.predicted_entities) if device else ()
+
+
+def _take_up_snapshot(conversation: Conversation, found: object, failures: list[str]) -> None:
+    """Make what the conversation was stored to show of the facts what it shows."""
+    if conversation.snapshot_unsaved:
+        return
+    try:
+        stored = repos.found(SnapshotRecord, found)
+    except StoreDataError as error:  # derived data: it is chosen again
+        failures.append(f"what the conversation shows of the facts not read: {error}")
+        return
+    conversation.snapshot = stored or conversation.snapshot
 
 
 def take_up_pins(conversation: Conversation, found: object, failures: list[str]) -> None:

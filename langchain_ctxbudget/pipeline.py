@@ -28,6 +28,7 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stored_conversations import StoredConversations
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.target import ModelTarget
+from langchain_ctxbudget.user_knowledge import UserKnowledge
 
 
 class ContextPipeline(StoredConversations):
@@ -107,6 +108,11 @@ class ContextPipeline(StoredConversations):
         )
 
     @property
+    def knowledge(self) -> UserKnowledge:
+        """What is known about users: to list, to change by hand, and to ask where it comes from."""
+        return UserKnowledge(self.engine)
+
+    @property
     def settings(self) -> ContextSettings:
         """The pipeline's own settings; what a user saved and what a call says lie over them."""
         return self.engine.settings
@@ -136,6 +142,7 @@ class ContextPipeline(StoredConversations):
         response_format: object = None,
         settings: ContextSettings | Mapping[str, Any] | None = None,
         persona_id: str | None = None,
+        device_id: str | None = None,
     ) -> AssembledContext:
         """The prompt for the current turn, within its budget, with its report. Stores nothing that was said.
 
@@ -148,6 +155,8 @@ class ContextPipeline(StoredConversations):
             response_format: a schema that the model must answer in; counted as it is sent.
             settings: overrides for this call; below them lie the persona's saved settings, the user's, the pipeline's.
             persona_id: whose saved settings apply on top of the user's.
+            device_id: where the user is: of topics and people that are as likely to be meant, those that were predicted
+                from what is open there come first (see `knowledge.heartbeat`).
 
         Raises:
             BudgetTooSmallError: what must be sent does not fit; the message lists what it needs.
@@ -161,7 +170,13 @@ class ContextPipeline(StoredConversations):
             self.engine.assemble(
                 Scope(user_id, conversation_id),
                 message,
-                Request(tools=tools, response_format=response_format, settings=settings, persona_id=persona_id),
+                Request(
+                    tools=tools,
+                    response_format=response_format,
+                    settings=settings,
+                    persona_id=persona_id,
+                    device_id=device_id,
+                ),
             )
         )
 
@@ -175,13 +190,20 @@ class ContextPipeline(StoredConversations):
         response_format: object = None,
         settings: ContextSettings | Mapping[str, Any] | None = None,
         persona_id: str | None = None,
+        device_id: str | None = None,
     ) -> AssembledContext:
         """The prompt for the current turn; see `assemble`."""
         return await adrive(
             self.engine.assemble(
                 Scope(user_id, conversation_id),
                 message,
-                Request(tools=tools, response_format=response_format, settings=settings, persona_id=persona_id),
+                Request(
+                    tools=tools,
+                    response_format=response_format,
+                    settings=settings,
+                    persona_id=persona_id,
+                    device_id=device_id,
+                ),
             )
         )
 

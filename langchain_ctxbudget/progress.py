@@ -21,8 +21,8 @@ def progress(name: str, draft: Draft) -> dict[str, Any]:
     done: dict[str, Any] = {"milliseconds": round(draft.timings_ms[name], 3)}
     match name:
         case "detect_topics":
-            done["topics"] = [topic.label for topic in draft.detected.topics]
-            done["entities"] = [entity.name for entity in draft.detected.entities]
+            done["topics"] = [topic.id for topic in draft.detected.topics]
+            done["entities"] = [entity.id for entity in draft.detected.entities]
         case "compute_budget":
             allocation = draft.allocated
             done["budget_tokens"], done["strategy"] = draft.limit_tokens, allocation.strategy

@@ -12,6 +12,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langchain_ctxbudget.core.report import ContextReport
+from langchain_ctxbudget.stores.records import Scope
 
 _TAIL_CHARACTERS = 256
 """How much of an image or a file tells it from another."""
@@ -116,3 +117,23 @@ def _texts(value: object) -> Iterator[str]:
     for part in value.values() if isinstance(value, dict) else (value,):
         if isinstance(part, str):
             yield part
+
+
+class Last:
+    """What was assembled last: the report that questions without another one are about, and the last few by prompt."""
+
+    def __init__(self) -> None:
+        self.report: ContextReport | None = None
+        self.scope: Scope | None = None
+        self.recent = RecentPrompts()
+
+    def note(self, messages: Sequence[BaseMessage], report: ContextReport, scope: Scope) -> None:
+        """Take in a prompt."""
+        self.report, self.scope = report, scope
+        self.recent.add(messages, report)
+
+    def forget(self, scope: Scope) -> None:
+        """Let go of the reports of a conversation."""
+        self.recent.forget(scope.user_id, scope.conversation_id)
+        if self.scope == scope:
+            self.report = self.scope = None

@@ -16,6 +16,7 @@ from langchain_ctxbudget.core.allocation import (
 )
 from langchain_ctxbudget.core.candidates import SOURCES, Source
 from langchain_ctxbudget.core.layers import TITLES, Layer
+from langchain_ctxbudget.core.style import Personality, ResponseStyle
 from langchain_ctxbudget.errors import InvalidSettingsError
 
 Oversized = Literal["error", "clip"]
@@ -247,8 +248,19 @@ class ContextSettings:
     """Whether dialogue comes before knowledge when both want the same tokens (seed 000)."""
     include_entities: bool = True
     """Whether detected entities go into the prompt (seeds 000, 002)."""
+    personality: Personality | str | Mapping[str, Any] | None = None
+    """Who the assistant is, besides what the system prompt says (seed 004): `"helpful"`, `"conversational"`,
+    `{"kind": "expert", "domain": "tax law"}` or `{"kind": "custom", "description": "..."}`."""
+    response_style: ResponseStyle | Mapping[str, Any] | None = None
+    """How the user wants to be answered (seed 004), for instance `{"verbosity": "concise", "bullets": True}`."""
     preferences: Sequence[str] = ()
-    """How the user wants to be answered, one line each."""
+    """How the user wants to be answered, in words of their own, one line each."""
+    learn: bool = True
+    """Whether facts, topics and entities are learned from conversations in the background, and shown."""
+    learn_every: int = 5
+    """New messages after which a conversation is learned from (seed 001); and when its session ends."""
+    learn_from_tools: bool = False
+    """Whether results of tools are learned from, too."""
     memories: Sequence[str] = ()
     """What is known about the user, most important first: 25 % of what is left, 150 to 500 tokens (seed 001)."""
     topics: tuple[Topic, ...] = ()
@@ -300,6 +312,13 @@ class ContextSettings:
         object.__setattr__(self, "allocation", strategy_of(self.allocation))
         _require_flag(self.prioritize_history, "prioritize_history")
         _require_flag(self.include_entities, "include_entities")
+        _require_flag(self.learn, "learn")
+        _require_count(self.learn_every, "learn_every", minimum=1)
+        _require_flag(self.learn_from_tools, "learn_from_tools")
+        if self.personality is not None:
+            object.__setattr__(self, "personality", Personality.of(self.personality))
+        if self.response_style is not None:
+            object.__setattr__(self, "response_style", ResponseStyle.of(self.response_style))
         object.__setattr__(self, "preferences", _strings(self.preferences, "preferences"))
         object.__setattr__(self, "memories", _strings(self.memories, "memories"))
         object.__setattr__(self, "topics", _declared(Topic, self.topics, "topics"))
@@ -308,6 +327,12 @@ class ContextSettings:
         names = [layer.name for layer in self.layers]
         if len(set(names)) < len(names):
             raise InvalidSettingsError(f"layers must have different names, not {', '.join(names)}")
+
+    @property
+    def manner(self) -> tuple[str, ...]:
+        """Personality and response style as instructions, the personality first."""
+        personality = () if self.personality is None else (Personality.of(self.personality).text,)
+        return (*personality, *(() if self.response_style is None else ResponseStyle.of(self.response_style).lines))
 
     @property
     def strategy(self) -> AllocationStrategy:

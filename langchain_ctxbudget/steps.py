@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore, PutOp
+from langgraph.store.base import BaseStore, Op, PutOp
 
 from langchain_ctxbudget.accounting import account, is_squeezed, left_out
 from langchain_ctxbudget.budgeting import advice, compute_budget, excess_tokens, floors
@@ -35,7 +35,9 @@ from langchain_ctxbudget.errors import BudgetError, BudgetTooSmallError, InputEr
 from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers, shrink_fixed
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import summaries
-from langchain_ctxbudget.knowledge import custom, declared
+from langchain_ctxbudget.knowledge import custom, remembered, subjects
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.records import SnapshotRecord
 from langchain_ctxbudget.opening import cuts_place
 from langchain_ctxbudget.retrieval.pool import Named, Searched, gather
 from langchain_ctxbudget.retrieval.search import rerank
@@ -52,8 +54,16 @@ Step = Callable[[Draft, BaseStore, Embeddings | None], Flow[None]]
 
 
 def detect_topics(draft: Draft) -> None:
-    """Find the declared topics and entities that the message names."""
-    draft.detected = declared.detect(draft.query, draft.settings)
+    """Find the topics and entities that the message is about, declared and learned."""
+    draft.detected = subjects.detect(
+        draft.query,
+        draft.settings,
+        draft.knowledge,
+        now=draft.now,
+        recent=draft.recent,
+        expected=draft.expected,
+        count=draft.counter.count_text,
+    )
 
 
 def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | None) -> Flow[None]:
@@ -75,18 +85,31 @@ def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | Non
 
 
 def compact_history(draft: Draft, store: BaseStore, _embeddings: Embeddings | None) -> Flow[None]:
-    """Choose what of the history is verbatim; a new cut is stored, so that a restart goes on with it."""
+    """Choose what of the history is verbatim; a new cut is stored, so that a restart goes on with it.
+
+    So is what is shown of the facts about the user, which is chosen anew with a cut.
+    """
     fill_history(draft)
-    if draft.conversation.made.maker:
+    conversation = draft.conversation
+    if conversation.made.maker:
         yield from _use_summaries(draft, store)
-    if draft.conversation.cuts_unsaved:
-        place = cuts_place(draft.conversation.scope)
-        record = CutsRecord(cuts=tuple(draft.conversation.cuts.values())).to_value()
-        try:
-            yield from batch(store, [PutOp(place.namespace, place.key, record, index=False)])
-            draft.conversation.cuts_unsaved = False
-        except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
-            draft.failures.append(f"compaction cuts not saved: {type(error).__name__}: {error}")
+    puts: list[Op] = []
+    if conversation.cuts_unsaved:
+        place = cuts_place(conversation.scope)
+        record = CutsRecord(cuts=tuple(conversation.cuts.values())).to_value()
+        puts.append(PutOp(place.namespace, place.key, record, index=False))
+    if draft.remembered.due:
+        snapshot = remembered.snapshot_of(draft.facts_shown, draft.remembered.edited)
+        # One that shows nothing is written when there is something to show, by whoever learns it.
+        conversation.snapshot_unsaved |= snapshot != (conversation.snapshot or SnapshotRecord())
+        conversation.snapshot = snapshot
+    if conversation.snapshot_unsaved:
+        puts.append(repos.snapshot_write(conversation.scope, conversation.snapshot))
+    try:
+        yield from batch(store, puts)
+        conversation.cuts_unsaved = conversation.snapshot_unsaved = False
+    except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
+        draft.failures.append(f"compaction cuts not saved: {type(error).__name__}: {error}")
 
 
 def _use_summaries(draft: Draft, store: BaseStore) -> Flow[None]:
@@ -121,7 +144,12 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
         others: tuple[Candidate, ...] = ()
         named: tuple[Named, ...] = ()
         if draft.sources is not None:
-            sources = replace(draft.sources, memories=declared.as_candidates(draft.preferences_left_out))
+            known = remembered.as_candidates(
+                draft.preferences_left_out,
+                [fact for fact in draft.remembered.all if fact not in draft.facts_shown],
+                conversation_id=conversation.scope.conversation_id,
+            )
+            sources = replace(draft.sources, memories=known)
             others = yield from sources.read(draft.query, draft.failures, elsewhere=conversation.elsewhere)
             recent = [entry.text for entry in conversation.entries[-NAMING_MESSAGES:]]
             named = yield from sources.read_named([*recent, draft.query], draft.limit_tokens, draft.failures)

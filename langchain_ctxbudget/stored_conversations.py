@@ -106,6 +106,21 @@ class StoredConversations:
         """The ids of a user's conversations, sorted."""
         return await adrive(self.engine.conversations(user_id))
 
+    def end_session(self, *, user_id: str, conversation_id: str) -> bool:
+        """Say that a conversation pauses or ends: what is new in it is learned from in the background, however little.
+
+        Returns:
+            whether that is going to happen: not where the setting `learn` is off, or too many conversations wait.
+
+        Raises:
+            MissingScopeError: no user or no conversation.
+        """
+        return self.engine.learning.end_session(Scope(user_id, conversation_id))
+
+    async def aend_session(self, *, user_id: str, conversation_id: str) -> bool:
+        """Say that a conversation pauses or ends; see `end_session`."""
+        return self.engine.learning.end_session(Scope(user_id, conversation_id))
+
     def get_page(
         self,
         *,

@@ -50,6 +50,8 @@ class Rerun:
             tools=before.tools,
             response_format=before.response_format,
             detected=before.detected,
+            remembered=before.remembered,
+            knowledge=before.knowledge,
             own_items=before.own_items,
             block=before.block if before.fixed is not None else None,
             fixed=before.fixed_whole,

@@ -42,6 +42,8 @@ class Fragment:
     """What it is worth; the least is taken out first."""
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
     """What every part of the ranking says of a retrieved item."""
+    expendable: bool = False
+    """Whether it goes first where the window is tight (seed 001, stage two)."""
     covers: tuple[int, int] = (0, 0)
     """The messages that a line of a summary stands for: the position of the first, and that behind the last."""
 

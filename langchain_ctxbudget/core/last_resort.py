@@ -10,7 +10,7 @@ The order and the numbers are seed 004's `compress_at_level` (light, medium, hea
 | heavy | last turn verbatim, 3 entities, 2 chunks | last exchange, 3 entities, 2 items, half of the summary |
 | extreme | the essential, 1 entity, 1 chunk | its results clipped, 1 summary line, 1/4 of the arc, 1 entity, 1 item |
 | middle-out | first 2 and last 6 messages | the same of what is left: the calls of a long last exchange |
-| memory reduction | identity facts go, preferences halved | the more valuable half of what is known about the user |
+| memory reduction | identity facts go, preferences halved | the same; of what settings say, the first half |
 | memories left out | | none of it |
 
 Seed 004 summarises while it compresses. Here nothing is written in the hot path: older messages leave the prompt, and
@@ -29,6 +29,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.core import fences
 from langchain_ctxbudget.core.assembly import Content, Fragment, group_tokens, has_human, parted
+from langchain_ctxbudget.core.blanks import collapsed
 from langchain_ctxbudget.core.clipping import clip_message
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.messages import plain_text, speaker
@@ -37,7 +38,7 @@ from langchain_ctxbudget.core.text import fold, one_line, sentences
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turns import Group, newest_that_fit, provider_name
 
-MEMORIES_HEADING = "# What you know about this user\n"
+MEMORIES_HEADING = "## What you know about this user\n"
 """The line above the facts about the user, by which they can be told from preferences."""
 MEDIUM_ITEMS, HEAVY_ITEMS, EXTREME_ITEMS = 3, 2, 1
 """Retrieved items that stay (seed 004)."""
@@ -195,7 +196,15 @@ def _is_entity(fragment: Fragment) -> bool:
 
 
 def _is_memory(fragment: Fragment) -> bool:
-    return fragment.heading == MEMORIES_HEADING
+    return _is_given(fragment) or fragment.id.startswith("fact/")
+
+
+def _is_given(fragment: Fragment) -> bool:
+    return fragment.id.startswith("memory ")
+
+
+def _is_expendable(fragment: Fragment) -> bool:
+    return fragment.expendable
 
 
 def _at_most(number: int) -> Callable[[int], int]:
@@ -209,28 +218,7 @@ def _share(divisor: int) -> Callable[[int], int]:
 
 # Light
 
-_CODE = re.compile(r"(?P<fence>`{3,}).*?(?:(?P=fence)|\Z)", re.DOTALL)
-_TRAILING_BLANKS = re.compile(r"(?<![^\S\n])[^\S\n]++(?=\n)")
-_BLANK_LINES = re.compile(r"\n{3,}")
-_INNER_BLANKS = re.compile(r"(?<=\S)[^\S\n]{2,}")
 _DATE_ABOVE = re.compile(r"\A\[[0-9]{4}-[0-9]{2}-[0-9]{2}[^\n]*\]\n")
-
-
-def _collapsed(text: str) -> str:
-    """A text without blanks at the ends of lines, runs of blanks within them and of blank lines between them.
-
-    Indentation means something, so it stays, and so does everything in a code fence.
-    """
-    parts: list[str] = []
-    end = 0
-    for code in _CODE.finditer(text):
-        parts += [_without_blanks(text[end : code.start()]), code.group()]
-        end = code.end()
-    return "".join([*parts, _without_blanks(text[end:])])
-
-
-def _without_blanks(text: str) -> str:
-    return _INNER_BLANKS.sub(" ", _BLANK_LINES.sub("\n\n", _TRAILING_BLANKS.sub("", text)))
 
 
 def _simplified(content: Content, counter: TokenCounter) -> Reduced:
@@ -252,9 +240,9 @@ def _simplified(content: Content, counter: TokenCounter) -> Reduced:
 def _simple_block(block: Any) -> Any:  # noqa: ANN401 - a block is anything
     """A plain text block collapsed; one with annotations or an id says more than its text and stays."""
     if isinstance(block, str):
-        return _collapsed(block)
+        return collapsed(block)
     if block.get("type") == "text" and block.keys() == {"type", "text"} and isinstance(block["text"], str):
-        return {"type": "text", "text": _collapsed(block["text"])}
+        return {"type": "text", "text": collapsed(block["text"])}
     return block
 
 
@@ -393,7 +381,10 @@ LADDER: tuple[Step, ...] = (
         ),
     ),
     Step("middle-out", _middle_out),
-    Step("memory reduction", _keeping("preferences", _is_memory, _share(2))),
+    Step(
+        "memory reduction",
+        _in_turn(_keeping("preferences", _is_expendable, _at_most(0)), _keeping("preferences", _is_given, _share(2))),
+    ),
     Step("memories left out", _keeping("preferences", _is_memory, _at_most(0))),
 )
 """The steps, in the order in which they are taken."""

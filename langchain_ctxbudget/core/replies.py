@@ -89,7 +89,7 @@ def read_reply(reply: str | Mapping[str, Any], *, cap_tokens: int) -> Notes:
     """
     if isinstance(reply, Mapping):
         return _notes(reply, str(reply), cap_tokens)
-    text = _THOUGHTS.sub("", reply, count=1).strip()
+    text = without_thoughts(reply)
     if not text:
         raise ValueError("an empty reply")
     if len(text) > MOST_REPLY_CHARACTERS:
@@ -98,7 +98,11 @@ def read_reply(reply: str | Mapping[str, Any], *, cap_tokens: int) -> Notes:
         raise ValueError(f"JSON that is not an object: {_shown(text)}")
     begins = _OBJECT.search(text)
     if begins or _LOOKS_LIKE_JSON.match(text):
-        return _notes(_json_object(text, begins.start() if begins else 0), text, cap_tokens)
+        try:
+            fields = json_object(text, begins.start() if begins else 0)
+        except ValueError as error:
+            raise ValueError(f"{error}: {_shown(text)}") from None
+        return _notes(fields, text, cap_tokens)
     if _REFUSES.match(text):
         raise ValueError(f"a refusal: {_shown(text)}")
     return _notes({"summary": text}, text, cap_tokens)
@@ -115,15 +119,25 @@ def _is_bare_value(text: str) -> bool:
     return True
 
 
-def _json_object(text: str, begin: int) -> Mapping[str, Any]:
+def without_thoughts(reply: str) -> str:
+    """A reply without what the model thought aloud before it."""
+    return _THOUGHTS.sub("", reply, count=1).strip()
+
+
+def json_object(text: str, begin: int) -> Mapping[str, Any]:
+    """The JSON object that begins at a place; what stands behind it is not looked at.
+
+    Raises:
+        ValueError: there is none, or it cannot be read; shows nothing of the text.
+    """
     try:
         # Line breaks inside strings are a common mistake of small models.
         value, _ = json.JSONDecoder(strict=False).raw_decode(text, begin)
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-        raise ValueError(f"invalid JSON ({reason}): {_shown(text)}") from None
+        raise ValueError(f"invalid JSON ({reason})") from None
     if not isinstance(value, Mapping):
-        raise ValueError(f"JSON that is not an object: {_shown(text)}")  # noqa: TRY004 - the reply's fault
+        raise ValueError("JSON that is not an object")  # noqa: TRY004 - the reply's fault
     return value
 
 

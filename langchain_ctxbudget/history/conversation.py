@@ -29,6 +29,7 @@ from langchain_ctxbudget.history.elsewhere import Elsewhere
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.search_index import SearchIndex
 from langchain_ctxbudget.history.spans import Made, Spans
+from langchain_ctxbudget.knowledge.records import SnapshotRecord
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.message_log import Heads, News, fold, in_order
 from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Place, Scope
@@ -90,6 +91,12 @@ class Conversation:
     """By what they were made for, the one used last at the end."""
     cuts_unsaved: bool = False
     """Whether the store could not be told of the newest one."""
+    snapshot: SnapshotRecord | None = None
+    """What its prompts show of the facts about the user; None before the first one."""
+    snapshot_unsaved: bool = False
+    """Whether the store does not know it yet."""
+    learned: tuple[int, str] = (0, "")
+    """How many of its messages were learned from, as far as is known here, and the digest of these."""
     previous: list[tuple[BaseMessage, int]] = field(default_factory=list)
     """The last prompt's messages and what they cost."""
     previous_stable: int = 0
@@ -274,6 +281,7 @@ class Conversation:
         self.trees = {size: spans.copy() for size, spans in other.trees.items()}
         self.made, self.questions = other.made.copy(), other.questions.copy()
         self.cuts = dict(other.cuts)
+        self.snapshot, self.snapshot_unsaved = other.snapshot, other.snapshot_unsaved
         self.recount(self.counter)
 
     def _truncate(self, length: int) -> None:
@@ -311,6 +319,13 @@ class Conversation:
             return ""
         dropped = self.dropped[: bisect_left(self.dropped, position)]
         return "-".join([self.entries[position - 1].digest, *self.ids(dropped)])
+
+    def new_to_learn(self) -> int | None:
+        """How many messages were not learned from, as far as is known here; None: some that were have changed."""
+        position, digest = self.learned
+        if position > len(self.entries) or (position and self.entries[position - 1].digest != digest):
+            return None
+        return len(self.entries) - position
 
     def lines(self, first: int, end: int) -> list[Line]:
         """Messages as a summariser reads them."""

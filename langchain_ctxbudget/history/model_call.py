@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +13,7 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.core.tokens import unwrapped
 from langchain_ctxbudget.flow import Call
+from langchain_ctxbudget.serving import token_count
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
@@ -20,26 +21,39 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+DEFAULT_WINDOW_TOKENS = 16_000
+FRAMING_TOKENS = 32
+"""For the messages and the priming of the reply; generous, as the model's own framing is not known."""
+
 
 class TooSlowError(Exception):
     """The model did not answer in time; whoever asked says so in an error of their own."""
 
 
-def model_call(runnable: Runnable[Any, Any], messages: Sequence[BaseMessage], seconds: float) -> Call:
+def model_call(
+    runnable: Runnable[Any, Any],
+    messages: Sequence[BaseMessage],
+    seconds: float,
+    *,
+    run_name: str = "summarize_history",
+    source: str = "summarization",
+) -> Call:
     """A question to a model, or to what is bound to one; a call that takes too long is left to itself.
 
     Args:
         runnable: the model, or the model with its schema bound.
         messages: what it is sent.
         seconds: how long it may take; after that the call raises a `TooSlowError`.
+        run_name: what the call is named in traces.
+        source: what it is for, in the metadata of traces.
     """
     from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
 
     # Traced as what it is, and kept out of the tokens that an agent streams to its user.
     config: RunnableConfig = {
-        "run_name": "summarize_history",
+        "run_name": run_name,
         "tags": [TAG_NOSTREAM],
-        "metadata": {"lc_source": "summarization"},
+        "metadata": {"lc_source": source},
     }
 
     def blocking() -> Any:  # noqa: ANN401
@@ -127,3 +141,30 @@ def bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[An
     if isinstance(chain, RunnableSequence) and isinstance(unwrapped(chain.first), Model):
         return chain.first
     return chain
+
+
+# What a model is, and what it replied
+
+
+def name_of(inner: object) -> str:
+    """The name of a model, as its client knows it; else of its class."""
+    names = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
+    return next((name for name in names if isinstance(name, str) and name), type(inner).__name__)
+
+
+def profile_window(inner: object) -> int | None:
+    """The window that a model's profile tells, in tokens."""
+    profile = getattr(inner, "profile", None)
+    return token_count(profile.get("max_input_tokens")) if isinstance(profile, Mapping) else None
+
+
+def content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
+    """The fields of a reply where the client has read them, else its text."""
+    if isinstance(reply, BaseMessage):
+        calls = getattr(reply, "tool_calls", None) or getattr(reply, "invalid_tool_calls", None)
+        if calls:
+            arguments: str | Mapping[str, Any] = calls[0]["args"] or ""
+            return arguments
+        return str(reply.text)
+    fields = reply.model_dump() if hasattr(reply, "model_dump") else reply
+    return fields if isinstance(fields, Mapping) else str(fields or "")

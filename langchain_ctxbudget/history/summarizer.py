@@ -7,11 +7,11 @@ the digest that extraction made. What the model is asked, and how its reply is r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_ctxbudget.core import prompts
 from langchain_ctxbudget.core.digest import Digest, Line, Sentence
@@ -24,17 +24,22 @@ from langchain_ctxbudget.core.text import fold, one_line, terms
 from langchain_ctxbudget.core.tokens import TokenCounter, unwrapped
 from langchain_ctxbudget.errors import InputError, SummaryError
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history.model_call import TooSlowError, bound_to_schema, model_call
-from langchain_ctxbudget.serving import token_count
+from langchain_ctxbudget.history.model_call import (
+    DEFAULT_WINDOW_TOKENS,
+    FRAMING_TOKENS,
+    TooSlowError,
+    bound_to_schema,
+    content_of,
+    model_call,
+    name_of,
+    profile_window,
+)
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
 
-DEFAULT_WINDOW_TOKENS = 16_000
 REPLY_EXTRA_TOKENS = 700
 """What a reply needs beyond its summary, the lists, the narrative and what the format adds."""
-FRAMING_TOKENS = 32
-"""For the messages and the priming of the reply; generous, as the model's own framing is not known."""
 MIN_PART_TOKENS = 256
 """The least room for the lines of a part."""
 _LIST_BONUS, _OVERVIEW_BONUS = 10.0, 15.0
@@ -108,11 +113,11 @@ class ChatModelSummarizer:
             if value is not None and not value > 0:
                 raise InputError(f"{name} must be above 0, not {value!r}")
         inner = unwrapped(model)
-        self.name: str = _name_of(inner)
+        self.name: str = name_of(inner)
         """For `Digest.made_by`."""
         self.model = model
         self.attempts, self.timeout_seconds = attempts, timeout_seconds
-        self.window_tokens = _profile_window(inner) or window_tokens or DEFAULT_WINDOW_TOKENS
+        self.window_tokens = profile_window(inner) or window_tokens or DEFAULT_WINDOW_TOKENS
         self._with_schema = bound_to_schema(model, prompts.SCHEMA)
 
     @property
@@ -184,33 +189,11 @@ class ChatModelSummarizer:
                 failures.append(clipped(f"{type(error).__name__}: {error}", _ERROR_CHARACTERS))
                 continue
             try:
-                return read_reply(_content(reply), cap_tokens=request.cap_tokens)
+                return read_reply(content_of(reply), cap_tokens=request.cap_tokens)
             except ValueError as error:
                 failures.append(str(error))
         told = "; ".join(f"attempt {number}: {failure}" for number, failure in enumerate(failures, 1))
         raise SummaryError(f"{self.name} gave no summary of messages {request.first} to {request.end}: {told}")
-
-
-def _name_of(inner: object) -> str:
-    names = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
-    return next((name for name in names if isinstance(name, str) and name), type(inner).__name__)
-
-
-def _profile_window(inner: object) -> int | None:
-    profile = getattr(inner, "profile", None)
-    return token_count(profile.get("max_input_tokens")) if isinstance(profile, Mapping) else None
-
-
-def _content(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
-    """The fields of a reply where the client has read them, else its text."""
-    if isinstance(reply, BaseMessage):
-        calls = getattr(reply, "tool_calls", None) or getattr(reply, "invalid_tool_calls", None)
-        if calls:
-            arguments: str | Mapping[str, Any] = calls[0]["args"] or ""
-            return arguments
-        return str(reply.text)
-    fields = reply.model_dump() if hasattr(reply, "model_dump") else reply
-    return fields if isinstance(fields, Mapping) else str(fields or "")
 
 
 # From a reply to a digest

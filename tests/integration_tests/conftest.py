@@ -76,6 +76,7 @@ THOROUGH = {
     "test_hostile_data",
     "test_isolation",
     "test_knowledge_base",
+    "test_knowledge_repositories",
     "test_many_writers",
     "test_message_log",
     "test_pipeline",

@@ -9,15 +9,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_core.language_models import BaseChatModel, GenericFakeChatModel
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
-from pydantic import Field
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
 
 from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.core import prompts
@@ -30,63 +27,9 @@ from langchain_ctxbudget.core.replies import read_reply, statements
 from langchain_ctxbudget.errors import InputError, SummaryError
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history.summarizer import ChatModelSummarizer, SummaryRequest
+from tests.scripted_models import Awaiting, Calling, Scripted, hang, released
 
 COUNTER = TiktokenCounter()
-
-
-class Scripted(BaseChatModel):
-    """Answers from a script, the last entry for ever: a text, a message, an error to raise, or a function of both."""
-
-    script: list[Any]
-    asked: list[list[BaseMessage]] = Field(default_factory=list)
-    tags: list[Any] = Field(default_factory=list)
-    model_name: str = "scripted-1"
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
-        self.asked.append(messages)
-        self.tags.append(run_manager.tags)
-        reply = self.script[min(len(self.asked), len(self.script)) - 1]
-        if isinstance(reply, BaseException):
-            raise reply
-        if callable(reply):
-            reply = reply()
-        message = reply if isinstance(reply, AIMessage) else AIMessage(reply)
-        return ChatResult(generations=[ChatGeneration(message=message)])
-
-
-class Awaiting(Scripted):
-    """The same with a coroutine of its own."""
-
-    async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
-        if self.script == [hang]:
-            await asyncio.sleep(3_600)
-        return self._generate(messages, stop, run_manager, **kwargs)
-
-
-class Calling(Scripted):
-    """Can be bound to a schema; answers a request in words with its last entry."""
-
-    schemas: list[Any] = Field(default_factory=list)
-
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        self.schemas.extend(tools)
-        return self.bind(bound_to_schema=True)
-
-    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
-        self.schemas.append(kwargs.get("bound_to_schema", False))
-        return super()._generate(messages, stop, run_manager)
-
-
-released = threading.Event()
-
-
-def hang() -> str:
-    released.wait(3_600)
-    return "too late"
 
 
 @pytest.fixture(autouse=True)

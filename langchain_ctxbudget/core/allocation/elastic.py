@@ -142,7 +142,7 @@ def steady_share(situation: Situation, pool_tokens: int) -> float:
 def _adaptive(situation: Situation, name: str) -> Allocation:
     budget, free = situation.total_tokens, situation.free_tokens
     fixed = situation.overhead_tokens + situation.identity_tokens
-    preferences = wants.preferences(situation, free)
+    preferences = wants.preferences(situation, free, wants.LEARNED_SHARE)
     knowledge = (
         wants.topics(situation, _floor(wants.TOPIC_FLOOR, budget)),
         wants.entities(situation, _floor(wants.ENTITY_FLOOR, budget)),

@@ -44,6 +44,8 @@ class Situation:
     """All of them, verbatim."""
     memory_tokens: int = 0
     """What is known about the user, all of it."""
+    learned_tokens: int = 0
+    """Of that, what was learned from conversations."""
     keep_tokens: int = 0
     """The newest messages that stay verbatim."""
     pinned_tokens: int = 0

@@ -21,6 +21,8 @@ ARC_TOKENS_PER_DOUBLING = 150
 RETRIEVAL_FLOOR = 200
 MANY_TOPICS = 2
 
+LEARNED_SHARE = 0.04
+"""Of the budget, what was learned about the user may take: where little fits, what was said is worth more."""
 MEMORY_SHARE, MEMORY_MIN, MEMORY_MAX = 0.25, 150, 500
 """Seed 001: what is known about the user gets 25 % of what is left, between 150 and 500 tokens."""
 
@@ -40,7 +42,7 @@ def memory_tokens(left_tokens: int) -> int:
     return max(MEMORY_MIN, min(MEMORY_MAX, int(left_tokens * MEMORY_SHARE)))
 
 
-def preferences(situation: Situation, room_tokens: int) -> LayerSpec:
+def preferences(situation: Situation, room_tokens: int, learned_share: float = 1.0) -> LayerSpec:
     """Preferences as they are, and what is known about the user within the rule of seed 001.
 
     They stand at the beginning of the prompt, so their size must not follow that of the current message: what is left
@@ -49,9 +51,12 @@ def preferences(situation: Situation, room_tokens: int) -> LayerSpec:
     Args:
         situation: what there is.
         room_tokens: what they share with others.
+        learned_share: of the budget, for what was learned about the user.
     """
     left = situation.total_tokens - situation.identity_tokens - situation.preferences_tokens
-    tokens = situation.preferences_tokens + min(situation.memory_tokens, memory_tokens(left))
+    learned = min(situation.learned_tokens, int(situation.total_tokens * learned_share))
+    memories = situation.memory_tokens - situation.learned_tokens + learned
+    tokens = situation.preferences_tokens + min(memories, memory_tokens(left))
     return LayerSpec(
         layer=Layer.PREFERENCES,
         min_tokens=tokens if tokens <= room_tokens * PREFERENCES_SHARE else 0,

@@ -1,0 +1,89 @@
+"""How what a user says of himself reads in the third person, without its subject."""
+
+# ruff: noqa: E501 - a pattern stands on one line
+from __future__ import annotations
+
+import re
+
+from langchain_ctxbudget.core.statement_clauses import MAX_CHARACTERS, Clause, Tense
+
+# What cannot be understood without the rest of the conversation.
+LEANS = re.compile(
+    r"\b(?:about|with|for|on|in|to|of|from|at) (?:that|this|it|these|those|them)$|\b(?:that )?(?:you|you've|you have) (?:gave|sent|wrote|made|suggested|showed|mentioned|provided|posted|said)\b"
+    r"|\b(?:the following|below|above|here it is)\b|^(?:eats?|likes?|loves?|hates?|has|uses?|plays?) (?:it|one|that|this)$",
+    re.IGNORECASE,
+)
+
+
+def rendered(clause: Clause) -> str:
+    """A clause in the third person, without its subject."""
+    adverbs = f"{clause.adverbs} " if clause.adverbs else ""
+    said = clause.said
+    no_longer = "no longer " if clause.over else ""
+    match clause.tense:
+        case Tense.PRESENT if clause.negated:
+            text = f"does not {adverbs}{said}"
+        case Tense.PRESENT:
+            text = f"{no_longer}{adverbs}{_inflected(clause.head)} {_both(clause.rest)}"
+        case Tense.PROGRESSIVE:
+            text = f"has been {adverbs}{said}" if clause.perfect else f"{no_longer}{adverbs}{said}"
+        case Tense.PAST if clause.perfect:
+            text = f"has {'not ' if clause.negated else no_longer}{adverbs}{said}"
+        case Tense.PAST:
+            text = f"{no_longer}{adverbs}{said}"
+        case Tense.BE | Tense.WAS:
+            being = "was" if clause.tense is Tense.WAS else "has been" if clause.perfect else "is"
+            text = f"{being} {'not ' if clause.negated else no_longer}{adverbs}{said}"
+        case Tense.CAN:
+            text = f"{'cannot' if clause.negated else 'can no longer' if clause.over else 'can'} {adverbs}{said}"
+        case _:
+            helper = {Tense.WILL: "will", Tense.WOULD: "would"}.get(clause.tense, "might")
+            text = f"{helper} {'not ' if clause.negated else no_longer}{adverbs}{said}"
+    return f"{text} (with {clause.companion})" if clause.companion else text
+
+
+_IRREGULAR = {"have": "has", "do": "does", "go": "goes", "has": "has"}
+
+
+def _inflected(verb: str) -> str:
+    if verb in _IRREGULAR:
+        return _IRREGULAR[verb]
+    if re.search(r"(?:s|x|z|ch|sh|o)$", verb):
+        return verb + "es"
+    return verb[:-1] + "ies" if re.search(r"[^aeiou]y$", verb) else verb + "s"
+
+
+_AND_VERB = re.compile(
+    r"\b(and|but) (work|live|study|teach|love|like|hate|prefer|enjoy|speak|play|have|own|use|drive|write|run)\b(?= (?:at|in|for|as|the|a|an|my|on|to|with)\b)"
+)
+
+
+def _both(rest: str) -> str:
+    """The second verb of "work at Acme and live in Leeds", inflected."""
+    return _AND_VERB.sub(lambda found: f"{found[1]} {_inflected(found[2])}", rest)
+
+
+_THIRD = re.compile(
+    r"\b(?:i am|we are|i was|we were|i have|i do|i've|i'm|my|our|mine|ours|myself|ourselves|i|me|we|us|am)\b(?!\.)",
+    re.IGNORECASE,
+)
+_TO_THIRD = {
+    "i am": "they are", "we are": "they are", "i was": "they were", "we were": "they were", "i have": "they have",
+    "i do": "they do", "i've": "they have", "i'm": "they are", "my": "their", "our": "their", "mine": "theirs",
+    "ours": "theirs", "myself": "themselves", "ourselves": "themselves", "i": "they", "me": "them", "we": "they",
+    "us": "them", "am": "am",
+}  # fmt: skip
+
+
+def third(text: str) -> str:
+    """A text with the third person for the first."""
+    return _THIRD.sub(lambda found: found[0] if found[0] in {"US", "AM"} else _TO_THIRD[found[0].lower()], text)
+
+
+def cut(text: str) -> str:
+    """A text of at most `MAX_CHARACTERS`."""
+    text = text.strip(" ,.;:!-")
+    if len(text) <= MAX_CHARACTERS:
+        return text
+    short = text[: MAX_CHARACTERS - 1]
+    return short[: max(short.rfind(" "), MAX_CHARACTERS // 2)].rstrip(" ,;:") + "…"

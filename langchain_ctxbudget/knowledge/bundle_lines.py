@@ -1,0 +1,174 @@
+"""The lines of a bundle, and as many of them as fit: what is known of a topic or an entity, as data.
+
+Every field stands on one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from langchain_ctxbudget.core.packing import ELLIPSIS, shrink_to
+from langchain_ctxbudget.core.text import one_line
+from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, TopicProfile
+
+Count = Callable[[str], int]
+
+FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
+"""Those that come first, in this order (seed 004)."""
+MOST_ATTRIBUTES = 5
+BELOW, HEADED, LISTED = ("\n", "\n"), (": ", "; "), ("; ", "; ")
+"""What stands behind the first line of a text, and behind the others."""
+
+_CHARACTERS_PER_TOKEN = 20
+"""No text has so many on average; more than that of a line is not even counted."""
+_LEAST_TOKENS = 3
+"""What is left is not worth another line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a bundle."""
+
+    text: str
+    ids: tuple[str, ...] = ()
+    """Of what it says; of a part of it, the first."""
+    short: str = ""
+    """What may stand in its place."""
+    divisible: bool = False
+    """Whether a part of it is better than nothing."""
+
+
+def topic_shown(profile: TopicProfile) -> tuple[object, ...]:
+    """What a topic's bundle shows of it: while this stays, the bundle need not be compiled again."""
+    lines = topic_lines(profile, (), None, ())
+    return *(line.text for line in lines), profile.parent_slug, profile.related_memory_ids
+
+
+def entity_shown(profile: EntityProfile) -> tuple[object, ...]:
+    """What an entity's bundle shows of it: while this stays, the bundle need not be compiled again."""
+    return tuple(line.text for line in entity_lines(profile, ()))
+
+
+def utc(time: datetime) -> datetime:
+    """A time in UTC; one without an offset is UTC already."""
+    return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def holding(facts: Iterable[Fact], now: datetime) -> list[Fact]:
+    """The facts that hold now."""
+    return [
+        fact
+        for fact in facts
+        if fact.is_current
+        and (fact.valid_from is None or utc(fact.valid_from) <= utc(now))
+        and (fact.valid_until is None or utc(fact.valid_until) > utc(now))
+    ]
+
+
+def topic_lines(
+    profile: TopicProfile, facts: Iterable[Fact], parent: TopicProfile | None, children: Sequence[TopicProfile]
+) -> list[Line]:
+    """The lines of a topic, most important first."""
+    head = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
+    return [
+        Line(head, (profile.id, *([parent.id] if parent else [])), divisible=True),
+        *_context(profile.compiled_context),
+        *_engagement(profile),
+        *(Line(one_line(fact.text), (fact.id,)) for fact in facts),
+        *listing("Includes: ", [(one_line(child.label), child.id) for child in children]),
+    ]
+
+
+def _engagement(profile: TopicProfile) -> Iterator[Line]:
+    if profile.proficiency_level != "unknown":
+        yield Line(f"The user's level: {profile.proficiency_level}")
+    if not (number := profile.total_conversations):
+        return
+    days = [utc(time).date().isoformat() for time in (profile.first_engaged_at, profile.last_engaged_at) if time]
+    span = " to ".join(dict.fromkeys(days))
+    yield Line(f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}")
+
+
+def entity_lines(profile: EntityProfile, facts: Iterable[Fact]) -> list[Line]:
+    """The lines of an entity, in the order of seed 004, with what the application said before it and facts after it."""
+    related = [(one_line(f"{relation.relation} {relation.target}"), "") for relation in profile.relations]
+    return [
+        Line(f"{one_line(profile.name)} ({profile.type})", (profile.id,), divisible=True),
+        *_context(profile.compiled_context),
+        *([Line(one_line(profile.relationship))] if profile.relationship else []),
+        *(Line(one_line(f"{name}: {value}")) for name, value in _key_attributes(profile)),
+        *listing("Related: ", related),
+        *(Line(one_line(text)) for text in reversed(profile.facts)),
+        *(Line(one_line(fact.text), (fact.id,)) for fact in facts),
+    ]
+
+
+def _key_attributes(profile: EntityProfile) -> list[tuple[str, str]]:
+    """The attributes that are shown, each with its newest value."""
+    newest = {name: value for name, value in profile.attributes if value.strip()}
+    place = {name: number for number, name in enumerate(FIRST_ATTRIBUTES)}
+    return sorted(newest.items(), key=lambda item: place.get(item[0].casefold(), len(place)))[:MOST_ATTRIBUTES]
+
+
+def _context(text: str | None) -> list[Line]:
+    return [Line(one_line(text), divisible=True)] if text else []
+
+
+def described(entity: EntityProfile) -> str:
+    """An entity in a few words."""
+    return f"{one_line(entity.name)} ({one_line(entity.relationship or entity.type)})"
+
+
+def listing(heading: str, items: Sequence[tuple[str, str]]) -> list[Line]:
+    """One line of several things, with the id of each."""
+    names = [name for name, _ in items if name]
+    return [Line(heading + ", ".join(names), tuple(key for _, key in items if key))] if names else []
+
+
+def fitted(
+    lines: Iterable[Line], marks: tuple[str, str], count: Count, cap_tokens: int
+) -> tuple[str, int, tuple[str, ...]]:
+    """As much of some lines as a cap allows, in their order: the text, its tokens, the ids of what it says.
+
+    A line that does not fit is skipped, or cut where a part of it is better than nothing; none stands there twice.
+    """
+    text, tokens, number = "", 0, 0
+    ids: dict[str, None] = {}
+    seen: set[str] = set()
+    for line in lines:
+        if not line.text or line.text in seen or cap_tokens - tokens < _LEAST_TOKENS:
+            continue
+        seen.add(line.text)
+        lead = text + marks[min(number - 1, 1)] if number else ""
+        for part in _parts(line, lead, count, cap_tokens):
+            if part and (cost := count(lead + part)) <= cap_tokens:
+                text, tokens, number = lead + part, cost, number + 1
+                ids |= dict.fromkeys(line.ids if part == line.text else line.ids[:1])
+                break
+    return text, tokens, tuple(ids)
+
+
+def _parts(line: Line, lead: str, count: Count, cap_tokens: int) -> Iterator[str]:
+    """What may stand for a line behind what leads to it, the best first."""
+    text = line.text[: _CHARACTERS_PER_TOKEN * cap_tokens]
+    if len(text) == len(line.text):
+        yield text
+    yield line.short
+    if line.divisible:
+        yield shrink_to(text, lambda part: count(lead + part), cap_tokens) or ""
+        yield _cut(text, lambda part: count(lead + part), cap_tokens)
+
+
+def _cut(text: str, count: Count, cap_tokens: int) -> str:
+    """The beginning of a text, as long as fits, to the end of a word where there is one."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if count(text[:middle] + ELLIPSIS) <= cap_tokens:
+            low = middle
+        else:
+            high = middle - 1
+    words = text[:low].rpartition(" ")[0] or text[:low]
+    return words + ELLIPSIS if words else ""

@@ -1,0 +1,114 @@
+"""Every bundle of a user's topics and entities brought up to date: what is clean stays as it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from langchain_ctxbudget.core.detection import Detector, Named
+from langchain_ctxbudget.core.text import one_line
+from langchain_ctxbudget.knowledge.bundle_lines import Count, holding, utc
+from langchain_ctxbudget.knowledge.bundles import (
+    ENTITY_TOKENS,
+    TOPIC_TOKENS,
+    compile_entity,
+    compile_topic,
+    needs,
+)
+from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, TopicProfile
+
+MOST_FACTS = 10
+"""Facts of the user that one bundle is offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What is known, with nothing dirty in it."""
+
+    topics: tuple[TopicProfile, ...]
+    entities: tuple[EntityProfile, ...]
+    bundles: dict[str, ContextBundle]
+    """By id. Those of topics and entities that are no longer known are gone, those of another type as they were."""
+
+
+def compile_all(  # noqa: PLR0917 - what is known, and what it is compiled with
+    topics: Sequence[TopicProfile],
+    entities: Sequence[EntityProfile],
+    facts: Sequence[Fact],
+    old: Mapping[str, ContextBundle],
+    now: datetime,
+    count: Count,
+    *,
+    topic_cap: int = TOPIC_TOKENS,
+    entity_cap: int = ENTITY_TOKENS,
+) -> Compiled:
+    """Compile what is dirty, missing or expired, or shows something of another item that is no longer so.
+
+    A fact belongs to the topics and entities that it names.
+
+    Args:
+        topics: all.
+        entities: all.
+        facts: all; those that no longer or not yet hold are left out.
+        old: the bundles that there are, by id.
+        now: what time it is.
+        count: tokens of a text.
+        topic_cap: what the text of a topic may cost.
+        entity_cap: what the text of an entity may cost.
+    """
+    about = _facts_about(topics, entities, holding(facts, now))
+    by_slug = {topic.slug: topic for topic in topics}
+    children: defaultdict[str | None, list[TopicProfile]] = defaultdict(list)
+    for child in sorted(topics, key=lambda topic: (-topic.importance_score, topic.id)):
+        children[child.parent_slug].append(child)
+    bundles = {key: bundle for key, bundle in old.items() if bundle.bundle_type not in ("topic", "entity")}
+    new_topics: list[TopicProfile] = []
+    for topic in topics:
+        own, parent, parts = about[topic.id], by_slug.get(topic.parent_slug or ""), children[topic.slug]
+        before, related = old.get(topic.id), tuple(fact.id for fact in own)
+        names = {fact.id: fact.text for fact in own} | {part.id: part.label for part in parts}
+        names |= {parent.id: parent.label} if parent else {}
+        added = any(part.is_dirty and part.id not in before.composition for part in parts) if before else True
+        changed = topic.is_dirty or added or related != topic.related_memory_ids
+        if before is None or changed or needs(before, now) or not _still_so(before, names):
+            before = compile_topic(topic, own, parent, parts, now=now, count=count, cap_tokens=topic_cap, before=before)
+        bundles[topic.id] = before
+        state = {"is_dirty": False, "context_version": before.version, "related_memory_ids": related}
+        new_topics.append(topic.model_copy(update=state))
+    new_entities: list[EntityProfile] = []
+    for entity in entities:
+        own, before = about[entity.id], old.get(entity.id)
+        added = any(utc(fact.created_at) > utc(before.compiled_at) for fact in own) if before else True
+        names = {fact.id: fact.text for fact in own}
+        if before is None or entity.is_dirty or added or needs(before, now) or not _still_so(before, names):
+            before = compile_entity(entity, own, now=now, count=count, cap_tokens=entity_cap, before=before)
+        bundles[entity.id] = before
+        new_entities.append(entity.model_copy(update={"is_dirty": False, "context_version": before.version}))
+    return Compiled(tuple(new_topics), tuple(new_entities), bundles)
+
+
+def _facts_about(
+    topics: Iterable[TopicProfile], entities: Iterable[EntityProfile], facts: Iterable[Fact]
+) -> defaultdict[str, list[Fact]]:
+    """The facts that name each topic and entity: the pinned ones, then the surest and the newest ones first."""
+    things = [Named(id=topic.id, names=(topic.label, *topic.aliases)) for topic in topics]
+    things += [Named(id=entity.id, names=(entity.name, *entity.aliases)) for entity in entities]
+    detector = Detector(things)
+    about: defaultdict[str, list[Fact]] = defaultdict(list)
+    for fact in sorted(
+        facts, key=lambda fact: (not fact.pinned, -fact.confidence, -utc(fact.last_seen).timestamp(), fact.id)
+    ):
+        for name in detector.named(fact.text):
+            if len(about[name]) < MOST_FACTS:
+                about[name].append(fact)
+    return about
+
+
+def _still_so(bundle: ContextBundle, names: Mapping[str, str]) -> bool:
+    """Whether everything else that a bundle is made of is still what it shows."""
+    return all(
+        key == bundle.id or (key in names and one_line(names[key]) in bundle.compiled_prompt)
+        for key in bundle.composition
+    )

@@ -1,0 +1,266 @@
+"""What users and applications do with what is known, by hand: list, add, edit, delete, pin, ask where it comes from.
+
+A change by hand shows in every conversation at its next turn, and nothing that is learned later overrides its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeAlias, TypeVar
+
+from langchain_core.messages import BaseMessage
+from langgraph.store.base import BaseStore
+from pydantic import ValidationError
+
+from langchain_ctxbudget.core.estimate import estimate_tokens
+from langchain_ctxbudget.core.sameness import says_the_same
+from langchain_ctxbudget.core.text import one_line
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.flow import Flow, locked
+from langchain_ctxbudget.knowledge import facts, known, learning
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.learned import LearnedFact
+from langchain_ctxbudget.knowledge.learning import State
+from langchain_ctxbudget.knowledge.records import (
+    BY_USER,
+    EntityProfile,
+    Fact,
+    FactCategory,
+    Source,
+    TopicProfile,
+)
+
+KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
+T = TypeVar("T")
+
+EDITABLE: Mapping[type[Fact | TopicProfile | EntityProfile], tuple[str, ...]] = {
+    Fact: ("text", "category", "confidence", "slot", "valid_from", "valid_until"),
+    TopicProfile: ("label", "aliases", "parent_slug", "domain", "proficiency_level", "compiled_context"),
+    EntityProfile: (
+        "name",
+        "type",
+        "aliases",
+        "relationship",
+        "facts",
+        "attributes",
+        "relations",
+        "compiled_context",
+    ),
+}
+"""The fields that can be changed by hand; the others are computed."""
+MOST_CHARACTERS = 2_000
+"""Of a text given by hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceMessage:
+    """A message that something is known from."""
+
+    conversation_id: str
+    message_id: str
+    message: BaseMessage | None
+    """None where it is no longer there."""
+    changed: bool = False
+    """Whether it was edited since it was learned from."""
+
+
+def read(store: BaseStore, user_id: str) -> Flow[known.Knowledge]:
+    """What is known about a user."""
+    return (yield from known.read(store, user_id))
+
+
+def read_facts(store: BaseStore, user_id: str, *, include_ended: bool) -> Flow[list[Fact]]:
+    """The facts about a user, in the order in which they would be shown; then those that have ended, newest first."""
+    knowledge = yield from known.read(store, user_id)
+    current = list(facts.ranked(knowledge.facts))
+    if not include_ended:
+        return current
+    ended = yield from repos.ENDED.all(store, user_id)
+    return [*current, *sorted(ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id), reverse=True)]
+
+
+def add_fact(
+    store: BaseStore,
+    user_id: str,
+    text: str,
+    category: FactCategory,
+    now: datetime,
+    *,
+    confidence: float,
+    pinned: bool,
+    slot: str,
+) -> Flow[Fact]:
+    """Say something about a user by hand; what it contradicts is superseded.
+
+    Raises:
+        FactError: 10 facts are pinned already.
+        InputError: there is no text, or a value outside its range.
+    """
+    said = _required_text(text)
+    probe = {"id": "fact/new", "text": said, "category": category, "created_at": now, "last_seen": now}
+    _checked(Fact, {**probe, "confidence": _confidence(confidence)})
+    new = LearnedFact(text=said, category=category, confidence=confidence, slot=one_line(slot))
+
+    def change(state: State) -> tuple[State, Fact]:
+        merged = facts.learn(state.facts, [new], {}, now, BY_USER)
+        before = {fact.id: fact for fact in state.facts}
+        fact = next((fact for fact in merged if fact.is_current and before.get(fact.id) != fact), None)
+        fact = fact or next(fact for fact in merged if fact.is_current and says_the_same(fact.text, said))
+        own = fact.model_copy(update={"made_by": BY_USER, "text": said})
+        if pinned:
+            own = facts.pin([*(one for one in merged if one.id != own.id), own], own.id)
+        current = [own if one.id == own.id else one for one in merged if one.is_current]
+        pruned = facts.prune(current, now)
+        ended = (*state.ended, *(one for one in merged if not one.is_current), *pruned.ended)
+        return replace(state, facts=pruned.kept, ended=ended), own
+
+    return (yield from _changing(store, user_id, now, change))
+
+
+def edit(store: BaseStore, user_id: str, item_id: str, changes: Mapping[str, Any], now: datetime) -> Flow[KnownItem]:
+    """Change something that is known by hand.
+
+    Raises:
+        InputError: there is no such item, or no such field, or a value that does not fit.
+    """
+
+    def change(state: State) -> tuple[State, KnownItem]:
+        item = _find(state, item_id)
+        allowed = EDITABLE[type(item)]
+        if wrong := sorted(set(changes) - set(allowed)):
+            raise InputError(f"{', '.join(wrong)} of {item_id!r} cannot be edited; what can are {', '.join(allowed)}")
+        if not changes:
+            return state, item
+        for field in ("text", "label", "name"):
+            if field in changes:
+                _required_text(changes[field])
+        if "confidence" in changes:
+            _confidence(changes["confidence"])
+        update = {**changes, "made_by": BY_USER}
+        if not isinstance(item, Fact):
+            update |= {"is_dirty": True, "updated_at": now}
+        new: KnownItem = _checked(type(item), {**item.model_dump(), **update})
+        return _with(state, new), new
+
+    return (yield from _changing(store, user_id, now, change))
+
+
+def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[None]:
+    """Forget something that is known, also a fact that has ended.
+
+    Raises:
+        InputError: there is no such item.
+    """
+
+    def change(state: State) -> tuple[State, None]:
+        if any(fact.id == item_id for fact in state.ended):
+            return replace(state, ended=tuple(fact for fact in state.ended if fact.id != item_id)), None
+        item = _find(state, item_id)
+        labels = {item.label, *item.aliases} if isinstance(item, TopicProfile) else set()
+        return replace(
+            state,
+            facts=tuple(fact for fact in state.facts if fact.id != item_id),
+            topics=tuple(topic for topic in state.topics if topic.id != item_id),
+            entities=tuple(entity for entity in state.entities if entity.id != item_id),
+            links={key: link for key, link in state.links.items() if key[0] != item_id},
+            phrases=tuple(phrase for phrase in state.phrases if phrase.label not in labels),
+        ), None
+
+    yield from _changing(store, user_id, now, change, with_ended=True)
+
+
+def pin(store: BaseStore, user_id: str, item_id: str, now: datetime, *, pinned: bool) -> Flow[KnownItem]:
+    """Keep something that is known, and show it first; or no longer.
+
+    Raises:
+        FactError: 10 facts are pinned already.
+        InputError: there is no such item.
+    """
+
+    def change(state: State) -> tuple[State, KnownItem]:
+        item = _find(state, item_id)
+        new: KnownItem
+        if isinstance(item, Fact):
+            new = facts.pin(state.facts, item_id) if pinned else facts.unpin(state.facts, item_id)
+        else:
+            new = item.model_copy(update={"pinned": pinned, "is_dirty": True, "updated_at": now})
+        return _with(state, new), new
+
+    return (yield from _changing(store, user_id, now, change))
+
+
+def sources_of(store: BaseStore, user_id: str, item_id: str) -> Flow[tuple[Source, ...]]:
+    """Where something is known from, also a fact that has ended.
+
+    Raises:
+        InputError: there is no such item.
+    """
+    knowledge = yield from known.read(store, user_id)
+    item = knowledge.by_id.get(item_id) or (yield from repos.ENDED.get(store, user_id, item_id))
+    if item is None:
+        raise InputError(_unknown(item_id))
+    return item.sources
+
+
+def _changing(
+    store: BaseStore,
+    user_id: str,
+    now: datetime,
+    change: Callable[[State], tuple[State, T]],
+    *,
+    with_ended: bool = False,
+) -> Flow[T]:
+    """Make a change of the whole state, alone; its bundles are compiled at once."""
+
+    def body() -> Flow[T]:
+        before, mark = yield from learning.read_state(store, user_id, with_ended=with_ended)
+        after, result = change(before)
+        after = learning.compiled(store, user_id, learning.remeasured(after, before, now), now, estimate_tokens)
+        yield from learning.save(store, user_id, before, after, mark, edited=True)
+        return result
+
+    return (yield from locked(known.lock_of(store, user_id), body()))
+
+
+def _find(state: State, item_id: str) -> KnownItem:
+    items: tuple[KnownItem, ...] = (*state.facts, *state.profiles)
+    for item in items:
+        if item.id == item_id:
+            return item
+    raise InputError(_unknown(item_id))
+
+
+def _unknown(item_id: str) -> str:
+    return f"Nothing with the id {item_id!r} is known about this user; list facts, topics and entities for their ids"
+
+
+def _with(state: State, new: KnownItem) -> State:
+    if isinstance(new, Fact):
+        return replace(state, facts=tuple(new if old.id == new.id else old for old in state.facts))
+    if isinstance(new, TopicProfile):
+        return replace(state, topics=tuple(new if old.id == new.id else old for old in state.topics))
+    return replace(state, entities=tuple(new if old.id == new.id else old for old in state.entities))
+
+
+def _checked(kind: type[Any], values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the kind
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where} cannot be {first.get('input')!r}: {first['msg']}") from error
+
+
+def _required_text(text: object) -> str:
+    if not isinstance(text, str) or not text.strip() or len(text) > MOST_CHARACTERS:
+        given = f"{len(text):,} characters" if isinstance(text, str) else repr(text)
+        raise InputError(f"A text must have 1 to {MOST_CHARACTERS:,} characters, not {given}")
+    return one_line(text)
+
+
+def _confidence(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
+        raise InputError(f"confidence must be above 0 and up to 1, not {value!r}")
+    return float(value)

@@ -1,0 +1,221 @@
+"""What is known about a user, read once and kept in this process until its mark changes.
+
+It is never changed, only replaced: a prompt that is being made goes on with what was there when it was begun.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from langgraph.store.base import BaseStore, Item
+
+from langchain_ctxbudget.core.detection import Detector, Named
+from langchain_ctxbudget.core.vectors import Vectors
+from langchain_ctxbudget.flow import Flow, Lock, batch
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.records import (
+    BY_USER,
+    ContextBundle,
+    EntityProfile,
+    Fact,
+    KnowledgeMark,
+    TopicProfile,
+)
+
+Profile: TypeAlias = TopicProfile | EntityProfile
+
+KEPT_USERS = 256
+"""About the most users of a store whose knowledge stays in memory; those not asked for longest go first."""
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known about one user."""
+
+    mark: KnowledgeMark = field(default_factory=lambda: KnowledgeMark(mark=""))
+    facts: tuple[Fact, ...] = ()
+    """The current ones."""
+    topics: tuple[TopicProfile, ...] = ()
+    entities: tuple[EntityProfile, ...] = ()
+    bundles: Mapping[str, ContextBundle] = field(default_factory=dict)
+
+    @cached_property
+    def topic_detector(self) -> Detector:
+        """Finds topics in a message."""
+        return detector(self.topics)
+
+    @cached_property
+    def entity_detector(self) -> Detector:
+        """Finds entities in a message."""
+        return detector(self.entities)
+
+    @cached_property
+    def by_id(self) -> dict[str, Fact | Profile]:
+        """Everything, by id."""
+        items: tuple[Fact | Profile, ...] = (*self.facts, *self.profiles)
+        return {item.id: item for item in items}
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Topics, then entities."""
+        return (*self.topics, *self.entities)
+
+
+NOTHING = Knowledge()
+
+
+def detector(profiles: Sequence[Profile]) -> Detector:
+    """Finds profiles in a message, by name and by what they are about."""
+    return Detector([named(profile) for profile in profiles], _vectors(profiles))
+
+
+def named(profile: Profile) -> Named:
+    """A profile as something that can be detected."""
+    if isinstance(profile, TopicProfile):
+        label, about = profile.label, profile.compiled_context or ""
+    else:
+        label, about = profile.name, ""
+    return Named(id=profile.id, names=(label, *profile.aliases), text=about, importance=profile.importance_score)
+
+
+def _vectors(profiles: Sequence[Profile]) -> Vectors | None:
+    """A row for each profile; none of another model's than the most common one."""
+    models = Counter((profile.embedding_model, len(profile.embedding)) for profile in profiles if profile.embedding)
+    if not models:
+        return None
+    model, dimensions = max(models, key=lambda one: (models[one], str(one)))
+    rows = np.zeros((len(profiles), dimensions), np.float32)
+    for row, profile in zip(rows, profiles, strict=True):
+        if (profile.embedding_model, len(profile.embedding)) == (model, dimensions):
+            row[:] = profile.embedding
+    return rows
+
+
+def shown(knowledge: Knowledge, *, learned: bool) -> Knowledge:
+    """What of a user's knowledge a prompt may show.
+
+    Args:
+        knowledge: all of it.
+        learned: whether that includes what was learned, or only what the user or the application said by hand.
+    """
+    if learned:
+        return knowledge
+    return replace(
+        knowledge,
+        facts=tuple(fact for fact in knowledge.facts if fact.made_by == BY_USER),
+        topics=tuple(topic for topic in knowledge.topics if topic.made_by == BY_USER),
+        entities=tuple(entity for entity in knowledge.entities if entity.made_by == BY_USER),
+    )
+
+
+class _Kept:
+    """What is kept of one user beside their knowledge."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        """Held by whoever changes their knowledge."""
+        self.epoch = 0
+        """How often something of theirs was erased: what was begun before must not be written."""
+        self.knowledge: Knowledge | None = None
+        self.hits: Counter[str] = Counter()
+        self.misses: Counter[str] = Counter()
+        """Of bundles, by id, since they were counted last."""
+
+
+_kept: WeakKeyDictionary[BaseStore, OrderedDict[str, _Kept]] = WeakKeyDictionary()
+_mutex = threading.Lock()
+
+
+def _of(store: BaseStore, user_id: str) -> _Kept:
+    with _mutex:
+        users = _kept.setdefault(store, OrderedDict())
+        kept = users.setdefault(user_id, _Kept())
+        users.move_to_end(user_id)
+        for other in list(users)[: max(0, len(users) - KEPT_USERS)]:
+            users[other].knowledge = None  # but not its lock, which somebody may hold
+        return kept
+
+
+def lock_of(store: BaseStore, user_id: str) -> Lock:
+    """The lock that whoever changes a user's knowledge holds, shared by every pipeline of this process."""
+    return _of(store, user_id).lock
+
+
+def epoch_of(store: BaseStore, user_id: str) -> int:
+    """Another number after something of the user was erased."""
+    return _of(store, user_id).epoch
+
+
+def interrupted(store: BaseStore, user_id: str) -> None:
+    """Note that messages of a user are being deleted: what is being learned from them is not written."""
+    _of(store, user_id).epoch += 1
+
+
+def erased(store: BaseStore, user_id: str) -> None:
+    """Note that something of a user is erased: what is under way is not written, what was read is read again."""
+    kept = _of(store, user_id)
+    kept.epoch += 1
+    kept.knowledge = None
+    kept.hits, kept.misses = Counter(), Counter()
+
+
+def note_use(store: BaseStore, user_id: str, hits: list[str], misses: list[str]) -> None:
+    """Count which bundles a prompt could use; written when something is learned next."""
+    kept = _of(store, user_id)
+    kept.hits.update(hits)
+    kept.misses.update(misses)
+
+
+def take_use(store: BaseStore, user_id: str) -> tuple[Counter[str], Counter[str]]:
+    """The uses of bundles that were not written yet; they are forgotten here."""
+    kept = _of(store, user_id)
+    hits, misses = kept.hits, kept.misses
+    kept.hits, kept.misses = Counter(), Counter()
+    return hits, misses
+
+
+def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool = False) -> Flow[Knowledge]:
+    """What is known about a user, read where its mark has changed.
+
+    Args:
+        store: where.
+        user_id: whose.
+        found: the item of the mark, where it was read already.
+        marked: whether it was.
+    """
+    if not marked:
+        [found] = yield from batch(store, [repos.mark_read(user_id)])
+    kept = _of(store, user_id)
+    if not isinstance(found, Item):
+        kept.knowledge = None
+        return NOTHING
+    mark = KnowledgeMark.read(found.value, "the mark of what is known")
+    known = kept.knowledge
+    if known is not None and known.mark == mark:
+        return known
+    known = Knowledge(  # the mark was read before what it marks: never newer than that
+        mark=mark,
+        facts=tuple((yield from repos.FACTS.all(store, user_id))),
+        topics=tuple((yield from repos.TOPICS.all(store, user_id))),
+        entities=tuple((yield from repos.ENTITIES.all(store, user_id))),
+        bundles={bundle.id: bundle for bundle in (yield from repos.BUNDLES.all(store, user_id))},
+    )
+    kept.knowledge = known
+    return known
+
+
+def last_known(store: BaseStore, user_id: str) -> Knowledge:
+    """What was read last; for when reading fails."""
+    return _of(store, user_id).knowledge or NOTHING
+
+
+def keep(store: BaseStore, user_id: str, knowledge: Knowledge) -> None:
+    """Know what was just written, so that it need not be read."""
+    _of(store, user_id).knowledge = knowledge

@@ -1,0 +1,181 @@
+"""What of a conversation is to be learned from next: new messages only, and again what was changed since.
+
+How far it was read is kept with digests of everything before: where one does not fit, messages were edited or removed,
+and the newest that fits is where reading goes on. What came from messages that are no longer there is then dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.store.base import BaseStore
+
+from langchain_ctxbudget.core.calls import is_user
+from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.learned import Said
+from langchain_ctxbudget.knowledge.records import ProgressRecord
+from langchain_ctxbudget.stores.records import Scope
+
+MOST_MARKS = 32
+BEFORE_MESSAGES = 4
+"""Messages before the new ones that a model is shown, to understand them."""
+MOST_MESSAGES = 200
+"""The most that are read at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Messages that are to be learned from."""
+
+    scope: Scope
+    entries: Sequence[Entry]
+    """The conversation from its beginning to the last of them."""
+    first: int
+    """The position of the first of them."""
+    marks: tuple[tuple[int, str], ...]
+    """Of the progress before them."""
+    changed: bool
+    """Whether messages that were learned from were edited or removed since."""
+    epoch: int
+    """Of the user's knowledge when they were taken up."""
+    from_tools: bool = False
+    """Whether results of tools are to be learned from, too."""
+
+    @property
+    def new(self) -> Sequence[Entry]:
+        """The messages themselves."""
+        return self.entries[self.first :]
+
+    @property
+    def said(self) -> list[Said]:
+        """What they say, as far as it may be learned from."""
+        return as_said(self.new, from_tools=self.from_tools)
+
+    @property
+    def before(self) -> list[Said]:
+        """What was said right before."""
+        return as_said(self.entries[max(0, self.first - BEFORE_MESSAGES) : self.first], from_tools=False)
+
+    @property
+    def there(self) -> Mapping[str, str]:
+        """The messages of the conversation, and what each says, as a fingerprint."""
+        return {entry.id: entry.fingerprint for entry in self.entries}
+
+    def until_said(self, count: int) -> Work:
+        """The same, up to the `count`th of the messages that say something; what follows is for the next time."""
+        said = self.said
+        if count >= len(said):
+            return self
+        end = next(place for place, entry in enumerate(self.new, self.first) if entry.id == said[count].id)
+        return replace(self, entries=self.entries[:end])
+
+    @property
+    def done(self) -> ProgressRecord:
+        """The progress once they were learned from."""
+        if not self.entries:
+            return ProgressRecord()
+        return ProgressRecord(
+            position=len(self.entries),
+            marks=thinned((*self.marks, (len(self.entries), self.entries[-1].digest))),
+        )
+
+
+def take(
+    store: BaseStore,
+    conversation: Conversation,
+    *,
+    at_least: int,
+    from_tools: bool = False,
+) -> Flow[Work | None]:
+    """The next messages to learn from; None where there are too few.
+
+    Args:
+        store: where progress is kept.
+        conversation: up to date.
+        at_least: how many new ones there must be.
+        from_tools: whether results of tools are learned from, too.
+    """
+    epoch = known.epoch_of(store, conversation.scope.user_id)
+    [item] = yield from batch(store, [repos.progress_read(conversation.scope)])
+    progress = repos.found(ProgressRecord, item) or ProgressRecord()
+    entries = conversation.entries
+    marks = tuple(mark for mark in progress.marks if _fits(entries, mark))
+    first = marks[-1][0] if marks else 0
+    changed = first < progress.position
+    conversation.learned = marks[-1] if marks else (0, "")
+    new = len(entries) - first
+    if not changed and (not new or new < at_least):
+        return None
+    end = min(len(entries), first + MOST_MESSAGES)
+    return Work(
+        scope=conversation.scope,
+        entries=entries[:end],
+        first=first,
+        marks=marks,
+        changed=changed,
+        epoch=epoch,
+        from_tools=from_tools,
+    )
+
+
+def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
+    position, digest = mark
+    return 0 < position <= len(entries) and entries[position - 1].digest == digest
+
+
+def thinned(marks: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
+    """At most `MOST_MARKS` marks: the newest half, and of the older ones every other one.
+
+    >>> len(thinned([(n, "") for n in range(100)])) <= MOST_MARKS
+    True
+    """
+    kept = list(marks)
+    while len(kept) > MOST_MARKS:
+        old = kept[: len(kept) - MOST_MARKS // 2]
+        kept = [*old[::2], *kept[len(old) :]]
+    return tuple(kept)
+
+
+def as_said(entries: Sequence[Entry], *, from_tools: bool) -> list[Said]:
+    """Messages as an extraction reads them; those without words, and what tools gave, are left out."""
+    return [
+        Said(
+            id=entry.id,
+            digest=entry.fingerprint,
+            text=entry.text,
+            from_user=is_user(entry.message),
+            speaker=entry.speaker,
+            at=time_of(entry),
+        )
+        for entry in entries
+        if entry.text and entry.preservation != "drop" and _may_be_read(entry, from_tools=from_tools)
+    ]
+
+
+def _may_be_read(entry: Entry, *, from_tools: bool) -> bool:
+    if isinstance(entry.message, ToolMessage):
+        return from_tools
+    return isinstance(entry.message, HumanMessage | AIMessage) and (is_user(entry.message) or not _only_calls(entry))
+
+
+def _only_calls(entry: Entry) -> bool:
+    return isinstance(entry.message, AIMessage) and bool(entry.message.tool_calls) and not str(entry.message.text)
+
+
+def time_of(entry: Entry) -> datetime | None:
+    """When a message was said, where it tells; UTC where it names no offset."""
+    said = entry.message.additional_kwargs.get("created_at")
+    if not isinstance(said, str):
+        return None
+    try:
+        at = datetime.fromisoformat(said)
+    except ValueError:
+        return None
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,0 +1,171 @@
+"""A pipeline that learns about its users: in the background, a few messages at a time, by rules or with a model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from langgraph.store.base import BaseStore
+
+from langchain_ctxbudget.background import BackgroundWorker, Cancelled
+from langchain_ctxbudget.core.estimate import estimate_tokens
+from langchain_ctxbudget.errors import ExtractionError, InputError, InvalidSettingsError
+from langchain_ctxbudget.flow import Flow, T, batch, drive
+from langchain_ctxbudget.history import log
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.knowledge import known, learning, rules
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor, Known
+from langchain_ctxbudget.knowledge.learned import Learned
+from langchain_ctxbudget.knowledge.presence import Prediction
+from langchain_ctxbudget.knowledge.records import PhraseRecord
+from langchain_ctxbudget.knowledge.taking import Work, take
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import saved_settings
+from langchain_ctxbudget.stores.records import Scope
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel
+
+
+class Owner(Protocol):
+    """Who has the conversations open."""
+
+    settings: ContextSettings
+
+    @property
+    def store(self) -> BaseStore:
+        """Where they are kept."""
+
+    def using(self, scope: Scope, body: Callable[[Conversation], Flow[T]]) -> Flow[T]:
+        """Run a flow with a conversation's working set, alone."""
+
+
+class Learning:
+    """One thread in which conversations are learned from, one at a time."""
+
+    def __init__(
+        self, owner: Owner, model: BaseChatModel | None = None, clock: Callable[[], datetime] | None = None
+    ) -> None:
+        """Set up; the thread begins with the first conversation that has enough to learn from.
+
+        Args:
+            owner: who has the conversations open.
+            model: any chat model that extracts; None: deterministic rules do.
+            clock: what time it is; default: UTC.
+        """
+        self.clock = clock or _now
+        self._owner = owner
+        self._extractor = ChatModelExtractor(model) if model is not None else None
+        self._ending: set[Scope] = set()
+        self._problems: dict[Scope, str] = {}
+        self._mutex = threading.Lock()
+        self.worker: BackgroundWorker[Scope | str] = BackgroundWorker(self._run)
+        """Keyed by the conversation that is learned from, or by the user whose bundles are compiled."""
+
+    def note(self, conversation: Conversation) -> None:
+        """Learn from a conversation in the background once it has enough new messages, or when some have changed."""
+        settings, new = self._owner.settings, conversation.new_to_learn()
+        if settings.learn and (new is None or new >= settings.learn_every):
+            self.worker.submit(conversation.scope)
+
+    def problem(self, scope: Scope) -> str | None:
+        """What went wrong when a conversation was learned from last."""
+        failure = self.worker.failure_of(scope)
+        with self._mutex:
+            return failure or self._problems.get(scope)
+
+    def end_session(self, scope: Scope) -> bool:
+        """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
+        if not self._owner.settings.learn:
+            return False
+        with self._mutex:
+            self._ending.add(scope)
+        return self.worker.submit(scope)
+
+    def prewarm(self, user_id: str) -> None:
+        """Have the texts of what is likely to come up compiled in the background."""
+        if self._owner.settings.learn:
+            self.worker.submit(user_id)
+
+    def warm(self, user_id: str) -> Flow[Prediction]:
+        """Predict what is likely to come up, and compile the texts of it."""
+        return (yield from learning.warm(self._owner.store, user_id, self.clock(), estimate_tokens))
+
+    def forget(self, scope: Scope, there: Mapping[str, str]) -> Flow[None]:
+        """Take out of what is known what comes from messages that a conversation no longer has.
+
+        Args:
+            scope: the conversation.
+            there: the messages that it has, and a fingerprint of each.
+        """
+        yield from learning.forget_messages(self._owner.store, scope, there, self.clock(), estimate_tokens)
+
+    def _run(self, key: Scope | str, cancelled: Cancelled) -> None:
+        if isinstance(key, str):
+            drive(self.warm(key))
+        else:
+            self._learn_all(key, cancelled)
+
+    def _learn_all(self, scope: Scope, cancelled: Cancelled) -> None:
+        """Learn from one conversation until nothing is new; its lock is not held while the model works."""
+        with self._mutex:
+            ends = scope in self._ending
+            self._ending.discard(scope)
+        store = self._owner.store
+        [saved] = drive(batch(store, [saved_settings.place(scope.user_id, None)]))
+        settings = self._settings(saved_settings.of_item(saved))
+        at_least = 1 if ends else settings.learn_every
+
+        def find(conversation: Conversation) -> Flow[Work | None]:
+            yield from log.refresh(store, conversation)
+            if conversation.previous and conversation.snapshot is not None and not conversation.snapshot.facts:
+                # From now on, somebody else must be able to tell that its prompts show nothing yet.
+                yield from batch(store, [repos.snapshot_write(scope, conversation.snapshot)])
+            return (yield from take(store, conversation, at_least=at_least, from_tools=settings.learn_from_tools))
+
+        while settings.learn and not cancelled:
+            work = drive(self._owner.using(scope, find))
+            if work is None or not self._learn(work, cancelled):
+                return
+
+    def _settings(self, saved: dict[str, object]) -> ContextSettings:
+        try:
+            return self._owner.settings.override(saved)
+        except InvalidSettingsError:  # told of by every prompt
+            return self._owner.settings
+
+    def _learn(self, work: Work, cancelled: Cancelled) -> bool:
+        """Learn from some messages; whether there may be more.
+
+        Where the model cannot, the rules do.
+        """
+        by_model: Learned | None = None
+        problem = ""
+        if self._extractor is not None and work.said:
+            try:
+                work = work.until_said(max(1, self._extractor.fits(work.said)))
+                knowledge = drive(known.read(self._owner.store, work.scope.user_id))
+                shown = Known(facts=knowledge.facts, topics=knowledge.topics, entities=knowledge.entities)
+                by_model = drive(self._extractor.extract(work.said, work.before, shown))
+            except (ExtractionError, InputError) as error:
+                problem = str(error)
+        with self._mutex:
+            self._problems.pop(work.scope, None)
+            if problem:
+                self._problems[work.scope] = f"{problem}; rules have learned instead"
+        if cancelled:
+            return False
+
+        def extract(phrases: Sequence[PhraseRecord]) -> tuple[Learned, Sequence[PhraseRecord]]:
+            if by_model is not None:
+                return by_model, phrases
+            return rules.learn(work.said, phrases, work.scope.conversation_id)
+
+        return drive(learning.learn(self._owner.store, work, extract, self.clock(), estimate_tokens))
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,193 @@
+"""`ChatModelExtractor` with `ChatOpenAI` over HTTP: a good answer is learned from, others are an `ExtractionError`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from langchain_openai import ChatOpenAI
+
+from langchain_ctxbudget.errors import ExtractionError
+from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor, Known
+from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
+from langchain_ctxbudget.knowledge.records import Fact
+from tests.integration_tests.openai_server import (
+    ANOTHER_PAGE,
+    CUT,
+    ENDS_EARLY,
+    GARBAGE,
+    HANGS,
+    Fault,
+    OpenAIServer,
+    calls,
+    refuses,
+    says,
+)
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+SAID = (
+    Said(id="m7", digest="d7", text="I moved to Lisbon last week.", speaker="Ada", at=NOW),
+    Said(id="m8", digest="d8", text="Sarah, my sister, helps me with the oak chairs.", speaker="Ada", at=NOW),
+)
+KNOWN = Known(facts=(Fact(id="a", text="Lives in Porto", category="identity", created_at=NOW, last_seen=NOW),))
+FIELDS: dict[str, Any] = {
+    "facts": [
+        {
+            "text": "Lives in Lisbon",
+            "category": "identity",
+            "confidence": 0.95,
+            "messages": [1],
+            "updates": "",
+            "supersedes": ["F1"],
+            "valid_from": "",
+            "valid_until": "",
+            "slot": "home",
+        }
+    ],
+    "topics": [
+        {
+            "label": "Oak chairs",
+            "aliases": [],
+            "parent": "",
+            "domain": "creative",
+            "proficiency": "unknown",
+            "messages": [2],
+        }
+    ],
+    "entities": [
+        {
+            "name": "Sarah",
+            "type": "person",
+            "aliases": [],
+            "relationship": "sister",
+            "attributes": [],
+            "relations": [],
+            "facts": ["Helps with the oak chairs"],
+            "messages": [2],
+        }
+    ],
+}
+GOOD = json.dumps(FIELDS)
+LEARNED = Learned(
+    facts=(
+        LearnedFact(
+            text="Lives in Lisbon",
+            category="identity",
+            confidence=0.95,
+            slot="home",
+            message_ids=("m7",),
+            supersedes=("a",),
+        ),
+    ),
+    topics=(LearnedTopic(label="Oak chairs", domain="creative", message_ids=("m8",)),),
+    entities=(
+        LearnedEntity(
+            name="Sarah",
+            type="person",
+            relationship="sister",
+            facts=("Helps with the oak chairs",),
+            message_ids=("m8",),
+        ),
+    ),
+    made_by="gpt-4o-mini",
+)
+
+Learn = Callable[[ChatModelExtractor], Learned]
+
+
+@pytest.fixture(params=["sync", "async"])
+def learn(request: pytest.FixtureRequest) -> Learn:
+    """Learns from the messages, in a thread or in a task."""
+
+    def run(extractor: ChatModelExtractor) -> Learned:
+        flow = extractor.extract(SAID, (), KNOWN)
+        return drive(flow) if request.param == "sync" else asyncio.run(adrive(flow))
+
+    return run
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with OpenAIServer(lambda _: says(GOOD)) as server:
+        yield server
+
+
+def extractor(server: OpenAIServer, *, timeout_seconds: float = 30.0, **kwargs: Any) -> ChatModelExtractor:
+    model = ChatOpenAI(model="gpt-4o-mini", base_url=server.url, api_key="not-used", max_retries=0, **kwargs)
+    return ChatModelExtractor(model, timeout_seconds=timeout_seconds)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_structured_answer_is_learned_from(server: OpenAIServer, learn: Learn, *, streaming: bool) -> None:
+    assert learn(extractor(server, streaming=streaming)) == LEARNED
+
+
+def test_the_answer_is_asked_for_by_schema_in_one_request(server: OpenAIServer, learn: Learn) -> None:
+    learn(extractor(server))
+    (sent,) = server.received
+    assert sent["response_format"]["type"] == "json_schema"
+    assert set(sent["response_format"]["json_schema"]["schema"]["required"]) == set(FIELDS)
+    assert "- F1 [2026-05-01] (identity): Lives in Porto" in sent["messages"][1]["content"]
+
+
+def test_a_server_that_refuses_schemas_is_asked_in_words(server: OpenAIServer, learn: Learn) -> None:
+    server.fault_of = lambda body: refuses(400) if "response_format" in body else server.fault
+    assert learn(extractor(server)) == LEARNED
+    assert ["response_format" in body for body in server.received] == [True, False]
+
+
+def test_the_arguments_of_a_tool_call_are_read(server: OpenAIServer, learn: Learn) -> None:
+    server.answer = lambda _: calls(("call-1", "LearnedAboutUser", FIELDS))
+    assert learn(extractor(server)) == LEARNED
+
+
+@pytest.mark.parametrize(
+    ("fault", "streaming", "told"),
+    [
+        (refuses(429), False, r"\w+ \(429\)"),
+        (refuses(500), False, r"\w+ \(500\)"),
+        (refuses(429), True, r"\w+ \(429\)"),
+        (CUT, False, ""),
+        (CUT, True, ""),
+        (ENDS_EARLY, False, ""),
+        (ENDS_EARLY, True, "invalid JSON"),
+        (GARBAGE, False, ""),
+        (GARBAGE, True, ""),
+        (ANOTHER_PAGE, False, ""),
+        (ANOTHER_PAGE, True, ""),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_failing_server_is_an_extraction_error(
+    server: OpenAIServer, learn: Learn, fault: Fault, told: str, *, streaming: bool
+) -> None:
+    server.fault = fault
+    with pytest.raises(ExtractionError, match=f"attempt 2: {told}"):
+        learn(extractor(server, streaming=streaming))
+    assert len(server.received) == 2
+
+
+@pytest.mark.parametrize("reply", ["", "   \n", "Ada lives in Lisbon.", GOOD[:80], "[1, 2]", "```json\n{]\n```"])
+def test_an_unusable_answer_is_an_extraction_error(server: OpenAIServer, learn: Learn, reply: str) -> None:
+    server.answer = lambda _: says(reply)
+    with pytest.raises(ExtractionError, match=r"attempt 2: (an empty reply|invalid JSON|a reply that is not a JSON)"):
+        learn(extractor(server))
+    assert len(server.received) == 2
+
+
+def test_an_answer_that_is_usable_the_second_time_is_learned_from(server: OpenAIServer, learn: Learn) -> None:
+    server.answer = lambda _: says(GOOD if len(server.received) > 1 else "{")
+    assert learn(extractor(server)) == LEARNED
+
+
+def test_a_server_that_hangs_is_an_extraction_error(server: OpenAIServer, learn: Learn) -> None:
+    server.fault = HANGS
+    with pytest.raises(ExtractionError, match=r"attempt 2: no reply within 0\.2 seconds"):
+        learn(extractor(server, timeout_seconds=0.2))

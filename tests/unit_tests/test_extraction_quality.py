@@ -1,0 +1,85 @@
+"""The deterministic extraction keeps its precision and recall on the labelled chats."""
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "extraction_quality.py"
+KINDS = ["facts", "entities", "topics"]
+
+
+@pytest.fixture(scope="module")
+def figures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("extraction_quality", BENCHMARK)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def quality(figures):
+    return figures.measure(figures.read())
+
+
+@pytest.mark.parametrize(
+    ("parts", "kinds"),
+    [(["dev", "held"], [kind]) for kind in KINDS] + [(parts, KINDS) for parts in (["dev"], ["held"], ["dev", "held"])],
+)
+def test_precision_and_recall_hold(quality, parts, kinds):
+    total = quality.total(parts, kinds)
+    assert total.precision >= 0.9, total
+    assert total.recall >= 0.6, total
+
+
+def test_the_set_is_large_enough_and_half_of_it_yields_nothing(figures):
+    chats = figures.read()
+    assert len(chats) >= 12
+    assert sum(chat.rich for chat in chats) >= 120
+    assert sum(chat.empty for chat in chats) >= sum(chat.rich for chat in chats)
+
+
+def test_both_parts_have_every_kind_of_label(figures):
+    labels = Counter((chat.part, kind) for chat in figures.read() for kind in KINDS for _ in chat.labels[kind])
+    assert min(labels[part, kind] for part in ("dev", "held") for kind in KINDS) >= 10
+
+
+def test_what_is_found_twice_is_wrong_the_second_time(figures):
+    chat = next(chat for chat in figures.read() if chat.id == "cook")
+    label = chat.labels["facts"][0]
+    found = figures.Found("Is allergic to hazelnuts", messages=frozenset({label.message}))
+    once, _ = figures.compared(chat, "facts", [found])
+    twice, _ = figures.compared(chat, "facts", [found, found])
+    assert (once.right, once.found) == (1, 1)
+    assert (twice.right, twice.found) == (1, 2)
+
+
+def test_a_fact_from_another_message_is_wrong(figures):
+    chat = next(chat for chat in figures.read() if chat.id == "cook")
+    found = figures.Found("Is allergic to hazelnuts", messages=frozenset({"cook/2"}))
+    counts, mistakes = figures.compared(chat, "facts", [found])
+    assert (counts.right, counts.found) == (0, 1)
+    assert mistakes[0].wrong
+
+
+def test_a_fact_that_drops_a_negation_is_wrong(figures):
+    label = figures.Label(("pork",), negated=True, message="m")
+    assert figures.fits_fact(label, figures.Found("Doesn't eat pork", messages=frozenset({"m"})))
+    assert not figures.fits_fact(label, figures.Found("Eats pork", messages=frozenset({"m"})))
+
+
+def test_as_many_pairs_are_matched_as_there_can_be(figures):
+    either, one = figures.Label(("Ada", "Grace")), figures.Label(("Ada",))
+    found = [figures.Found("Ada"), figures.Found("Grace")]
+    assert figures.matched([either, one], found, figures.fits_entity) == {0: 1, 1: 0}
+
+
+def test_what_is_allowed_counts_neither_way(figures):
+    chat = next(chat for chat in figures.read() if chat.id == "pleasantries")
+    counts, mistakes = figures.compared(chat, "entities", [figures.Found("Tokyo")])
+    assert counts == figures.Counts()
+    assert not mistakes
