@@ -86,6 +86,8 @@ class Draft:
     """The messages before the turn, newest last: who was spoken of is still meant."""
     expected: tuple[str, ...] = ()
     """Ids of topics and entities that are likely to come up, by what the user has open."""
+    asked: tuple[str, Sequence[float]] | None = None
+    """What is asked, and its vector, where topics were compared with it."""
     detected: Detected = field(default_factory=Detected)
     limit_tokens: int = 0
     """What the request may cost at most."""

@@ -20,7 +20,6 @@ from langchain_ctxbudget.core.messages import checked, current_turn, split_instr
 from langchain_ctxbudget.core.schema_cost import require_schemas
 from langchain_ctxbudget.core.tokens import TokenCounter, model_names, unwrapped
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
-from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import InputError, MessageConflictError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import editing, log
@@ -86,6 +85,7 @@ class Engine(Keeper):
             settings=settings,
             target=target,
             store=store,
+            embeddings=embeddings,
             writer_id=writer_id,
             summary_model=summary_model,
             clock=clock,
@@ -93,16 +93,9 @@ class Engine(Keeper):
             sibling=sibling,
         )
         self.system_prompt = system_prompt
-        self._embeddings, self.reranker = embeddings, reranker
+        self.reranker = reranker
         self._stores: Kin[Engine] = Kin()
         self._models: Kin[Engine] = Kin()
-
-    @property
-    def embeddings(self) -> Embeddings | None:
-        """What retrieval compares texts with; None where none were given and none are installed."""
-        if self._embeddings is None and local_embeddings_available():
-            self._embeddings = LocalEmbeddings()
-        return self._embeddings
 
     @property
     def recent(self) -> RecentPrompts:

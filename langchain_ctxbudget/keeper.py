@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, PutOp
 
@@ -19,6 +20,7 @@ from langchain_ctxbudget.core.preservation import Preservation
 from langchain_ctxbudget.core.report import CoverageState
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.documents.shelves import forget
+from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, T, batch, locked
 from langchain_ctxbudget.history import editing, log, summaries
@@ -64,6 +66,7 @@ class Keeper:
         settings: ContextSettings,
         target: ModelTarget,
         store: BaseStore | None,
+        embeddings: Embeddings | None,
         writer_id: str | None,
         summary_model: BaseChatModel | None,
         clock: Callable[[], datetime] | None,
@@ -76,6 +79,7 @@ class Keeper:
             settings: of the pipeline.
             target: how tokens are counted.
             store: None makes a private one.
+            embeddings: None takes the local ones, where they are installed.
             writer_id: None makes one.
             summary_model: writes summaries; None leaves them to extraction.
             clock: tells when a summary was written; None takes the computer's.
@@ -90,6 +94,7 @@ class Keeper:
         self.learning = Learning(self, summary_model, clock)
         self._store = store
         self._owns_store = store is None
+        self._embeddings = embeddings
         self._closed = False
         self.open_conversations = OpenConversations(inherited)
         self._shares = sibling is not None
@@ -114,6 +119,13 @@ class Keeper:
 
                 self._store = ChromaStore()
             return self._store
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """What retrieval compares texts with; None where none were given and none are installed."""
+        if self._embeddings is None and local_embeddings_available():
+            self._embeddings = LocalEmbeddings()
+        return self._embeddings
 
     def close(self) -> None:
         """Give back what was opened here; a store that was passed in stays open."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
@@ -17,6 +18,7 @@ from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge import known, learning, rules
 from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.embedding import embed_topics
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor, Known
 from langchain_ctxbudget.knowledge.learned import Learned
 from langchain_ctxbudget.knowledge.presence import Prediction
@@ -38,6 +40,10 @@ class Owner(Protocol):
     @property
     def store(self) -> BaseStore:
         """Where they are kept."""
+
+    @property
+    def embeddings(self) -> Embeddings | None:
+        """What texts are compared with."""
 
     def using(self, scope: Scope, body: Callable[[Conversation], Flow[T]]) -> Flow[T]:
         """Run a flow with a conversation's working set, alone."""
@@ -121,15 +127,17 @@ class Learning:
 
         def find(conversation: Conversation) -> Flow[Work | None]:
             yield from log.refresh(store, conversation)
-            if conversation.previous and conversation.snapshot is not None and not conversation.snapshot.facts:
-                # From now on, somebody else must be able to tell that its prompts show nothing yet.
+            if conversation.snapshot_unsaved:  # from now on, others must be able to tell that it shows nothing yet
                 yield from batch(store, [repos.snapshot_write(scope, conversation.snapshot)])
+                conversation.snapshot_unsaved = False
             return (yield from take(store, conversation, at_least=at_least, from_tools=settings.learn_from_tools))
 
         while settings.learn and not cancelled:
             work = drive(self._owner.using(scope, find))
             if work is None or not self._learn(work, cancelled):
-                return
+                break
+        if known.last_known(store, scope.user_id).topics and self._owner.embeddings and not cancelled:
+            drive(embed_topics(store, scope.user_id, self._owner.embeddings))
 
     def _settings(self, saved: dict[str, object]) -> ContextSettings:
         try:

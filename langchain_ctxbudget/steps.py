@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp
 
@@ -33,13 +34,12 @@ from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.draft import AssembledContext, Draft
 from langchain_ctxbudget.errors import BudgetError, BudgetTooSmallError, InputError
 from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers, shrink_fixed
-from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.flow import Flow, batch, embed_query
 from langchain_ctxbudget.history import summaries
 from langchain_ctxbudget.knowledge import custom, remembered, subjects
 from langchain_ctxbudget.knowledge import repositories as repos
-from langchain_ctxbudget.knowledge.records import SnapshotRecord
 from langchain_ctxbudget.opening import cuts_place
-from langchain_ctxbudget.retrieval.pool import Named, Searched, gather
+from langchain_ctxbudget.retrieval.pool import Named, Searched, gather, without_names
 from langchain_ctxbudget.retrieval.search import rerank
 from langchain_ctxbudget.retrieval.selecting import Retrieved
 from langchain_ctxbudget.settings import LayerRequest
@@ -53,14 +53,21 @@ NAMING_MESSAGES = 6
 Step = Callable[[Draft, BaseStore, Embeddings | None], Flow[None]]
 
 
-def detect_topics(draft: Draft) -> None:
+def detect_topics(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> Flow[None]:
     """Find the topics and entities that the message is about, declared and learned."""
+    if embeddings is not None and draft.query and draft.knowledge.has_vectors:
+        text = without_names(draft.query, list(draft.conversation.names))
+        try:
+            draft.asked = text, (yield from embed_query(embeddings, text))
+        except Exception as error:  # noqa: BLE001 - names and words find topics, too
+            draft.failures.append(f"topics not compared by vectors: {type(error).__name__}: {error}")
     draft.detected = subjects.detect(
         draft.query,
         draft.settings,
         draft.knowledge,
         now=draft.now,
         recent=draft.recent,
+        query=None if draft.asked is None else np.asarray(draft.asked[1], np.float32),
         expected=draft.expected,
         count=draft.counter.count_text,
     )
@@ -100,14 +107,15 @@ def compact_history(draft: Draft, store: BaseStore, _embeddings: Embeddings | No
         puts.append(PutOp(place.namespace, place.key, record, index=False))
     if draft.remembered.due:
         snapshot = remembered.snapshot_of(draft.facts_shown, draft.remembered.edited)
-        # One that shows nothing is written when there is something to show, by whoever learns it.
-        conversation.snapshot_unsaved |= snapshot != (conversation.snapshot or SnapshotRecord())
+        conversation.snapshot_unsaved |= snapshot != conversation.snapshot
         conversation.snapshot = snapshot
-    if conversation.snapshot_unsaved:
+    # One that shows nothing because nothing is known is written by whoever learns something.
+    if told := conversation.snapshot_unsaved and draft.knowledge.mark.mark != "":
         puts.append(repos.snapshot_write(conversation.scope, conversation.snapshot))
     try:
         yield from batch(store, puts)
-        conversation.cuts_unsaved = conversation.snapshot_unsaved = False
+        conversation.cuts_unsaved = False
+        conversation.snapshot_unsaved &= not told
     except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
         draft.failures.append(f"compaction cuts not saved: {type(error).__name__}: {error}")
 
@@ -154,7 +162,8 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
             recent = [entry.text for entry in conversation.entries[-NAMING_MESSAGES:]]
             named = yield from sources.read_named([*recent, draft.query], draft.limit_tokens, draft.failures)
         if draft.history.cut or others or named:
-            pool, failure = yield from gather(Searched.of(conversation), draft.query, embeddings, others)
+            searched = replace(Searched.of(conversation), asked=draft.asked)
+            pool, failure = yield from gather(searched, draft.query, embeddings, others)
             draft.pool = replace(pool, named=named)
             draft.failures += [failure] if failure else []
             if draft.reranker is not None:
@@ -270,7 +279,7 @@ def _without_io(step: Callable[[Draft], None]) -> Step:
 
 
 STEPS: dict[str, Step] = {
-    "detect_topics": _without_io(detect_topics),
+    "detect_topics": detect_topics,
     "compute_budget": _without_io(compute_budget),
     "fetch_bundles": fetch_bundles,
     "compact_history": compact_history,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from langchain_ctxbudget.core.packing import ELLIPSIS, shrink_to
 from langchain_ctxbudget.core.text import one_line
-from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, TopicProfile
+from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Highlight, TopicProfile
 
 Count = Callable[[str], int]
 
@@ -70,15 +70,27 @@ def holding(facts: Iterable[Fact], now: datetime) -> list[Fact]:
 def topic_lines(
     profile: TopicProfile, facts: Iterable[Fact], parent: TopicProfile | None, children: Sequence[TopicProfile]
 ) -> list[Line]:
-    """The lines of a topic, most important first."""
+    """The lines of a topic, most important first; none where nothing is known of it."""
     head = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
-    return [
-        Line(head, (profile.id, *([parent.id] if parent else [])), divisible=True),
-        *_context(profile.compiled_context),
-        *_engagement(profile),
+    context = _context(profile.compiled_context)
+    known = [
         *(Line(one_line(fact.text), (fact.id,)) for fact in facts),
+        *(Line(_dated(highlight)) for highlight in reversed(profile.highlights)),
         *listing("Includes: ", [(one_line(child.label), child.id) for child in children]),
     ]
+    if not (context or known):  # how often it came up is not worth a token
+        return []
+    return [
+        Line(head, (profile.id, *([parent.id] if parent else [])), divisible=True),
+        *context,
+        *_engagement(profile),
+        *known,
+    ]
+
+
+def _dated(highlight: Highlight) -> str:
+    said = one_line(highlight.text)
+    return f"{highlight.date}: {said}" if highlight.date else said
 
 
 def _engagement(profile: TopicProfile) -> Iterator[Line]:
@@ -92,10 +104,12 @@ def _engagement(profile: TopicProfile) -> Iterator[Line]:
 
 
 def entity_lines(profile: EntityProfile, facts: Iterable[Fact]) -> list[Line]:
-    """The lines of an entity, in the order of seed 004, with what the application said before it and facts after it."""
+    """The lines of an entity in the order of seed 004: what the application said first, facts last.
+
+    None where nothing is known of it but its name.
+    """
     related = [(one_line(f"{relation.relation} {relation.target}"), "") for relation in profile.relations]
-    return [
-        Line(f"{one_line(profile.name)} ({profile.type})", (profile.id,), divisible=True),
+    known = [
         *_context(profile.compiled_context),
         *([Line(one_line(profile.relationship))] if profile.relationship else []),
         *(Line(one_line(f"{name}: {value}")) for name, value in _key_attributes(profile)),
@@ -103,6 +117,8 @@ def entity_lines(profile: EntityProfile, facts: Iterable[Fact]) -> list[Line]:
         *(Line(one_line(text)) for text in reversed(profile.facts)),
         *(Line(one_line(fact.text), (fact.id,)) for fact in facts),
     ]
+    head = Line(f"{one_line(profile.name)} ({profile.type})", (profile.id,), divisible=True)
+    return [head, *known] if known else []
 
 
 def _key_attributes(profile: EntityProfile) -> list[tuple[str, str]]:

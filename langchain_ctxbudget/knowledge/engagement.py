@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from langchain_ctxbudget.core.calls import is_user
 from langchain_ctxbudget.core.detection import Detector
 from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.knowledge.known import named
+from langchain_ctxbudget.knowledge.known import things
 from langchain_ctxbudget.knowledge.profiles import Engagement, engaged, sentiment_of
 from langchain_ctxbudget.knowledge.records import EntityProfile, TopicConversation, TopicProfile
 from langchain_ctxbudget.knowledge.taking import Work, time_of
@@ -41,9 +41,9 @@ def counted(
         for key in [key for key in after if key[1] == conversation]:
             del after[key]
             touched.add(key[0])
-    things = [*map(named, topics), *map(named, entities)]
-    found = _naming(Detector(things), work.entries, first)
-    fresh = [thing for thing in things if thing.id in new]
+    everything = things((*topics, *entities))
+    found = _naming(Detector(everything), work.entries, first)
+    fresh = [thing for thing in everything if thing.id in new]
     back = max(0, first - LOOK_BACK)
     if fresh and back < first:
         for name, positions in _naming(Detector(fresh), work.entries[:first], back).items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -62,6 +62,11 @@ class Knowledge:
         items: tuple[Fact | Profile, ...] = (*self.facts, *self.profiles)
         return {item.id: item for item in items}
 
+    @cached_property
+    def has_vectors(self) -> bool:
+        """Whether a message's vector can be compared with topics."""
+        return any(topic.embedding for topic in self.topics)
+
     @property
     def profiles(self) -> tuple[Profile, ...]:
         """Topics, then entities."""
@@ -73,16 +78,34 @@ NOTHING = Knowledge()
 
 def detector(profiles: Sequence[Profile]) -> Detector:
     """Finds profiles in a message, by name and by what they are about."""
-    return Detector([named(profile) for profile in profiles], _vectors(profiles))
+    return Detector(things(profiles), _vectors(profiles))
 
 
-def named(profile: Profile) -> Named:
-    """A profile as something that can be detected."""
+def things(profiles: Iterable[Profile]) -> list[Named]:
+    """Profiles as something that can be detected; a first name is that of the only person who has it."""
+    all_of_them = list(profiles)
+    first_names = Counter(name for profile in all_of_them if (name := _first_name(profile)))
+    return [
+        _named(profile, [name] if (name := _first_name(profile)) and first_names[name] == 1 else [])
+        for profile in all_of_them
+    ]
+
+
+def _first_name(profile: Profile) -> str:
+    """Of a person who is known by more than one name."""
+    if isinstance(profile, TopicProfile) or profile.type != "person":
+        return ""
+    first, _, rest = profile.name.partition(" ")
+    return first if rest and first.isalpha() else ""
+
+
+def _named(profile: Profile, also: Sequence[str]) -> Named:
     if isinstance(profile, TopicProfile):
         label, about = profile.label, profile.compiled_context or ""
     else:
         label, about = profile.name, ""
-    return Named(id=profile.id, names=(label, *profile.aliases), text=about, importance=profile.importance_score)
+    names = (label, *profile.aliases, *also)
+    return Named(id=profile.id, names=names, text=about, importance=profile.importance_score)
 
 
 def _vectors(profiles: Sequence[Profile]) -> Vectors | None:

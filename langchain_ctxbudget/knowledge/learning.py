@@ -20,6 +20,7 @@ from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.bundles import compile_composite, compile_identity, compile_preferences, used
 from langchain_ctxbudget.knowledge.compiling import compile_all
 from langchain_ctxbudget.knowledge.engagement import counted
+from langchain_ctxbudget.knowledge.highlights import with_highlights
 from langchain_ctxbudget.knowledge.known import Knowledge, Profile
 from langchain_ctxbudget.knowledge.learned import Learned
 from langchain_ctxbudget.knowledge.merging import merge_entities, merge_topics
@@ -202,7 +203,7 @@ def updated(state: State, work: Work, learned: Learned, now: datetime) -> State:
     said_at = {said.id: said.at for said in work.said if said.at}
     merged = facts.learn(state.facts, learned.facts, sources, now, learned.made_by, said_at=said_at)
     pruned = facts.prune(merged, now)
-    topics = merge_topics(state.topics, learned, sources, now)
+    topics = with_highlights(merge_topics(state.topics, learned, sources, now), work)
     entities = merge_entities(state.entities, learned, sources, now)
     old = {profile.id: profile for profile in state.profiles}
     everything: tuple[Profile, ...] = (*topics, *entities)
@@ -301,10 +302,7 @@ def without(state: State, conversation_id: str, there: Mapping[str, str]) -> Sta
         state,
         facts=(*current, *(fact.model_copy(update=back) for fact in restored)),
         ended=tuple(fact for fact in ended if fact not in restored),
-        topics=tuple(
-            topic if (left := kept(topic.sources)) == topic.sources else topic.model_copy(update={"sources": left})
-            for topic in state.topics
-        ),
+        topics=tuple(_without_sources(topic, kept) for topic in state.topics),
         entities=tuple(
             entity if (left := kept(entity.sources)) == entity.sources else _without_details(entity, left)
             for entity in state.entities
@@ -315,6 +313,14 @@ def without(state: State, conversation_id: str, there: Mapping[str, str]) -> Sta
             if (counts := tuple(count for count in phrase.counts if count[0] != conversation_id or there))
         ),
     )
+
+
+def _without_sources(topic: TopicProfile, kept: Callable[[Iterable[Source]], tuple[Source, ...]]) -> TopicProfile:
+    left = kept(topic.sources)
+    highlights = tuple(one for one in topic.highlights if kept([one.source]))
+    if left == topic.sources and highlights == topic.highlights:
+        return topic
+    return topic.model_copy(update={"sources": left, "highlights": highlights, "is_dirty": True})
 
 
 def _without_details(entity: EntityProfile, sources: tuple[Source, ...]) -> EntityProfile:

@@ -98,6 +98,15 @@ class TopicConversation(Record):
     """Messages of the conversation that were counted: their number from its beginning."""
 
 
+class Highlight(Record):
+    """A sentence that the user said about a topic."""
+
+    text: str
+    date: str | None = None
+    """`YYYY-MM-DD`."""
+    source: Source
+
+
 class TopicProfile(Record):
     """A topic that a user comes back to (seed 000).
 
@@ -140,6 +149,8 @@ class TopicProfile(Record):
     embedding_model: str | None = None
     related_memory_ids: tuple[str, ...] = ()
     """Facts about it."""
+    highlights: tuple[Highlight, ...] = ()
+    """What was said about it last, newest at the end."""
     related_acu_ids: tuple[str, ...] = ()
     """Its newest messages, each `conversation/message`."""
     sources: tuple[Source, ...] = ()

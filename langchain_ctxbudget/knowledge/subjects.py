@@ -182,6 +182,8 @@ def _learned(
         if fold(one.id.rsplit("/", 1)[-1].replace("-", " ")) in taken:
             continue
         bundle = knowledge.bundles.get(one.id)
+        if bundle is not None and not bundle.compiled_prompt:  # nothing is known but the name
+            continue
         subjects.append(
             Subject(
                 id=one.id,

@@ -81,6 +81,8 @@ class Searched:
     entries: Sequence[Entry] = ()
     names: Collection[str] = ()
     """Of those who speak."""
+    asked: tuple[str, Sequence[float]] | None = None
+    """A query that was embedded already, and its vector."""
 
     @classmethod
     def of(cls, conversation: Conversation) -> Searched:
@@ -241,5 +243,7 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     wanted = frozenset(others)  # they are still compared with one another
     for text in [text for text in known if text not in wanted][: max(0, len(known) - REMEMBERED_TEXTS)]:
         del known[text]
-    target = yield from embed_query(embeddings, without_names(query, searched.names))
+    asked = without_names(query, searched.names)
+    known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
+    target = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
     return index.vectors.similarities(np.asarray(target, np.float32), vectors)

@@ -40,10 +40,10 @@ def call(request: pytest.FixtureRequest) -> Call:
     Every async call has an event loop of its own, except where the store is bound to one.
     """
 
-    def sync(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> Any:
+    def sync(pipeline: ContextPipeline, name: str, /, *args: Any, **kwargs: Any) -> Any:
         return getattr(pipeline, name)(*args, **kwargs)
 
-    def asynchronous(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> Any:
+    def asynchronous(pipeline: ContextPipeline, name: str, /, *args: Any, **kwargs: Any) -> Any:
         twin = getattr(pipeline, ASYNC_TWINS.get(name, f"a{name}"))
         return run(twin(*args, **kwargs))
 

@@ -1,7 +1,8 @@
 """Users never see each other: random work of many users through every public way in, on every store.
 
-Every text that a user stores carries a mark of its owner, and the summary model repeats every mark that it reads, so
-that whatever crosses over shows. Conversations and messages have the same ids with every user.
+Every text that a user stores carries a mark of its owner, and the model that summarizes and learns repeats every mark
+that it reads, so that whatever crosses over shows. Conversations, messages and devices have the same ids with every
+user.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -26,9 +28,11 @@ from langchain_ctxbudget import (
     build_context_graph,
     create_recall_tool,
 )
+from langchain_ctxbudget.core.extraction_prompts import MESSAGES_HEADING
 from langchain_ctxbudget.draft import AssembledContext
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MessageConflictError, MissingScopeError
 from langchain_ctxbudget.stores.records import label
+from langchain_ctxbudget.user_knowledge import UserKnowledge
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.summary_models import Scripted, summary, words
 
@@ -54,6 +58,7 @@ USERS = [
 ]
 CONVERSATIONS = ["c1", "c.1", "%", "*", "c~"]
 PERSONAS = [None, "p", "p~"]
+DEVICES = ["d1", "d~"]
 MARK = re.compile(r"OWNER\d\dX")
 SETTINGS = {
     "max_context_tokens": 700,
@@ -75,6 +80,17 @@ def spellings(user: str) -> list[str]:
     """How an id may stand in what is returned, the longest first."""
     forms = {user, label(user), repr(user)[1:-1], json.dumps(user)[1:-1], json.dumps(label(user))[1:-1]}
     return sorted(forms, key=len, reverse=True)
+
+
+def answer(prompt: str) -> str:
+    """A summary, or what there is to learn: everything that was read, by its marks."""
+    marks = sorted(set(MARK.findall(prompt)))
+    if MESSAGES_HEADING not in prompt:
+        return summary(f"Seen: {' '.join(marks)}.")
+    facts = [{"text": f"Knows {one}", "category": "project", "messages": [1]} for one in marks]
+    topics = [{"label": f"Trains of {one}", "messages": [1]} for one in marks]
+    entities = [{"name": f"Company {one}", "type": "organization", "messages": [1]} for one in marks]
+    return json.dumps({"facts": facts, "topics": topics, "entities": entities})
 
 
 def require_own(user: str, returned: object) -> None:
@@ -102,11 +118,13 @@ class World:
     """Conversations that have messages kept aside."""
     settings: dict[tuple[str, str | None], dict[str, Any]] = field(default_factory=dict)
     bookmarks: list[str] = field(default_factory=list)
+    items: list[str] = field(default_factory=list)
+    """Ids of what is known about anybody."""
     number: int = 0
     done: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        model = Scripted(answer=lambda prompt: summary(f"Seen: {' '.join(sorted(set(MARK.findall(prompt))))}."))
+        model = Scripted(answer=answer)
         self.pipelines = [ContextPipeline(SETTINGS, store=self.store, summary_model=model) for _ in range(2)]
 
     def step(self) -> None:
@@ -264,7 +282,8 @@ class World:
         return found
 
     def do_assemble(self) -> object:
-        context = self.ask("assemble", message=QUESTION, persona_id=self.rng.choice(PERSONAS))
+        where = {"persona_id": self.rng.choice(PERSONAS), "device_id": self.rng.choice([None, *DEVICES])}
+        context = self.ask("assemble", message=QUESTION, **where)
         assert context.report.failures == ()
         return context
 
@@ -302,6 +321,61 @@ class World:
             return str(answer).replace(f"{foreign} river", "")
         return self.call(recall, "invoke", {"reference": self.rng.choice(["1-40", "m2", "3@5"])}, self.config)
 
+    def do_end_session(self) -> object:
+        return self.ask("end_session")
+
+    def know(self, name: str, /, *given: Any, **arguments: Any) -> Any:
+        return self.call(self.pipeline.knowledge, name, *given, user_id=self.user, **arguments)
+
+    def item(self) -> str:
+        """The id of something that is probably known, at times of something of another user."""
+        own = [item.id for kind in ("facts", "topics", "entities") for item in self.know(f"list_{kind}")]
+        self.items += own
+        return self.rng.choice(own if own and self.rng.random() < 0.8 else ["none", *self.items[-40:]])
+
+    def do_knowledge_list_facts(self) -> object:
+        return self.know("list_facts", include_ended=self.rng.random() < 0.5)
+
+    def do_knowledge_list_topics(self) -> object:
+        return self.know("list_topics")
+
+    def do_knowledge_list_entities(self) -> object:
+        return self.know("list_entities")
+
+    def do_knowledge_list_bundles(self) -> object:
+        return self.know("list_bundles")
+
+    def do_knowledge_list_devices(self) -> object:
+        return self.know("list_devices")
+
+    def do_knowledge_add_fact(self) -> object:
+        self.number += 1
+        return self.know("add_fact", f"Likes {mark(self.user)} {self.number}", pinned=self.rng.random() < 0.5)
+
+    def do_knowledge_edit(self) -> object:
+        self.number += 1
+        changed = {self.rng.choice(["text", "label", "name"]): f"Changed {mark(self.user)} {self.number}"}
+        return self.know("edit", self.item(), **changed)
+
+    def do_knowledge_delete(self) -> object:
+        return self.know("delete", self.item())
+
+    def do_knowledge_pin(self) -> object:
+        return self.know("pin", self.item(), pinned=self.rng.random() < 0.5)
+
+    def do_knowledge_why(self) -> object:
+        sources = self.know("why", self.item())
+        own = {conversation for user, conversation in self.expected if user == self.user}
+        assert {source.conversation_id for source in sources} <= own
+        return sources
+
+    def do_knowledge_heartbeat(self) -> object:
+        where = {"active_conversation_id": self.conversation, "path": f"/{mark(self.user)}"}
+        return self.know("heartbeat", device_id=self.rng.choice(DEVICES), **where)
+
+    def do_knowledge_prewarm(self) -> object:
+        return self.know("prewarm")
+
     def check_all(self) -> None:
         for (user, conversation), texts in self.expected.items():
             for pipeline in (*self.pipelines, ContextPipeline(store=self.store)):
@@ -315,8 +389,11 @@ BY_OTHER_NAMES = {"observe_usage", "flush", "close"}
 
 
 def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every public method of a pipeline."""
-    return ((name, it) for name, it in inspect.getmembers(ContextPipeline, callable) if not name.startswith("_"))
+    """Every public method of a pipeline, by how it is reached."""
+    for prefix, kind in (("", ContextPipeline), ("knowledge.", UserKnowledge)):
+        for name, method in inspect.getmembers(kind, callable):
+            if not name.startswith("_"):
+                yield prefix + name, method
 
 
 def is_async(method: Callable[..., Any]) -> bool:
@@ -324,8 +401,8 @@ def is_async(method: Callable[..., Any]) -> bool:
 
 
 def test_every_public_method_is_among_the_operations() -> None:
-    blocking = {name for name, method in methods() if not is_async(method)}
-    assert blocking == {name for name in OPERATIONS if hasattr(ContextPipeline, name)} | BY_OTHER_NAMES
+    blocking = {name.replace(".", "_") for name, method in methods() if not is_async(method)}
+    assert blocking - set(OPERATIONS) == BY_OTHER_NAMES
 
 
 def walk(store: BaseStore, call: Call, steps: int, seed: int) -> None:
@@ -333,6 +410,9 @@ def walk(store: BaseStore, call: Call, steps: int, seed: int) -> None:
     for _ in range(steps):
         world.step()
     world.check_all()
+    assert all(pipeline.flush(60) for pipeline in world.pipelines)
+    for world.user in USERS:
+        require_own(world.user, [world.know(f"list_{kind}") for kind in ("facts", "topics", "entities", "bundles")])
     assert world.done == set(OPERATIONS)
     assert any(world.expected.values())
 
@@ -365,9 +445,13 @@ def arguments(method: Callable[..., Any]) -> dict[str, Any]:
         "settings": {"keep_messages": 4},
         "user_id": "zoexa",
         "conversation_id": "c1",
+        "text": "Likes trains",
+        "item_id": "f1",
+        "device_id": "d1",
     }
     parameters = inspect.signature(method).parameters.values()
-    return {p.name: given[p.name] for p in parameters if p.default is p.empty and p.name != "self"}
+    wanted = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name != "self"]
+    return {name: given[name] for name in wanted}
 
 
 def scoped() -> list[Any]:
@@ -389,7 +473,7 @@ async def finished(returned: Any) -> Any:
 @pytest.mark.parametrize(("name", "part"), scoped())
 async def test_a_missing_scope_is_an_error(name: str, part: str, missing: object) -> None:
     store = InMemoryStore()
-    method = getattr(ContextPipeline(store=store), name)
+    method = attrgetter(name)(ContextPipeline(store=store))
     given = arguments(method)
     with pytest.raises(MissingScopeError, match=part.removeprefix("new_")):
         await finished(method(**{**given, part: missing}))
@@ -398,7 +482,7 @@ async def test_a_missing_scope_is_an_error(name: str, part: str, missing: object
 
 @pytest.mark.parametrize(("name", "part"), scoped())
 def test_the_scope_has_no_default(name: str, part: str) -> None:
-    assert inspect.signature(getattr(ContextPipeline, name)).parameters[part].default is inspect.Parameter.empty
+    assert inspect.signature(dict(methods())[name]).parameters[part].default is inspect.Parameter.empty
 
 
 RUNS: Sequence[dict[str, Any]] = [

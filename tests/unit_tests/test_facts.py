@@ -13,7 +13,6 @@ from langchain_ctxbudget.knowledge.facts import (
     grouped,
     is_expired,
     learn,
-    memory_budget,
     pin,
     prune,
     reduced,
@@ -207,14 +206,6 @@ def test_facts_that_ended_are_not_selected():
 def test_the_selection_does_not_depend_on_the_given_order(facts, random, budget):
     shuffled = random.sample(facts, len(facts))
     assert select(shuffled, lambda _: 7, budget) == select(facts, lambda _: 7, budget)
-
-
-@pytest.mark.parametrize(
-    ("left", "tokens"),
-    [(-5, 150), (0, 150), (600, 150), (603, 150), (604, 151), (1_003, 250), (2_000, 500), (90_000, 500)],
-)
-def test_the_budget_is_a_quarter_of_what_is_left_within_150_and_500(left, tokens):
-    assert memory_budget(left) == tokens
 
 
 def test_facts_are_grouped_under_the_headings_that_have_some():

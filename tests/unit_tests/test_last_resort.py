@@ -1,6 +1,7 @@
 """What gives way when a prompt is still over its budget."""
 
 from collections import Counter
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
@@ -15,7 +16,8 @@ from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.messages import as_sent
 from langchain_ctxbudget.core.tokens import TiktokenCounter
 from langchain_ctxbudget.core.turns import group
-from langchain_ctxbudget.knowledge.declared import memory_fragments, preference_fragments
+from langchain_ctxbudget.knowledge.records import Fact
+from langchain_ctxbudget.knowledge.remembered import fact_fragments, memory_fragments, preference_fragments
 from langchain_ctxbudget.settings import ContextSettings
 
 COUNTER = TiktokenCounter()
@@ -77,8 +79,24 @@ TURN = groups_of(HumanMessage("And  now?"))
 KNOWN = ContextSettings(preferences=("Be brief.",), memories=("Has a dog.", "Likes tea.", "Lives in Oslo."))
 
 
-def preferences(known=KNOWN):
-    return (*preference_fragments(known, COUNTER.count_text), *memory_fragments(known, COUNTER.count_text))
+def fact(category, text, confidence=0.9, **rest):
+    said = {"created_at": datetime(2026, 1, 1, tzinfo=UTC), "last_seen": datetime(2026, 1, 1, tzinfo=UTC)}
+    return Fact(id=f"fact/{text}", text=text, category=category, confidence=confidence, **said, **rest)
+
+
+FACTS = (
+    fact("project", "Builds a boat"),
+    fact("preference", "Prefers tea", 0.81),
+    fact("preference", "Prefers cats", 0.8),
+    fact("identity", "Is a nurse"),
+    fact("identity", "Is called Ann", pinned=True),
+)
+
+
+def preferences(known=KNOWN, facts=FACTS):
+    count = COUNTER.count_text
+    given = (*preference_fragments(known, count), *memory_fragments(known, count))
+    return given + fact_fragments(facts, count, 500, titled=bool(known.memories))[0]
 
 
 def after(step, **parts):
@@ -528,12 +546,27 @@ def test_of_a_long_last_exchange_the_question_and_the_newest_results_stay():
 # Memories
 
 
-def test_the_less_valuable_half_of_the_memories_goes():
-    reduced = after("memory reduction", preferences=preferences())
+def test_the_less_valuable_half_of_the_memories_that_settings_give_goes():
+    reduced = after("memory reduction", preferences=preferences(facts=()))
     assert texts(reduced.content.preferences) == ["Be brief.", "Has a dog.", "Likes tea."]
     assert texts(reduced.gone) == ["Lives in Oslo."]
 
 
-def test_preferences_stay_when_all_memories_are_left_out():
+def test_of_facts_work_and_sure_preferences_and_pinned_ones_stay():
+    reduced = after("memory reduction", preferences=preferences(ContextSettings()))
+    assert texts(reduced.content.preferences) == ["Builds a boat", "Prefers tea", "Is called Ann"]
+    assert texts(reduced.gone) == ["Prefers cats", "Is a nurse"]
+
+
+def test_a_heading_goes_with_the_last_fact_below_it():
+    facts = [fact("preference", "Prefers cats", 0.5), fact("project", "Builds a boat")]
+    content = after("memory reduction", preferences=preferences(ContextSettings(), facts)).content
+    [system] = [m.content for m in build(content).messages if m.type == "system"]
+    assert "Current work:\n- Builds a boat" in system
+    assert "Preferences:" not in system
+
+
+def test_preferences_stay_when_everything_that_is_known_is_left_out():
     reduced = after("memories left out", preferences=preferences())
     assert reduced.content.preferences == preference_fragments(KNOWN, COUNTER.count_text)
+    assert len(reduced.gone) == len(KNOWN.memories) + len(FACTS)
