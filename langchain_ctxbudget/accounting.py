@@ -115,7 +115,14 @@ def _items(draft: Draft, content: Content) -> dict[str, list[ReportItem]]:
     for fragment in shown:
         items[fragment.layer].append(_of_fragment(fragment))
     items[Layer.PREFERENCES] += [
-        _item(left.id, left.tokens, Status.OMITTED, Reason.NO_ROOM, left.text) for left in draft.preferences_left_out
+        _item(
+            left.id,
+            left.tokens,
+            Status.OMITTED,
+            left.reason if left.status is Status.OMITTED else Reason.NO_ROOM,
+            left.text,
+        )
+        for left in draft.preferences_left_out
     ]
     items[Layer.HISTORY] += _of_history(draft, content)
     cut = draft.turn_clipped
@@ -197,6 +204,7 @@ def _more_omitted(draft: Draft, coverage: Sequence[CoverageRange]) -> dict[str, 
         Reason.NO_ROOM: counts["omitted"] - dropped,
     }
     more: dict[str, dict[Reason, int]] = {Layer.HISTORY: {reason: count for reason, count in history.items() if count}}
+    more |= {layer: dict(counts) for layer, counts in draft.bundles.more_omitted.items()}
     if draft.retrieved.more_omitted:
         more[Layer.RETRIEVAL] = dict(draft.retrieved.more_omitted)
     if draft.fixed is not None and draft.block is not None:
@@ -216,6 +224,8 @@ def left_out(draft: Draft) -> dict[str, dict[Reason, int]]:
             counts[part.layer][part.reason] += 1
     for layer, item in omitted:
         counts[layer][item.reason] += 1
+    for layer, number in draft.bundles.more_omitted.items():
+        counts[layer].update(number)
     counts[Layer.RETRIEVAL].update(draft.retrieved.more_omitted)
     return {layer: dict(reasons) for layer, reasons in counts.items() if reasons}
 

@@ -14,25 +14,24 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, messages_to_dict
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from langchain_ctxbudget import importing, inspecting
 from langchain_ctxbudget.core.allocation.catalogue import STRATEGIES
 from langchain_ctxbudget.core.layers import Layer
-from langchain_ctxbudget.core.messages import fingerprint, plain_text, split_instructions
+from langchain_ctxbudget.core.messages import plain_text, split_instructions
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import AssembledContext
-from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError, MessageConflictError
-from langchain_ctxbudget.formats import ConversationFile, pick_conversation, read_conversations
+from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
+from langchain_ctxbudget.formats import pick_conversation, read_conversations
+from langchain_ctxbudget.importing import DEFAULT_USER
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.reporting.text import render_items
+from langchain_ctxbudget.terminal import printable
 
 DEMO_BUDGET = 4_000
-IMPORT_BATCH = 200
-"""Messages written at once by `import`; a batch that was written stays when the command is stopped."""
-DEFAULT_USER = "me"
 ROLE_STYLES = {"system": "magenta", "human": "green", "ai": "cyan", "tool": "yellow"}
 
 
@@ -49,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.run(options)
     except CtxBudgetError as error:
-        text = Text(_printable(f"{type(error).__name__}: {error}"), style="red")
+        text = Text(printable(f"{type(error).__name__}: {error}"), style="red")
         Console(stderr=True, highlight=False).print(text, soft_wrap=True)
         return 1
     except BrokenPipeError:  # the reader, `head` for instance, has seen enough
@@ -89,15 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     _output(assemble)
     assemble.set_defaults(run=_assemble)
 
-    load = commands.add_parser("import", help="write the conversations of a file into a store")
-    load.add_argument("file", type=Path, metavar="FILE")
-    load.add_argument("--store", type=Path, required=True, metavar="FOLDER", help="made if it is not there")
-    load.add_argument("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
-    load.add_argument("--title", help="only this conversation")
-    load.add_argument(
-        "--replace", action="store_true", help="let the file win where a stored conversation differs from it"
-    )
-    load.set_defaults(run=_import)
+    importing.configure(commands.add_parser("import", help="write the conversations of a file into a store"))
+    inspecting.configure(commands.add_parser("inspect", help="show and change what is known about a user"))
     return parser
 
 
@@ -156,6 +148,7 @@ def _demo(options: argparse.Namespace) -> int:
             "preferences": demo.DEMO_PREFERENCES,
             "topics": demo.DEMO_TOPICS,
             "entities": demo.DEMO_ENTITIES,
+            "learn": False,  # in the background, so that every run would show something else
         },
         system_prompt=demo.DEMO_SYSTEM_PROMPT,
     )
@@ -165,6 +158,7 @@ def _demo(options: argparse.Namespace) -> int:
     with pipeline:
         # The turn before the question as well, as an application would: the report then tells what both share.
         pipeline.add_messages(history, user_id="maya", conversation_id="demo")
+        pipeline.flush()  # what it learns is part of what is shown
         pipeline.assemble(turn[:1], user_id="maya", conversation_id="demo")
         pipeline.add_messages(turn, user_id="maya", conversation_id="demo")
         context = pipeline.assemble(question, user_id="maya", conversation_id="demo")
@@ -183,13 +177,14 @@ def _assemble(options: argparse.Namespace) -> int:
     conversation = pick_conversation(read_conversations(options.conversation), title=options.title)
     instructions, messages = split_instructions(conversation.messages)
     pipeline = ContextPipeline(
-        {"max_context_tokens": options.budget, "allocation": _allocation(options.allocation)},
+        {"max_context_tokens": options.budget, "allocation": _allocation(options.allocation), "learn": False},
         system_prompt=options.system or "\n\n".join(instructions),
         model=options.model,
     )
     key = conversation.conversation_id
     with pipeline:
         pipeline.add_messages(messages, user_id=DEFAULT_USER, conversation_id=key)
+        pipeline.flush()  # what it learns is part of what is shown
         context = pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key)
     if options.json:
         return _print_json(context, options.what_if)
@@ -198,81 +193,6 @@ def _assemble(options: argparse.Namespace) -> int:
     _print_report(console, context, items=options.items)
     _print_what_if(console, context, options.what_if)
     return 0
-
-
-def _import(options: argparse.Namespace) -> int:
-    from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
-
-    conversations = read_conversations(options.file)
-    if options.title:
-        conversations = [pick_conversation(conversations, title=options.title)]
-    table = Table("conversation", "title", "messages", "new", title=f"{options.file.name} → {options.store}")
-    for column in table.columns[2:]:
-        column.justify = "right"
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-    )
-    with ChromaStore(options.store) as store, progress:
-        pipeline = ContextPipeline(store=store)
-        if not options.replace:
-            for conversation in conversations:
-                _require_continuation(pipeline, conversation, options.user)
-        task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
-        for conversation in conversations:
-            new = _import_one(
-                pipeline, conversation, options.user, lambda n: progress.advance(task, n), replace=options.replace
-            )
-            table.add_row(
-                conversation.conversation_id,
-                _printable(conversation.title or ""),
-                f"{len(conversation.messages):,}",
-                f"{new:,}",
-            )
-    Console().print(table)
-    return 0
-
-
-def _require_continuation(pipeline: ContextPipeline, conversation: ConversationFile, user: str) -> None:
-    """Refuse a file whose conversation is not the stored one with more, or fewer, messages at its end.
-
-    Raises:
-        MessageConflictError: a message in the middle differs, as after an edit or on another branch.
-    """
-    stored = pipeline.get_messages(user_id=user, conversation_id=conversation.conversation_id)
-    pairs = zip(stored, conversation.messages, strict=False)
-    for number, (known, given) in enumerate(pairs, 1):
-        if known.id != given.id or fingerprint(known) != fingerprint(given):
-            raise MessageConflictError(
-                f"{conversation.label!r} differs from the stored conversation at message {number} of "
-                f"{len(conversation.messages)}: it was edited, or is another branch. Nothing was imported. "
-                f"--replace lets the file win (messages that it does not have are kept aside)"
-            )
-
-
-def _import_one(
-    pipeline: ContextPipeline,
-    conversation: ConversationFile,
-    user: str,
-    advance: Callable[[int], None],
-    *,
-    replace: bool,
-) -> int:
-    scope = {"user_id": user, "conversation_id": conversation.conversation_id}
-    known = {message.id for message in pipeline.get_messages(**scope)}
-    new = sum(message.id not in known for message in conversation.messages)
-    if replace:
-        pipeline.sync(conversation.messages, user_id=user, conversation_id=conversation.conversation_id)
-        advance(len(conversation.messages))
-        return new
-    for start in range(0, len(conversation.messages), IMPORT_BATCH):
-        part = conversation.messages[start : start + IMPORT_BATCH]
-        pipeline.add_messages(part, **scope)
-        advance(len(part))
-    return new
 
 
 def _print_json(context: AssembledContext, budgets: Sequence[int]) -> int:
@@ -288,7 +208,6 @@ def _print_json(context: AssembledContext, budgets: Sequence[int]) -> int:
 
 
 PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
-_CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421}
 
 
 def _print_prompt(console: Console, context: AssembledContext, *, full: bool) -> None:
@@ -296,17 +215,12 @@ def _print_prompt(console: Console, context: AssembledContext, *, full: bool) ->
     for number, message in enumerate(context.messages, 1):
         name = f" {message.name}" if message.name else ""
         style = ROLE_STYLES.get(message.type, "white")
-        text = _printable(plain_text(message))
+        text = printable(plain_text(message))
         said_before = message.id is not None and number < len(context.messages)
         body = _shortened(text) if said_before and not full else text
         console.print(Text(f"{number:>3} {message.type}{name}", style=f"bold {style}"))
         console.print(Text(body), soft_wrap=True)
     console.print()
-
-
-def _printable(text: str) -> str:
-    """A text whose control characters are shown, not obeyed: a conversation must not steer the terminal."""
-    return text.translate(_CONTROL_PICTURES)
 
 
 def _shortened(text: str) -> str:
@@ -322,7 +236,7 @@ def _print_report(console: Console, context: AssembledContext, *, items: bool) -
     console.print(Text(context.report.to_text(width=console.width)), soft_wrap=True)
     if items:
         console.print()
-        listed = _printable(render_items(context.report.to_dict(), layers=list(Layer), width=console.width))
+        listed = printable(render_items(context.report.to_dict(), layers=list(Layer), width=console.width))
         console.print(Text(listed), soft_wrap=True)
 
 
@@ -338,7 +252,7 @@ def _print_what_if(console: Console, context: AssembledContext, budgets: Sequenc
         table.add_row(name, *("too small" if report is None else f"{tokens(report):,}" for report in reports))
 
     for layer in context.report.layers:
-        row(_printable(layer.title), partial(_used_tokens, layer=layer.layer))
+        row(printable(layer.title), partial(_used_tokens, layer=layer.layer))
     row("tools and framing", lambda report: sum(report.overhead_tokens.values()))
     table.add_section()
     row("total", lambda report: report.total_tokens)

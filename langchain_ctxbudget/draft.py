@@ -146,6 +146,12 @@ class Draft:
         return self.target.counter
 
     @property
+    def facts_left_out(self) -> list[Fact]:
+        """Facts that the conversation does not show."""
+        shown = {fact.id for fact in self.facts_shown}
+        return [fact for fact in self.remembered.all if fact.id not in shown]
+
+    @property
     def fixed_whole(self) -> tuple[Fragment, ...] | None:
         """What was chosen for the turn before, all of it; None where that is done now."""
         if self.fixed is None or self.block is None:

@@ -38,13 +38,10 @@ def fill_preferences(draft: Draft) -> None:
     room -= sum(fragment.tokens for fragment in shown) + (count(shown[0].heading) if shown else 0)
     facts, draft.facts_shown = remembered.fact_fragments(known.shown, count, room, titled=bool(shown))
     draft.preferences = (*preferences, *shown, *facts)
+    since = {fact.id for fact in known.learned_since}
     draft.preferences_left_out = (
         *(part for part in (*given, *memories) if part not in draft.preferences),
-        *(
-            remembered.left_out(fact, count, since=fact in known.learned_since)
-            for fact in known.all
-            if fact not in draft.facts_shown
-        ),
+        *(remembered.left_out(fact, count, since=fact.id in since) for fact in draft.facts_left_out),
     )
 
 

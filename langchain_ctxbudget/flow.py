@@ -29,6 +29,9 @@ from langchain_ctxbudget.errors import BlockedLoopError
 
 T = TypeVar("T")
 
+_MOST_COLLISIONS = 100
+"""Times that a batch which came across another thread's is run again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -50,8 +53,17 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
     if not todo:
         return []
     writes = any(isinstance(operation, PutOp) for operation in todo)
-    result: list[Result] = yield Call(lambda: store.batch(todo), lambda: store.abatch(todo), writes)
-    return result
+    call = Call(lambda: store.batch(todo), lambda: store.abatch(todo), writes)
+    for _ in range(_MOST_COLLISIONS):
+        try:
+            result: list[Result] = yield call
+        except RuntimeError as error:
+            # LangGraph's `InMemoryStore` notices in the middle of a read that another thread writes; nothing is done yet.
+            if "changed size during iteration" not in str(error):
+                raise
+        else:
+            return result
+    return (yield call)
 
 
 def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:

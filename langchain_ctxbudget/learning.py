@@ -108,6 +108,8 @@ class Learning:
             there: the messages that it has, and a fingerprint of each.
         """
         yield from learning.forget_messages(self._owner.store, scope, there, self.clock(), estimate_tokens)
+        if there and self._owner.settings.learn:
+            self.worker.submit(scope)
 
     def _run(self, key: Scope | str, cancelled: Cancelled) -> None:
         if isinstance(key, str):
@@ -134,9 +136,10 @@ class Learning:
 
         while settings.learn and not cancelled:
             work = drive(self._owner.using(scope, find))
-            if work is None or not self._learn(work, cancelled):
+            if work is None:
                 break
-        if known.last_known(store, scope.user_id).topics and self._owner.embeddings and not cancelled:
+            self._learn(work, cancelled)
+        if not cancelled and drive(known.read(store, scope.user_id)).topics and self._owner.embeddings:
             drive(embed_topics(store, scope.user_id, self._owner.embeddings))
 
     def _settings(self, saved: dict[str, object]) -> ContextSettings:
@@ -145,11 +148,8 @@ class Learning:
         except InvalidSettingsError:  # told of by every prompt
             return self._owner.settings
 
-    def _learn(self, work: Work, cancelled: Cancelled) -> bool:
-        """Learn from some messages; whether there may be more.
-
-        Where the model cannot, the rules do.
-        """
+    def _learn(self, work: Work, cancelled: Cancelled) -> None:
+        """Learn from some messages; where the model cannot, the rules do."""
         by_model: Learned | None = None
         problem = ""
         if self._extractor is not None and work.said:
@@ -165,14 +165,14 @@ class Learning:
             if problem:
                 self._problems[work.scope] = f"{problem}; rules have learned instead"
         if cancelled:
-            return False
+            return
 
         def extract(phrases: Sequence[PhraseRecord]) -> tuple[Learned, Sequence[PhraseRecord]]:
             if by_model is not None:
                 return by_model, phrases
             return rules.learn(work.said, phrases, work.scope.conversation_id)
 
-        return drive(learning.learn(self._owner.store, work, extract, self.clock(), estimate_tokens))
+        drive(learning.learn(self._owner.store, work, extract, self.clock(), estimate_tokens))
 
 
 def _now() -> datetime:

@@ -154,7 +154,7 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
         if draft.sources is not None:
             known = remembered.as_candidates(
                 draft.preferences_left_out,
-                [fact for fact in draft.remembered.all if fact not in draft.facts_shown],
+                draft.facts_left_out,
                 conversation_id=conversation.scope.conversation_id,
             )
             sources = replace(draft.sources, memories=known)

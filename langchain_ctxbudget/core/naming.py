@@ -126,20 +126,30 @@ def _merged(mentions: list[Mention]) -> list[Name]:
     """One name for all mentions of the same."""
     groups: dict[str, list[Mention]] = {}
     firsts: dict[str, str] = {}
+    companies: dict[str, str] = {}
     for mention in mentions:
         key = _key(mention)
         if mention.kind == "person" and " " in key:
             firsts.setdefault(mention.words[0], key)
+        if short := _without_ending(mention).casefold():
+            companies.setdefault(short, key)
     for mention in mentions:
         key = _key(mention)
         if mention.kind == "person" and len(mention.words) == 1:
             key = firsts.get(mention.words[0], key)
-        groups.setdefault(key, []).append(mention)
+        groups.setdefault(companies.get(key, key), []).append(mention)
     return [_name(group) for group in groups.values()]
 
 
 def _key(mention: Mention) -> str:
     return (mention.tool if mention.kind == "tool" and mention.tool else _canonical(mention)).casefold()
+
+
+def _without_ending(mention: Mention) -> str:
+    """A company's name without what it is in law: "Acme" of "Acme Inc."; empty for all others."""
+    *first, last = mention.text.rstrip(".").split(" ")
+    is_ending = mention.kind == "organization" and last.lower() in words.ORGANISATION_ENDS
+    return " ".join(first).rstrip(" ,&") if is_ending else ""
 
 
 def _canonical(mention: Mention) -> str:
@@ -161,6 +171,8 @@ def _name(group: list[Mention]) -> Name:
         aliases.append(mention.text)
         if mention.titled:
             aliases.append(mention.text.split(" ", 1)[1])
+        if short := _without_ending(mention):
+            aliases.append(short)
     attributes = dict(pair for mention in reversed(group) for pair in mention.attributes)
     return Name(
         name=name,

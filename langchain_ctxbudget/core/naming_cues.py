@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from langchain_ctxbudget.core import naming_capitals as capitals
 from langchain_ctxbudget.core import naming_words as words
 from langchain_ctxbudget.core.naming_reading import NAME, Mention, Sentence
 from langchain_ctxbudget.core.naming_stated import (
@@ -33,7 +34,28 @@ _DEALS = word_set(
 _LANGUAGES = word_set("go rust swift r c julia lua dart elm")
 _SOCIAL = word_set("twitter facebook instagram linkedin pinterest slack discord zoom")
 _HANDING = word_set("gave give lent sent showed handed bought owe paid give")
+_DOING = word_set("is has keeps crashes crashed won't doesn't and tells says shows")
 _SWITCHING = frozenset({"switched", "migrated", "switching", "migrating"})
+_STARS = word_set("zodiac sign horoscope astrology ascendant rising")
+_MOVING = word_set("move moved moving port ported porting migrate migrated migrating rewrite rewriting rewrote switch")
+_MEMBERS = word_set("member members chair chairman chairwoman captain president treasurer secretary founder alumni")
+_BUYING = word_set("order ordered ordering bought buy buying purchased purchase rented rent leased lease invoice quote")
+_RECORDING = word_set(
+    "log logged logging track tracked tracking draw draws drew edit edits edited sketch drawing editing"
+)
+_PUBLISHING = word_set(
+    "host hosts hosted hosting publish published publishing sell sells sold selling stream streaming"
+)
+_BETWEEN = word_set("choose choosing decide fight argument conflict tension trouble seat sit sat sits talk mediate")
+_TO_PEOPLE = {
+    "with": (words.MEETING, 6),
+    "to": (words.SPEAKING, 4),
+    "for": (words.GIVING, 6),
+    "by": (words.DONE_BY, 2),
+    "between": (_BETWEEN, 6),
+}
+"""What says, so many words before, that a person follows."""
+_WORKS = word_set("book books recipe recipes novels essays poems writings teachings paintings songs lectures")
 _TELLING = frozenset({"told", "tell", "asked", "ask", "texted", "emailed", "email", "remind"})
 _CODING = word_set(
     "written write writing code coding program programming wrote rewrite rewriting rewrote built build implement doc"
@@ -46,6 +68,7 @@ def classify(sentence: Sentence) -> list[Mention]:
     """The mentions of a sentence that are names, with their kinds."""
     for mention in sentence.mentions:
         _classify(sentence, mention)
+    _moved(sentence)
     _spread(sentence)
     return [mention for mention in sentence.mentions if mention.kind]
 
@@ -58,7 +81,7 @@ def _classify(sentence: Sentence, mention: Mention) -> None:  # noqa: C901, PLR0
         return
     if stated_of_person(sentence, mention) or stated_called(sentence, mention):
         return
-    if mention.small:
+    if mention.small or mention.doubtful or _is_sign(sentence, mention):
         return
     if mention.weak and not mention.tool:
         if mention.words[0] in words.ALSO_GIVEN and (
@@ -96,10 +119,19 @@ def _classify(sentence: Sentence, mention: Mention) -> None:  # noqa: C901, PLR0
         or two in words.USING_WITH
         or word(at + 1) in words.TOOL_AFTER
         or (near in {"to", "from"} and not _SWITCHING.isdisjoint(sentence.low[:at]))
+        or (near == "in" and not _RECORDING.isdisjoint(sentence.low[max(0, at - 6) : at]) and not mention.acronym)
+        or (near in {"through", "via"} and not (_PUBLISHING | _RECORDING).isdisjoint(sentence.low[:at]))
+        or (near == "on" and not _PUBLISHING.isdisjoint(sentence.low[max(0, at - 5) : at]) and not mention.acronym
+            and not _USERS.isdisjoint(sentence.low[:at]))
         or (near in {"with", "via", "using"} and mention.text[1:] != mention.text[1:].lower()
             and len(mention.words) == 1 and not _USERS.isdisjoint(sentence.low[:at]))
     ) and len(mention.words) < 4:  # fmt: skip  # noqa: PLR2004
         put(mention, "tool", WEAK)
+
+
+def _is_sign(sentence: Sentence, mention: Mention) -> bool:
+    """Whether it is a sign of the zodiac."""
+    return mention.words[0] in capitals.ZODIAC and not _STARS.isdisjoint(sentence.low)
 
 
 def _is_oneself(sentence: Sentence, at: int) -> bool:
@@ -153,8 +185,9 @@ def _employs(sentence: Sentence, mention: Mention, near: str, two: str) -> bool:
         return False
     earlier = sentence.low[max(0, at - 7) : at]
     following = word(at + 1)
-    if near == "the" and word(at - 2) in {"at", "for"}:
-        near = word(at - 2)
+    place = at - 1
+    if near == "the" and word(at - 2) in {"at", "for", "from", "of"}:
+        near, place = word(at - 2), at - 2
     if (
         near == "with"
         and not words.MEETING.isdisjoint(earlier)
@@ -166,7 +199,9 @@ def _employs(sentence: Sentence, mention: Mention, near: str, two: str) -> bool:
         (near == "at" and not words.WORK.isdisjoint(earlier))
         or (near == "for" and not words.WORK_FOR.isdisjoint(earlier[-4:]))
         or (near in {"join", "joined", "joining"} and following not in {"us", "me"} and mention.words[0] not in _SOCIAL)
-        or (near == "of" and word(at - 2) in words.LEADS and _is_personal(sentence, mention))
+        or (near == "of" and word(place - 1) in words.LEADS and _is_personal(sentence, mention))
+        or (near == "of" and word(place - 1) in _MEMBERS)
+        or (near == "from" and not mention.tool and not mention.given and not _BUYING.isdisjoint(earlier))
         or two in words.EMPLOYING
         or near in words.EMPLOYING
         or (mention.possessive and following in words.ORGANISATION_OWN)
@@ -175,10 +210,10 @@ def _employs(sentence: Sentence, mention: Mention, near: str, two: str) -> bool:
         )
         or (mention.tool != "" and near == "at")
         or (not mention.possessive and following in words.ORGANISATION_VERBS)
-        or (near in {"from", "at"} and word(at - 2) == NAME and _person_before(sentence, at - 2))
+        or (near in {"from", "at"} and word(place - 1) == NAME and _person_before(sentence, place - 1))
         or (
             near == "from"
-            and word(at - 2) in {"someone", "recruiter", "people", "guy", "team", "folks", "person", "rep"}
+            and word(place - 1) in {"someone", "recruiter", "people", "guy", "team", "folks", "person", "rep"}
         )
     )
 
@@ -230,7 +265,7 @@ def _is_person(sentence: Sentence, mention: Mention, near: str, two: str) -> boo
         return near not in _PLACING and following == "and"
     if mention.given and not shy:
         return bool(following)
-    if following == "from" and word(at + 2) in DEPARTMENTS:
+    if following == "from" and (word(at + 2) in DEPARTMENTS or _comes_from(sentence, at + 2)):
         return True
     after = sentence.low[at + 1 : at + NEAR]
     return (
@@ -244,38 +279,60 @@ def _is_person(sentence: Sentence, mention: Mention, near: str, two: str) -> boo
     )
 
 
-def _addressed(sentence: Sentence, mention: Mention, near: str, two: str) -> bool:  # noqa: PLR0911
+def _comes_from(sentence: Sentence, at: int) -> bool:
+    """Whether a name and what a person does follow "from"."""
+    at += sentence.word(at) == "the"
+    place = next((mention for mention in sentence.mentions if mention.at == at), None)
+    return place is not None and sentence.word(at + 1) in words.HUMAN_VERBS | {"showed", "sent", "gave", "called"}
+
+
+def _addressed(sentence: Sentence, mention: Mention, near: str, two: str) -> bool:
     """Whether somebody meets, tells or gives something to the name."""
     earlier = sentence.low[max(0, mention.at - 6) : mention.at - 1]
     if near in words.ADDRESSING or two in {"heard from", "according to", "help from", "asked by", "except for"}:
         return True
     if near in _HANDING and sentence.word(mention.at + 1) in {"the", "my", "a", "an", "some", "our", "his", "her"}:
         return True
-    if near == "with":
-        return not words.MEETING.isdisjoint(earlier)
-    if near == "to":
-        return not words.SPEAKING.isdisjoint(earlier[-4:])
-    if near == "for":
-        return not words.GIVING.isdisjoint(earlier)
-    if near == "by":
-        return not words.DONE_BY.isdisjoint(earlier[-2:])
-    return False
+    if near in {"put", "seat", "pair"}:
+        return sentence.low[mention.at + 1 : mention.at + 3] == ["and", NAME]
+    if near == ",":
+        return sentence.word(mention.at - 2) in {"me", "myself"} and sentence.word(mention.at + 2) == NAME
+    if near == "of":
+        return sentence.word(mention.at - 2) in _WORKS and len(mention.words) > 1
+    cues, reach = _TO_PEOPLE.get(near, (frozenset(), 0))
+    return not cues.isdisjoint(earlier[-reach:])
 
 
 def _is_tool(sentence: Sentence, mention: Mention, near: str, two: str) -> bool:
     """Whether the words around a known tool of a common name speak of a tool."""
     at = mention.at
     following = sentence.word(at + 1)
+    earlier = sentence.low[max(0, at - 6) : at]
+    if mention.lower and mention.words[0][-1].isdigit():
+        known = any(other.tool for other in sentence.mentions if other is not mention)
+        return known or not words.USING.isdisjoint(earlier)
     return (
         near in words.USING
+        or (near == "to" and not _MOVING.isdisjoint(earlier))
         or (mention.words[0] in _LANGUAGES and (near in {"write", "writing", "know"} or two == "bit of"))
         or two in words.USING_WITH
         or following in words.TOOL_AFTER
         or following in _CODING
         or (near == "in" and not _CODING.isdisjoint(sentence.low[max(0, at - 6) : at]))
-        or (mention.initial and following in {"is", "has", "keeps", "crashes", "crashed", "won't", "doesn't", "and"}
+        or (mention.initial and following in _DOING
             and mention.words[0] not in {"go", "make", "word", "access", "express", "spring", "notes", "numbers"})
     )  # fmt: skip
+
+
+def _moved(sentence: Sentence) -> None:
+    """What something is moved from and to are both tools where one is known to be: "from Java to Fennel"."""
+    if _MOVING.isdisjoint(sentence.low):
+        return
+    for one, other in pairwise(sentence.mentions):
+        way = (sentence.word(one.at - 1), *sentence.low[one.at + 1 : other.at])
+        if way in {("from", "to"), ("to", "from")} and (one.tool or other.tool) and not (one.weak or other.weak):
+            for mention in (one, other):
+                mention.kind, mention.confidence = "tool", mention.confidence or WEAK
 
 
 def _spread(sentence: Sentence) -> None:  # noqa: C901
@@ -290,6 +347,8 @@ def _spread(sentence: Sentence) -> None:  # noqa: C901
             ):  # fmt: skip
                 other.relationship = mention.relationship
             if not mention.kind or mention.handle:
+                continue
+            if other.doubtful and other.at < mention.at and sentence.word(mention.at + 1) not in {"and", "&"}:
                 continue
             of_tools = (
                 mention.kind == "tool"
@@ -307,7 +366,7 @@ def _spread(sentence: Sentence) -> None:  # noqa: C901
                 continue
             if other.kind or (other.tool and mention.kind != "tool"):
                 continue
-            if mention.kind == "tool" and (other.given or other.possessive or other.initial):
+            if mention.kind == "tool" and (other.given or other.possessive or (other.initial and not other.tool)):
                 continue
             if mention.kind == "organization" and (other.given or other.initial):
                 continue

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from langchain_ctxbudget.core import naming_capitals as capitals
 from langchain_ctxbudget.core import naming_tools
 from langchain_ctxbudget.core import naming_words as words
 from langchain_ctxbudget.core.naming_words import word_set
+from langchain_ctxbudget.core.phrase_words import ORDINARY
 from langchain_ctxbudget.core.text import STOP_WORDS
 
 NAME = "\0"
@@ -23,13 +25,28 @@ _TOKEN = re.compile(
     + _PLAIN_TOKEN.pattern
 )
 _FILE_OR_CODE = re.compile(r"_|[a-z]\.[a-z]|\d{3}|::")
+_NUMBERED = re.compile(r"([a-z]{3,12})\d{1,2}")
+"""As some tools are written: "lme4"."""
+_COUNTED = word_set(
+    "part year day phase step level version vol top web utf sha base grade week type covid class room group round"
+    " test file table col item mp gpt row line page chapter section season episode unit figure fig task problem"
+)
 _CAMEL = re.compile(r"[a-z][A-Z]")
 _SURNAME_CAMEL = re.compile(r"(?:Mc|Mac|De|Di|Van|La|Le|O['’])[A-Z]\w*$")  # noqa: RUF001
+_MARKS = frozenset(",.!?…")
 _ENDS, _OPENS = frozenset(".!?:;…•"), frozenset("\"'“‘*-(")  # noqa: RUF001
-_STOPPED = words.CALENDAR | words.PEOPLES | words.PLACES | words.FAMOUS | words.NOT_NAMES
+_STOPPED = (
+    capitals.EXCLAMATIONS
+    | capitals.CALENDAR
+    | capitals.PEOPLES
+    | capitals.PLACES
+    | capitals.FAMOUS
+    | capitals.NOT_NAMES
+)
 _ORDINARY = word_set("black white red blue green first second third north south east west")
-_STRIPPED = words.CALENDAR | words.PEOPLES | words.NOT_NAMES
-_PLAIN = words.NOT_NAMES | words.JOBS | words.RELATIONSHIPS | frozenset({"project", "projects", "team", "operation"})
+_STARTERS = words.STARTERS | capitals.EXCLAMATIONS
+_STRIPPED = capitals.CALENDAR | capitals.PEOPLES | capitals.NOT_NAMES
+_PLAIN = capitals.NOT_NAMES | words.JOBS | words.RELATIONSHIPS | frozenset({"project", "projects", "team", "operation"})
 _SURNAMES = word_set("baker cook dean carpenter painter judge chair cleaner gardener chef")
 _PLURAL_ACRONYM = re.compile(r"[A-Z]{2,}s$")
 _HANDLES_OF_NOBODY = word_set(
@@ -62,6 +79,8 @@ class Mention:
     acronym: bool = False
     titled: bool = False
     handle: bool = False
+    doubtful: bool = False
+    """Whether it begins a sentence as an ordinary word may: "Slugs ate ...", "Hurrah, ..."."""
     small: bool = False
     """Whether it is a name only where the text says that something is called so."""
     lower: bool = False
@@ -108,6 +127,7 @@ def read(text: str) -> Sentence | None:
         if (
             token[0].isalpha()
             and token.islower()
+            and not token[-1].isdigit()
             and token not in _MAY_BEGIN
             and (not i or tokens[i - 1][0].lower() not in _NAMING)
         ):
@@ -157,7 +177,7 @@ def _mention(tokens: list[tuple[str, int, int]], i: int, text: str, *, initial: 
         return None, i
     if tool := _tool(tokens, i, text, initial=initial):
         return tool
-    if not _is_capital(token) or (initial and _bare(token)[0] in words.STARTERS):
+    if not _is_capital(token) or (initial and _bare(token)[0] in _STARTERS):
         return None, i
     first, titled = i, False
     low = token.lower()
@@ -197,7 +217,7 @@ def _run(  # noqa: C901, PLR0911, PLR0912
                 continue
             break
         bare, possessive = _bare(token)
-        if run and (bare in words.NOT_NAMES or (token.isupper() and len(token) > 1 and bare in words.JOBS)):
+        if run and (bare in capitals.NOT_NAMES or (token.isupper() and len(token) > 1 and bare in words.JOBS)):
             possessive = False
             break
         run.append(token)
@@ -238,21 +258,33 @@ def _run(  # noqa: C901, PLR0911, PLR0912
     mention = Mention(
         text=name, words=tuple(lows), at=0, start=start, end=end, initial=initial, possessive=possessive, titled=titled
     )
-    mention.weak = not titled and (
-        all(low in _STOPPED for low in lows)
-        or phrase in words.PLACE_PAIRS
-        or phrase in words.PLACEHOLDERS
-        or (lows[-1] in words.FAMOUS and len(lows) > 1)
-        or head in words.ASSISTANTS
+    mention.weak = lows[0] in STOP_WORDS or (
+        not titled
+        and (
+            all(low in _STOPPED for low in lows)
+            or phrase in capitals.PLACE_PAIRS
+            or phrase in capitals.PLACEHOLDERS
+            or (lows[-1] in capitals.FAMOUS and len(lows) > 1)
+            or head in capitals.ASSISTANTS
+        )
     )
-    mention.weak = mention.weak or lows[0] in STOP_WORDS
+    following = tokens[last + 1][0] if last + 1 < len(tokens) else "."
+    mention.doubtful = initial and len(run) == 1 and not mention.given and not titled and _may_begin(head, following)
     mention.acronym = len(run) == 1 and (name.isupper() or _PLURAL_ACRONYM.match(name) is not None)
     return mention, last + 1
 
 
+def _may_begin(word: str, following: str) -> bool:
+    """Whether an ordinary word may begin a sentence so: an exclamation, a known word, a plural, an -ing form."""
+    is_plural = word.endswith("s") and not word.endswith(("ss", "us"))
+    return following in _MARKS or is_plural or word.endswith("ing") or word in ORDINARY
+
+
 def _small(tokens: list[tuple[str, int, int]], i: int) -> Mention | None:
-    """A name that is written small: "my dog is called rex", "my sister anna"."""
+    """A name that is written small: "my dog is called rex", "my sister anna", "lme4"."""
     token, start, end = tokens[i]
+    if (numbered := _NUMBERED.fullmatch(token)) and numbered[1] not in _COUNTED:
+        return Mention(text=token, words=(token,), at=0, start=start, end=end, tool=token, certain=False, lower=True)
     before = tokens[i - 1][0].lower()
     low, possessive = _bare(token)
     given = low in words.GIVEN and low not in words.SHY

@@ -5,6 +5,7 @@ from __future__ import annotations
 from langchain_ctxbudget.core import naming_words as words
 from langchain_ctxbudget.core.naming_reading import CALLED, NAME, Mention, Sentence
 from langchain_ctxbudget.core.naming_words import word_set
+from langchain_ctxbudget.core.text import STOP_WORDS
 
 STRONG, FAIR, WEAK = 0.95, 0.8, 0.65
 """How sure a rule is."""
@@ -51,6 +52,8 @@ def stated_of_person(sentence: Sentence, mention: Mention) -> bool:  # noqa: C90
         linked, i = True, i - 1
     elif word(i) in _PAUSES and i > 0:
         i -= 1
+    if word(i) == "years" and word(i - 2) == "of":
+        i -= 3
     if word(i) == "name's":
         named, linked, i = True, True, i - 1
     elif word(i) == "name" and linked:
@@ -86,21 +89,21 @@ def _noun(sentence: Sentence, mention: Mention, i: int, noun: str, *, named: boo
     relation = plural or noun
     if noun == "lead" and word(i - 1) in words.MODIFIERS:
         relation = f"{word(i - 1)} lead"
-    is_job = noun in words.JOBS
+    is_job = noun.removeprefix("co-") in words.JOBS
     is_kin = bool(plural) or noun in words.RELATIONSHIPS
     is_org = noun in words.ORGANISATION_NOUNS
     head = i
-    if word(i - 1) == "of" and word(i - 2) in words.JOBS and not is_kin:
+    if word(i - 1) == "of" and word(i - 2) in words.JOBS and not is_kin and noun not in _OTHERS | _ARTICLES:
         head, is_job = i - 2, True
         relation = " ".join(sentence.raw[i - 2 : i + 1])
     elif not (is_job or is_kin or is_org):
         return False
-    k = head - 1
-    while head - k <= 3 and (word(k) in words.MODIFIERS or word(k).endswith("-old")):  # noqa: PLR2004
-        k -= 1
+    k = _determiner(sentence, head)
     determiner = word(k)
     owner = determiner.removesuffix("'s") if determiner.endswith("'s") else ""
     mine = determiner in _MINE or (owner != "" and word(k - 1) in _MINE)
+    if mention.acronym and is_org and not (mine or named):
+        return False
     mine = mine or (bool(plural) and determiner in _NUMBERS and not SPEAKERS.isdisjoint(sentence.low[:k]))
     if (
         not mine
@@ -145,6 +148,21 @@ def _noun(sentence: Sentence, mention: Mention, i: int, noun: str, *, named: boo
         if part.endswith("-year-old"):
             mention.attributes.append(("age", part.removesuffix("-year-old")))
     return True
+
+
+def _determiner(sentence: Sentence, head: int) -> int:
+    """The place of "my" in "my former flatmate and co-writer Eszter", or of what else determines the noun."""
+    word, k = sentence.word, head - 1
+    while head - k <= 3 and (word(k) in words.MODIFIERS or word(k).endswith("-old")):  # noqa: PLR2004
+        k -= 1
+    if word(k) == "and" and word(k - 1) in words.RELATIONSHIPS | words.JOBS:
+        k -= 2
+        return k - (word(k) in words.MODIFIERS)
+    for steps in (1, 2):  # Any other word may stand between: "our hosting company".
+        between = sentence.low[max(0, k - steps + 1) : k + 1]
+        if word(k - steps) in _MINE and all(part.isalpha() and part not in STOP_WORDS for part in between):
+            return k - steps
+    return k
 
 
 def _add_title(mention: Mention, noun: list[str], modifiers: list[str]) -> None:
@@ -206,7 +224,7 @@ def _apposed(sentence: Sentence, mention: Mention, raw: list[str]) -> bool:  # n
     if noun in words.ORGANISATION_NOUNS and (
         noun not in words.RELATIONSHIPS or _is_client(sentence, mention, noun, mine=determiner == "my")
     ):
-        if (mine or linked) and not mention.given:
+        if (mine or linked or determiner in _ARTICLES) and not mention.given:
             put(mention, "organization", STRONG)
             return True
         return False

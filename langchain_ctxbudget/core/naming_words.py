@@ -8,89 +8,11 @@ def word_set(*lists: str) -> frozenset[str]:
     return frozenset(" ".join(lists).split())
 
 
-def _phrases(text: str) -> frozenset[str]:
+def phrases(text: str) -> frozenset[str]:
+    """The phrases of a text, which commas part."""
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
 
-CALENDAR = word_set(
-    "monday tuesday wednesday thursday friday saturday sunday january february march april may june july august",
-    "september october november december mon tue tues wed thu thur thurs fri sat sun jan feb mar apr jun jul aug sep",
-    "sept oct nov dec christmas xmas easter thanksgiving halloween hanukkah ramadan eid diwali passover lent advent",
-    "valentine valentines eve q1 q2 q3 q4 spring summer autumn winter fall am pm",
-)
-PEOPLES = word_set(
-    "english spanish french german italian portuguese dutch russian chinese mandarin cantonese japanese korean arabic",
-    "hindi urdu bengali turkish polish greek swedish norwegian danish finnish czech hungarian romanian ukrainian",
-    "hebrew persian farsi thai vietnamese indonesian malay tagalog swahili latin catalan basque irish welsh scottish",
-    "british american canadian mexican brazilian argentinian australian indian pakistani african asian european",
-    "americans germans europeans italians christian christians muslim muslims jewish hindu buddhist catholic",
-    "catholics protestant swiss austrian belgian egyptian israeli iranian iraqi syrian lebanese moroccan nigerian",
-    "kenyan cuban colombian chilean peruvian filipino western eastern northern southern mediterranean victorian roman",
-    "mexicans",
-)
-PLACES = word_set(
-    "afghanistan albania algeria america argentina armenia australia austria bangladesh belgium bolivia bosnia brazil",
-    "bulgaria cambodia cameroon canada chile china colombia croatia cuba cyprus czechia denmark ecuador egypt england",
-    "estonia ethiopia europe finland france germany ghana greece hungary iceland india indonesia iran iraq ireland",
-    "israel italy jamaica japan jordan kazakhstan kenya korea kuwait latvia lebanon lithuania luxembourg malaysia",
-    "malta mexico morocco nepal netherlands nigeria norway pakistan palestine panama peru philippines poland portugal",
-    "qatar romania russia scotland senegal serbia singapore slovakia slovenia spain sweden switzerland syria taiwan",
-    "tanzania thailand tunisia turkey uganda ukraine uruguay venezuela vietnam wales yemen zambia zimbabwe africa",
-    "asia antarctica amsterdam athens atlanta auckland austin baltimore bangkok barcelona basel beijing belfast",
-    "belgrade berlin bern birmingham bogota bologna boston bremen brisbane bristol brooklyn brussels bucharest",
-    "budapest cairo calgary cambridge cardiff chennai chicago cleveland cologne copenhagen dallas delhi denver",
-    "detroit dortmund dresden dubai dublin durham edinburgh essen florence frankfurt geneva genoa ghent glasgow",
-    "gothenburg granada graz hamburg hannover hanoi havana heidelberg helsinki honolulu houston istanbul jakarta",
-    "jerusalem johannesburg karachi kiev kyiv krakow kyoto lagos leeds leipzig lima lisbon liverpool ljubljana london",
-    "lyon madrid malaga manchester manhattan manila marrakech marseille melbourne memphis miami milan minneapolis",
-    "montreal moscow mumbai munich nairobi naples nashville newcastle nice nottingham orlando osaka oslo ottawa",
-    "oxford paris perth philadelphia phoenix pittsburgh porto portland prague quito reykjavik riga rome rotterdam",
-    "salzburg santiago seattle seoul seville shanghai sheffield shenzhen stockholm stuttgart sydney tallinn tampa",
-    "tehran tokyo toronto toulouse turin utrecht valencia vancouver venice vienna vilnius warsaw wellington zagreb",
-    "zurich zürich bangalore hyderabad pune texas california florida oregon nevada arizona colorado georgia ohio",
-    "virginia alaska hawaii utah illinois massachusetts michigan minnesota washington wisconsin tennessee ontario",
-    "quebec bavaria tuscany catalonia andalusia sicily crete bali cornwall yorkshire brittany normandy provence alps",
-    "pyrenees himalayas amazonia atlantic pacific earth moon mars venus jupiter saturn york zealand angeles francisco",
-    "diego jersey hampshire kong vegas rica arabia usa uk us eu uae nyc u.s u.k bay",
-)
-PLACE_PAIRS = _phrases(
-    "new york, new york city, new zealand, los angeles, san francisco, san diego, san jose, new jersey, hong kong, "
-    "las vegas, costa rica, saudi arabia, south africa, south korea, north korea, united states, united kingdom, new "
-    "orleans, new delhi, buenos aires, rio, rio de janeiro, sao paulo, são paulo, mexico city, cape town, tel aviv, "
-    "sri lanka, puerto rico, north carolina, south carolina, new mexico, central park, times square, silicon valley, "
-    "the hague, abu dhabi, kuala lumpur, ho chi minh, st louis, salt lake city, palo alto, mountain view, bay area, "
-    "middle east, el salvador, czech republic, dominican republic, great britain, northern ireland, west coast"
-)
-FAMOUS = word_set(
-    "shakespeare einstein newton darwin plato aristotle socrates kant nietzsche freud marx hegel napoleon caesar",
-    "cleopatra hitler stalin lenin churchill lincoln obama trump biden putin musk bezos zuckerberg mozart bach",
-    "beethoven chopin vivaldi picasso monet rembrandt leonardo michelangelo jesus god buddha muhammad allah hamlet",
-    "macbeth sherlock gandalf frodo batman superman spiderman zeus odin thor hercules beyonce beyoncé bitcoin",
-    "ethereum santa dostoevsky tolstoy hemingway orwell austen dickens tolkien rowling pythagoras euler gauss turing",
-    "bayes fibonacci",
-)
-NOT_NAMES = word_set(
-    "i i'm i've i'd i'll im ive ok okay hi hello hey thanks thank please yes no yeah yep nope sorry cheers dear",
-    "regards internet web mom mum dad mommy mummy daddy grandma grandpa granny nana mother father boss sir madam",
-    "ma'am todo note notes update edit question answer problem context example fyi tldr ps btw part step chapter",
-    "section figure table page version option phase level day week month year api json team everyone everybody anyone",
-    "somebody someone nobody people monday's ceo cto cfo coo hr it ui ux pr qa ai ml vat id covid bible quran wifi",
-    "bluetooth black white red blue green first second third north south east west claude chatgpt gpt gemini siri",
-    "alexa copilot assistant bot bard llama grok deepseek mistral world scrum kanban agile celsius fahrenheit",
-    "markdown lego chess yoga pilates unicode ascii utf-8 oauth ssl traceback error warning exception docs",
-    "documentation legend rumor rumour science weather apparently google's president sale support sales legal",
-    "marketing engineering finance congress parliament operations procurement accounting management leadership",
-    "compliance customer jeeves comic foo bar baz qux acmeco alice bob doe lorem ipsum",
-)
-PLACEHOLDERS = _phrases(
-    "john doe, jane doe, john smith, jane smith, joe bloggs, foo, bar, baz, foo bar, john q public, max mustermann, "
-    "erika mustermann, lorem ipsum, your name, first name, last name, company name, person a, person b, user a, user "
-    "b, harry potter, taylor swift, elon musk, bill gates, steve jobs, tim cook, mark zuckerberg, sam altman, jeff "
-    "bezos, warren buffett, stephen king, stephen hawking, isaac newton, marie curie, ada lovelace, alan turing, "
-    "martin luther king, nelson mandela, tom hanks, brad pitt, tom cruise, james bond, max weber, karl marx, roger "
-    "federer, lionel messi, donald trump, joe biden, barack obama, angela merkel, jane austen, mark twain"
-)
-ASSISTANTS = word_set("claude chatgpt gpt gemini siri alexa copilot assistant bot bard grok llama gpt-4 gpt-4o gpt-5")
 ALSO_GIVEN = word_set(
     "april may june august jordan paris sydney chelsea austin georgia florence victoria charlotte india brooklyn",
     "carolina savannah israel sofia virginia alexa claude siri alice bob leonardo thor christian santiago phoenix",
@@ -181,16 +103,16 @@ RELATIONSHIPS = word_set(
     "cousin niece nephew grandmother grandfather grandma grandpa granny grandson granddaughter grandchild godmother",
     "godfather godson goddaughter stepmother stepfather stepdad stepmom stepson stepdaughter stepbrother stepsister",
     "half-sister half-brother sister-in-law brother-in-law mother-in-law father-in-law son-in-law daughter-in-law",
-    "sibling twin baby toddler hire friend bestie buddy mate pal acquaintance flatmate roommate housemate neighbour",
-    "neighbor landlord landlady tenant manager boss supervisor lead colleague coworker co-worker teammate cofounder",
-    "co-founder mentor mentee intern trainee report assistant client customer investor advisor adviser contractor",
-    "freelancer recruiter accountant lawyer attorney doctor dentist gp therapist psychologist physio physiotherapist",
-    "nurse midwife vet trainer coach tutor teacher professor student pupil classmate babysitter nanny cleaner",
-    "gardener plumber electrician mechanic hairdresser agent realtor stylist barber pastor priest rabbi bandmate",
-    "drummer bassist singer guitarist conductor captain dungeon-master cat dog puppy kitten rabbit bunny hamster",
-    "parrot horse pony goldfish tortoise turtle snake lizard ferret budgie guinea-pig canary labrador retriever",
-    "poodle beagle terrier corgi dachshund spaniel collie husky goat donkey hen pet counselor counsellor carer",
-    "caregiver pediatrician paediatrician cardiologist dermatologist surgeon oncologist",
+    "sibling twin baby toddler hire guest friend bestie buddy mate pal acquaintance flatmate roommate housemate",
+    "neighbour neighbor landlord landlady tenant manager boss supervisor lead colleague coworker co-worker teammate",
+    "cofounder co-founder mentor mentee intern trainee report assistant client customer investor advisor adviser",
+    "contractor freelancer recruiter accountant lawyer attorney doctor dentist gp therapist psychologist physio",
+    "physiotherapist nurse midwife vet trainer coach tutor teacher professor student pupil classmate babysitter nanny",
+    "cleaner gardener plumber electrician mechanic hairdresser agent realtor stylist barber pastor priest rabbi",
+    "bandmate drummer bassist singer guitarist conductor captain dungeon-master cat dog puppy kitten rabbit bunny",
+    "hamster parrot horse pony goldfish tortoise turtle snake lizard ferret budgie guinea-pig canary labrador",
+    "retriever poodle beagle terrier corgi dachshund spaniel collie husky goat donkey hen pet counselor counsellor",
+    "carer caregiver pediatrician paediatrician cardiologist dermatologist surgeon oncologist",
 )
 JOBS = word_set(
     "ceo cto cfo coo cmo cpo vp director head engineer developer programmer designer architect analyst scientist",
@@ -202,7 +124,8 @@ JOBS = word_set(
     "president chairman chairwoman chair treasurer principal headmaster dean bookkeeper controller translator",
     "musician painter paramedic biologist chemist physicist economist geologist statistician builder realtor",
     "physiotherapist paralegal solicitor barrister judge politician mayor midwife cardiologist dermatologist",
-    "radiologist pediatrician",
+    "radiologist pediatrician historian author poet novelist florist curator composer sculptor actor actress dancer",
+    "pianist violinist cellist podcaster blogger farmer beekeeper potter tailor",
 )
 """What a person does; also read as titles."""
 PEOPLE = word_set("guy man woman girl boy person someone somebody lady kid baby gentleman dude bloke")
@@ -237,6 +160,9 @@ ORGANISATION_NOUNS = word_set(
     "school nonprofit non-profit charity ngo studio consultancy brand organisation organization publisher retailer",
     "manufacturer provider club gym church hospital clinic band lab institute shop store bakery restaurant café cafe",
     "business partner contractor distributor bookstore brewery foundation cooperative bootcamp accelerator incubator",
+    "roastery distillery salon farm pub creamery dairy gallery hostel guesthouse insurance insurer joinery newspaper",
+    "magazine choir orchestra team league union association theatre theater society carrier dealer garage council",
+    "federation winery vineyard nursery hotel airline caterer printer workshop co-op",
 )
 CALLED_NOUNS_ONLY = word_set("band shop store bakery restaurant café cafe school club gym church brewery")
 """Organisations only when the text says "called"; "my gym Monday" says nothing."""
@@ -264,7 +190,7 @@ ORGANISATION_WORDS = word_set(
 ORGANISATION_HEADS = word_set(
     "university college bank institute school ministry department museum academy church hospital"
 )
-ORGANISATIONS = _phrases(
+ORGANISATIONS = phrases(
     "google, microsoft, amazon, apple, meta, facebook, netflix, ibm, siemens, bmw, sap, oracle, intel, nvidia, amd, "
     "tesla, spacex, nasa, samsung, sony, nintendo, toyota, volkswagen, bosch, philips, nokia, ericsson, spotify, "
     "uber, airbnb, stripe, shopify, paypal, mit, stanford, harvard, yale, cern, openai, anthropic, deloitte, "
@@ -342,7 +268,7 @@ WORK_FOR = word_set(
 LEADS = word_set(
     "ceo cto cfo coo founder cofounder co-founder owner president director employee employees customer ceos head",
 )
-EMPLOYING = _phrases(
+EMPLOYING = phrases(
     "hired by, employed by, acquired by, bought by, funded by, sponsored by, rejected by, laid off by, laid off from, "
     "offer from, fired from, resigned from, graduated from, degree from, phd from, retired from, quit, co-founded, "
     "cofounded, founded, interned at, invoice from, invoice for, contract with, deal with, contract from, partnership "
@@ -360,7 +286,7 @@ USING = word_set(
     "configuring uninstall uninstalled",
 )
 """Before a name, these say that it is a tool."""
-USING_WITH = _phrases(
+USING_WITH = phrases(
     "switch to, switched to, switching to, migrate to, migrated to, migrating to, migrate from, migrated from, "
     "migrating from, built with, build with, built on, written in, deploy with, deploy it with, deploy to, deployed "
     "on, deployed with, deployed to, running on, runs on, switch from, switched from, switching from, powered by, "

@@ -44,11 +44,21 @@ _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019][^\W_]+)*|[^\w\s]|_")
 _WORD = re.compile(r"[a-z\u00df-\u024f]+[0-9]{0,2}")
 _OPENS = frozenset('.!?:;"\u201c(')
 """After these, as at the beginning, a capital says nothing."""
-_ASKS = lists.words("what how when why where which who ,")
+_MARKS = frozenset(",!?.\u2026")
+_ASKS = lists.words("what how when why where which who and but so then ,")
 """After these, as at the beginning, a verb may stand before its subject."""
+_ASKS_OF = lists.words("how what which")
+"""The same with a word between: "how long does"."""
+_AT_THAT_TIME = lists.words(
+    "this that each every next all tomorrow yesterday tonight one most monday tuesday wednesday thursday friday "
+    "saturday sunday"
+)
+"""After these, a part of the day is a time; elsewhere it may say what kind of thing follows."""
 _BROKEN_ENDING = re.compile(r"(?:ly|ful|less|ous|[a-z]{3}(?:able|ible)|iest|ier|ish|(?<!e)ed)$")
 """Of adverbs, adjectives, verbs."""
-_ABSTRACT_ENDING = re.compile(r"(?:ness|ity|ance|ence|ment|tion|sion|ship|ism|al|ic|ive|ate|ary|ant|ent|ing)s?$")
+_ABSTRACT_ENDING = re.compile(
+    r"[a-z]{3}(?:ness|ity|ance|ence|ment|tion|sion|ship|ism|[a-z](?:al|ic)|ive|ate|ary|ant|ent|ing)s?$"
+)
 _OWNER = re.compile(r"(?:['\u2019]s|(?<=s)['\u2019])$")
 
 _HEADS = {
@@ -136,15 +146,20 @@ def _runs(unit: str) -> Iterator[list[_Word]]:
     for at, low in enumerate(lowered):
         opens = at == 0 or tokens[at - 1] in _OPENS
         after = lowered[at + 1] if at + 1 < len(tokens) else ""
-        word = None if low in lists.BREAKING else _word(tokens[at], opens=opens and after not in lists.OF_PEOPLE)
+        is_out = (
+            not (low in lists.ONLY_IN_COMPANY and _is_in_company(lowered, at, alone=not run))
+            if low in lists.BREAKING
+            else low in lists.PARTS_OF_DAY and _is_time(lowered, at)
+        )
+        word = None if is_out else _word(tokens[at], opens=opens and after not in lists.OF_PEOPLE)
         if word is None or word.kind is _Class.BREAK:
             yield from _ended(run, tokens, lowered, at)
             run = []
             if low not in lists.SKIPPED:
-                begins = opens or lowered[at - 1] in _ASKS
+                begins = opens or lowered[at - 1] in _ASKS or (at > 1 and lowered[at - 2] in _ASKS_OF)
                 expects_verb = low in lists.BE or (low in lists.BEFORE_VERBS and not (begins and low in lists.INVERTED))
             continue
-        verb = _reads_as_verb(lowered, at, alone=not run, expected=expects_verb)
+        verb = _reads_as_verb(lowered, at, alone=not run, expected=expects_verb, opens=opens)
         expects_verb = False
         if not verb:
             run.append(word)
@@ -156,7 +171,7 @@ def _runs(unit: str) -> Iterator[list[_Word]]:
 
 def _ended(run: list[_Word], tokens: list[str], lowered: list[str], end: int) -> Iterator[list[_Word]]:
     """A run, and its last word with what it is done to: "trip to Lisbon" as "Lisbon trip"."""
-    if not run:
+    if not run or _is_exclaimed(run, tokens, end):
         return
     yield run
     if end == len(tokens) or len(run) > 1 or run[0].parts[-1] not in _HEADS.get(lowered[end], ()):
@@ -169,7 +184,35 @@ def _ended(run: list[_Word], tokens: list[str], lowered: list[str], end: int) ->
             yield [done_to, run[0]]
 
 
-def _reads_as_verb(lowered: list[str], at: int, *, alone: bool, expected: bool) -> bool:
+def _is_exclaimed(run: list[_Word], tokens: list[str], end: int) -> bool:
+    """Whether a word in no list stands alone between two marks: "Woohoo!", "..., right?"."""
+    if len(run) > 1 or run[0].parts[-1] in lists.NOUNS or run[0].parts[-1].removesuffix("s") in lists.NOUNS:
+        return False
+    begins = end == 1 or not tokens[end - 2][0].isalnum()
+    return begins and end < len(tokens) and tokens[end] in _MARKS
+
+
+def _is_in_company(lowered: list[str], at: int, *, alone: bool) -> bool:
+    """Whether a word stands beside a noun as part of its name: behind a singular, or between its article and it."""
+    after = lowered[at + 1] if at + 1 < len(lowered) else ""
+    before = lowered[at - 1] if at else ""
+    if not alone:
+        return lowered[at] != "back" and not before.endswith("s") and after not in lists.OBJECTS
+    goes_on = after.isalpha() and (after not in lists.BREAKING or after in lists.ONLY_IN_COMPANY)
+    return goes_on and (before in lists.BEFORE_NOUNS or before in lists.ADJECTIVES)
+
+
+def _is_time(lowered: list[str], at: int) -> bool:
+    """Whether a part of the day says when something is, not of what kind: "the night before", not "a night shift"."""
+    before = lowered[max(0, at - 2) : at]
+    after = lowered[at + 1] if at + 1 < len(lowered) else ""
+    if not after.isalpha() or after in lists.BREAKING:
+        return True
+    last = before[-1:] == ["last"] and lists.DETERMINERS.isdisjoint(before)
+    return last or not _AT_THAT_TIME.isdisjoint(before[-1:])
+
+
+def _reads_as_verb(lowered: list[str], at: int, *, alone: bool, expected: bool, opens: bool) -> bool:
     """Whether a word stands where a verb does.
 
     Args:
@@ -177,18 +220,22 @@ def _reads_as_verb(lowered: list[str], at: int, *, alone: bool, expected: bool) 
         at: which of them.
         alone: whether it is the first of its run.
         expected: whether the words before ask for a verb.
+        opens: whether a sentence begins with it.
     """
     low, before = lowered[at], lowered[at - 1] if at else ""
     has_object = at + 1 < len(lowered) and lowered[at + 1] in lists.OBJECTS
     if not alone:
         return has_object and low.endswith(("s", "ing"))
-    if expected and before in lists.BE:
-        return low.endswith("ing")
     if expected and before != "to":
-        return True
+        return before not in lists.BE or low.endswith("ing")
     if before == "to":
         return has_object or low in lists.VERB_FORMS
-    return has_object and (low.endswith("ing") or before not in lists.BEFORE_NOUNS)
+    if has_object:
+        return low.endswith("ing") or before not in lists.BEFORE_NOUNS
+    if low not in lists.ALSO_VERBS or before in lists.BEFORE_NOUNS or before in lists.ADJECTIVES:
+        return False
+    after = lowered[at + 1] if at + 1 < len(lowered) else ""
+    return not low.endswith("s") and (not opens or after not in lists.BREAKING)
 
 
 @lru_cache(maxsize=16_384)
@@ -201,14 +248,16 @@ def _word(written: str, *, opens: bool) -> _Word:
         parts=parts,
         stems=tuple(map(stem, parts)),
         kind=_Class.BREAK if _Class.BREAK in kinds else max(kinds),
-        is_name=not opens and written[0].isupper() and not written.isupper() and parts[-1] not in lists.LANGUAGES,
+        is_name=not opens and written[0].isupper() and not written.isupper() and parts[-1] not in lists.NOUNS,
     )
 
 
 def _class(word: str) -> _Class:
+    if word in lists.ONLY_IN_COMPANY:
+        return _Class.WEAK
     if not MIN_LETTERS <= len(word) <= MAX_LETTERS or not _WORD.fullmatch(word) or word in lists.BREAKING:
         return _Class.BREAK
-    if word in lists.WEAK:
+    if word in lists.WEAK or word in lists.PARTS_OF_DAY:
         return _Class.WEAK
     if word in lists.NOUNS or word.removesuffix("s") in lists.NOUNS:
         return _Class.NOUN

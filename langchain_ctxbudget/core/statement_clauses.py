@@ -49,24 +49,33 @@ class Clause:
     """Who else is meant: "my wife" of "my wife and I"."""
 
 
-_SPLIT_WORDS = re.compile(r"\S+")
 _AUXILIARIES = words("am are was were have had do did will would can could might may been 'm")
 _ADVERBS = words(
-    "currently now usually normally typically generally often sometimes rarely seldom hardly always never "
-    "mostly mainly recently lately already still really absolutely strongly definitely only even finally "
-    "officially originally actually also just basically personally honestly literally simply obviously pretty "
-    "quite both kinda probably possibly maybe primarily particularly especially truly totally genuinely "
-    "regularly occasionally today once eventually either all ever long soon strictly severely very so too "
-    "quickly slowly"
+    "currently now usually normally typically generally often sometimes rarely seldom hardly always never mostly "
+    "mainly recently lately already still really absolutely strongly definitely only even finally officially "
+    "originally actually also just basically personally honestly literally simply obviously pretty quite both kinda "
+    "probably possibly maybe primarily particularly especially truly totally genuinely regularly occasionally today "
+    "once eventually either all ever long soon strictly severely very so too quickly slowly last even again instead "
+    "maybe almost nearly however therefore"
 )
-_DROPPED = words("actually also just basically honestly literally simply obviously kinda both currently all")
+_NO_ADVERBS = words("rely apply reply supply fly comply multiply imply bully rally tally")
+_OUGHT = words("should shall gotta ought must better")
+_DROPPED = words(
+    "actually also just basically honestly literally simply obviously kinda both currently all however therefore last"
+)
 _IRREGULAR = words(
-    "been got gotten had done gone made taken chosen written bought built taught found left lost met grown "
-    "come become begun quit read run seen sold spent started moved decided lived known kept given eaten drunk "
-    "driven led put set told won worn broken"
+    "been got gotten had done gone made taken chosen written bought built taught found left lost met grown come "
+    "become begun quit read run seen sold spent started moved decided lived known kept given eaten drunk driven led "
+    "put set told won worn broken held sat fought caught heard stood paid fallen flown slept sung swum ridden risen "
+    "thrown hung dug drawn stuck hidden shaken torn stolen bitten blown forgotten spoken felt slid sent lent bent "
+    "dealt hurt cut hit shut fed fled bred thought brought sought split spread beaten woken learnt burnt dreamt"
 )
-_PAST = _IRREGULAR | words("grew went began came chose took wrote gave ate became broke drove saw")
-_NOT_PAST = words("need read put set run come become")
+_PAST = _IRREGULAR | words(
+    "grew went began came chose took wrote gave ate became broke drove saw spoke fell flew sang swam rode rose threw "
+    "wore drew hid shook tore stole bit blew woke swore froze forgot rang sank shrank drank knew did ran overcame "
+    "withdrew"
+)
+_NOT_PAST = words("need read put set run come become cut hit hurt shut spread feed breed")
 _BE = words("am are was were")
 _NOT_PROGRESSIVE = frozenset(["king", "interesting", "boring"])
 _START = re.compile(
@@ -84,24 +93,26 @@ def read(text: str) -> Clause | None:
         return None
     body = text[start.end() :]
     over = bool(_ANY_MORE.search(body))
-    spoken = _SPLIT_WORDS.findall(_ANY_MORE.sub("", body) if over else body)
+    spoken = (_ANY_MORE.sub("", body) if over else body).split()
     helpers: list[str] = []
     adverbs: list[str] = []
     negated = False
     place = 0
     for place, word in enumerate(spoken):
-        low = word.lower()
+        low = word.lower().rstrip(",")
         if low == "no" and spoken[place + 1 : place + 2] == ["longer"]:
             over = True
         elif low == "longer" and place and spoken[place - 1].lower() == "no":
             continue
         elif low == "not":
             negated = True
-        elif low in _ADVERBS and not (low in {"pretty", "quite", "so", "very", "too", "all"} and not helpers):
+        elif _is_adverb(low) and not (low in {"pretty", "quite", "so", "very", "too", "all"} and not helpers):
             if low not in _DROPPED:
                 adverbs.append(low)
         elif low in _AUXILIARIES and not _is_main(spoken, place):
             helpers.append(low)
+        elif low in _OUGHT:
+            return None
         else:
             break
     else:
@@ -122,13 +133,28 @@ def read(text: str) -> Clause | None:
     )
 
 
+_DETERMINERS = words("a an the my our some two three most all both it this that everything nothing")
+# "I do like it"
+_STRESSED = words(
+    "not like love hate want need have prefer enjoy feel believe hope agree use eat drink live work get go know see "
+    "remember support think mean understand appreciate wonder worry care plan speak own try wish realise realize mind "
+    "recommend"
+)
+
+
+def _is_adverb(low: str) -> bool:
+    return low in _ADVERBS or (low.endswith("ly") and low not in _NO_ADVERBS)
+
+
 def _is_main(spoken: list[str], place: int) -> bool:
     """Whether "have" or "do" stands there as a verb of its own."""
     low = spoken[place].lower()
     following = next((word.lower() for word in spoken[place + 1 :] if word.lower() not in _ADVERBS), "")
     if low in {"have", "had"}:
         return not (following in _IRREGULAR or following.endswith("ed") or following == "not")
-    return low in {"do", "did"} and following != "not"
+    if low == "did":
+        return following in _DETERMINERS
+    return low == "do" and following not in _STRESSED
 
 
 def _tense(helpers: list[str], head: str) -> Tense:

@@ -1,6 +1,5 @@
 """The pieces of a message in which users may speak of themselves: no questions, quotations, code or inventions."""
 
-# ruff: noqa: E501 - a pattern stands on one line
 from __future__ import annotations
 
 import re
@@ -9,66 +8,18 @@ from dataclasses import dataclass
 
 from langchain_ctxbudget.core.prose import units
 from langchain_ctxbudget.core.statement_vocabulary import words
+from langchain_ctxbudget.core.statement_voices import own_voice, without_quotations
 from langchain_ctxbudget.core.text import sentences
 
-MAX_NAME_WORDS = 4
-_APOSTROPHES = str.maketrans("\u2018\u2019\u02bc\u00b4`\u201c\u201d", "'''''\"\"")
-# From here on a message speaks in another voice: a role, an invention, a text to work on.
-_OTHER_VOICE = re.compile(
-    r"\b(?:pretend(?:ing)?|imagine|in (?:this|the|my) (?:story|dream|game|novel|scenario|role|campaign),? i|(?:summari[sz]e|translate|proofread|rephrase|rewrite|paraphrase|correct|shorten|analy[sz]e|edit|improve|polish|classify) (?:the following|this (?:\w+ )?(?:review|text|paragraph|email|letter|message|article|post|story|sentence|essay|bio|transcript|draft|passage|comment|one))|the following (?:text|paragraph|email|review|letter|message|story)|suppos(?:e|ing) (?:that )?(?:i|we|you|my)\b|assum(?:e|ing) (?:that )?(?:i|we|my)\b"
-    r"|role-?play|act as|hypothetical(?:ly)?|let'?s say|say i'm|you are now|in the voice of|from the perspective of"
-    r"|(?:start|beginning|opening|first (?:line|page|chapter|paragraph|verse)) of (?:my|the|a) \w+"
-    r"|in (?:the )?first person|as if i)\b",
-    re.IGNORECASE,
-)
-_OTHER_VOICE_PARTS = (
-    *(
-        "pretend",
-        "imagin",
-        "suppos",
-        "assum",
-        "role",
-        "act as",
-        "hypothe",
-        "let's say",
-        "lets say",
-        "say i'm",
-        "are now",
-    ),
-    *("in the voice", "perspective", "first", "as if i", "start of", "beginning of", "opening of", "story", "dream"),
-    *(
-        "game",
-        "novel",
-        "scenario",
-        "campaign",
-        "following",
-        "summari",
-        "translat",
-        "proof",
-        "phras",
-        "rewrit",
-        "correct",
-    ),
-    *("shorten", "analy", "edit", "improv", "polish", "classif"),
-)
-_OTHER_TEXT = re.compile(
-    r"\b(?:translate|proof-?read|rewrite|rephrase|reword|paraphrase|summari[sz]e|edit|correct|improve|reply|respond"
-    r"|analy[sz]e|explain|continue|complete|finish|classify|review|shorten|polish|write|compose|draft|grammar|lyrics"
-    r"|story|poem|song|novel|dialogue|monologue|scene|sentences?|text|paragraph|e-?mail|letter|message|essay|prompt|says"
-    r"|bio|post|tweet|caption|transcript|quote|reads?|example|character|persona|user story|test (?:data|case|input))\b"
-    r"[^\n.:?!]{0,80}:|^(?:dear|to whom)\b[^\n]{0,60},\s*$",
-    re.IGNORECASE | re.MULTILINE,
-)
-_QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
-_QUOTED = re.compile(r"\"[^\"\n]{0,400}(?:\"|$)|(?<![\w'])'[^'\n]{0,200}'(?!\w)|\u00ab[^\u00bb]{0,400}\u00bb")
 _REPORTS = re.compile(
-    r"\b(?:said|says|saying|told|tells|wrote|writes|asked|asks|replied|claims?|claimed|goes|was like|were like|be like"
+    r"\b(?:said|says|saying|told|tells|(?:wrote|writes)(?= ?[:,\u2039]| that\b)|asked|asks|replied|claims?|claimed"
+    r"|goes(?=[:,])|was like|were like|be like"
     r"|insists?|thinks|thought|believes|wonder(?:s|ed|ing)?|wish|dream(?:ed|t) that|according to|joked)\b",
     re.IGNORECASE,
 )
 _SARCASM = re.compile(
     r"(?:^|\s)/s\b|\byeah,? right\b|^oh,? (?:great|sure|yes|joy|how)\b|\b(?:i|we) just (?:love|adore)\b"
-    r"|\b(?:of course|sure|clearly|obviously|totally|because),? (?:i|we) (?:just |absolutely |totally )?(?:love|enjoy)\b"
+    r"|\b(?:of course|sure|clearly|obviously|totally),? (?:i|we) (?:just |absolutely |totally )?(?:love|enjoy)\b"
     r"|\b(?:love|loving|enjoy)s? (?:it )?(?:when|how)\b(?! you)|🙄|\bjust kidding\b|\bjk\b|\blol not\b|\bsarcas",
     re.IGNORECASE,
 )
@@ -83,41 +34,73 @@ _ASIDE = re.compile(
     r"[.!, ]*$",
     re.IGNORECASE,
 )
-_SMILEY = re.compile(r"(?:\s|^)(?:[:;]-?[()DPp]|<3|[\U0001F300-\U0001FAFF\u2600-\u27BF\uFE0F]+)")
+_SMILEY = re.compile(r"(?:\s|^)(?:[:;]-?[()DPp](?!\w)|<3|[\U0001F300-\U0001FAFF\u2600-\u27BF\uFE0F]+)")
+_EMPHASIS = re.compile(r"\*{1,3}([^*\n]{1,80})\*{1,3}")
 MAX_ASIDE, LAST_WORD = 80, 20
 _ASIDE_ENDS = words(
-    "helps matters relevant anything difference important useful way btw fyi know so context record lol haha hahaha tbh imo "
-    "imho honest think guess believe suppose afraid not thanks you thx please say mind this that it actually though too well "
-    "obviously unfortunately sadly luckily ok okay right all"
+    "helps matters relevant anything difference important useful way btw fyi know so context record lol haha hahaha "
+    "tbh imo imho honest think guess believe suppose afraid not thanks you thx please say mind this that it actually "
+    "though too well obviously unfortunately sadly luckily ok okay right all either"
 )
+# Without any of these words in a sentence, the pattern of that name finds nothing.
+_ASKED_WORDS = words("remember record forget mind note")
+_HEDGED_WORDS = words("maybe perhaps probably possibly might likely tentatively think guess believe suppose sure")
+_REPORTING = words(
+    "said says saying told tells wrote writes asked asks replied claim claims claimed goes like insist insists thinks "
+    "thought believes wonder wonders wondered wondering wish dreamed dreamt according joked"
+)
+_SUPPOSING = words("if unless whether would wouldn though were had")
 _SARCASM_PARTS = ("/s", "yeah", "oh", "just ", "love", "loving", "enjoy", "sarcas", "jk", "lol", "🙄")
 _WORD = re.compile("[a-z]+")
 _HINTS = words(
-    "i im ive my we our me us let call always never don dont no avoid stop only please future now emojis "
-    "deadline launch release wedding due exam kickoff conference demo renovation surgery called named "
-    "birthday favourite favorite vegan vegetarian allergic married working based living building learning "
-    "originally moved grew adopted got used love prefer hate as keep answers replies use call going default "
-    "whenever"
+    "i im ive my we our me us let call always never don dont no avoid stop only please future now emojis deadline "
+    "launch release wedding due exam kickoff conference demo renovation surgery called named birthday favourite "
+    "favorite vegan vegetarian allergic married based living working building learning originally moved grew adopted "
+    "got left used love prefer hate as keep answers replies use call going default whenever wants expects requires "
+    "needs starts begins answer"
+)
+# Whoever writes "ok cool We want ..." begins a sentence there.
+_RUN_ON = re.compile(
+    r"(?<=[a-z]) (?=(?:We|We'\w+|My|Our|In|On|At|For|After|Because|The|Please|Could you|Can you|Would you|What|How"
+    r"|Why)\s[a-z])"
+    r"|(?<=lol|aha) (?=I\b)|\s*\n\s*"
 )
 LEAD_IN = re.compile(
-    r"(?:(?:btw|by the way|also|oh|ah|and|but|so|well|ok(?:ay)?|yes|yeah|yep|(?:no|nope|nah)(?=[,.!])|hi(?: there)?|hello(?: there)?|hey"
+    r"(?:(?:btw|by the way|also|oh|ah|and|but|so|well|ok(?:ay)?|yes|yeah|yep|(?:no|nope|nah)(?=[,.!])"
+    r"|hi(?: there)?|hello(?: there)?|yo|hm+|wow|cool|nice|right|sure|fair enough|perfect|awesome|alright|got it"
+    r"|good to know"
+    r"|makes sense|sounds (?:good|great|yummy|fine|nice|fun|interesting)|lol|ha(?:ha)+|ugh|one last thing|last thing"
+    r"|hey"
     r"(?: there)?|thanks|thank you|great|good (?:morning|evening|afternoon)|sorry|actually|honestly|personally|anyway"
-    r"|in fact|to be (?:honest|fair|clear|precise)|tbh|fyi|ps|p\.s\.?|nb|[^:]{0,40}\b(?:about me|about myself|background|context|facts?|things?|updates?|news|introduction|profile|my situation|details?|info)(?=:)|just so you know|for (?:your information"
+    r"|in fact|to be (?:honest|fair|clear|precise)|tbh|fyi|ps|p\.s\.?|nb"
+    r"|[^:]{0,40}\b(?:about me|about myself|background|context|facts?|things?|updates?|news|introduction|profile"
+    r"|my situation|details?|info)(?=:)|just so you know|for (?:your information"
     r"|the record|context|reference|background|now|what it'?s worth|me|us)|about me|some (?:context|background)"
-    r"|a (?:bit|little) (?:about me|of (?:context|background))|(?:quick |small |minor )?(?:context|background|intro|update"
-    r"|note|reminder|correction|heads[- ]up|fun fact|decision|final decision|edit)(?=\s*[:,.!-])|(?:please )?(?:remember"
+    r"|a (?:bit|little) (?:about me|of (?:context|background))|(?:quick |small |minor )?(?:context|background|intro"
+    r"|update"
+    r"|note|reminder|correction|heads[- ]up|fun fact|decision|final decision|edit)(?=\s*[:,.!-])"
+    r"|(?:please )?(?:remember"
     r"|note|keep in mind|bear in mind|don'?t forget|be aware|know)(?: that)?|one (?:more )?thing|another thing|plus"
     r"|additionally|besides|moreover|furthermore|basically|as (?:i|we) (?:said|mentioned)(?: before| earlier)?"
-    r"|as (?:always|usual)|as for me|in my (?:case|free time|spare time)|in general|generally|usually|normally|typically"
-    r"|these days|nowadays|lately|recently|currently|now|right now|at the moment|at present|today|this year|last"
-    r" (?:year|month|week|summer|winter|spring|autumn|fall)|next (?:year|month|week)|since then|these past \w+"
-    r"|on (?:weekends|weekdays|\w+days)|at (?:home|work)|outside (?:of )?work|(?:in|since) (?:\w+ )?(?:19|20)\d\d"
-    r"|unfortunately|sadly|luckily|fortunately|finally|still|then|because|cause|cuz|since|as|given(?: that)?|though"
+    r"|as (?:always|usual)|as for me|in my (?:case|free time|spare time)|in general|generally|usually|normally"
+    r"|typically"
+    r"|these days|nowadays|lately|recently|currently|now|right now|at the moment|at present|today|since then"
+    r"|these past \w+"
+    r"|at (?:home|work)|outside (?:of )?work|that'?s why|which is why|afterwards|later|soon|after (?:that|this)"
+    r"|unfortunately|sadly|luckily|fortunately|finally|still|then|(?:because|cause|cuz|since|as)(?=,? (?:i|we|my|our"
+    r"|im)\b)|given(?: that)?|though"
     r"|although|even though|while|turns out|it turns out|good news|bad news|great news|big news|guess what"
-    r"|(?:i|we) (?:should|forgot to|must|wanted to|want to|might|have to) (?:also )?(?:mention|add|say|note|tell you|admit"
+    r"|(?:i|we) (?:should|forgot to|must|wanted to|want to|might|have to) (?:also )?(?:mention|(?:add|note)(?= that"
+    r"|[,:]| i\b| my\b)|say|tell you|admit"
     r"|point out)(?: that)?|(?:i|we) (?:am|are) asking|the (?:thing|reason|point|truth) is(?: that)?|all in all|overall"
     r"|(?:i am )?(?:glad|happy) to be here|nice to meet you|you should know(?: that)?|just|first|second|both)"
     r"(?:\s*[,:;!.]+\s*|\s+-+\s+|\s*[\u2013\u2014]\s*|\s+))",
+    re.IGNORECASE,
+)
+_AT_ONCE = re.compile(
+    r"(?:my|our|(?:i|we) (?!should|forgot|must|want|might|have to|think|guess|believe|suppose|feel|assume"
+    r"|am (?:asking|not|glad|happy)"
+    r"|are asking))\b",
     re.IGNORECASE,
 )
 HEDGE = re.compile(
@@ -145,10 +128,12 @@ _BOUNDARY = re.compile(
     rf"\s*(?:;|\s[-\u2013]+\s|\u2014|\.\.+|\u2026)\s*"
     rf"|,?\s+(?:and|but|so|because|cause|cuz|since|although|though|while|whereas|plus|yet|as)\s+"
     rf"(?=(?:also |now |then |that |currently )?{_SUBJECT})"
-    rf"|,\s*(?=(?:also |now |currently )?{_SUBJECT})"
+    rf"|,\s*(?=(?:also |now |then |currently )?{_SUBJECT})|,?\s+(?:so|and|but)\s+(?=please\b)|,\s*(?=please\b)"
     r"|(?:,\s*|\s+so\s+)(?:it|he|she|they|that)(?:'s|'re| is| are| has| was)\b.*"
+    r"|,?\s+(?:and|but)\s+(?:now |then )?(?:he|she|they|it)(?:'s|'re)?\s\w.*"
     rf"|,\s*(?:so|which|who|hence|thus|therefore)\b.*|\s+so\s+(?=(?:please|can|could|what|how|that|you|it|don'?t)\b).*"
-    rf"|,\s*(?:and|but|so|please|can|could|would|do|does|is|are|should|what|which|how|where|who|when|why|any|give|tell|show"
+    rf"|,\s*(?:and|but|so|please|can|could|would|do|does|is|are|should|what|which|how|where|who|when|why|any|give"
+    rf"|tell|show"
     rf"|suggest|recommend|help|make|write|find|let|explain)\s(?!.*,?\s(?:and|but) {_SUBJECT}).*",
     re.IGNORECASE,
 )
@@ -171,6 +156,40 @@ _GOVERNED = re.compile(
 _AS_A = re.compile(r"^as (an? [\w -]{2,40}?),? (?=(?:i|i'm|i've|we|my)\b)|^as (an? [\w -]{2,40})$", re.IGNORECASE)
 
 
+# "In winter I repair radios": what comes first is told last.
+_FRONT = re.compile(
+    r"(?P<front>(?:(?:in|on|at|for|after|before|during|since|because of|due to|thanks to|with|from|until"
+    r"|over|as(?= an? )|by(?= (?:training|day|night|profession|trade|birth)\b))\s"
+    r"(?:(?!(?:i|we)\b)[\w'\u2019.-]+\s){0,5}?(?!(?:i|we)\b)[\w'.-]+"
+    r"|(?:next|last|this|every)(?: (?:year|month|week|spring|summer|autumn|fall|winter|\w+day|time))|next)),?\s+"
+    r"(?P<clause>(?:i|we)\s(?:am |are )?(?!am |are |said |told ).+)",
+    re.IGNORECASE,
+)
+_IDLE_FRONT = re.compile(
+    r"\b(?:that|these|it|you|your|example|instance|present|me|us|reason|case|fact|opinion|moment|end|hand|record"
+    r"|first|least|once|point"
+    r"|course|mind|hope|now|general|this (?!year|month|week|spring|summer|autumn|fall|winter))\b",
+    re.IGNORECASE,
+)
+# "a dashboard that I'm building for my bees"
+_MADE_BY = re.compile(
+    r"\b(?P<what>(?:an?|my|our|the|some) (?:[\w-]+ ){1,5}?)(?:that |which )?(?P<who>i am|we are) (?:currently |now )?"
+    r"(?P<verb>building|writing|making|developing|designing|planning|organi[sz]ing|working on|learning|restoring"
+    r"|running)\b"
+    r"(?P<rest>.*)",
+    re.IGNORECASE,
+)
+
+
+# "sounds great I live in Rome"
+_BREATH = re.compile(
+    r"\b(today|now|again|too|please|thanks|help|done|it|yet|already|anyway|here|tonight|yesterday|well|boring|great"
+    r"|good|nice"
+    r"|cool|ok|okay|right|wrong|fine|funny|lost|stuck|works|sure|perfect|weird|annoying|tired|lol|haha) (?=I\b)"
+)
+_SUBORDINATE = words("if unless suppose wish because when told said says thinks")
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A piece of a sentence that may be a statement."""
@@ -183,21 +202,15 @@ class Part:
 
 def parts(text: str) -> Iterator[Part]:
     """The pieces of a message in the user's own voice: no questions, quotations, code, hypotheses or invention."""
-    own = _QUOTED_LINE.sub("", text.translate(_APOSTROPHES) if "```" not in text else _without_ticks(text))
-    own = _in_own_voice(own)
-    for unit in units(own):
+    for unit in units(own_voice(text)):
         if not unit.startswith("["):
-            for sentence in sentences(unit):
-                yield from _of_sentence(sentence)
-
-
-def _in_own_voice(text: str) -> str:
-    """A message up to where it begins to speak in another voice."""
-    others = [_OTHER_VOICE.search(text) if _has_any(text, _OTHER_VOICE_PARTS) else None]
-    others.append(_OTHER_TEXT.search(text) if ":" in text or "dear" in text.lower() else None)
-    for begin in sorted(other.start() for other in others if other):
-        return text[: text.rfind("\n", 0, begin) + 1] + _before(text, begin)
-    return text
+            plain = unit.isascii() and not any(mark in unit for mark in ":;<")
+            for sentence in sentences(unit if plain else _SMILEY.sub("\n", unit)):
+                spoken = _WORD.findall(sentence.lower())
+                if not _HINTS.isdisjoint(spoken):
+                    whole = _BREATH.sub(r"\1\n", sentence) if _SUBORDINATE.isdisjoint(spoken) else sentence
+                    for piece in _RUN_ON.split(whole):
+                        yield from _of_sentence(piece.strip())
 
 
 def _has_any(text: str, some: tuple[str, ...]) -> bool:
@@ -206,44 +219,33 @@ def _has_any(text: str, some: tuple[str, ...]) -> bool:
     return any(part in lowered for part in some)
 
 
-def _without_ticks(text: str) -> str:
-    """A text with code blocks: their marks stay."""
-    return text.translate({**_APOSTROPHES, ord("`"): "`"})
-
-
-def _before(text: str, end: int) -> str:
-    """The whole sentences of a line that stand before a place in it."""
-    line = text[text.rfind("\n", 0, end) + 1 : end]
-    last = max(line.rfind(mark) for mark in (". ", "! ", "? "))
-    return line[: last + 1]
-
-
 def _of_sentence(sentence: str) -> Iterator[Part]:
-    if _HINTS.isdisjoint(_WORD.findall(sentence.lower())):
-        return
     if _has_any(sentence, _SARCASM_PARTS) and _SARCASM.search(sentence):
         return
-    sentence = _QUOTED.sub(_short_quote, sentence)
+    sentence = without_quotations(sentence)
     if sentence.rstrip("\"')* ").endswith("?"):
         asks = _ASKS.search(sentence)
         if not asks:
             return
         sentence = sentence[: asks.start()]
-    asked, hedged = bool(_ASKED.search(sentence)), bool(_HEDGED.search(sentence))
-    body = _AS_A.sub(r"I am \1; ", _without_asides(sentence))
+    spoken = frozenset(_WORD.findall(sentence.lower()))
+    asked = not _ASKED_WORDS.isdisjoint(spoken) and bool(_ASKED.search(sentence))
+    hedged = not _HEDGED_WORDS.isdisjoint(spoken) and bool(_HEDGED.search(sentence))
+    reports, supposes = not _REPORTING.isdisjoint(spoken), not _SUPPOSING.isdisjoint(spoken)
+    body = _AS_A.sub(r"I am \1; ", without_lead(_without_asides(_EMPHASIS.sub(r"\1", sentence))))
     if re.match(r"(?:if|unless|when|once|whenever|should)\b", body, re.IGNORECASE) and _IF.match(body):
         return
     for piece in _BOUNDARY.split(expanded(body)):
         one = piece.strip(" ,.!*_-()")
-        if _REPORTS.search(one):
+        if reports and _REPORTS.search(one):
             return
-        if one and not _IF.search(one):
+        if one and not (supposes and _IF.search(one)):
             yield from (Part(each, hedged, asked) for each in _one_by_one(one))
 
 
 def _without_asides(sentence: str) -> str:
-    """A sentence without what it only says by the way at its end, and without smileys."""
-    body = _SMILEY.sub("", sentence)
+    """A sentence without what it only says by the way at its end."""
+    body = sentence
     for _ in range(2):
         last = _WORD.findall(body[-LAST_WORD:].lower())[-1:]
         if _ASIDE_ENDS.isdisjoint(last) and "in case " not in body:
@@ -255,7 +257,7 @@ def _without_asides(sentence: str) -> str:
 
 def _one_by_one(piece: str) -> Iterator[str]:
     """What "I" does, verb by verb."""
-    body = without_lead(piece)
+    body = _in_order(without_lead(_in_order(piece)))
     subject = re.match(r"(?:i|we)\b", body, re.IGNORECASE)
     begin = 0
     for cut in _SAME_SUBJECT.finditer(body) if subject else ():
@@ -265,8 +267,22 @@ def _one_by_one(piece: str) -> Iterator[str]:
     yield f"{subject[0]} {body[begin:]}" if begin and subject else body
 
 
+def _in_order(body: str) -> str:
+    """A piece with its subject in front."""
+    if _AT_ONCE.match(body):
+        return body
+    if front := _FRONT.fullmatch(body):
+        idle = _IDLE_FRONT.search(front["front"])
+        return front["clause"] if idle else f"{front['clause']} {front['front'][0].lower()}{front['front'][1:]}"
+    if (made := _MADE_BY.search(body)) and made.start():
+        return f"{made['who']} {made['verb']} {made['what'].strip()}{made['rest']}"
+    return body
+
+
 def without_lead(text: str) -> str:
     """A piece without the words that only lead to what it says."""
+    if _AT_ONCE.match(text):
+        return text
     for _ in range(6):
         lead = HEDGE.match(text) or LEAD_IN.match(text)
         if not lead:
@@ -275,19 +291,11 @@ def without_lead(text: str) -> str:
     return text
 
 
-def _short_quote(found: re.Match[str]) -> str:
-    """A quoted name stays; anything longer, or with a subject of its own, is somebody's words."""
-    inner = found[0].strip("\"'\u00ab\u00bb ")
-    return (
-        inner
-        if len(inner.split()) <= MAX_NAME_WORDS and not re.search(r"\b(?:i|i'm|my|we|me)\b", inner, re.IGNORECASE)
-        else "\u2039quote\u203a"
-    )
-
-
 _CONTRACTIONS = re.compile(
-    r"\b(?:(i|we)'(m|re|ve|d|ll)|(im|ive)|((?:do|does|did|is|are|was|were|have|has|had|could|would|should)(?:n't|nt))"
-    r"|(can'?t|cannot|won'?t)|(gonna|wanna)|(my|our) (\w+)'s(?= (?:a|an|the|called|named|in|on|from|due|allergic|not)\b))\b"
+    r"\b(?:(i|we)'(m|re|ve|d|ll)|(im|ive)"
+    r"|((?:do|does|did|is|are|was|were|have|has|had|could|would|should)(?:n't|nt))"
+    r"|(can'?t|cannot|won'?t)|(gonna|wanna|must(?! not| have))"
+    r"|(my|our) (\w+)'s(?= (?:a|an|the|called|named|in|on|from|due|allergic|not)\b))\b"
     r"|\b(name|birthday|favou?rite \w+)'s\b",
     re.IGNORECASE,
 )
@@ -311,5 +319,5 @@ def _written_out(found: re.Match[str]) -> str:
     if found[5]:
         return "will not" if lowered.startswith("w") else "can not"
     if found[6]:
-        return "going to" if lowered == "gonna" else "want to"
+        return {"gonna": "going to", "wanna": "want to"}.get(lowered, "have to")
     return whole[:-2] + " is"

@@ -1,6 +1,5 @@
 """What a statement about the user is, and which value of the user it gives."""
 
-# ruff: noqa: E501 - a pattern stands on one line
 from __future__ import annotations
 
 import re
@@ -41,12 +40,19 @@ class Statement:
 _DIMENSIONS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), slot)
     for pattern, slot in (
-        (r"\b(?:short|brief|concise|terse|long|longer|shorter|detailed|thorough|in-depth|verbose|succinct|to the point)\b.{0,30}\b(?:answers?|repl\w+|responses?|explanations?|summar\w+)|\b(?:answers?|repl\w+|responses?|explanations?|it)\b.{0,30}\b(?:short|brief|concise|terse|long|detailed|thorough|succinct|to the point)\b|be (?:brief|concise|succinct|thorough)", "answer length"),
+        ((r"\b(?:short|brief|concise|terse|long|longer|shorter|detailed|thorough|in-depth|verbose|succinct"
+            r"|to the point)\b.{0,30}\b(?:answers?|repl\w+|responses?|explanations?|summar\w+)|\b(?:answers?|repl\w+"
+            r"|responses?|explanations?|it)\b.{0,30}\b(?:short|brief|concise|terse|long|detailed|thorough|succinct"
+            r"|to the point)\b|be (?:brief|concise|succinct|thorough)"), "answer length"),
         (r"\b(?:dark|light) (?:mode|theme)", "theme"),
         (r"\b(?:metric|imperial)\b", "units"),
+        (r"\b(?:in|use|using) (?:kilomet\w+|km|miles)\b", "distance unit"),
+        (r"\b(?:in|use|using) (?:grams?|ounces|cups)\b", "weight unit"),
+        (r"\b(?:british|american|canadian|australian) (?:english|spelling)\b", "spelling"),
         (r"\b(?:celsius|fahrenheit)\b", "temperature unit"),
         (r"^(?:use |using )?(?:tabs|spaces|(?:two|four|2|4) spaces)\b", "indentation"),
-        (r"\b(?:answer|reply|respond|speak|write|talk|answers|replies|responses) (?:to me )?(?:always )?(?:to me )?in (?-i:[A-Z])", "answer language"),
+        ((r"\b(?:answer|reply|respond|speak|write|talk|answers|replies"
+            r"|responses) (?:to me )?(?:always )?(?:to me )?in (?-i:[A-Z])"), "answer language"),
         (r"\bemojis?\b", "emojis"),
     )
 )  # fmt: skip
@@ -59,7 +65,9 @@ def dimension(said: str) -> str:
 
 _OVER = re.compile(r"^(?P<one>.+?),? (?:over|to|rather than|instead of|than|more than) (?P<other>.+)$", re.IGNORECASE)
 _TAIL = re.compile(
-    r"\s(?:a lot|very much|so much|the most|more|now|best|too|at all|in general|these days|lately|when|because|since|with|for|in|on|after|before|during|every|as|and|or|,).*$|,.*$",
+    r"\s(?:a lot|very much|so much|the most|more|now|best|too|at all|in general|these days|lately|when|because|since"
+    r"|with|for|in|on|after|before|during|every|as|and|or|,).*$|,.*$|\s(?:\w+ (?:years|months|weeks|days) ago|(?:last"
+    r"|this|next) \w+)\b.*$",
     re.IGNORECASE,
 )
 
@@ -75,17 +83,21 @@ def liked(rest: str, verb: str = "") -> str:
 
 def _thing(said: str) -> str:
     said = re.sub(
-        r"^(?:to |the |an? |my |our |some |any |all (?:kinds of )?|really |drinking |eating |playing |watching |using )+",
+        r"^(?:to |the |an? |my |our |some |any |all (?:kinds of )?|really |drinking |eating |playing |watching "
+        r"|using )+",
         "",
         _TAIL.sub("", said),
         flags=re.IGNORECASE,
     )
     words = fold(said).strip(" .,!").split()
-    if not words or len(words) > MOST_WORDS:
+    if not words or len(words) > MOST_WORDS or words[0] in _NOTHING or _ARTICLE.search(" ".join(words)):
         return ""
     return " ".join((*words[:-1], _singular(words[-1])))
 
 
+_NOTHING = words("not being and or i we they it that this the a an is are")
+# "creating a safe" is cut, "lord of the rings" is not.
+_ARTICLE = re.compile(r"(?<!\bof)(?<!\bin)(?<!\bon)(?<!\bto) (?:an?|the|my|our|their|his|her|your|i|we|they)\b")
 _IES = words("movies cookies brownies smoothies veggies zombies calories selfies hoodies series species")
 
 

@@ -1,27 +1,29 @@
 """What is said of the user in other words than "I ...": "My ... is ...", "call me ...", "always answer ..."."""
 
-# ruff: noqa: E501 - a pattern stands on one line
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from langchain_ctxbudget.core import statement_nouns as nouns
 from langchain_ctxbudget.core.statement_patterns import DATE, POINTS
-from langchain_ctxbudget.core.statement_slots import PARTNER, Statement, dimension
+from langchain_ctxbudget.core.statement_slots import PARTNER, Statement
 from langchain_ctxbudget.core.statement_vocabulary import words
-from langchain_ctxbudget.core.statement_wording import LEANS
+from langchain_ctxbudget.core.statement_wording import leans
 from langchain_ctxbudget.core.text import one_line
 
 # "My ...", "our ...".
 
-_MINE = re.compile(r"(?P<whose>my|our)\s+(?P<rest>.+)", re.IGNORECASE)
+_MINE = re.compile(r"(?:(?:half|most|some|all|many|both|one|two) of )?(?P<whose>my|our)\s+(?P<rest>.+)", re.IGNORECASE)
 _COPULA = re.compile(
-    r"\s(?P<verb>is|are|will be|was|were|has|have|'s|:|=|starts|begins|ends|closes|opens|launches|runs on|falls on|took|means|got (?:moved|pushed|postponed)|(?:has been|was|got) (?:moved|postponed|pushed)|uses|makes|sells|builds|ships)(?=\s)",
+    r"\s(?P<verb>is|are|will be|was|were|has|have|'s|:|=|starts|begins|ends|closes|opens|launches|runs on|falls on"
+    r"|took|means|got (?:moved|pushed|postponed)|(?:has been|was|got) (?:moved|postponed|pushed)|uses|makes|sells"
+    r"|builds|ships)(?=\s)",
     re.IGNORECASE,
 )
 _EMPTY = re.compile(
-    rf"(?:{POINTS}|not (?:working|sure|showing|loading|responding)|(?:working|failing|broken|slow|down|crashing|stuck|fine|good|great|ok(?:ay)?|ready|done|wrong|right|correct|below|above|attached|as follows|too|very|really|so|still)\b"
+    rf"(?:{POINTS}|not (?:working|sure|showing|loading|responding)|(?:working|failing|broken|slow|down|crashing|stuck"
+    rf"|fine|good|great|ok(?:ay)?|ready|done|wrong|right|correct|below|above|attached|as follows|too|very|really|so"
+    rf"|still)\b"
     r"|an? (?:mess|disaster|joke|nightmare|problem|pain|secret)\b|tight\b|(?:due|in) (?:soon|progress)\b|none of"
     r"|returning|throwing|giving|getting|showing|to (?:get|make this|fix|understand this|find)\b|\W*$|not\b)",
     re.IGNORECASE,
@@ -31,7 +33,7 @@ _SECRET = re.compile(
 )
 
 
-def of_mine(body: str) -> Statement | None:  # noqa: PLR0911 - a case each
+def of_mine(body: str) -> Statement | None:
     """What "my ..." and "our ..." say."""
     mine = _MINE.match(body)
     if not mine or re.match(r"[\w-]+(?: [A-Z]\w+)? and (?:i|me)\b", mine["rest"], re.IGNORECASE):
@@ -44,10 +46,17 @@ def of_mine(body: str) -> Statement | None:  # noqa: PLR0911 - a case each
     if named:
         slot = "partner" if PARTNER.fullmatch(named["kin"]) else ""
         return Statement(text=f"{named['kin']}'s name is {named['name']}", category="identity", slot=slot)
+    if _DEMANDED.fullmatch(body):
+        return named_otherwise(body)
     if relative := nouns.RELATIVE.match(rest):
         found = _of_relative(rest, relative)
         if found:
             return found
+    return _listed(rest, plan=plan) or _owned(rest, plan=plan)
+
+
+def _listed(rest: str, *, plan: bool) -> Statement | None:
+    """What is said of one of the things that are listed, whose values have slots."""
     copula = _COPULA.search(f" {rest}")
     if not copula:
         return None
@@ -73,12 +82,14 @@ def _of_thing(matched: re.Match[str], thing: str, verb: str, said: str, *, plan:
         matched["slot"]
         and low in _VAGUE
         and not re.search(
-            rf"\d|{DATE}|\b(?:called|named)\b|(?-i:[A-Z])\w+|^(?:an?|to|about|on|in) ", said, re.IGNORECASE
+            rf"\d|{DATE}|\b(?:called|named)\b|(?-i:[A-Z])\w+|^(?:an?|to|about|on|in|at) ", said, re.IGNORECASE
         )
     ):
         return None
     if matched["goto"] and not re.search(
-        r"(?:lang|editor|browser|os|drink|food|tool|stack|shell|database|laptop|sport|hobby|goal|job|project|framework|coffee|order|unit|style|pronoun|name|breakfast|instrument|concern|subject|home|team|car|bike|phone|computer|client|income|doctor|airline|format|restaurant|recipe|cloud|role|employer)",
+        r"(?:lang|editor|browser|os|drink|food|tool|stack|shell|database|laptop|sport|hobby|goal|job|project"
+        r"|framework|coffee|order|unit|style|pronoun|name|breakfast|instrument|concern|subject|home|team|car|bike"
+        r"|phone|computer|client|income|doctor|airline|format|restaurant|recipe|cloud|role|employer)",
         low,
     ):
         return None
@@ -100,6 +111,68 @@ def _of_thing(matched: re.Match[str], thing: str, verb: str, said: str, *, plan:
     )
 
 
+_UNLIKELY = re.compile(
+    r"class|(?:\w+ )*(?:code|function|scripts?|quer(?:y|ies)|questions?|guess|problems?|issues?|points?|ideas?"
+    r"|answers?|internet"
+    r"|wifi|errors?|tests?|files?|page|screen|loop|tables?|strings?|messages?|request|understanding|mind|head|bad"
+    r"|fault|turn|apologies|mistakes?|opinion|impression|feeling|gut|heart|thoughts?|branch|outputs?|inputs?|results?"
+    r"|prompt|session|goodness|god|assumption|reasoning|logic|suggestion|concern|meeting|analysis|approach|life|day)",
+    re.IGNORECASE,
+)
+_SOME = (
+    r"(?:\d|an? (?!(?:bit|little|lot|mess|joke|problem|pain|nightmare|good|great|bad|idiot|jerk|genius|angel|hero"
+    r"|handful|question|point)\b)|one|two|three|four|five|six|no )"
+)
+_LASTING = (
+    rf"(?:is|are) (?:(?:mainly|mostly|usually|always|primarily) \w|(?:(?:about|around|over|nearly|only|still) )*{_SOME}"
+    r"|(?-i:[A-Z])\w|called|made of|based|located|near|behind|next to|outside|above|opposite|on the \w+ floor|from "
+    r"|set in|(?:in|at) (?:the |an? )?(?:(?-i:[A-Z])\w|\w+ (?:fund|bank)\b)|closed|open (?:on|every|from|until)"
+    r"|(?:under|over)active|high\b|low\b"
+    r"|(?:on|every|at) .*day|due|usually|bad\b|shot|weak|ruined|damaged|worn|fused|artificial)"
+    rf"|(?:has|have) (?:(?:about|around|over|nearly|only|always) )*{_SOME}"
+    r"|(?:has|have) (?:been|had) .*\b(?:since|for (?:\w+ )?[\w-]+ (?:years|months)|all my life)\b"
+    r"|comes? from|runs? (?:on|in|under|every|out|until)|expires?|takes? place|rotates?|sits? |lies? |stands? (?:in"
+    r"|on|behind|near|next|by)"
+    r"|consists? of|belongs? to|covers? |costs? |takes? (?:an?|about|\d|two|three) |goes (?:to|up to)|comes? out"
+    r"|plays? |faces |meets? (?:on|every|in|at|once|twice)"
+    r"|(?:sells?|makes?|serves?|publish(?:es)?|offers?|employs?|ships?|uses?|requires?|bans?|speaks?|owns?|lives?"
+    r"|works?|pays? for|pays?"
+    r"|stud(?:y|ies)|teach(?:es)?|grows?|produces?|supports?|does|handles?|manages?|keeps? (?!\w+ing)) (?:[\w'-]+)"
+    r"|(?:closes?|opens?|starts?|begins?|ends?|goes|takes?) .*(?:\d|every|day)"
+    r"|(?:wants?|plans?|hopes?|intends?) to (?!know|see|hear|talk|understand|ask|be\b)\w+|(?:does|do|can) not \w+ \w+"
+)
+# The thing is as short as it can be: "drawing tablet" before "is a".
+_NOT_THERE = (
+    r"(?!(?:and|or|that|which|who|i|we|you|he|she|it|they|to|is|are|was|were|can|could|will|would|should|has|have"
+    r"|not)\b)"
+)
+_OWNED = re.compile(
+    rf"(?P<thing>(?:{_NOT_THERE}[\w'&.-]+ ){{0,4}}?{_NOT_THERE}[\w'-]+) (?P<said>(?:{_LASTING}).*)", re.IGNORECASE
+)
+_LANGUAGE = re.compile(
+    rf"(?P<thing>{nouns.NATION}) (?P<said>is (?:(?:still|only|pretty|quite|very|rather|not|a bit) )*"
+    r"(?:basic|rusty|fluent|so-so|poor|good|bad|limited|terrible|decent|weak|ok(?:ay)?|intermediate|beginner)\b.*)",
+    re.IGNORECASE,
+)
+
+
+def _owned(rest: str, *, plan: bool) -> Statement | None:
+    """What is said of any other thing or person of the user's, in words that last."""
+    found = _LANGUAGE.match(rest) or _OWNED.match(rest)
+    if not found or _UNLIKELY.fullmatch(found["thing"]) or _PASSING.search(found["said"]) or leans(rest):
+        return None
+    said = re.sub(r"^(?:does|do|can) not |^\w+ ", "", found["said"])
+    if _EMPTY.match(said) and found.re is not _LANGUAGE:
+        return None
+    return Statement(text=rest, category="project" if plan else "identity")
+
+
+_PASSING = re.compile(
+    r"\b(?:right now|at the moment|today|tonight|yesterday|again|currently|this (?:morning|one|error|code)|errors?"
+    r"|exceptions?"
+    r"|null|undefined|a bug|bugs|crash\w*|angry|annoying|driving me|asking|barking|crying)\b",
+    re.IGNORECASE,
+)
 _PLANNED = words(
     "budget deadline,due date,start date,wedding,exam,flight,trip,surgery,goal,plan,stack,tech stack,project,"
     "side project,app,book,novel,launch,release,go-live,release date,launch date,database,backend,frontend,"
@@ -111,11 +184,10 @@ _PLANNED = words(
 _ACTORS = words("company startup start-up team business app website product project family band")
 _TOOLS = words("editor ide browser shell terminal keyboard")
 _VAGUE = words(
-    "company team app book novel blog podcast website product game api database backend frontend house flat "
-    "garden office computer laptop phone car bike project startup business plan title thesis hosting ci "
-    "infrastructure stack course interview presentation exam trip flight move release launch demo baby home "
-    "hair eyes hands skin vision background browser shell terminal keyboard editor diet shift contract lease "
-    "visa job role email channel band"
+    "company team app book novel blog podcast website product game api database backend frontend house flat garden "
+    "office computer laptop phone car bike project startup business plan title thesis hosting ci infrastructure stack "
+    "course interview presentation exam trip flight move release launch demo baby home hair eyes hands skin vision "
+    "background browser shell terminal keyboard editor diet shift contract lease visa job role email channel band"
 )
 
 
@@ -124,16 +196,14 @@ def _of_relative(rest: str, relative: re.Match[str]) -> Statement | None:
     if not said.strip(",. "):
         return None
     what = nouns.OF_RELATIVE.match(said)
-    if not what or re.search(
-        r"\b(?:right now|at the moment|today|angry|annoying|driving me|asking|barking|crying)\b", said, re.IGNORECASE
-    ):
+    if not what or _PASSING.search(said):
         return None
     is_name = re.match(r"(?:is|are)(?: called| named)? [A-Z][\w'-]*(?:,? and [A-Z]\w+)?$", said)
     nation = re.match(rf"(?:is|are) {nouns.NATION}\b", said, re.IGNORECASE)
     is_named = is_name and not nation and not relative["name"]
     slot = "partner" if is_named and PARTNER.fullmatch(relative["kin"]) else ""
     who = one_line(rest[: relative.end()].replace(",", ""))
-    if LEANS.search(said):
+    if leans(said):
         return None
     return Statement(text=f"{who} {said}", category="identity", slot=slot)
 
@@ -145,22 +215,50 @@ _CALLS = re.compile(
     re.IGNORECASE,
 )
 _MINE_LAST = re.compile(
-    rf"(?P<what>[\w' +#.-]{{2,40}}?) (?:is|are) (?:definitely |still |now |easily )?my (?P<thing>(?:all-time |absolute |least )?(?:favou?rite|fave?) [\w ]{{2,30}}|(?:first|native|main|second|mother) (?:language|tongue)|{nouns.KIN}|(?:boss|manager|co-?founder|(?:best )?friend|roommate|flatmate|mentor|go-to [\w ]+))$",
+    rf"(?P<what>[\w' +#.-]{{2,40}}?) (?:is|are) (?:definitely |still |now |easily )?my (?P<thing>(?:all-time "
+    rf"|absolute |least )?(?:favou?rite|fave?) [\w ]{{2,30}}|(?:first|native|main|second|mother) (?:language|tongue)"
+    rf"|{nouns.KIN}|(?:boss|manager|co-?founder|(?:best )?friend|roommate|flatmate|mentor|go-to [\w ]+))$",
     re.IGNORECASE,
 )
 _THE = re.compile(
-    rf"(?:the|this) (?P<thing>(?:project|app|book|startup|company|product|game|novel|(?:\w+ )?(?:deadline|launch|release|wedding|due date|kickoff|kick-off|exam|conference|move|go-live|demo|renovation|surgery))) (?P<said>(?:is|'s|was|got|will be)(?: now| due| scheduled| set| planned| moved| postponed| pushed)* (?:called |named |(?:on |in |for |by |at |to )?(?:the )?(?=.*{DATE})).+)",
+    rf"(?:the|this) (?P<thing>(?:project|app|book|startup|company|product|game|novel|(?:\w+ )?(?:deadline|launch"
+    rf"|release|wedding|due date|kickoff|kick-off|exam|conference|move|go-live|demo|renovation"
+    rf"|surgery))) (?P<said>(?:is|'s|was|got|will be)(?: now| due| scheduled| set| planned| moved| postponed"
+    rf"| pushed)* (?:called |named |(?:on |in |for |by |at |to )?(?:the )?(?=.*{DATE})).+)",
+    re.IGNORECASE,
+)
+# "The council wants a new fire exit before Christmas"
+_DEMANDED = re.compile(
+    r"(?!(?:i|we|you|he|she|it|they|this|that|what|who|which|users?|please|just|and|so)\b)(?P<who>(?:(?:the|my|our"
+    r"|a) )?(?:[\w.'&-]+ ){0,4}?[\w.'-]+) "
+    r"(?P<said>(?:wants?|expects?|requires?|needs?|demands?|insists? on|asked for|g[ai]ves? (?:me|us)) (?!to (?:know"
+    r"|see|ask)|(?:this|that|it)\b).*"
+    rf"\b(?:by|before|until|till|in|on|for) (?:the )?(?:{DATE}|(?:end|start|middle) of|(?-i:[A-Z])\w+"
+    rf"|(?:mid-?)?(?:spring|summer|autumn|winter)).*)",
+    re.IGNORECASE,
+)
+_STARTS = re.compile(
+    rf"the (?P<thing>(?:[\w-]+ ){{0,2}}[\w-]+) (?P<said>(?:starts?|begins?|ends?|opens?|closes?|takes place"
+    rf"|is due) .*{DATE}.*)",
+    re.IGNORECASE,
+)
+# "The build runs on a Raspberry Pi in my shed"
+_STANDS = re.compile(
+    r"the (?P<thing>(?:[\w-]+ ){0,2}[\w-]+) (?P<said>(?:runs|sits|lives|stands|is) (?:on|in) .*\b(?:my|our) .*)",
     re.IGNORECASE,
 )
 _LETS = re.compile(
-    r"(?i:let'?s|let us) (?:go with|use|stick with|settle on|choose) (?P<what>(?!(?:option|plan|version|the|that|this|it|your|an?)\b)[A-Z].*)"
+    r"(?i:let'?s|let us) (?:go with|use|stick with|settle on|choose) (?P<what>(?!(?:option|plan|version|the|that|this"
+    r"|it|your|an?)\b)[A-Z].*)"
 )
 _DATED = re.compile(
-    rf"(?P<thing>deadline|launch|release|wedding|birthday|exam|due date)(?: is)?:? (?P<said>(?:on |in |by )?(?:the )?(?={DATE}|\d).+)",
+    rf"(?P<thing>deadline|launch|release|wedding|birthday|exam|due date)(?: is)?:? (?P<said>(?:on |in "
+    rf"|by )?(?:the )?(?={DATE}|\d).+)",
     re.IGNORECASE,
 )
 _BIRTHDAY = re.compile(
-    rf"(?:it is|it's) my (?P<thing>(?:\d+(?:st|nd|rd|th) )?birthday|wedding anniversary|anniversary) (?P<when>.*{DATE}.*)",
+    rf"(?:it is|it's) my (?P<thing>(?:\d+(?:st|nd|rd|th) )?birthday|wedding anniversary"
+    rf"|anniversary) (?P<when>.*{DATE}.*)",
     re.IGNORECASE,
 )
 
@@ -193,6 +291,11 @@ def named_otherwise(body: str) -> Statement | None:  # noqa: PLR0911 - a case ea
             category="project",
             slot=the["thing"].lower() if re.search(DATE, the["said"], re.IGNORECASE) else "",
         )
+    if demanded := _DEMANDED.fullmatch(body):
+        who = re.sub(r"^(?:my|our) ", "", demanded["who"], flags=re.IGNORECASE)
+        return Statement(text=f"{who} {demanded['said']}", category="project")
+    if stated := _STARTS.fullmatch(body) or _STANDS.fullmatch(body):
+        return None if _UNLIKELY.fullmatch(stated["thing"]) else Statement(text=body, category="project")
     if lets := _LETS.match(body):
         return Statement(text=f"Decided to go with {lets['what']}", category="project")
     if dated := _DATED.match(body):
@@ -200,88 +303,3 @@ def named_otherwise(body: str) -> Statement | None:  # noqa: PLR0911 - a case ea
     if birthday := _BIRTHDAY.match(body):
         return Statement(text=f"{birthday['thing']} is {birthday['when']}", category="identity", slot="")
     return None
-
-
-# How the user wants to be answered.
-
-_CALL_ME = re.compile(
-    r"(?i:please |just |you can |you may |feel free to )*(?i:call me) (?P<name>[A-Z][\w'-]*(?: [A-Z]\w+)?|[a-z]{2,12}$)"
-)
-_STANDING = re.compile(
-    r"\b(?:always|never|from now on|in (?:the )?future|going forward|every time|whenever|by default|in all (?:your )?(?:answers|replies|responses))\b",
-    re.IGNORECASE,
-)
-_ANSWERS = re.compile(
-    r"\b(?:your |the |all |my |future )?(?:answers|replies|responses|explanations|code examples|code samples|summaries|emoji|emojis|jargon|apologi[sz]\w*|preamble|disclaimers?|small talk|bullet points|exclamation marks)\b",
-    re.IGNORECASE,
-)
-_IMPERATIVE = re.compile(
-    r"(?:(?:please|kindly|pls|plz|from now on|in (?:the )?future|going forward|when(?:ever)? (?:you|i) [\w' ]{2,40}?|for (?:code|coding|recipes|dates)[\w ]{0,20}),? *)*(?P<do>(?:always |never |do not |don'?t |no (?=emoji|jargon|preamble|small|disclaim|bullet|exclam|apolog)|avoid |stop |only )?"
-    r"(?:answer|reply|respond|use|using|write|give|keep|explain|include|add|format|show|speak|talk|address|refer|call|be|start|begin|end|ask|cite|assume|skip|avoid|prefer|make|put|sugar-?coat|repeat|apologi[sz]\w*|translate|provide|stick|sign|tell|suggest|recommend|remind|check|emoji\w*|jargon|preamble|small talk|disclaimers?|bullet points|exclamation marks)\b.*)",
-    re.IGNORECASE,
-)  # fmt: skip
-
-
-_LOCAL = re.compile(
-    r"\b(?:return value|before you use|when it|the (?:value|result|input|output|error)|on error)\b", re.IGNORECASE
-)
-
-
-def instruction(body: str) -> Iterator[Statement]:
-    """How the user wants to be addressed and answered, where it is meant to last."""
-    if called := _CALL_ME.match(body):
-        if called["name"].lower() not in {
-            "crazy",
-            "back",
-            "later",
-            "stupid",
-            "old",
-            "when",
-            "if",
-            "lazy",
-            "tomorrow",
-            "maybe",
-            "now",
-            "today",
-            "soon",
-            "anything",
-            "whatever",
-            "anytime",
-            "paranoid",
-        }:
-            yield Statement(text=f"Wants to be called {called['name']}", category="preference", slot="called")
-        return
-    found = _IMPERATIVE.match(body)
-    if not found:
-        return
-    do = found["do"]
-    lasting = _STANDING.search(body) and not _LOCAL.search(do)
-    negative = re.match(r"(?:do not|don'?t|no|avoid|stop|skip) ", do, re.IGNORECASE)
-    about_answers = (
-        _ANSWERS.search(do)
-        and (
-            negative
-            or (
-                re.search(r"\byour\b", do)
-                and re.match(r"(?:keep|make|give|use|write|include|format) ", do, re.IGNORECASE)
-            )
-        )
-        and not re.search(r"\b(?:this|that|it|these|following|below|above)\b", do)
-    )
-    if not (lasting or about_answers) or re.search(
-        r"\b(?:function|loop|method|class|returns|this (?:file|text|code)|the (?:file|text|email|essay|letter|poem|story|script|button|user))\b",
-        do,
-    ):
-        return
-    do = re.sub(r",? (?:from now on|in (?:the )?future|going forward)$", "", do, flags=re.IGNORECASE).strip(" ,")
-    do = re.sub(r"\byour\b", "its", re.sub(r"\byou\b", "it", do))
-    verbless = re.match(r"no (\w.*)", do, re.IGNORECASE)
-    if verbless:
-        text = f"Wants no {verbless[1]}"
-    elif re.match(r"(?:do not|don'?t) ", do, re.IGNORECASE):
-        text = "Wants the assistant not to " + re.sub(r"^(?:do not|don'?t) ", "", do, flags=re.IGNORECASE)
-    elif re.match(r"only ", do, re.IGNORECASE) or not re.match(r"(?:using|bullet|emoji|exclam)", do, re.IGNORECASE):
-        text = f"Wants the assistant to {do[0].lower()}{do[1:]}"
-    else:
-        text = f"Wants {do}"
-    yield Statement(text=text, category="preference", slot=dimension(do))

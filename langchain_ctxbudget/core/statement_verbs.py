@@ -1,6 +1,5 @@
 """What clauses with "I" or "we" say that lasts."""
 
-# ruff: noqa: E501 - a pattern stands on one line
 from __future__ import annotations
 
 import re
@@ -9,10 +8,11 @@ from dataclasses import replace
 
 from langchain_ctxbudget.core import statement_nouns as nouns
 from langchain_ctxbudget.core.statement_clauses import Clause, Tense
+from langchain_ctxbudget.core.statement_grammar import by_grammar
 from langchain_ctxbudget.core.statement_patterns import DATE, LONG_TERM, POINTS, RULES, Category, Rule
 from langchain_ctxbudget.core.statement_slots import HEDGED, PLAIN, Statement, dimension, liked
 from langchain_ctxbudget.core.statement_vocabulary import words
-from langchain_ctxbudget.core.statement_wording import LEANS, rendered
+from langchain_ctxbudget.core.statement_wording import leans, rendered
 
 # Clauses with "I" or "we".
 
@@ -30,6 +30,8 @@ def of_clause(clause: Clause) -> Iterator[Statement]:
                 return
     if clause.tense in {Tense.BE, Tense.WAS}:
         yield from being(clause)
+    elif found := by_grammar(clause):
+        yield found
 
 
 def _by_rule(clause: Clause, rule: Rule) -> Statement | None:
@@ -41,7 +43,7 @@ def _by_rule(clause: Clause, rule: Rule) -> Statement | None:
             return None
         category, slot = special
         if slot == "!ends":
-            ends, slot = True, _stopped(clause)
+            ends, slot = True, "employer"
     if clause.negated and clause.tense in {Tense.WILL, Tense.PROGRESSIVE, Tense.PAST, Tense.MIGHT}:
         return None
     if clause.negated and slot in {"home", "job", "employer", "moving", "name", "age"}:
@@ -53,7 +55,7 @@ def _by_rule(clause: Clause, rule: Rule) -> Statement | None:
     if clause.tense is Tense.WAS and slot != "birth":
         slot = ""
     text = text or rendered(clause)
-    if LEANS.search(text):
+    if leans(text):
         return None
     unsure = not rule.sure or clause.tense is Tense.MIGHT
     return Statement(
@@ -66,30 +68,73 @@ def _by_rule(clause: Clause, rule: Rule) -> Statement | None:
 _Special = tuple[Category, str] | None
 _HAVE = re.compile(nouns.HAVE, re.IGNORECASE)
 _HAVE_EVENT = re.compile(nouns.HAVE_EVENT, re.IGNORECASE)
+_DAYS_OFF = re.compile(
+    r"(?:every )?(?:mon|tues|wednes|thurs|fri|satur|sun|week)(?:days?|ends?) (?:\w+ )?(?:off"
+    r"|free)\b",
+    re.IGNORECASE,
+)
+_AT_A_PLACE = re.compile(r"an? .*\b(?:at|in|near|with) (?:the )?[A-Z]")
+_NUMBER_OF = re.compile(
+    r"(?:(?:about|around|over|nearly|almost|some|roughly) )?(?:\d[\d.,]*k?|two|three|four|five|six|seven|eight|nine"
+    r"|ten|twelve|twenty"
+    r"|no|a hundred) (?!(?:\w+ )?(?:questions?|problems?|issues?|errors?|ideas?|options?|choices?|minutes|hours|days"
+    r"|more|clue|way)\b)\w+",
+    re.IGNORECASE,
+)
 _CODE_NOUN = re.compile(
-    r"\b(?:datasets?|data ?frames?|components?|class(?:es)? (?:that|which|called|named)|tables?|columns?|functions?|scripts?|strings?"
-    r"|json|csv|api|endpoints?|files?|arrays?|apples|objects?|variables?|models? (?:that|with)|to restart|spreadsheet|loop)\b",
+    r"\b(?:datasets?|data ?frames?|components?|class(?:es)? (?:that|which|called|named)|tables?|columns?|functions?"
+    r"|scripts?|strings?"
+    r"|json|csv|api|endpoints?|files?|arrays?|apples|objects?|variables?|models? (?:that|with)|to restart|spreadsheet"
+    r"|loop)\b",
     re.IGNORECASE,
 )
 _BAD_LIKE = re.compile(
-    rf"(?:{POINTS}|to (?:know|see|hear|ask|understand|thank|have|get|add|be able|bother|say|admit|be (?:a )?(?:bother|annoying)"
-    r"|think|believe|point|do (?:this|that|it)|try|use (?:this|that)|make (?:this|that|it|sure)|change|start by|discuss|share|talk about)\b"
-    r"|(?:waiting|debugging|being told|losing|wasting|having to|getting (?:an?|this|these|errors))\b|your |our |my (?:life|job when))",
+    rf"(?:{POINTS}|to (?:know|see|hear|ask|understand|thank|have|get|add|be able|bother|say|admit|be (?:a )?(?:bother"
+    rf"|annoying)"
+    r"|think|believe|point|do (?:this|that|it)|try|use (?:this|that)|make (?:this|that|it|sure)|change|start by"
+    r"|discuss|share|talk about)\b"
+    r"|(?:waiting|hearing|debugging|being told|losing|wasting|having to|getting (?:an?|this|these|errors))\b|your "
+    r"|our |my (?:life|job when)"
+    r"|(?:and|or|is|are|was|should|will|at|for|from|through|in|on|i|we|they|he|she|there|you)\b)",
+    re.IGNORECASE,
+)
+# What was just seen, and is praised: "the blue vase", but not "the sea".
+_SHOWN = re.compile(
+    r"(?:the (?!(?:\w+ )?(?:seas?|ocean|beach|mountains?|outdoors|countryside|city|woods|forest|coast|alps|desert"
+    r"|rain|snow|cold|heat"
+    r"|sun|summer|winter|autumn|fall|spring|nineties|eighties|theat(?:re|er)|cinema|opera|gym|piano|guitar|violin"
+    r"|cello|drums"
+    r"|holidays|night|water|wild|stars|moon|internet|great outdoors|(?:smell|taste|sound|feel(?:ing)?) of"
+    r"|(?-i:[A-Z])\w+)\b)"
+    r"|(?:my|our|his|her|their) (?!(?:\w+ )?(?:job|work|wife|husband|partner|kids|children|family|dogs?|cats?|horse"
+    r"|bike|car|city|town"
+    r"|garden|neighbou?rhood|coffee|tea|steak|eggs|students|country|friends|morning|evening|quiet|freedom|sleep"
+    r"|routine)\b))",
     re.IGNORECASE,
 )
 _FOR_ANSWERS = re.compile(
-    r"(?:it|that)? ?when (?:you|your|answers?|replies|explanations|people)\b|your (?:answers?|repl\w+|responses?|explanations?) (?:to be |short|brief|concise|long|in |with|without|as )|you to \b",
+    r"(?:it|that)? ?when (?:you|your|answers?|replies|explanations|people)\b|(?:your|my|the) (?:answers?|repl\w+"
+    r"|responses?|explanations?) (?:to be |short|brief|concise|long|in |with|without|as )|you to \b",
     re.IGNORECASE,
 )
-_GOAL = re.compile(rf"to (?:eventually |one day |someday |really |also |finally )?{LONG_TERM}", re.IGNORECASE)
+_AIM = r"to (?:eventually |one day |someday |really |also |finally |never )*"
+_GOAL = re.compile(
+    rf"{_AIM}(?:{LONG_TERM}|(?!(?:know|see|understand|make sure|ask|hear|check|try|get (?:this|that|it)|use|do (?:it"
+    rf"|this|that))\b"
+    rf"|\w+ {POINTS})\w+ .*(?:{DATE}|\b(?:(?:one|some) ?day|some time|eventually|next|again|in \w+ years"
+    r"|before (?:i|we) (?:am|are)|for a (?:year|living)|by the time|at home|in the (?:long run|future))$))",
+    re.IGNORECASE,
+)
 
 
 def _have(clause: Clause) -> _Special:
-    if clause.negated and clause.tense is Tense.PAST:
+    rest = re.sub(r"^got (?!an? \w+ (?:error|message))", "", clause.rest)
+    if (clause.negated and clause.tense is Tense.PAST) or _CODE_NOUN.search(rest):
         return None
-    rest = clause.rest.removeprefix("got ")
-    if _CODE_NOUN.search(rest):
-        return None
+    if clause.tense is Tense.PRESENT and _DAYS_OFF.match(rest):
+        return "identity", ""
+    if clause.plural and (_NUMBER_OF.match(rest) or _AT_A_PLACE.match(rest)):
+        return "project", ""
     if _HAVE_EVENT.match(rest) or re.match(rf"to \w+ .*\bby (?:the )?{DATE}", rest, re.IGNORECASE):
         return "project", ""
     if clause.tense is Tense.PAST and clause.head == "had" and not re.match(r"an? (?:son|daughter|baby|stroke)", rest):
@@ -116,7 +161,7 @@ def _like(clause: Clause) -> _Special:
         return None
     if _FOR_ANSWERS.match(rest):
         return "preference", dimension(rest)
-    if _BAD_LIKE.match(rest):
+    if _BAD_LIKE.match(rest) or (not clause.head.startswith("prefer") and not clause.adverbs and _SHOWN.match(rest)):
         return None
     return "preference", dimension(rest) or liked(rest, clause.head)
 
@@ -133,12 +178,21 @@ def _would(clause: Clause) -> _Special:
             if keeps and not re.match(r"(?:you|if you|we|use|do|see|start|keep|just)\b", rest)
             else None
         )
-    if clause.head == "like":
+    if clause.head == "prefer" and re.match(
+        r"(?:not )?to (?:keep|stay|live|work|travel|pay|write|avoid|wait|eat|sleep|drive|read|fly) (?!it|this|that"
+        r"|these|those)",
+        rest,
+    ):
+        return "preference", ""
+    if clause.head in {"like", "love"}:
         if re.match(r"(?:to be called|you to (?:always|never|call me))", rest):
             return "preference", "called" if "call" in rest else dimension(rest)
+        if answers and re.search(r"\b(?:\w+er|always|from now on|in (?:the )?future)\b", rest):
+            return "preference", dimension(rest)
         return ("project", "") if _GOAL.match(rest) else None
     wants = re.match(
-        r"(?:that |if )?you (?:to )?(?:always|never|not|call|keep|answer|use|write|explain|avoid|repl|spoke|called|kept|wrote)\w*|to be called|not to ",
+        r"(?:that |if )?you (?:to )?(?:always|never|not|call|keep|answer|use|write|explain|avoid|repl|spoke|called"
+        r"|kept|wrote)\w*|to be called|not to ",
         rest,
     )
     return ("preference", "called" if "call" in rest else dimension(rest)) if answers or wants else None
@@ -150,7 +204,11 @@ def _want(clause: Clause) -> _Special:
     ) and not re.match(POINTS + "(?<!you)", clause.rest):
         return "preference", dimension(clause.rest)
     if clause.negated:
-        return ("identity", "") if re.match(r"(?:any )?(?:kids|children|pets)\b", clause.rest) else None
+        if re.match(r"(?:any )?(?:kids|children|pets)\b", clause.rest):
+            return "identity", ""
+        return ("preference", dimension(clause.rest)) if re.match(r"any (?:more )?[\w -]+s\b", clause.rest) else None
+    if re.match(r"(?:the |all |my )?[a-z]+s (?:without (?!the)|to be (?:short|brief|simple|in ))", clause.rest):
+        return "preference", dimension(clause.rest)
     return ("project", "") if _GOAL.match(clause.rest) else None
 
 
@@ -161,7 +219,9 @@ def _use(clause: Clause) -> _Special:
         else clause.rest
     )
     lowered = re.match(
-        r"(?:vim|neovim|emacs|zsh|fish|git|vscode|vs code|tabs|spaces|metric|imperial|dark mode|linux|windows|python|rust|postgres\w*|docker|react|typescript|kubernetes|aws|notion|obsidian|celsius|fahrenheit|macos|figma|public transport|they/them|she/her|he/him)\b",
+        r"(?:vim|neovim|emacs|zsh|fish|git|vscode|vs code|tabs|spaces|metric|imperial|dark mode|linux|windows|python"
+        r"|rust|postgres\w*|docker|react|typescript|kubernetes|aws|notion|obsidian|celsius|fahrenheit|macos|figma"
+        r"|public transport|they/them|she/her|he/him)\b",
         rest,
         re.IGNORECASE,
     )
@@ -184,13 +244,22 @@ def _start(clause: Clause) -> _Special:
 
 
 def _stop(clause: Clause) -> _Special:
-    return "identity", "!ends" if _stopped(clause) else ""
+    slot = _stopped(clause)
+    return _left(clause) if slot == "employer" else ("identity", slot)
+
+
+def _left(clause: Clause) -> _Special:
+    """A job that was left: long ago, it was not the one of today."""
+    return "identity", "" if _LONG_AGO.search(clause.rest) else "!ends"
+
+
+_LONG_AGO = re.compile(r"\b(?:years ago|last year|(?:19|20)\d\d)\b", re.IGNORECASE)
 
 
 def _stopped(clause: Clause) -> str:
     rest = re.sub(r"^(?:up )?(?:smoking|drinking|eating|using|playing|taking|doing)? ?", "", clause.rest)
-    if re.match(r"my job|working", rest):
-        return "job"
+    if re.match(r"my (?:\w+ )?job|working", rest):
+        return "employer"
     if nouns.EDITORS.match(rest):
         return "editor"
     return liked(rest) if rest else ""
@@ -205,7 +274,7 @@ def _been(clause: Clause) -> _Special:
 
 
 def _can(clause: Clause) -> _Special:
-    if clause.negated or clause.over:
+    if clause.negated or clause.over or clause.adverbs in {"barely", "hardly"}:
         return ("preference", liked(clause.rest)) if clause.head == "stand" else ("identity", "")
     return (
         ("identity", "")
@@ -225,26 +294,34 @@ def _going(clause: Clause) -> _Special:
 
 _SPECIAL = {
     "@eat": _eat, "@have": _have, "@like": _like, "@would": _would, "@want": _want, "@use": _use, "@start": _start,
-    "@stop": _stop, "@been": _been, "@can": _can, "@going": _going,
+    "@stop": _stop, "@left": _left, "@been": _been, "@can": _can, "@going": _going,
 }  # fmt: skip
 
 
 def being(clause: Clause) -> Iterator[Statement]:
     """What "I am ..." says; several things where commas set them apart."""
-    pieces = re.split(
-        r",\s*(?:and\s+)?|\s+and\s+(?=(?:an?|the|from|\d+)\s|married\b|divorced\b|single\b|vegan\b|vegetarian\b|allergic\b|based\b|retired\b)",
-        clause.said,
-    )
-    whole = [found for found in (_is(piece, clause, first=not place) for place, piece in enumerate(pieces)) if found]
-    yield from whole
+    said: list[str] = []
+    for piece in _ALSO.split(clause.said):
+        if said and not _is(piece, clause, first=False):
+            said[-1] = f"{said[-1]}, {piece}"
+        else:
+            said.append(piece)
+    for place, piece in enumerate(said):
+        found = _is(piece, clause, first=not place)
+        if found and not leans(found.text):
+            yield found
 
 
+_ALSO = re.compile(
+    r",\s*(?:and\s+)?|\s+and\s+(?=(?:an?|the|from|\d+)\s"
+    r"|(?:married|divorced|single|vegan|vegetarian|allergic|based|retired)\b)"
+)
 _NAME = re.compile(
     r"((?:Dr\.? )?[A-Z][a-z'-]+(?: (?:van |de |von )?[A-Z][\w'-]+){0,2}|[A-Z][a-z]+)(?:$|\s(?=from\b|and\b|by\b|\())"
 )
 _NO_NAME = words(
-    "ok okay sorry done back ready not sure here happy glad so just very an a the in on at also now trying "
-    "using looking fine good great"
+    "ok okay sorry done back ready not sure here happy glad so just very an a the in on at also now trying using "
+    "looking fine good great"
 )
 _BE = tuple((re.compile(pattern, re.IGNORECASE), kind, slot) for pattern, kind, slot in nouns.BE)
 

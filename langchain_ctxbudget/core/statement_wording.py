@@ -1,18 +1,32 @@
 """How what a user says of himself reads in the third person, without its subject."""
 
-# ruff: noqa: E501 - a pattern stands on one line
 from __future__ import annotations
 
 import re
 
 from langchain_ctxbudget.core.statement_clauses import MAX_CHARACTERS, Clause, Tense
+from langchain_ctxbudget.core.statement_vocabulary import words
 
-# What cannot be understood without the rest of the conversation.
-LEANS = re.compile(
-    r"\b(?:about|with|for|on|in|to|of|from|at) (?:that|this|it|these|those|them)$|\b(?:that )?(?:you|you've|you have) (?:gave|sent|wrote|made|suggested|showed|mentioned|provided|posted|said)\b"
-    r"|\b(?:the following|below|above|here it is)\b|^(?:eats?|likes?|loves?|hates?|has|uses?|plays?) (?:it|one|that|this)$",
+_POINTERS = words("that this it these those them above below one")
+_AT_THE_END = re.compile(
+    r"(?:\b(?:about|with|for|on|in|to|of|from|at|than) (?:that|this|it|these|those|them)|\b(?:above|below)"
+    r"|^(?:eats?|likes?|loves?|hates?|has|uses?|plays?) (?:it|one|that|this))$",
     re.IGNORECASE,
 )
+_GIVEN = re.compile(
+    r"\b(?:you|you've|you have) (?:gave|sent|wrote|made|suggested|showed|mentioned|provided|posted|said)\b"
+    r"|\b(?:the following|(?:see|code|as|the|shown|mentioned|listed|described) (?:above|below)|here it is)\b",
+    re.IGNORECASE,
+)
+_GIVEN_PARTS = ("you", "following", "above", "below", "here it is")
+
+
+def leans(text: str) -> bool:
+    """Whether a text cannot be understood without the rest of the conversation."""
+    lowered = text.lower()
+    if lowered.rpartition(" ")[2] in _POINTERS and _AT_THE_END.search(text):
+        return True
+    return any(part in lowered for part in _GIVEN_PARTS) and bool(_GIVEN.search(text))
 
 
 def rendered(clause: Clause) -> str:
@@ -54,7 +68,8 @@ def _inflected(verb: str) -> str:
 
 
 _AND_VERB = re.compile(
-    r"\b(and|but) (work|live|study|teach|love|like|hate|prefer|enjoy|speak|play|have|own|use|drive|write|run)\b(?= (?:at|in|for|as|the|a|an|my|on|to|with)\b)"
+    r"\b(and|but) (work|live|study|teach|love|like|hate|prefer|enjoy|speak|play|have|own|use|drive|write"
+    r"|run)\b(?= (?:at|in|for|as|the|a|an|my|on|to|with)\b)"
 )
 
 

@@ -1,6 +1,5 @@
 """What a user's message says about the user: rules for ordinary English chat, no model."""
 
-# ruff: noqa: E501 - a pattern stands on one line
 from __future__ import annotations
 
 import re
@@ -11,8 +10,9 @@ from langchain_ctxbudget.core import statement_nouns as nouns
 from langchain_ctxbudget.core.statement_clauses import read
 from langchain_ctxbudget.core.statement_parts import Part, parts
 from langchain_ctxbudget.core.statement_patterns import Category
+from langchain_ctxbudget.core.statement_requests import instruction
 from langchain_ctxbudget.core.statement_slots import ASKED, HEDGED, PARTNER, PLAIN, Statement, slot_name
-from langchain_ctxbudget.core.statement_things import instruction, named_otherwise, of_mine
+from langchain_ctxbudget.core.statement_things import named_otherwise, of_mine
 from langchain_ctxbudget.core.statement_verbs import being, of_clause
 from langchain_ctxbudget.core.statement_wording import cut, third
 from langchain_ctxbudget.core.text import fold, one_line
@@ -36,7 +36,7 @@ def statements(text: str) -> list[Statement]:
 def _of_part(part: Part) -> Iterator[Statement]:
     body = part.text
     confidence = ASKED if part.asked else HEDGED if part.hedged else PLAIN
-    found = [*instruction(body), *_said(body)]
+    found = [*_said(body)] if _SUBJECT.match(body) else [*instruction(body), *_said(body)]
     for statement in found:
         yield _finished(statement, confidence)
     if named := nouns.NAMED.search(body):
@@ -50,6 +50,8 @@ def _of_part(part: Part) -> Iterator[Statement]:
             yield _finished(statement, confidence)
 
 
+_I = re.compile(r"(?:i|we)\b", re.IGNORECASE)
+_SUBJECT = re.compile(r"(?:i|we|my|our)\b", re.IGNORECASE)
 _VERBAL = ("Lives", "Has", "Moved", "Moving", "Works")
 
 
@@ -60,7 +62,7 @@ def _finished(statement: Statement, confidence: float) -> Statement:
 
 
 def _said(body: str) -> Iterator[Statement]:
-    if found := of_mine(body) or named_otherwise(body):
+    if not _I.match(body) and (found := of_mine(body) or named_otherwise(body)):
         yield found
     elif clause := read(body):
         yield from of_clause(clause)
@@ -68,7 +70,7 @@ def _said(body: str) -> Iterator[Statement]:
         clause = read(f"I am {role[1]}")
         if clause:
             yield from being(clause)
-    elif bare := _BARE.match(body):
+    elif (bare := _BARE.match(body)) and not _AS_SUBJECT.search(body):
         clause = read(f"I {'am ' if bare['being'] else ''}{body}")
         if clause:
             yield from of_clause(clause)
@@ -77,8 +79,13 @@ def _said(body: str) -> Iterator[Statement]:
 _AS_A = re.compile(r"as (an? [\w -]{2,40})", re.IGNORECASE)
 # Chat without its subject: "Moved to Oslo last month", "allergic to nuts btw".
 _BARE = re.compile(
-    r"(?P<being>allergic to |vegan\b|vegetarian\b|married (?:to|with)|working (?:on an?|as an?|at|for) |based in |living in "
-    r"|building an? |learning [A-Z]|originally from |from [A-Z]\w+$)|(?:just )?moved to |grew up in |(?:just )?adopted an? "
-    r"|got (?:married|engaged|divorced) |used to (?:live|work) |love |prefer |hate ",
+    r"(?P<being>allergic to |vegan\b|vegetarian\b|married (?:to|with)|working (?:on an?|as an?|at|for) |based in "
+    r"|living in |building an? |learning [A-Z]|originally from |from [A-Z]\w+$)|(?:just )?moved to |grew up in "
+    r"|(?:just )?adopted an? |got (?:married|engaged|divorced) |left (?:my job|(?-i:[A-Z])\w+)|used to (?:live|work) "
+    r"|(?:love|prefer|hate) (?!(?:and|or|is|in|at|for)\b)",
     re.IGNORECASE,
+)
+# "Building a community is really cool" is no chat about oneself.
+_AS_SUBJECT = re.compile(
+    r"\b(?:is|are|was|can be|takes|fascinates|requires|helps|makes|seems|should|will)\b", re.IGNORECASE
 )

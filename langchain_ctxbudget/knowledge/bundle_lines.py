@@ -41,14 +41,15 @@ class Line:
 
 
 def topic_shown(profile: TopicProfile) -> tuple[object, ...]:
-    """What a topic's bundle shows of it: while this stays, the bundle need not be compiled again."""
-    lines = topic_lines(profile, (), None, ())
-    return *(line.text for line in lines), profile.parent_slug, profile.related_memory_ids
+    """What a topic's bundle shows of it, or would with facts: while this stays, it need not be compiled again."""
+    lines = (*_context(profile.compiled_context), *_engagement(profile))
+    said = (highlight.text for highlight in profile.highlights)
+    return profile.label, *(line.text for line in lines), *said, profile.parent_slug, profile.related_memory_ids
 
 
 def entity_shown(profile: EntityProfile) -> tuple[object, ...]:
-    """What an entity's bundle shows of it: while this stays, the bundle need not be compiled again."""
-    return tuple(line.text for line in entity_lines(profile, ()))
+    """What an entity's bundle shows of it, or would with facts: while this stays, it need not be compiled again."""
+    return profile.name, profile.type, *(line.text for line in entity_lines(profile, ()))
 
 
 def utc(time: datetime) -> datetime:

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
-from langchain_ctxbudget.core.detection import Detector, Named
 from langchain_ctxbudget.core.text import one_line
 from langchain_ctxbudget.knowledge.bundle_lines import Count, holding, utc
 from langchain_ctxbudget.knowledge.bundles import (
@@ -17,7 +17,10 @@ from langchain_ctxbudget.knowledge.bundles import (
     compile_topic,
     needs,
 )
+from langchain_ctxbudget.knowledge.known import by_names
 from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, TopicProfile
+
+Profile = TypeVar("Profile", TopicProfile, EntityProfile)
 
 MOST_FACTS = 10
 """Facts of the user that one bundle is offered."""
@@ -75,8 +78,7 @@ def compile_all(  # noqa: PLR0917 - what is known, and what it is compiled with
         if before is None or changed or needs(before, now) or not _still_so(before, names):
             before = compile_topic(topic, own, parent, parts, now=now, count=count, cap_tokens=topic_cap, before=before)
         bundles[topic.id] = before
-        state = {"is_dirty": False, "context_version": before.version, "related_memory_ids": related}
-        new_topics.append(topic.model_copy(update=state))
+        new_topics.append(_clean(topic, before.version, related_memory_ids=related))
     new_entities: list[EntityProfile] = []
     for entity in entities:
         own, before = about[entity.id], old.get(entity.id)
@@ -85,17 +87,23 @@ def compile_all(  # noqa: PLR0917 - what is known, and what it is compiled with
         if before is None or entity.is_dirty or added or needs(before, now) or not _still_so(before, names):
             before = compile_entity(entity, own, now=now, count=count, cap_tokens=entity_cap, before=before)
         bundles[entity.id] = before
-        new_entities.append(entity.model_copy(update={"is_dirty": False, "context_version": before.version}))
+        new_entities.append(_clean(entity, before.version))
     return Compiled(tuple(new_topics), tuple(new_entities), bundles)
+
+
+def _clean(profile: Profile, version: int, **also: tuple[str, ...]) -> Profile:
+    """A profile whose bundle is up to date; the same object where it was said to be."""
+    state: dict[str, object] = {"is_dirty": False, "context_version": version, **also}
+    if all(getattr(profile, name) == value for name, value in state.items()):
+        return profile
+    return profile.model_copy(update=state)
 
 
 def _facts_about(
     topics: Iterable[TopicProfile], entities: Iterable[EntityProfile], facts: Iterable[Fact]
 ) -> defaultdict[str, list[Fact]]:
     """The facts that name each topic and entity: the pinned ones, then the surest and the newest ones first."""
-    things = [Named(id=topic.id, names=(topic.label, *topic.aliases)) for topic in topics]
-    things += [Named(id=entity.id, names=(entity.name, *entity.aliases)) for entity in entities]
-    detector = Detector(things)
+    detector = by_names((*topics, *entities))
     about: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in sorted(
         facts, key=lambda fact: (not fact.pinned, -fact.confidence, -utc(fact.last_seen).timestamp(), fact.id)

@@ -22,7 +22,6 @@ from langchain_ctxbudget.flow import Flow, locked
 from langchain_ctxbudget.knowledge import facts, known, learning
 from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.learned import LearnedFact
-from langchain_ctxbudget.knowledge.learning import State
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
     EntityProfile,
@@ -31,6 +30,7 @@ from langchain_ctxbudget.knowledge.records import (
     Source,
     TopicProfile,
 )
+from langchain_ctxbudget.knowledge.state import State, read_state, save
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
 T = TypeVar("T")
@@ -104,7 +104,9 @@ def add_fact(
     new = LearnedFact(text=said, category=category, confidence=confidence, slot=one_line(slot))
 
     def change(state: State) -> tuple[State, Fact]:
-        merged = facts.learn(state.facts, [new], {}, now, BY_USER)
+        # What is said by hand is the newest, also where another computer's clock is ahead.
+        latest = max((now, *(fact.last_seen for fact in state.facts)))
+        merged = facts.learn((*state.facts, *state.ended), [new], {}, latest, BY_USER)
         before = {fact.id: fact for fact in state.facts}
         fact = next((fact for fact in merged if fact.is_current and before.get(fact.id) != fact), None)
         fact = fact or next(fact for fact in merged if fact.is_current and says_the_same(fact.text, said))
@@ -113,7 +115,7 @@ def add_fact(
             own = facts.pin([*(one for one in merged if one.id != own.id), own], own.id)
         current = [own if one.id == own.id else one for one in merged if one.is_current]
         pruned = facts.prune(current, now)
-        ended = (*state.ended, *(one for one in merged if not one.is_current), *pruned.ended)
+        ended = (*(one for one in merged if not one.is_current), *pruned.ended)
         return replace(state, facts=pruned.kept, ended=ended), own
 
     return (yield from _changing(store, user_id, now, change))
@@ -141,6 +143,11 @@ def edit(store: BaseStore, user_id: str, item_id: str, changes: Mapping[str, Any
         update = {**changes, "made_by": BY_USER}
         if not isinstance(item, Fact):
             update |= {"is_dirty": True, "updated_at": now}
+        if "proficiency_level" in changes:  # which is computed from these
+            update["proficiency_signals"] = ()
+        if {"label", "name"} & changes.keys() and not isinstance(item, Fact):  # users go on saying what they used to
+            name = item.label if isinstance(item, TopicProfile) else item.name
+            update.setdefault("aliases", tuple(dict.fromkeys((*item.aliases, name))))
         new: KnownItem = _checked(type(item), {**item.model_dump(), **update})
         return _with(state, new), new
 
@@ -155,8 +162,9 @@ def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[
     """
 
     def change(state: State) -> tuple[State, None]:
-        if any(fact.id == item_id for fact in state.ended):
-            return replace(state, ended=tuple(fact for fact in state.ended if fact.id != item_id)), None
+        left = tuple(fact for fact in state.ended if fact.id != item_id)
+        if len(left) < len(state.ended):
+            return replace(state, ended=left), None
         item = _find(state, item_id)
         labels = {item.label, *item.aliases} if isinstance(item, TopicProfile) else set()
         return replace(
@@ -168,7 +176,7 @@ def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[
             phrases=tuple(phrase for phrase in state.phrases if phrase.label not in labels),
         ), None
 
-    yield from _changing(store, user_id, now, change, with_ended=True)
+    yield from _changing(store, user_id, now, change)
 
 
 def pin(store: BaseStore, user_id: str, item_id: str, now: datetime, *, pinned: bool) -> Flow[KnownItem]:
@@ -209,16 +217,14 @@ def _changing(
     user_id: str,
     now: datetime,
     change: Callable[[State], tuple[State, T]],
-    *,
-    with_ended: bool = False,
 ) -> Flow[T]:
     """Make a change of the whole state, alone; its bundles are compiled at once."""
 
     def body() -> Flow[T]:
-        before, mark = yield from learning.read_state(store, user_id, with_ended=with_ended)
+        before, mark = yield from read_state(store, user_id)
         after, result = change(before)
         after = learning.compiled(store, user_id, learning.remeasured(after, before, now), now, estimate_tokens)
-        yield from learning.save(store, user_id, before, after, mark, edited=True)
+        yield from save(store, user_id, before, after, mark, edited=True)
         return result
 
     return (yield from locked(known.lock_of(store, user_id), body()))

@@ -10,8 +10,9 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.core.vectors import units
 from langchain_ctxbudget.flow import Flow, embed, locked
-from langchain_ctxbudget.knowledge import known, learning
+from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.knowledge.records import TopicProfile
+from langchain_ctxbudget.knowledge.state import read_state, save
 from langchain_ctxbudget.stores.dense import identity
 
 
@@ -33,14 +34,14 @@ def embed_topics(store: BaseStore, user_id: str, embeddings: Embeddings) -> Flow
     def body() -> Flow[None]:
         if known.epoch_of(store, user_id) != epoch:
             return
-        before, mark = yield from learning.read_state(store, user_id)
+        before, mark = yield from read_state(store, user_id)
         topics = tuple(
             topic.model_copy(update={"embedding": made[_text(topic)], "embedding_model": model})
             if topic.embedding_model != model and _text(topic) in made
             else topic
             for topic in before.topics
         )
-        yield from learning.save(store, user_id, before, replace(before, topics=topics), mark)
+        yield from save(store, user_id, before, replace(before, topics=topics), mark)
 
     yield from locked(known.lock_of(store, user_id), body())
     return len(missing)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from langchain_ctxbudget.core.calls import is_user
 from langchain_ctxbudget.core.detection import Detector
 from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.knowledge.known import things
+from langchain_ctxbudget.knowledge.known import Profile, by_names, things
 from langchain_ctxbudget.knowledge.profiles import Engagement, engaged, sentiment_of
 from langchain_ctxbudget.knowledge.records import EntityProfile, TopicConversation, TopicProfile
 from langchain_ctxbudget.knowledge.taking import Work, time_of
@@ -32,7 +32,8 @@ def counted(
         topics: all.
         entities: all.
         work: the messages; where older ones have changed, all of its conversation is counted again.
-        new: ids of topics and entities that are known only now: older messages are counted for them, too.
+        new: ids of topics and entities that are known only now. For them, and for what the conversation names for the
+            first time, older messages are counted, too.
     """
     conversation = work.scope.conversation_id
     first, after, touched = work.first, dict(links), set[str]()
@@ -41,9 +42,10 @@ def counted(
         for key in [key for key in after if key[1] == conversation]:
             del after[key]
             touched.add(key[0])
-    everything = things((*topics, *entities))
-    found = _naming(Detector(everything), work.entries, first)
-    fresh = [thing for thing in everything if thing.id in new]
+    everything: tuple[Profile, ...] = (*topics, *entities)
+    found = _naming(by_names(everything), work.entries, first)
+    uncounted = {*new, *found} - {name for name, where in after if where == conversation}
+    fresh = [thing for thing in things(everything) if thing.id in uncounted] if uncounted else []
     back = max(0, first - LOOK_BACK)
     if fresh and back < first:
         for name, positions in _naming(Detector(fresh), work.entries[:first], back).items():
@@ -51,10 +53,10 @@ def counted(
     for name, positions in found.items():
         key = (name, conversation)
         link = after.get(key, TopicConversation(topic_id=name, conversation_id=conversation))
-        uncounted = [work.entries[position] for position in positions if position >= link.until]
-        if not uncounted:
+        messages = [_engagement(work.entries[position]) for position in positions if position >= link.until]
+        if not messages:
             continue
-        after[key] = engaged(link, map(_engagement, uncounted), until=len(work.entries))
+        after[key] = engaged(link, messages, until=len(work.entries))
         touched.add(name)
     return after, touched
 

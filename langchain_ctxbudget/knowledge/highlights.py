@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from langchain_ctxbudget.core.detection import Detector
 from langchain_ctxbudget.core.prose import units
-from langchain_ctxbudget.knowledge.known import things
+from langchain_ctxbudget.knowledge.known import by_names
 from langchain_ctxbudget.knowledge.records import Highlight, Source, TopicProfile
 from langchain_ctxbudget.knowledge.taking import Work
 
@@ -19,7 +18,7 @@ FEWEST_CHARACTERS, MOST_CHARACTERS = 20, 160
 
 def with_highlights(topics: Sequence[TopicProfile], work: Work) -> tuple[TopicProfile, ...]:
     """Topics with what the user says about them in new messages; questions say nothing."""
-    detector = Detector(things(topics))
+    detector = by_names(topics)
     found: defaultdict[str, list[Highlight]] = defaultdict(list)
     for said in work.said:
         if not said.from_user or not detector.named(said.text):

@@ -9,7 +9,8 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import islice
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -26,13 +27,17 @@ from langchain_ctxbudget.knowledge.records import (
     EntityProfile,
     Fact,
     KnowledgeMark,
+    PhraseRecord,
+    TopicConversation,
     TopicProfile,
 )
 
 Profile: TypeAlias = TopicProfile | EntityProfile
 
-KEPT_USERS = 256
+KEPT_USERS = 64
 """About the most users of a store whose knowledge stays in memory; those not asked for longest go first."""
+KEPT_LEARNERS = 8
+"""Of these, those who were asked for last, what is only needed to learn more about them stays as well."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Knowledge:
     topics: tuple[TopicProfile, ...] = ()
     entities: tuple[EntityProfile, ...] = ()
     bundles: Mapping[str, ContextBundle] = field(default_factory=dict)
+    is_read: bool = True
+    """False: it could not be read, so nothing follows from what is not in it."""
 
     @cached_property
     def topic_detector(self) -> Detector:
@@ -72,8 +79,30 @@ class Knowledge:
         """Topics, then entities."""
         return (*self.topics, *self.entities)
 
+    @cached_property
+    def by_hand(self) -> Knowledge:
+        """What of it the user or the application has said by hand."""
+        return replace(
+            self,
+            facts=tuple(fact for fact in self.facts if fact.made_by == BY_USER),
+            topics=tuple(topic for topic in self.topics if topic.made_by == BY_USER),
+            entities=tuple(entity for entity in self.entities if entity.made_by == BY_USER),
+        )
+
 
 NOTHING = Knowledge()
+_UNREAD = Knowledge(is_read=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What only those need who learn about a user: how often what came up, what may become a topic, what has ended."""
+
+    links: Mapping[tuple[str, str], TopicConversation] = field(default_factory=dict)
+    """By topic or entity, and conversation."""
+    phrases: tuple[PhraseRecord, ...] = ()
+    ended: tuple[Fact, ...] = ()
+    """Facts that are no longer current."""
 
 
 def detector(profiles: Sequence[Profile]) -> Detector:
@@ -81,14 +110,21 @@ def detector(profiles: Sequence[Profile]) -> Detector:
     return Detector(things(profiles), _vectors(profiles))
 
 
+def by_names(profiles: Iterable[Profile]) -> Detector:
+    """Finds profiles in a text by name alone; where nobody is called otherwise, it is the one that was built before."""
+    return _by_names(tuple((thing.id, thing.names) for thing in things(profiles)))
+
+
+@lru_cache(maxsize=4)
+def _by_names(named: tuple[tuple[str, tuple[str, ...]], ...]) -> Detector:
+    return Detector([Named(id=thing, names=names) for thing, names in named])
+
+
 def things(profiles: Iterable[Profile]) -> list[Named]:
     """Profiles as something that can be detected; a first name is that of the only person who has it."""
-    all_of_them = list(profiles)
-    first_names = Counter(name for profile in all_of_them if (name := _first_name(profile)))
-    return [
-        _named(profile, [name] if (name := _first_name(profile)) and first_names[name] == 1 else [])
-        for profile in all_of_them
-    ]
+    first_names = [(profile, _first_name(profile)) for profile in profiles]
+    times = Counter(name for _, name in first_names if name)
+    return [_named(profile, [name] if times[name] == 1 else []) for profile, name in first_names]
 
 
 def _first_name(profile: Profile) -> str:
@@ -128,14 +164,7 @@ def shown(knowledge: Knowledge, *, learned: bool) -> Knowledge:
         knowledge: all of it.
         learned: whether that includes what was learned, or only what the user or the application said by hand.
     """
-    if learned:
-        return knowledge
-    return replace(
-        knowledge,
-        facts=tuple(fact for fact in knowledge.facts if fact.made_by == BY_USER),
-        topics=tuple(topic for topic in knowledge.topics if topic.made_by == BY_USER),
-        entities=tuple(entity for entity in knowledge.entities if entity.made_by == BY_USER),
-    )
+    return knowledge if learned else knowledge.by_hand
 
 
 class _Kept:
@@ -147,6 +176,8 @@ class _Kept:
         self.epoch = 0
         """How often something of theirs was erased: what was begun before must not be written."""
         self.knowledge: Knowledge | None = None
+        self.counts: tuple[KnowledgeMark, Counts] | None = None
+        """With the mark of the knowledge that they belong to."""
         self.hits: Counter[str] = Counter()
         self.misses: Counter[str] = Counter()
         """Of bundles, by id, since they were counted last."""
@@ -161,8 +192,11 @@ def _of(store: BaseStore, user_id: str) -> _Kept:
         users = _kept.setdefault(store, OrderedDict())
         kept = users.setdefault(user_id, _Kept())
         users.move_to_end(user_id)
-        for other in list(users)[: max(0, len(users) - KEPT_USERS)]:
-            users[other].knowledge = None  # but not its lock, which somebody may hold
+        # Whoever is first behind the newest ones has just become that. Their lock stays: somebody may hold it.
+        for other in islice(reversed(users.values()), KEPT_USERS, KEPT_USERS + 1):
+            other.knowledge = None
+        for other in islice(reversed(users.values()), KEPT_LEARNERS, KEPT_LEARNERS + 1):
+            other.counts = None
         return kept
 
 
@@ -185,7 +219,8 @@ def erased(store: BaseStore, user_id: str) -> None:
     """Note that something of a user is erased: what is under way is not written, what was read is read again."""
     kept = _of(store, user_id)
     kept.epoch += 1
-    kept.knowledge = None
+    kept.knowledge = kept.counts = None
+    _by_names.cache_clear()
     kept.hits, kept.misses = Counter(), Counter()
 
 
@@ -217,7 +252,7 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
         [found] = yield from batch(store, [repos.mark_read(user_id)])
     kept = _of(store, user_id)
     if not isinstance(found, Item):
-        kept.knowledge = None
+        kept.knowledge = kept.counts = None
         return NOTHING
     mark = KnowledgeMark.read(found.value, "the mark of what is known")
     known = kept.knowledge
@@ -230,15 +265,51 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
         entities=tuple((yield from repos.ENTITIES.all(store, user_id))),
         bundles={bundle.id: bundle for bundle in (yield from repos.BUNDLES.all(store, user_id))},
     )
-    kept.knowledge = known
+    _of(store, user_id).knowledge = known
     return known
+
+
+def read_counts(store: BaseStore, user_id: str, mark: KnowledgeMark) -> Flow[Counts]:
+    """What is needed to learn more about a user, read where the mark has changed.
+
+    Args:
+        store: where.
+        user_id: whose.
+        mark: of the knowledge that was read.
+    """
+    kept = _of(store, user_id).counts
+    if kept is not None and kept[0] == mark:
+        return kept[1]
+    links = yield from repos.LINKS.all(store, user_id)
+    phrases = yield from repos.PHRASES.all(store, user_id)
+    ended = yield from repos.ENDED.all(store, user_id)
+    counts = Counts(
+        {(link.topic_id, link.conversation_id): link for link in links}, _newest_last(phrases), tuple(ended)
+    )
+    _of(store, user_id).counts = mark, counts
+    return counts
+
+
+def _newest_last(phrases: Iterable[PhraseRecord]) -> tuple[PhraseRecord, ...]:
+    """The order in which they came up, in every process the same."""
+    return tuple(sorted(phrases, key=lambda one: (one.last_at is not None and one.last_at.timestamp(), one.phrase)))
 
 
 def last_known(store: BaseStore, user_id: str) -> Knowledge:
     """What was read last; for when reading fails."""
-    return _of(store, user_id).knowledge or NOTHING
+    return _of(store, user_id).knowledge or _UNREAD
 
 
-def keep(store: BaseStore, user_id: str, knowledge: Knowledge) -> None:
-    """Know what was just written, so that it need not be read."""
-    _of(store, user_id).knowledge = knowledge
+def drop(store: BaseStore, user_id: str) -> None:
+    """Read what is known again, as it may have been written in part."""
+    kept = _of(store, user_id)
+    kept.knowledge = kept.counts = None
+
+
+def keep(store: BaseStore, user_id: str, knowledge: Knowledge, counts: Counts) -> None:
+    """Know what was just written, so that it need not be read, and no prompt has to wait for what finds it."""
+    knowledge.topic_detector.detect("")
+    knowledge.entity_detector.detect("")
+    kept = _of(store, user_id)
+    kept.knowledge = knowledge
+    kept.counts = knowledge.mark, replace(counts, phrases=_newest_last(counts.phrases))

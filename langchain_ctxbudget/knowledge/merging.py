@@ -9,7 +9,7 @@ from typing import TypeVar
 from langchain_ctxbudget.core.text import fold, one_line
 from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedTopic
 from langchain_ctxbudget.knowledge.profiles import entity_id, similar, slug, topic_id
-from langchain_ctxbudget.knowledge.records import MOST_SOURCES, EntityProfile, Source, TopicProfile
+from langchain_ctxbudget.knowledge.records import BY_USER, MOST_SOURCES, EntityProfile, Source, TopicProfile
 
 Profile = TypeVar("Profile", TopicProfile, EntityProfile)
 
@@ -66,9 +66,10 @@ def _updated_topic(old: TopicProfile, new: LearnedTopic, came_from: Sequence[Sou
             MOST_RELATED_MESSAGES,
         ),
     }
-    if new.domain:
+    is_news = not {*came_from} <= {*old.sources}
+    if new.domain and old.made_by != BY_USER:
         changes["domain"] = new.domain
-    if new.proficiency:
+    if new.proficiency and is_news and old.made_by != BY_USER:
         changes["proficiency_signals"] = (*old.proficiency_signals, new.proficiency)[-MOST_SIGNALS:]
     return _changed(old, changes, now)
 
@@ -116,7 +117,7 @@ def merge_entities(
         name = one_line(new.name)[:MOST_CHARACTERS]
         if not name or not came_from:
             continue
-        old = _same_entity(entities.values(), new, name)
+        old = _same_entity(entities.values(), new, name) or entities.get(entity_id(new.type, name))
         if old is None:
             old = EntityProfile(
                 id=entity_id(new.type, name), name=name, type=new.type, made_by=learned.made_by, created_at=now
@@ -145,18 +146,20 @@ def _same_entity(known: Iterable[EntityProfile], new: LearnedEntity, name: str) 
 def _updated_entity(
     old: EntityProfile, new: LearnedEntity, name: str, came_from: Sequence[Source], now: datetime
 ) -> EntityProfile:
+    by_hand = old.made_by == BY_USER
     longer = old.type == "person" and len(name.split()) > len(old.name.split())
-    shown = name if longer else old.name
-    attributes = dict(old.attributes) | {key: one_line(value)[:MOST_CHARACTERS] for key, value in new.attributes}
+    shown = name if longer and not by_hand else old.name
+    attributes = {key: one_line(value)[:MOST_CHARACTERS] for key, value in new.attributes}
+    attributes = attributes | dict(old.attributes) if by_hand else dict(old.attributes) | attributes
     relations = dict.fromkeys((*((one.relation, one.target) for one in old.relations), *new.relations))
     said = (one_line(text)[:MOST_CHARACTERS] for text in new.facts)
     return _changed(
         old,
         {
             "name": shown,
-            "type": new.type if old.type == "concept" else old.type,
+            "type": new.type if old.type == "concept" and not by_hand else old.type,
             "aliases": _names(shown, (*old.aliases, *new.aliases, old.name, name)),
-            "relationship": new.relationship or old.relationship,
+            "relationship": (by_hand and old.relationship) or new.relationship or old.relationship,
             "attributes": tuple(list(attributes.items())[-MOST_ATTRIBUTES:]),
             "relations": tuple({"relation": relation, "target": target} for relation, target in relations),
             "facts": _newest((*old.facts, *(text for text in said if text)), MOST_FACTS),

@@ -186,6 +186,8 @@ def predict(
     `0.5 ** (age / HALF_LIFE)`, plus `USUAL` times the share of its messages at this hour of the day. What is below
     `FLOOR` is left out; of equal scores, the id decides.
 
+    What came up in messages that tell no time counts as of when it was learned.
+
     Args:
         presence: what is known of the user's devices.
         topics: all that the user has.
@@ -208,8 +210,8 @@ def predict(
         return round(OPEN * opened.get(name, 0.0) + RECENT * _recent(last, now) + USUAL * usual, 6)
 
     return Prediction(
-        _likeliest({topic.id: score(topic.id, topic.last_engaged_at) for topic in topics}),
-        _likeliest({entity.id: score(entity.id, entity.last_mentioned_at) for entity in entities}),
+        _likeliest({topic.id: score(topic.id, topic.last_engaged_at or topic.updated_at) for topic in topics}),
+        _likeliest({entity.id: score(entity.id, entity.last_mentioned_at or entity.updated_at) for entity in entities}),
     )
 
 

@@ -45,6 +45,8 @@ class Remembered:
     """Whether what is shown now becomes the snapshot."""
     edited: str = ""
     """The user's last change by hand."""
+    is_read: bool = True
+    """False: what is known could not be read, so that nothing becomes the snapshot."""
 
     @property
     def either(self) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
@@ -58,6 +60,8 @@ class Remembered:
 
     def renewed(self) -> Remembered:
         """The same, with a new snapshot due."""
+        if not self.is_read:
+            return self
         return Remembered(shown=self.all, edited=self.edited)
 
 
@@ -69,6 +73,8 @@ def remembered(knowledge: Knowledge, snapshot: SnapshotRecord | None, now: datet
         snapshot: what the conversation has shown so far; None: nothing yet.
         now: facts that do not hold now are left out.
     """
+    if not knowledge.is_read:
+        return Remembered(due=False, is_read=False)
     edited = knowledge.mark.edited
     current = {fact.id: fact for fact in holding(knowledge.facts, now)}
     if snapshot is None or snapshot.edited != edited:

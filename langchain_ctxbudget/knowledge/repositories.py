@@ -10,7 +10,7 @@ into a store's vector index, where the user's messages are found by what they sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -98,6 +98,14 @@ class Repository(Generic[R]):
     def delete(self, user_id: str, name: str) -> PutOp:
         """The deletion of a record; nothing where there is none."""
         return _put(self.place(user_id, name), None)
+
+    def changes(self, user_id: str, before: Iterable[R], after: Iterable[R]) -> list[PutOp]:
+        """The writes that make some records others; what is the same object in both is not even compared."""
+        was, becomes = list(before), list(after)
+        same = {id(one) for one in was} & {id(one) for one in becomes}
+        old, new = ({self.key(one): one for one in all_ if id(one) not in same} for all_ in (was, becomes))
+        written = [self.put(user_id, one) for key, one in new.items() if old.get(key) != one]
+        return [*written, *(self.delete(user_id, key) for key in old if key not in new)]
 
     def _namespace(self, user_id: str) -> tuple[str, ...]:
         return (*_of_user(user_id), self.kind)

@@ -75,7 +75,7 @@ def learn(
     Example:
         >>> learned, phrases = learn([Said(id="m1", digest="", text="My tax return is due.")], (), "c1")
         >>> [phrase.phrase for phrase in phrases]
-        ['tax return']
+        ['tax', 'tax return']
         >>> learned, phrases = learn([Said(id="m2", digest="", text="Where is the tax return?")], phrases, "c2")
         >>> [topic.label for topic in learned.topics]
         ['Tax return']

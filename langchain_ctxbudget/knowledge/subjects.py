@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -12,11 +12,11 @@ from langchain_ctxbudget.core.assembly import Fragment
 from langchain_ctxbudget.core.detection import Detection, Detector, Named, Vector
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.packing import shrink_to
-from langchain_ctxbudget.core.report import ReportItem, preview
-from langchain_ctxbudget.core.text import fold
+from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
+from langchain_ctxbudget.core.text import fold, one_line
 from langchain_ctxbudget.knowledge.bundles import MAX_ENTITIES, MAX_TOPICS, equal_shares, is_fresh, shares
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
-from langchain_ctxbudget.knowledge.records import ContextBundle
+from langchain_ctxbudget.knowledge.records import ContextBundle, Fact, TopicProfile
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 
 TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"
@@ -49,9 +49,9 @@ class Detected:
     topics: tuple[Subject, ...] = ()
     entities: tuple[Subject, ...] = ()
     omitted: tuple[tuple[Layer, ReportItem], ...] = ()
-    """What is declared, and not among them."""
-    learned_elsewhere: tuple[tuple[Layer, int], ...] = ()
-    """How many learned ones of a layer the message does not name."""
+    """What is declared, and not among them; no more than a report lists."""
+    learned_elsewhere: tuple[tuple[Layer, Reason, int], ...] = ()
+    """How many others of a layer are not among them, and why."""
 
     def of(self, layer: Layer) -> tuple[Subject, ...]:
         """Those of one layer."""
@@ -100,14 +100,13 @@ def detect(
         now: whether a bundle has expired depends on it.
         recent: the messages before, newest last.
         query: the message's vector, where topics have some.
-        expected: ids of learned ones that are likely to come up: of two as sure, these come first.
+        expected: ids of learned ones that are likely to come up, most likely first: of two as sure, these come first.
         count: tokens of a text.
     """
     entities = settings.entities if settings.include_entities else ()
     declared_topics = _declared(text, settings.topics)
     declared_entities = _declared(text, entities)
-    all_declared: tuple[Topic | Entity, ...] = (*settings.topics, *settings.entities)
-    taken = {fold(name) for item in all_declared for name in item.names}
+    taken = _names((*settings.topics, *settings.entities)) if knowledge.topics or knowledge.entities else frozenset()
     found_topics = knowledge.topic_detector.detect(text, query=query) if knowledge.topics else []
     found_entities = (
         knowledge.entity_detector.detect(text, recent=recent, salience=True)
@@ -116,26 +115,28 @@ def detect(
     )
     learned_topics = _learned(found_topics, knowledge, taken, now, expected)
     learned_entities = _learned(found_entities, knowledge, taken, now, expected)
-    omitted = [
-        (Layer.TOPICS, _left_out(topic.label, topic_line(topic), Reason.NOT_DETECTED, count))
-        for topic in settings.topics
-        if topic.label not in {one.id for one in declared_topics}
-    ]
+    topics_named, entities_named = {one.id for one in declared_topics}, {one.id for one in declared_entities}
+    other_topics = [topic for topic in settings.topics if topic.label not in topics_named]
+    other_entities = [entity for entity in settings.entities if entity.name not in entities_named]
     reason = Reason.NOT_DETECTED if settings.include_entities else Reason.SWITCHED_OFF
-    omitted += [
-        (Layer.ENTITIES, _left_out(entity.name, entity_line(entity), reason, count))
-        for entity in settings.entities
-        if entity.name not in {one.id for one in declared_entities}
+    omitted = [
+        *(
+            (Layer.TOPICS, _left_out(topic.label, topic_line(topic), Reason.NOT_DETECTED, count))
+            for topic in other_topics[:LISTED_OMISSIONS]
+        ),
+        *(
+            (Layer.ENTITIES, _left_out(entity.name, entity_line(entity), reason, count))
+            for entity in other_entities[:LISTED_OMISSIONS]
+        ),
     ]
-    rest = (
-        (Layer.TOPICS, len(knowledge.topics) - len(learned_topics)),
-        (Layer.ENTITIES, len(knowledge.entities) - len(learned_entities)),
-    )
+    unlisted_topics = len(knowledge.topics) - len(learned_topics) + len(other_topics[LISTED_OMISSIONS:])
+    unlisted_entities = len(knowledge.entities) - len(learned_entities) + len(other_entities[LISTED_OMISSIONS:])
+    rest = ((Layer.TOPICS, Reason.NOT_DETECTED, unlisted_topics), (Layer.ENTITIES, reason, unlisted_entities))
     return Detected(
         topics=_surest((*declared_topics, *learned_topics)),
         entities=_surest((*declared_entities, *learned_entities)),
         omitted=tuple(omitted),
-        learned_elsewhere=tuple(one for one in rest if one[1]),
+        learned_elsewhere=tuple(one for one in rest if one[2]),
     )
 
 
@@ -162,6 +163,11 @@ def _detector(declared: tuple[Topic | Entity, ...]) -> Detector:
     return Detector([Named(id=str(number), names=item.names) for number, item in enumerate(declared)])
 
 
+@lru_cache(maxsize=64)
+def _names(declared: tuple[Topic | Entity, ...]) -> frozenset[str]:
+    return frozenset(_compared(name) for item in declared for name in item.names)
+
+
 def _declared(text: str, declared: tuple[Topic | Entity, ...]) -> list[Subject]:
     found = _detector(declared).detect(text) if declared else []
     items = [(declared[int(one.id)], one.confidence) for one in found if one.how in ("name", "alias")]
@@ -174,12 +180,20 @@ def _declared(text: str, declared: tuple[Topic | Entity, ...]) -> list[Subject]:
 
 
 def _learned(
-    found: Iterable[Detection], knowledge: Knowledge, taken: set[str], now: datetime | None, expected: Sequence[str]
+    found: Iterable[Detection],
+    knowledge: Knowledge,
+    taken: Collection[str],
+    now: datetime | None,
+    expected: Sequence[str],
 ) -> list[Subject]:
     subjects: list[Subject] = []
-    for one in sorted(found, key=lambda one: (-one.confidence, one.id not in expected)):
+    likely = {name: rank for rank, name in enumerate(expected)}
+    for one in sorted(found, key=lambda one: (-one.confidence, likely.get(one.id, len(likely)))):
         profile = knowledge.by_id[one.id]
-        if fold(one.id.rsplit("/", 1)[-1].replace("-", " ")) in taken:
+        if isinstance(profile, Fact):
+            continue
+        label = profile.label if isinstance(profile, TopicProfile) else profile.name
+        if _compared(label) in taken:
             continue
         bundle = knowledge.bundles.get(one.id)
         if bundle is not None and not bundle.compiled_prompt:  # nothing is known but the name
@@ -191,10 +205,14 @@ def _learned(
                 short=_line(bundle.compressed_prompt) if bundle else "",
                 confidence=one.confidence,
                 bundle=one.id,
-                stale=bundle is not None and (getattr(profile, "is_dirty", False) or not _fresh(bundle, now)),
+                stale=bundle is not None and (profile.is_dirty or not _fresh(bundle, now)),
             )
         )
     return subjects
+
+
+def _compared(name: str) -> str:
+    return one_line(fold(name))
 
 
 def _fresh(bundle: ContextBundle, now: datetime | None) -> bool:
@@ -237,7 +255,7 @@ def render(
                 omitted.append((layer, _left_out(subject.id, subject.line, Reason.NO_ROOM, count)))
             else:
                 fragments.append(fragment)
-    more = {layer: {Reason.NOT_DETECTED: number} for layer, number in detected.learned_elsewhere}
+    more = {layer: {reason: number} for layer, reason, number in detected.learned_elsewhere}
     return Bundles(tuple(fragments), tuple(omitted), more)
 
 

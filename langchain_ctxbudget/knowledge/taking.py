@@ -39,10 +39,11 @@ class Work:
     """The conversation from its beginning to the last of them."""
     first: int
     """The position of the first of them."""
-    marks: tuple[tuple[int, str], ...]
-    """Of the progress before them."""
-    changed: bool
-    """Whether messages that were learned from were edited or removed since."""
+    progress: ProgressRecord
+    """As it was found."""
+    there: Mapping[str, str] | None
+    """All messages of the conversation, and what each says, as a fingerprint; None: those that were learned from have
+    not changed."""
     epoch: int
     """Of the user's knowledge when they were taken up."""
     from_tools: bool = False
@@ -64,9 +65,9 @@ class Work:
         return as_said(self.entries[max(0, self.first - BEFORE_MESSAGES) : self.first], from_tools=False)
 
     @property
-    def there(self) -> Mapping[str, str]:
-        """The messages of the conversation, and what each says, as a fingerprint."""
-        return {entry.id: entry.fingerprint for entry in self.entries}
+    def changed(self) -> bool:
+        """Whether messages that were learned from were edited or removed since."""
+        return self.there is not None
 
     def until_said(self, count: int) -> Work:
         """The same, up to the `count`th of the messages that say something; what follows is for the next time."""
@@ -81,9 +82,10 @@ class Work:
         """The progress once they were learned from."""
         if not self.entries:
             return ProgressRecord()
+        before = (mark for mark in self.progress.marks if _fits(self.entries, mark))
         return ProgressRecord(
             position=len(self.entries),
-            marks=thinned((*self.marks, (len(self.entries), self.entries[-1].digest))),
+            marks=thinned((*before, (len(self.entries), self.entries[-1].digest))),
         )
 
 
@@ -106,10 +108,10 @@ def take(
     [item] = yield from batch(store, [repos.progress_read(conversation.scope)])
     progress = repos.found(ProgressRecord, item) or ProgressRecord()
     entries = conversation.entries
-    marks = tuple(mark for mark in progress.marks if _fits(entries, mark))
-    first = marks[-1][0] if marks else 0
+    last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
+    first = last[0]
     changed = first < progress.position
-    conversation.learned = marks[-1] if marks else (0, "")
+    conversation.learned = last
     new = len(entries) - first
     if not changed and (not new or new < at_least):
         return None
@@ -118,8 +120,8 @@ def take(
         scope=conversation.scope,
         entries=entries[:end],
         first=first,
-        marks=marks,
-        changed=changed,
+        progress=progress,
+        there={entry.id: entry.fingerprint for entry in entries} if changed else None,
         epoch=epoch,
         from_tools=from_tools,
     )
@@ -176,6 +178,6 @@ def time_of(entry: Entry) -> datetime | None:
         return None
     try:
         at = datetime.fromisoformat(said)
-    except ValueError:
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # no date, or one that is another day, of no year that there is, in UTC
         return None
-    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.background import _jobs_of_all_workers
 from tests.stores import EVERY_STORE, new_stores
 
 ASYNC_TWINS = {"sync": "a_sync"}
@@ -60,6 +62,8 @@ def store(request: pytest.FixtureRequest, run: Run) -> Iterator[BaseStore]:
         return (await stores.__aenter__())()
 
     yield run(make())
+    # What still learns or summarizes needs the store, and the event loop of an asynchronous one.
+    wait([jobs.idle() for jobs in list(_jobs_of_all_workers)], timeout=30)
     run(stores.__aexit__(None, None, None))
 
 
@@ -77,6 +81,7 @@ THOROUGH = {
     "test_isolation",
     "test_knowledge_base",
     "test_knowledge_repositories",
+    "test_learning_by_hand",
     "test_many_writers",
     "test_message_log",
     "test_pipeline",

@@ -158,6 +158,9 @@ def _settings(draw: st.DrawFn) -> dict[str, Any]:
 
 _plain_settings = st.fixed_dictionaries(
     {
+        "learn": st.just(False),  # what is learned when would depend on how fast a thread is
+        "personality": st.sampled_from([None, "helpful", {"kind": "expert", "domain": "tax law"}]),
+        "response_style": st.sampled_from([None, {"verbosity": "concise", "bullets": True}]),
         "preferences": lines,
         "memories": lines,
         "topics": st.lists(

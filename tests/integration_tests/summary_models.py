@@ -22,6 +22,14 @@ def summary(text: str, **fields: object) -> str:
     return json.dumps({"summary": text, **lists, "narrative": "", **fields})
 
 
+def learned(*marks: str) -> str:
+    """A reply that tells a fact, a topic and an entity for every mark."""
+    facts = [{"text": f"Knows {mark}", "category": "project", "messages": [1]} for mark in marks]
+    topics = [{"label": f"Trains of {mark}", "messages": [1]} for mark in marks]
+    entities = [{"name": f"Company {mark}", "type": "organization", "messages": [1]} for mark in marks]
+    return json.dumps({"facts": facts, "topics": topics, "entities": entities})
+
+
 class Scripted(BaseChatModel):
     """Answers by a function of what it is asked; remembers everything that it read."""
 

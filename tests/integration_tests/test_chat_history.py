@@ -46,6 +46,7 @@ from tests.integration_tests.summary_models import Scripted, summary
 from tests.integration_tests.test_valid_prompts import SAID, TRANSCRIPTS, numbered, rounds
 
 Messages = list[BaseMessage]
+SETTINGS = {"learn": False}
 SYSTEM, QUESTION = SystemMessage("You are a careful assistant."), HumanMessage("And now?")
 CALL = {"name": "search", "args": {"query": "pump", "page": 1}, "id": "call-1", "type": "tool_call"}
 INVALID = {"name": "search", "args": "{", "id": "call-2", "error": "cut off", "type": "invalid_tool_call"}
@@ -97,7 +98,7 @@ EVERY_KIND: Messages = [
 
 
 def histories(store: BaseStore) -> BudgetedChatMessageHistory:
-    return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=ContextPipeline(store=store))
+    return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=ContextPipeline(SETTINGS, store=store))
 
 
 def read(call: Call, history: BudgetedChatMessageHistory) -> Messages:
@@ -198,7 +199,7 @@ def test_a_history_needs_a_pipeline(pipeline: Any) -> None:
 
 
 def test_users_and_conversations_do_not_see_each_other(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     scopes = [("ada", "c1"), ("ada", "c2"), ("bob", "c1")]
     for user, conversation in scopes:
         one = BudgetedChatMessageHistory(conversation, user_id=user, pipeline=pipeline)
@@ -213,7 +214,7 @@ def test_users_and_conversations_do_not_see_each_other(store: BaseStore, call: C
 
 
 def test_clear_removes_the_conversation_and_no_other(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     mine = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
     others = [
         BudgetedChatMessageHistory("c2", user_id="ada", pipeline=pipeline),
@@ -225,7 +226,7 @@ def test_clear_removes_the_conversation_and_no_other(store: BaseStore, call: Cal
     call(mine, "clear")
     assert read(call, mine) == []
     assert call(mine, "window", 600) == []
-    assert read(call, BudgetedChatMessageHistory("c1", user_id="ada", pipeline=ContextPipeline(store=store))) == []
+    assert read(call, histories(store)) == []
     assert [len(read(call, one)) for one in others] == [len(demo_messages())] * 2
     assert [call(one, "window", 600) for one in others] == windows[1:]
 
@@ -426,7 +427,7 @@ def test_a_store_that_cannot_keep_the_cut_costs_no_window(caplog: pytest.LogCapt
 @pytest.mark.parametrize("background", [True, False])
 def test_what_a_model_has_written_stands_in_the_window(call: Call, background: bool) -> None:
     model = Scripted(answer=lambda _: summary("- They spoke of the zeppelin."))
-    changes = {"summarize_in_background": background}
+    changes = {**SETTINGS, "summarize_in_background": background}
     with ContextPipeline(changes, store=InMemoryStore(), summary_model=model) as pipeline:
         one = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
         call(one, "add_messages", demo_messages())
@@ -454,7 +455,7 @@ common = settings(deadline=None, suppress_health_check=list(HealthCheck), databa
 @pytest.fixture(scope="module")
 def fresh() -> Iterator[BudgetedChatMessageHistory]:
     """Histories of one pipeline, each of a conversation of its own."""
-    pipeline = ContextPipeline(store=InMemoryStore())
+    pipeline = ContextPipeline(SETTINGS, store=InMemoryStore())
     return (BudgetedChatMessageHistory(f"c{number}", user_id="ada", pipeline=pipeline) for number in count())
 
 
@@ -524,7 +525,7 @@ class Chain:
 
     def __init__(self, **wrapping: Any) -> None:
         self.sent: list[Messages] = []
-        self.pipeline = ContextPipeline(store=InMemoryStore())
+        self.pipeline = ContextPipeline(SETTINGS, store=InMemoryStore())
         model = FakeListChatModel(responses=[f"Answer {number}. " + "It is so. " * 20 for number in range(40)])
         steps: Runnable[Any, Any] = (
             RunnablePassthrough.assign(history=RunnableLambda(_windowed, _awindowed))
@@ -608,7 +609,7 @@ def test_a_chain_without_a_user_is_refused(chain: Chain) -> None:
 
 
 def test_a_chain_of_a_model_alone_reads_and_writes_the_history() -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
+    pipeline = ContextPipeline(SETTINGS, store=InMemoryStore())
 
     def session(session_id: str) -> BudgetedChatMessageHistory:
         return BudgetedChatMessageHistory(session_id, user_id="ada", pipeline=pipeline)

@@ -15,7 +15,7 @@ from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.errors import InputError
 from tests.integration_tests.summary_models import USER, Scripted, conversation, exchange, summary
 
-SMALL = {"max_context_tokens": 2_000}
+SMALL = {"max_context_tokens": 2_000, "learn": False}
 
 
 def pipeline(store: InMemoryStore | None = None, **given: Any) -> ContextPipeline:

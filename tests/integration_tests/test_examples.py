@@ -17,6 +17,7 @@ SAYS = {
     "chain_with_history.py": "-> Number 214.",
     "from_summarization_middleware.py": "after:                  Etch & Field, 38p, 16 October (3 of 3 facts sent",
     "from_summary_buffer_memory.py": "after:                  Etch & Field, 38p, 16 October",
+    "knows_its_user.py": "superseded identity   Lives in Lisbon",
     "middleware_agent.py": "-> Ines cannot.",
     "react_agent.py": "ai:    On shelf 28-F.",
     "recall_agent.py": "-> Yes: 03:15:00 INFO copied photos/7100.jpg",

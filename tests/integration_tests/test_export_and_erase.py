@@ -24,14 +24,15 @@ from langchain_ctxbudget import BudgetedChatMessageHistory, ChromaStore, Context
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.stores.records import label
 from tests.integration_tests.conftest import Call
-from tests.integration_tests.summary_models import Scripted, exchange, summary
+from tests.integration_tests.learning_models import asks_to_learn
+from tests.integration_tests.summary_models import Scripted, exchange, learned, summary
 from tests.servers import new_postgres_schema
 
 SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "summarize_in_background": False}
 ADA, GRACE = "ada-who-leaves@example.com", "grace"
 SCOPE: Any = {"user_id": ADA, "conversation_id": "c1"}
 SECRET = "xylophonic"
-"""A word that every text of the user who leaves has; the summary model repeats it."""
+"""A word that every text of the user who leaves has; the model that summarizes and learns repeats it."""
 
 
 def blocking(it: Any, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -39,8 +40,12 @@ def blocking(it: Any, name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def new_pipeline(store: BaseStore, **changes: Any) -> ContextPipeline:
-    model = Scripted(answer=lambda prompt: summary(f"It was about {SECRET if SECRET in prompt else 'nothing'}."))
-    return ContextPipeline({**SETTINGS, **changes}, store=store, summary_model=model)
+    return ContextPipeline({**SETTINGS, **changes}, store=store, summary_model=Scripted(answer=answer))
+
+
+def answer(prompt: str) -> str:
+    word = SECRET if SECRET in prompt else "nothing"
+    return learned(word) if asks_to_learn(prompt) else summary(f"It was about {word}.")
 
 
 def told(number: int, word: str) -> list[BaseMessage]:
@@ -83,6 +88,7 @@ def test_an_export_has_everything_of_a_user(store: BaseStore, call: Call) -> Non
     with new_pipeline(store) as pipeline:
         fill(pipeline, call, ADA, SECRET)
         fill(pipeline, call, GRACE, "nothing")
+        assert call(pipeline, "flush", 30)
         lines = call(pipeline, "export_user", user_id=ADA)
         records = [json.loads(line) for line in lines]
         assert all(record.keys() == {"namespace", "key", "value", "created_at", "updated_at"} for record in records)
@@ -90,7 +96,10 @@ def test_an_export_has_everything_of_a_user(store: BaseStore, call: Call) -> Non
         kinds: dict[str, list[dict[str, Any]]] = {}
         for record in records:
             kinds.setdefault(record["namespace"][2], []).append(record)
-        assert set(kinds) == {"messages", "lanes", "cuts", "pins", "compactions", "settings", "told"}
+        said = {"messages", "lanes", "cuts", "pins", "compactions", "settings", "told"}
+        assert set(kinds) == said | {"knowledge", "snapshot", "learning"}
+        facts = [each["value"]["text"] for each in kinds["knowledge"] if each["namespace"][-1] == "facts"]
+        assert facts == [fact.text for fact in call(pipeline.knowledge, "list_facts", user_id=ADA)] != []
         for name in ("c1", "c2", "c3"):
             scope = {"user_id": ADA, "conversation_id": name}
             values = [each["value"] for each in kinds["messages"] if each["namespace"][3] == label(name)]
@@ -149,6 +158,7 @@ def test_after_erasing_no_read_tells_of_the_user(store: BaseStore, call: Call) -
         fill(pipeline, call, ADA, SECRET)
         fill(pipeline, call, GRACE, "nothing")
         call(other, "assemble", "Hello", **SCOPE)
+        assert call(pipeline, "flush", 30)
         graces = call(pipeline, "export_user", user_id=GRACE)
         bookmark = call(pipeline, "get_page", **SCOPE).after
         records = len(call(pipeline, "export_user", user_id=ADA))
@@ -203,14 +213,14 @@ def test_what_the_model_was_writing_does_not_come_back(store: BaseStore, call: C
     """The user is erased while a model works on their texts, by the pipeline that asked it, or by another one."""
     asked, may_answer = threading.Event(), threading.Event()
 
-    def answer(_prompt: str) -> str:
+    def answer_late(prompt: str) -> str:
         asked.set()
         assert may_answer.wait(30)
-        return summary(f"It was about {SECRET}.")
+        return answer(prompt)
 
     settings = {**SETTINGS, "summarize_in_background": True}
     with (
-        ContextPipeline(settings, store=store, summary_model=Scripted(answer=answer)) as writing,
+        ContextPipeline(settings, store=store, summary_model=Scripted(answer=answer_late)) as writing,
         new_pipeline(store) as other,
     ):
         call(writing, "add_messages", [message for number in range(12) for message in told(number, SECRET)], **SCOPE)
@@ -263,7 +273,7 @@ def test_what_another_pipeline_is_just_writing_does_not_come_back(kind: str) -> 
 
 
 def test_clearing_one_conversation_leaves_the_others(store: BaseStore, call: Call) -> None:
-    with new_pipeline(store) as pipeline:
+    with new_pipeline(store, learn=False) as pipeline:
         fill(pipeline, call, ADA, SECRET)
         fill(pipeline, call, GRACE, "nothing")
         before = everything(store, call)

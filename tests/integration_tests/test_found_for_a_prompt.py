@@ -39,7 +39,7 @@ def talk(exchanges: int) -> list[BaseMessage]:
 
 def filled(store: Any, **changes: Any) -> ContextPipeline:
     """A user with two conversations, memories and a document."""
-    settings = {"max_context_tokens": 1_500, "memories": MEMORIES, **changes.pop("settings", {})}
+    settings = {"max_context_tokens": 1_500, "learn": False, "memories": MEMORIES, **changes.pop("settings", {})}
     pipeline = ContextPipeline(settings, system_prompt="You help.", store=store, writer_id="w", **changes)
     pipeline.add_messages(talk(100), **HERE)
     pipeline.add_messages([HumanMessage(TOLD_THERE, id="t")], **THERE)

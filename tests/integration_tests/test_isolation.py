@@ -28,13 +28,13 @@ from langchain_ctxbudget import (
     build_context_graph,
     create_recall_tool,
 )
-from langchain_ctxbudget.core.extraction_prompts import MESSAGES_HEADING
 from langchain_ctxbudget.draft import AssembledContext
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MessageConflictError, MissingScopeError
 from langchain_ctxbudget.stores.records import label
 from langchain_ctxbudget.user_knowledge import UserKnowledge
 from tests.integration_tests.conftest import Call
-from tests.integration_tests.summary_models import Scripted, summary, words
+from tests.integration_tests.learning_models import asks_to_learn
+from tests.integration_tests.summary_models import Scripted, learned, summary, words
 
 USERS = [
     "zoexa",
@@ -85,12 +85,7 @@ def spellings(user: str) -> list[str]:
 def answer(prompt: str) -> str:
     """A summary, or what there is to learn: everything that was read, by its marks."""
     marks = sorted(set(MARK.findall(prompt)))
-    if MESSAGES_HEADING not in prompt:
-        return summary(f"Seen: {' '.join(marks)}.")
-    facts = [{"text": f"Knows {one}", "category": "project", "messages": [1]} for one in marks]
-    topics = [{"label": f"Trains of {one}", "messages": [1]} for one in marks]
-    entities = [{"name": f"Company {one}", "type": "organization", "messages": [1]} for one in marks]
-    return json.dumps({"facts": facts, "topics": topics, "entities": entities})
+    return learned(*marks) if asks_to_learn(prompt) else summary(f"Seen: {' '.join(marks)}.")
 
 
 def require_own(user: str, returned: object) -> None:
@@ -411,8 +406,11 @@ def walk(store: BaseStore, call: Call, steps: int, seed: int) -> None:
         world.step()
     world.check_all()
     assert all(pipeline.flush(60) for pipeline in world.pipelines)
+    known = []
     for world.user in USERS:
-        require_own(world.user, [world.know(f"list_{kind}") for kind in ("facts", "topics", "entities", "bundles")])
+        known += [world.know(f"list_{kind}") for kind in ("facts", "topics", "entities", "bundles")]
+        require_own(world.user, known[-4:])
+    assert sum(map(len, known)) > len(USERS)
     assert world.done == set(OPERATIONS)
     assert any(world.expected.values())
 

@@ -30,7 +30,7 @@ from tests.integration_tests.summary_models import Scripted, summary, words
 from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
-SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4}
+SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "learn": False}
 ROOT = Path(__file__).parents[2]
 KILL_WITHIN_SECONDS = 0.4
 """After the first thing that a writer has done."""

@@ -20,6 +20,7 @@ from langchain_ctxbudget.knowledge.records import (
     ContextBundle,
     EntityProfile,
     Fact,
+    Highlight,
     KnowledgeMark,
     PhraseRecord,
     ProgressRecord,
@@ -132,6 +133,7 @@ def topic(name: str, text: str) -> TopicProfile:
         embedding=(0.1, -1e-30, 3.0),
         embedding_model=text,
         related_memory_ids=(name, text),
+        highlights=(Highlight(text=text, date="2026-01-01", source=Source(conversation_id=name, message_id=text)),),
         related_acu_ids=(name,),
         sources=(Source(conversation_id=name, message_id=text),),
         made_by=text,
@@ -510,6 +512,8 @@ def test_an_export_has_all_of_it(store: BaseStore, call: Call) -> None:
 def test_clearing_a_conversation_leaves_what_is_known_of_the_user(store: BaseStore, call: Call) -> None:
     gone, other = Scope("ada", "facts"), Scope("ada", "c1")  # a conversation may be called as a kind is
     write(store, call, [*everything("ada"), *(put for _, put, _ in single_records(gone, "ada").values())])
+    current = fact("x", "ada").model_copy(update={"ended": None, "ended_at": None, "superseded_by": None})
+    write(store, call, [FACTS.put("ada", current), ENDED.delete("ada", "x")])  # no fact is both at once
     with ContextPipeline(store=store) as pipeline:
         call(pipeline, "add_messages", [HumanMessage("Hello")], user_id="ada", conversation_id="facts")
         call(pipeline, "clear", user_id="ada", conversation_id="facts")
@@ -518,6 +522,8 @@ def test_clearing_a_conversation_leaves_what_is_known_of_the_user(store: BaseSto
     for record, _, at in of_conversation:
         assert read(store, call, type(record), at) == record
     for repository, make in KINDS.values():  # what is counted may be counted again
+        if repository is ENDED:
+            continue
         left = call(flow, "drive", repository.all(store, "ada"))
         assert [repository.key(record) for record in left] == [repository.key(make("x", "ada"))]
 

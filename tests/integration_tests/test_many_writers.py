@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import count as numbers
 from itertools import product
 from threading import Barrier as ThreadBarrier
 from threading import Event, Thread
@@ -20,6 +22,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
+from tests.integration_tests.conftest import Call
 from tests.log_contract import ADA, Elsewhere, shown, texts
 from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
 from tests.stores import new_stores
@@ -210,3 +213,34 @@ def test_threads_that_append_the_same_batch_leave_it_once() -> None:
     views = [pipeline.get_messages(**ADA) for pipeline in (*known, ContextPipeline(store=store))]
     assert all(shown(view) == shown(views[0]) for view in views)
     assert sorted(texts(views[0])) == sorted(str(number) for number in range(20))
+
+
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Threads take turns much more often than they do."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("switching")
+def test_a_store_in_memory_is_read_while_another_thread_writes_to_it(call: Call) -> None:
+    """LangGraph's breaks off a search in the middle of which a namespace comes to be."""
+    store, over = InMemoryStore(), Event()
+    ContextPipeline(store=store).add_messages([message(1, number) for number in range(8)], **ADA)
+
+    def write_elsewhere() -> None:
+        for number in numbers():
+            if over.is_set():
+                return
+            store.put(("elsewhere", str(number)), "one", {})
+
+    thread = Thread(target=write_elsewhere)
+    thread.start()
+    try:
+        for _ in range(30):
+            assert len(call(ContextPipeline(store=Elsewhere(store)), "get_messages", **ADA)) == 8
+    finally:
+        over.set()
+        thread.join()

@@ -306,7 +306,7 @@ def test_a_writer_that_others_overtake_while_it_appends_is_seen() -> None:
 
 def test_a_page_of_one_large_batch_is_read_without_the_rest() -> None:
     counting = Counting(InMemoryStore())
-    pipeline = ContextPipeline(store=counting)
+    pipeline = ContextPipeline({"learn": False}, store=counting)
     pipeline.add_messages(said(*(str(number) for number in range(3_000))), **ADA)
     counting.reset()
     assert len(pipeline.get_page(limit=20, **ADA).messages) == 20
@@ -362,7 +362,7 @@ class Cost(NamedTuple):
     bytes_written: int
 
 
-CACHED = {"max_context_tokens": 1_000, "emphasis": "cache"}
+CACHED = {"max_context_tokens": 1_000, "emphasis": "cache", "learn": False}
 """Some turns of these compact, and some do not."""
 
 

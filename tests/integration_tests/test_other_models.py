@@ -34,7 +34,7 @@ QUESTION = "Where does lamp 7 stand?"
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 quick = settings(common, max_examples=60)
-long = settings(common, max_examples=2000)
+long = settings(common, max_examples=800)
 
 Serve = Callable[..., ModelServer]
 
@@ -83,7 +83,7 @@ def profiled(window: int, answer: int = 0, **rest: Any) -> ChatOpenAI:
 
 def pipeline(budget: int = 12_000, **rest: Any) -> ContextPipeline:
     rest.setdefault("store", InMemoryStore())
-    return ContextPipeline({"max_context_tokens": budget}, system_prompt=SYSTEM_PROMPT, **rest)
+    return ContextPipeline({"max_context_tokens": budget, "learn": False}, system_prompt=SYSTEM_PROMPT, **rest)
 
 
 # The same conversation for another model

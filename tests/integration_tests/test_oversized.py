@@ -37,12 +37,15 @@ LONG_JSON = json.dumps([{"id": number, "value": "x" * (number % 7)} for number i
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 quick = settings(common, max_examples=100)
-long = settings(common, max_examples=2000)
+long = settings(common, max_examples=800)
 
 
 def pipeline(budget: int, history: Sequence[BaseMessage] = (), **changes: Any) -> ContextPipeline:
     made = ContextPipeline(
-        {"max_context_tokens": budget, **changes}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore(), writer_id="w"
+        {"max_context_tokens": budget, "learn": False, **changes},
+        system_prompt=SYSTEM_PROMPT,
+        store=InMemoryStore(),
+        writer_id="w",
     )
     if history:
         made.add_messages(history, **SCOPE)

@@ -22,7 +22,7 @@ SYSTEM_PROMPT = "You are a careful assistant. <context> stays as it is."
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 quick = settings(common, max_examples=100)
-long = settings(common, max_examples=2000)
+long = settings(common, max_examples=800)
 
 
 def assembled(

@@ -64,7 +64,8 @@ def test_agent_traces_give_a_valid_prompt_at_every_step(budget: int) -> None:
     checked = 0
     for trace in traces:
         messages = [message for message in trace if message.type != "system"]
-        pipeline = ContextPipeline({"max_context_tokens": budget}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore())
+        limits = {"max_context_tokens": budget, "learn": False}
+        pipeline = ContextPipeline(limits, system_prompt=SYSTEM_PROMPT, store=InMemoryStore())
         pipeline.sync([], **SCOPE)
         turn: list[Any] = []
         for message in messages:

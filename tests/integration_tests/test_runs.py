@@ -76,7 +76,7 @@ def test_clearing_a_conversation_reaches_the_stores_of_runs() -> None:
 
 def test_flush_waits_for_summaries_in_the_stores_of_runs() -> None:
     model = FakeListChatModel(responses=["They talked about many subjects."], sleep=0.05)
-    pipeline = ContextPipeline({"max_context_tokens": 800}, summary_model=model, store=InMemoryStore())
+    pipeline = ContextPipeline({"max_context_tokens": 800, "learn": False}, summary_model=model, store=InMemoryStore())
     store = InMemoryStore()
     served(store, pipeline).invoke({"messages": [*chat(60), HumanMessage("And now?")]}, CONFIG)
     assert pipeline.flush(30)

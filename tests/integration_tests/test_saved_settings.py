@@ -273,6 +273,11 @@ def test_everything_that_is_plain_data_can_be_saved(store: BaseStore, call: Call
         "compaction_target": 0.3,
         "segment_messages": 30,
         "summarize_in_background": False,
+        "learn": False,
+        "learn_every": 10,
+        "learn_from_tools": True,
+        "personality": {"kind": "expert", "domain": "tax law"},
+        "response_style": {"verbosity": "concise", "bullets": True},
     }
     assert set(everything) == set(ContextSettings.__dataclass_fields__)
     pipeline = ContextPipeline(store=store)
@@ -388,7 +393,7 @@ def test_a_failed_write_is_an_error(call: Call) -> None:
 
 def test_a_turn_with_nothing_new_reads_five_times_by_id_at_most_and_writes_nothing(call: Call) -> None:
     store = WatchedStore()
-    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
+    pipeline = ContextPipeline({"max_context_tokens": 1_000, "learn": False}, store=store)
     call(pipeline, "save_settings", {"depth": "deep"}, user_id=USER)
     call(pipeline, "save_settings", {"depth": "minimal"}, user_id=USER, persona_id="coach")
     call(pipeline, "add_messages", chat(100), **SCOPE)

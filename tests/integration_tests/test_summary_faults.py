@@ -35,6 +35,7 @@ from tests.integration_tests.summary_models import USER, conversation, exchange,
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 BUDGET = 1_000
+SETTINGS = {"max_context_tokens": BUDGET, "emphasis": "cache", "learn": False}
 EXCHANGES = 40
 MODEL = "gpt-4o-mini"
 WORDS = "A talk about lanterns."
@@ -84,7 +85,7 @@ def pipeline(
     server: OpenAIServer, *, background: bool = True, store: InMemoryStore | None = None, **model: Any
 ) -> ContextPipeline:
     chat = ChatOpenAI(model=MODEL, base_url=server.url, api_key="not-used", max_retries=0, **model)
-    settings = {"max_context_tokens": BUDGET, "summarize_in_background": background, "emphasis": "cache"}
+    settings = {**SETTINGS, "summarize_in_background": background}
     return ContextPipeline(settings, system_prompt="You help.", store=store or InMemoryStore(), summary_model=chat)
 
 
@@ -194,10 +195,9 @@ def test_a_client_that_gives_up_waiting_is_a_word_in_the_report(
 
 def test_a_failing_server_changes_nothing_in_the_prompt(server: OpenAIServer, call: Call) -> None:
     server.fault = refuses(500)
-    settings = {"max_context_tokens": BUDGET, "emphasis": "cache"}
     with pipeline(server) as failing:
         context = asked_twice(call, failing)[1]
-    with ContextPipeline(settings, system_prompt="You help.", store=InMemoryStore()) as without:
+    with ContextPipeline(SETTINGS, system_prompt="You help.", store=InMemoryStore()) as without:
         assert [m.content for m in asked_twice(call, without)[1].messages] == [m.content for m in context.messages]
 
 

@@ -121,7 +121,7 @@ class Loop:
 
     @property
     def settings(self) -> ContextSettings:
-        return ContextSettings().override(self.options)
+        return ContextSettings(learn=False).override(self.options)
 
     def before(self) -> list[BaseMessage]:
         """The messages of the history."""
@@ -343,7 +343,7 @@ def check_every_process_agrees(loop: Loop) -> None:
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 quick = settings(common, max_examples=40)
-long = settings(common, max_examples=400)
+long = settings(common, max_examples=160)
 short_loops = loops(most_history=60, most_steps=6)
 long_loops = loops(most_history=300, most_steps=60)
 small_reserve = short_loops.filter(lambda loop: loop.options["tool_reserve"] <= USUAL_RESERVE)
@@ -384,7 +384,7 @@ def test_what_stands_before_the_steps_changes_once_whatever_is_kept_free(loop: L
 
 
 @pytest.mark.slow
-@settings(long, max_examples=50)
+@settings(long, max_examples=25)
 @given(loop=loops(most_history=300, most_steps=12))
 def test_every_process_shows_the_same_of_long_loops(loop: Loop) -> None:
     check_every_process_agrees(loop)

@@ -189,7 +189,7 @@ class Cases:
     """One pipeline for many cases, each in a conversation of its own."""
 
     def __init__(self) -> None:
-        self.pipeline = ContextPipeline(system_prompt=SYSTEM_PROMPT, store=InMemoryStore())
+        self.pipeline = ContextPipeline({"learn": False}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore())
         self.numbers = count()
         self.prompts = self.errors = 0
 

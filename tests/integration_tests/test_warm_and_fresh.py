@@ -11,6 +11,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+SETTINGS = {"max_context_tokens": 600, "learn": False}
 WORDS = "garden tomato budget Bonn train ticket Monday decided price 42 roof paint Ada Ben lamp".split()
 
 
@@ -25,7 +26,7 @@ def said(rng: random.Random, number: int) -> BaseMessage:
 def test_after_any_history_of_calls_both_give_the_same_prompt(seed: int) -> None:
     rng = random.Random(seed)
     store = InMemoryStore()
-    warm = ContextPipeline({"max_context_tokens": 600}, store=store, writer_id="w")
+    warm = ContextPipeline(SETTINGS, store=store, writer_id="w")
     state: list[BaseMessage] = []
     made = 0
     for _ in range(25):
@@ -44,7 +45,7 @@ def test_after_any_history_of_calls_both_give_the_same_prompt(seed: int) -> None
             question = " ".join(rng.choices(WORDS, k=3)) + "?"
             budget = {"max_context_tokens": rng.choice([300, 600, 1500])}
             context = warm.assemble(question, settings=budget, **SCOPE)
-            fresh = ContextPipeline({"max_context_tokens": 600}, store=store, writer_id="w")
+            fresh = ContextPipeline(SETTINGS, store=store, writer_id="w")
             again = fresh.assemble(question, settings=budget, **SCOPE)
             assert again.messages == context.messages
             assert again.report.layers == context.report.layers

@@ -40,6 +40,7 @@ ALLOCATIONS: list[Any] = [
     "prioritized",
 ]
 RICH: dict[str, Any] = {
+    "learn": False,
     "topics": [{"label": "garden", "context": "The garden is behind the house. " * 20}],
     "entities": [{"name": "Ben", "type": "person", "context": "Ben is the neighbour. " * 10}],
     "preferences": ["Answer briefly."],
@@ -52,7 +53,7 @@ QUESTION = "What did Ben say about lamp 7 in the garden?"
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 quick = settings(common, max_examples=60)
-long = settings(common, max_examples=2000)
+long = settings(common, max_examples=800)
 
 
 class WatchedStore(InMemoryStore):
@@ -107,7 +108,7 @@ def pipeline(
     budget: int, history: Sequence[BaseMessage] = (), *, counter: Any = None, **changes: Any
 ) -> ContextPipeline:
     new = ContextPipeline(
-        {"max_context_tokens": budget, **changes},
+        {"max_context_tokens": budget, "learn": False, **changes},
         system_prompt=SYSTEM_PROMPT,
         store=InMemoryStore(),
         writer_id="w",

@@ -54,7 +54,7 @@ def model_at(url: str) -> ChatOpenAI:
 
 
 def make_pipeline(budget_tokens: int, store: BaseStore | None = None) -> ContextPipeline:
-    settings = {"max_context_tokens": budget_tokens}
+    settings = {"max_context_tokens": budget_tokens, "learn": False}
     return ContextPipeline(settings, system_prompt=SYSTEM_PROMPT, store=store or InMemoryStore())
 
 

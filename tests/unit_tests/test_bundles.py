@@ -24,9 +24,18 @@ from langchain_ctxbudget.knowledge.bundles import (
     shares,
     used,
 )
-from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, Relation, TopicProfile
+from langchain_ctxbudget.knowledge.records import (
+    ContextBundle,
+    EntityProfile,
+    Fact,
+    Highlight,
+    Relation,
+    Source,
+    TopicProfile,
+)
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
+SOURCE = Source(conversation_id="c", message_id="m")
 DAY = timedelta(days=1)
 
 
@@ -91,7 +100,27 @@ def test_a_topic_says_what_it_is_what_is_known_and_when_it_came_up():
 )
 def test_a_topic_says_how_often_it_came_up(conversations, first, last, line):
     profile = topic(total_conversations=conversations, first_engaged_at=first, last_engaged_at=last)
-    assert lines(of_topic(profile))[1:] == ([line] if line else [])
+    assert lines(of_topic(profile, [fact("Brews IPA")]))[1:] == [*([line] if line else []), "Brews IPA"]
+
+
+def test_of_what_no_more_is_known_than_its_name_and_its_counts_there_is_no_text():
+    counted = topic(total_conversations=3, first_engaged_at=NOW, proficiency_level="expert")
+    for bundle in (of_topic(counted, (), topic("Brewing")), of_entity(entity(mention_count=9))):
+        assert (bundle.compiled_prompt, bundle.compressed_prompt, bundle.token_count) == ("", "", 0)
+
+
+def test_a_topic_shows_what_was_said_about_it_the_newest_first():
+    said = [
+        Highlight(text=text, date=date, source=SOURCE)
+        for text, date in (("I bottled\n it.", None), ("I broke it.", "2026-01-09"))
+    ]
+    assert lines(of_topic(topic(highlights=said), [fact("Brews IPA")], None, [topic("Hops")])) == [
+        "Home brewing",
+        "Brews IPA",
+        "2026-01-09: I broke it.",
+        "I bottled it.",
+        "Includes: Hops",
+    ]
 
 
 def test_a_usual_topic_costs_40_to_120_tokens():
@@ -168,11 +197,11 @@ def test_a_sentence_that_does_not_fit_is_cut_after_a_word():
 
 
 def test_a_text_without_blanks_is_cut_between_characters():
-    assert of_topic(topic("x" * 50), count=len, cap=10).compiled_prompt == "x" * 8 + " …"
+    assert of_topic(topic("x" * 50, compiled_context="x"), count=len, cap=10).compiled_prompt == "x" * 8 + " …"
 
 
 def test_nothing_fits_into_nothing():
-    bundle = of_topic(topic(), cap=0)
+    bundle = of_topic(topic(compiled_context="Owns a kettle."), cap=0)
     assert (bundle.compiled_prompt, bundle.compressed_prompt, bundle.token_count) == ("", "", 0)
 
 
@@ -209,7 +238,8 @@ def test_a_bundle_says_whose_it_is():
     ],
 )
 def test_a_fact_that_does_not_hold_now_is_left_out(gone):
-    assert lines(of_topic(topic(), [fact("Brews IPA", **gone)])) == ["Home brewing"]
+    facts = [fact("Brews IPA", **gone), fact("Sells at fairs")]
+    assert lines(of_topic(topic(), facts)) == ["Home brewing", "Sells at fairs"]
 
 
 def test_a_bundle_expires_when_its_time_is_over():
@@ -269,9 +299,9 @@ def composite(*parts, cap):
 
 
 def test_a_composite_is_its_parts():
-    parts = [of_topic(topic(), [fact("Brews IPA")]), of_entity(entity())]
+    parts = [of_topic(topic(), [fact("Brews IPA")]), of_topic(topic("Hops")), of_entity(entity(relationship="sister"))]
     bundle = composite(*parts, cap=50)
-    assert lines(bundle) == ["Home brewing", "Brews IPA", "Sarah (person)"]
+    assert lines(bundle) == ["Home brewing", "Brews IPA", "Sarah (person)", "sister"]
     assert bundle.composition == ("topic/Home brewing", "entity/person/Sarah")
 
 
@@ -279,7 +309,8 @@ def test_a_part_that_does_not_fit_into_a_composite_stands_there_in_short():
     long = of_topic(topic(), [fact("one two three four five six")], cap=20).model_copy(
         update={"compressed_prompt": "Home brewing"}
     )
-    assert lines(composite(long, of_entity(entity()), cap=6)) == ["Home brewing", "Sarah (person)"]
+    sarah = of_entity(entity(relationship="sister"))
+    assert lines(composite(long, sarah, cap=6)) == ["Home brewing", "Sarah (person)", "sister"]
 
 
 def test_a_composite_expires_with_its_first_part():
@@ -378,10 +409,10 @@ def test_no_bundle_ever_costs_more_than_its_cap(topics, entities, facts, cap, co
 
 
 @settings(deadline=None)
-@given(TOPICS, TOPICS)
-def test_a_topic_whose_bundle_would_be_another_shows_something_else(first, second):
+@given(TOPICS, TOPICS, FACTS)
+def test_a_topic_whose_bundle_would_be_another_shows_something_else(first, second, facts):
     second = second.model_copy(update={"id": first.id, "label": first.label})
-    if of_topic(first).compiled_prompt != of_topic(second).compiled_prompt:
+    if of_topic(first, facts).compiled_prompt != of_topic(second, facts).compiled_prompt:
         assert topic_shown(first) != topic_shown(second)
 
 

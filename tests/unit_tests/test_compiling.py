@@ -45,12 +45,22 @@ def again(before, *, topics=None, entities=None, facts=(), now=LATER):
 
 
 def test_everything_is_compiled_once_and_then_clean():
-    after = compiled([topic("hops")], [entity("Sarah")])
+    after = compiled([topic("hops", compiled_context="Green.")], [entity("Sarah", relationship="sister")])
     assert {key: bundle.compiled_prompt for key, bundle in after.bundles.items()} == {
-        "topic/hops": "hops",
-        "entity/person/Sarah": "Sarah (person)",
+        "topic/hops": "hops\nGreen.",
+        "entity/person/Sarah": "Sarah (person)\nsister",
     }
     assert [(one.is_dirty, one.context_version) for one in (*after.topics, *after.entities)] == [(False, 1)] * 2
+
+
+def test_of_what_no_more_is_known_than_its_name_an_empty_text_is_compiled_once():
+    before = compiled([topic("hops")], [entity("Sarah")])
+    assert {key: bundle.compiled_prompt for key, bundle in before.bundles.items()} == {
+        "topic/hops": "",
+        "entity/person/Sarah": "",
+    }
+    assert not any(one.is_dirty for one in (*before.topics, *before.entities))
+    assert again(before) == set()
 
 
 def test_what_is_clean_is_not_compiled_again():
@@ -71,7 +81,7 @@ def test_a_fact_goes_to_what_it_names():
     after = compiled([topic("hops"), topic("malt")], [entity("Sarah")], [fact("Sarah grows hops")])
     assert after.bundles["topic/hops"].compiled_prompt == "hops\nSarah grows hops"
     assert after.bundles["entity/person/Sarah"].compiled_prompt == "Sarah (person)\nSarah grows hops"
-    assert after.bundles["topic/malt"].compiled_prompt == "malt"
+    assert after.bundles["topic/malt"].compiled_prompt == ""
     assert [one.related_memory_ids for one in after.topics] == [("Sarah grows hops",), ()]
 
 
@@ -93,7 +103,7 @@ def test_a_fact_that_is_gone_makes_it_again(gone):
 
 
 def test_another_name_of_the_parent_makes_it_again():
-    before = compiled([topic("beer"), topic("hops", parent_slug="beer")])
+    before = compiled([topic("beer"), topic("hops", parent_slug="beer", compiled_context="Green.")])
     renamed = topic("beer", "Brewing", is_dirty=True)
     assert again(before, topics=(renamed, before.topics[1])) == {"topic/beer", "topic/hops"}
 

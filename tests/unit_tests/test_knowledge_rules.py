@@ -142,7 +142,7 @@ def test_ordinary_talk_has_no_topics() -> None:
 
 def test_the_domain_is_read_off_the_words() -> None:
     def domain(text: str) -> str | None:
-        return only_topic(learned(*[text] * 3)).domain
+        return learned(*[text] * 3).topics[0].domain
 
     assert domain("The database migration needs a script.") == "engineering"
     assert domain("Our investors want the churn rate.") == "business"

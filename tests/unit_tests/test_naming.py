@@ -136,6 +136,15 @@ PEOPLE = [
     ("I live with my girlfriend Mei and our cat Dumpling.", ["Mei", "Dumpling"]),
     ("I bought a horse named Clover.", ["Clover"]),
     ("Our cleaning lady, Mrs. Nowak, comes on Thursdays.", ["Mrs. Nowak"]),
+    ("My business partner of ten years, Anselm, left.", ["Anselm"]),
+    ("My former boss and co-author Eszter wrote to me.", ["Eszter"]),
+    ("My salsa teacher Ludovica moved.", ["Ludovica"]),
+    ("Our next guest will be Anneke Vos, a historian.", ["Anneke Vos"]),
+    ("I had to choose between Thaddeus and Ottoline.", ["Thaddeus", "Ottoline"]),
+    ("The flat is for me, Orsolya and Zsofia.", ["Orsolya", "Zsofia"]),
+    ("I learned a lot from the books of Marcella Hazan.", ["Marcella Hazan"]),
+    ("Wow, Caroline! She is great.", ["Caroline"]),
+    ("Schwoop, Caroline! She is great.", ["Caroline"]),
 ]
 
 
@@ -227,6 +236,12 @@ ORGANISATIONS = [
     ("I used to work for Nestlé in Vevey.", ["Nestlé"]),
     ("My sister works for Bosch.", ["Bosch"]),
     ("Our landlord is a company named Vonovia.", ["Vonovia"]),
+    ("He's a member of the Harbour Striders, same as me.", ["Harbour Striders"]),
+    ("I'm the treasurer of the Elmsworth Rowing Club.", ["Elmsworth Rowing Club"]),
+    ("We rented the van from Karvik Rentals.", ["Karvik Rentals"]),
+    ("Our insurer, Belmond Mutual, won't pay.", ["Belmond Mutual"]),
+    ("Our hosting company, Nordfrost, raised its prices.", ["Nordfrost"]),
+    ("Feldspar, a joinery in our street, built the table.", ["Feldspar"]),
     ("The client is Hartmann & Söhne GmbH.", ["Hartmann & Söhne GmbH"]),
 ]
 
@@ -267,6 +282,14 @@ TOOLS = [
     ("We use AWS for hosting and Cloudflare for DNS.", ["AWS", "Cloudflare"]),
     ("Our stack is Django, Postgres and React.", ["Django", "PostgreSQL", "React"]),
     ("I code in Python and sometimes in Go.", ["Python", "Go"]),
+    ("I have to move the service from Django to Go.", ["Django", "Go"]),
+    ("We have to move it to Go before the summer.", ["Go"]),
+    ("We moved the wiki from Confluence to Fennelbase.", ["Confluence", "Fennelbase"]),
+    ("I use R for all the statistics, mostly lme4.", ["R", "lme4"]),
+    ("Garmin tells me that I slept badly.", ["Garmin"]),
+    ("I log my runs in Tracklet.", ["Tracklet"]),
+    ("We host the sources on Codeberg.", ["Codeberg"]),
+    ("We publish it through Soundrig.", ["Soundrig"]),
     ("I'd rather use Svelte than React.", ["Svelte", "React"]),
 ]
 
@@ -576,7 +599,27 @@ NOTHING = [
 ]
 
 
-@pytest.mark.parametrize("text", NOTHING)
+NOTHING_SAID = [
+    "Wow, she did it!",
+    "Woohoo! She told me.",
+    "Definitely, I asked him.",
+    "Agreed. She is right.",
+    "Cool, and I like it.",
+    "Brumhoo, she did it!",
+    "Slugs ate all my salad.",
+    "Networking plays a big role.",
+    "Investors want a plan.",
+    "My zodiac sign is Leo.",
+    "Please don't use Comic Sans.",
+    "The difference between Gabbro and Basalt is the grain.",
+    "We drove between Tekapo and Kaikoura.",
+    "I have top10 lists and use part2 of it.",
+    "We asked the customer KYC questions.",
+    "I posted it on Social Media.",
+]
+
+
+@pytest.mark.parametrize("text", NOTHING + NOTHING_SAID)
 def test_what_only_looks_like_a_name_is_none(text):
     assert found(text) == {}
 
@@ -591,6 +634,7 @@ def test_what_only_looks_like_a_name_is_none(text):
         ("My cat is called Miso.", "cat"),
         ("A friend of mine, Jonas, is a pilot.", "friend"),
         ("My wife's brother Karl is a vet.", "wife's brother"),
+        ("My business partner of ten years, Anselm, left.", "partner"),
         ("Our client Northwind pays late.", "client"),
         ("The designer, Mia, is new.", None),
         ("I met Tom yesterday.", None),
@@ -665,6 +709,7 @@ def test_a_fact_is_a_short_sentence_of_which_the_name_is_the_subject(text, facts
         ("I have an appointment with Dr. Weber.", "Dr. Weber", "Weber"),
         ("Uncle Bob is coming.", "Bob", "Uncle Bob"),
         ("we moved to postgres", "PostgreSQL", "postgres"),
+        ("We signed Acme Inc. as a client.", "Acme Inc", "Acme"),
     ],
 )
 def test_what_else_a_text_calls_a_name_is_an_alias(text, name, alias):
@@ -673,6 +718,10 @@ def test_what_else_a_text_calls_a_name_is_an_alias(text, name, alias):
 
 def test_a_name_that_comes_up_twice_is_one():
     assert found("I met Sarah. Sarah thinks that we should wait.") == {"Sarah": "person"}
+
+
+def test_a_company_is_one_with_and_without_its_legal_form():
+    assert found("We signed Acme Inc. as a client. I work at Acme.") == {"Acme Inc": "organization"}
 
 
 def test_a_strong_cue_is_more_certain_than_a_weak_one():

@@ -57,7 +57,7 @@ IDENTITY = [
     ("My native language is Tamil", "Native language is Tamil", "native language"),
     ("I'm in the CET time zone", "Is in the CET time zone", "time zone"),
     ("My time zone is UTC+2", "Time zone is UTC+2", "time zone"),
-    ("I'm married with two kids", "Is married with two kids", "partner"),
+    ("I'm married with two kids", "Is married with two kids", "marital status"),
     ("My wife's name is Ana", "Wife's name is Ana", "partner"),
     ("My wife is called Ana", "Wife is called Ana", "partner"),
     ("My daughter Emma is six", "Daughter Emma is six", ""),
@@ -85,7 +85,7 @@ IDENTITY = [
     ("I'm not a programmer", "Is not a programmer", ""),
     ("I'm new to Rust", "Is new to Rust", ""),
     ("I used to live in Paris", "Used to live in Paris", ""),
-    ("I got married in June", "Got married in June", "partner"),
+    ("I got married in June", "Got married in June", "marital status"),
     ("I lost my job in April", "Lost my job in April".replace("my", "their"), ""),
     ("My boss is called Karen", "Boss is called Karen", ""),
     ("Emma is my daughter", "Daughter is Emma", ""),
@@ -159,7 +159,50 @@ PROJECTS = [
     ("I'm trying to lose weight", "Trying to lose weight", ""),
     ("We need to ship by Friday", "Needs to ship by Friday", ""),
 ]
-CATEGORIES = {"identity": IDENTITY, "preference": PREFERENCES, "project": PROJECTS}
+HABITS = [
+    ("I usually run on Tuesdays", "Usually runs on Tuesdays", ""),
+    ("I always write queries by hand", "Always writes queries by hand", ""),
+    ("In winter I repair old radios", "Repairs old radios in winter", ""),
+    ("please use grams in recipes, cups drive me nuts", "Wants the assistant to use grams in recipes", "weight unit"),
+    ("Please answer in British spelling", "Wants the assistant to answer in British spelling", "spelling"),
+    (
+        "please give me distances in kilometres",
+        "Wants the assistant to give them distances in kilometres",
+        "distance unit",
+    ),
+    ("Don't suggest paid plugins", "Wants the assistant not to suggest paid plugins", ""),
+    ("No lists please", "Wants no lists", ""),
+    ("Short sentences, please", "Wants short sentences", ""),
+]
+OWN = [
+    ("I never work Wednesdays", "Never works Wednesdays", ""),
+    ("I cycle to work every day", "Cycles to work every day", ""),
+    ("My left knee has been a problem since an operation", "Left knee has been a problem since an operation", ""),
+    ("My shifts rotate every two weeks", "Shifts rotate every two weeks", ""),
+    ("My youngest starts kindergarten in August", "Youngest starts kindergarten in August", ""),
+    ("My school doesn't allow phones", "School does not allow phones", ""),
+    ("Half of my soil samples come from a farm", "Soil samples come from a farm", ""),
+    ("I've worked there for eleven years", "Has worked there for eleven years", ""),
+    ("I ran my first marathon in Valencia", "Ran my first marathon in Valencia".replace("my", "their"), ""),
+    ("I learned to cook from my aunt", "Learned to cook from their aunt", ""),
+    ("I've got a tiny kitchen with a gas oven", "Has got a tiny kitchen with a gas oven", ""),
+    ("I can barely hear on the left side", "Can barely hear on the left side", ""),
+    ("By training I'm a chemist", "Is a chemist by training", "job"),
+]
+TEAMS = [
+    ("We make returnable packaging", "Makes returnable packaging", ""),
+    ("We closed our seed round in March", "Closed their seed round in March", ""),
+    ("We're going with annual billing", "Going with annual billing", ""),
+    ("We track everything in HubSpot", "Tracks everything in HubSpot", ""),
+    ("For the website we chose Shopify", "Chose Shopify for the website", ""),
+    ("I'll go with plain REST then", "Will go with plain REST then", ""),
+    ("next I want to add a scale under each hive", "Wants to add a scale under each hive next", ""),
+    ("It's for a dashboard that I'm building for my bees", "Building a dashboard for their bees", ""),
+    ("The build runs on a Raspberry Pi in my shed", "The build runs on a Raspberry Pi in their shed", ""),
+    ("My supervisor wants a draft by the end of May", "Supervisor wants a draft by the end of May", ""),
+    ("The council wants a new exit before Christmas", "The council wants a new exit before Christmas", ""),
+]
+CATEGORIES = {"identity": IDENTITY + OWN, "preference": PREFERENCES + HABITS, "project": PROJECTS + TEAMS}
 
 
 @pytest.mark.parametrize(("message", "text", "slot"), [row for rows in CATEGORIES.values() for row in rows])
@@ -405,6 +448,87 @@ def test_a_pleasantry_says_nothing(message):
     assert texts(message) == []
 
 
+SHOWN = """
+I love the blue vase in the pic
+I like my hand-painted bowl
+I love the colors and the vibe
+Love and acceptance should be everyone's right
+I love hearing about it
+I'm really looking forward to it
+I was in it
+Building a community is really cool
+""".strip().split("\n")
+OBLIGATIONS = """
+We should fix it
+We gotta look after it
+I open the door
+I walk into the tavern
+I scroll through the list
+My code is a mess
+My last exam was awful
+Please write an email in French
+Please give me a list in kilometres
+We need to fix it
+We make a great team
+I require a concrete plan
+""".strip().split("\n")
+PLAYED = [
+    "Look at this,\nI live beneath the sea,\nmy house is made of shells,\nI love the drowned bells.",
+    'What do you think?\n"I wander through the night\nmy house is made of shells\nI love the drowned bells"',
+    "*I draw my sword and step forward* I live in the castle.",
+    "You are the dragon and I'm a knight. I live in a castle.",
+]
+
+
+@pytest.mark.parametrize("message", SHOWN)
+def test_praise_of_what_was_shown_says_nothing(message):
+    assert texts(message) == []
+
+
+@pytest.mark.parametrize("message", OBLIGATIONS)
+def test_what_one_should_do_or_does_once_says_nothing(message):
+    assert texts(message) == []
+
+
+@pytest.mark.parametrize("message", PLAYED)
+def test_verse_and_stage_directions_say_nothing(message):
+    assert texts(message) == []
+
+
+def test_several_short_lines_are_no_verse():
+    assert texts("hey there\nI live in Rome\nmy name is Ben\nwhat now?") == ["Lives in Rome", "Name is Ben"]
+
+
+@pytest.mark.parametrize(
+    "message", ["sounds great I live in Rome", "ok cool We live in Rome", "I live in Rome :) What is new?"]
+)
+def test_a_sentence_begins_where_its_mark_was_left_out(message):
+    assert texts(message) == ["Lives in Rome"]
+
+
+@pytest.mark.parametrize("message", ["I left Acme", "Left Acme", "I left my job at Acme", "I quit my job"])
+def test_who_leaves_a_job_has_no_employer(message):
+    assert [(found.slot, found.ends) for found in statements(message)] == [("employer", True)]
+
+
+def test_a_job_that_was_left_years_ago_is_not_the_one_of_today():
+    assert [(found.slot, found.ends) for found in statements("I left Google in 2014")] == [("", False)]
+
+
+def test_a_partners_name_is_no_marital_status():
+    assert [found.slot for found in statements("I'm married. My wife is called Ana.")] == ["marital status", "partner"]
+
+
+def test_what_was_given_up_takes_the_place_of_the_liking():
+    (liked,), (over,) = statements("I love cigarettes"), statements("I gave up cigarettes two years ago")
+    assert (over.slot, over.ends) == (liked.slot, False)
+
+
+def test_an_object_is_not_cut_at_its_first_comma():
+    (found,) = statements("I'm passionate about creating a safe, inviting place for kids")
+    assert (found.text, found.slot) == ("Is passionate about creating a safe, inviting place for kids", "")
+
+
 SPLIT = [
     (
         "I'm Ben, 34, and I live in Leeds with my wife Ana",
@@ -507,9 +631,9 @@ HOSTILE = [
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_hostile_input_takes_linear_time(piece):
     message = "I " + piece * (100_000 // len(piece))
-    began = time.perf_counter()
+    began = time.process_time()
     statements(message)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 @given(

@@ -142,13 +142,15 @@ def steady_share(situation: Situation, pool_tokens: int) -> float:
 def _adaptive(situation: Situation, name: str) -> Allocation:
     budget, free = situation.total_tokens, situation.free_tokens
     fixed = situation.overhead_tokens + situation.identity_tokens
-    preferences = wants.preferences(situation, free, wants.LEARNED_SHARE)
+    preferences = wants.preferences(situation, free)
     knowledge = (
         wants.topics(situation, _floor(wants.TOPIC_FLOOR, budget)),
         wants.entities(situation, _floor(wants.ENTITY_FLOOR, budget)),
         *situation.custom,
     )
     fits_whole = wants.history_fits(situation, free - preferences.ideal_tokens - _wanted(knowledge, situation))
+    if not fits_whole:  # the same at every turn from here on
+        preferences = wants.preferences(situation, free, wants.LEARNED_SHARE)
     steady = max(0, budget - fixed - preferences.ideal_tokens)
     dialogue = whole_history(situation, free) if fits_whole else _compacted(situation, steady)
     return share_out(name, situation, (preferences, *knowledge, *dialogue), fits_whole=fits_whole)

@@ -21,8 +21,9 @@ ARC_TOKENS_PER_DOUBLING = 150
 RETRIEVAL_FLOOR = 200
 MANY_TOPICS = 2
 
-LEARNED_SHARE = 0.04
-"""Of the budget, what was learned about the user may take: where little fits, what was said is worth more."""
+LEARNED_SHARE = 0.02
+"""Of the budget, what was learned about the user may take where the conversation does not go in whole: what was said is
+worth more there."""
 MEMORY_SHARE, MEMORY_MIN, MEMORY_MAX = 0.25, 150, 500
 """Seed 001: what is known about the user gets 25 % of what is left, between 150 and 500 tokens."""
 

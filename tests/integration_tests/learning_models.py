@@ -1,0 +1,53 @@
+"""A chat model that learns from the messages that it is shown as a careful reader would; it counts its calls."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from langchain_ctxbudget.core.extraction_prompts import MESSAGES_HEADING
+from tests.integration_tests.summary_models import Scripted, summary
+
+NOTHING = json.dumps({"facts": [], "topics": [], "entities": []})
+
+_NEW = re.compile(r"^- (\d+)\. (?:\[[\d-]+\] )?the user \(\w+\): (.*)$", re.MULTILINE)
+_COLOUR, _LIKES = re.compile(r"My favourite colour is (\w+)\."), re.compile(r"I like (\w+)\.")
+
+
+def asks_to_learn(prompt: str) -> bool:
+    """Whether a prompt asks for what is to be learned, and not for a summary."""
+    return MESSAGES_HEADING in prompt
+
+
+def new_messages(prompt: str) -> list[tuple[int, str]]:
+    """The messages of the user that are to be learned from, with their numbers."""
+    return [(int(number), text) for number, text in _NEW.findall(prompt.rpartition(MESSAGES_HEADING)[2])]
+
+
+def fact(text: str, number: int, **fields: Any) -> dict[str, Any]:
+    """A fact as a model gives it."""
+    return {"text": text, "category": "preference", "confidence": 0.9, "messages": [number], **fields}
+
+
+def read(prompt: str) -> str:
+    """What the messages of a prompt say that the user likes."""
+    if not asks_to_learn(prompt):
+        return summary("They talked.")
+    facts = []
+    for number, text in new_messages(prompt):
+        facts += [fact(f"Favourite colour is {it}", number, slot="favourite colour") for it in _COLOUR.findall(text)]
+        facts += [fact(f"Likes {it}", number) for it in _LIKES.findall(text)]
+    return json.dumps({"facts": facts, "topics": [], "entities": []})
+
+
+class Reader(Scripted):
+    """Learns by `read`, or as another answer has it."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**{"answer": read, **fields})
+
+    @property
+    def learned(self) -> list[str]:
+        """The prompts that asked it to learn."""
+        return [prompt for prompt in self.read if asks_to_learn(prompt)]

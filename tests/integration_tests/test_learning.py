@@ -1,0 +1,926 @@
+"""Learning about users from end to end: what is learned when, what a turn shows of it, what is left when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result, SearchOp
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
+from langchain_ctxbudget.core.layers import Layer, Reason, Status
+from langchain_ctxbudget.core.report import ReportItem
+from langchain_ctxbudget.knowledge import compiling, facts, learning, rules
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.control import KnownItem
+from langchain_ctxbudget.stores.records import ROOT, label
+from tests.integration_tests.conftest import Call
+from tests.integration_tests.learning_models import NOTHING, Reader, asks_to_learn, fact, new_messages
+from tests.integration_tests.learning_models import read as answer
+
+ADA: Any = {"user_id": "ada"}
+HERE: Any = {"user_id": "ada", "conversation_id": "c1"}
+THERE: Any = {"user_id": "ada", "conversation_id": "c2"}
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+STORY = (
+    "My favourite colour is amber.",
+    "I live in Lisbon.",
+    "Sarah, my sister, works at Acme.",
+    "I am learning home brewing. The home brewing kettle is new.",
+    "Sarah likes my home brewing.",
+    "Today the home brewing went well.",
+)
+"""What a user says: facts, entities, a topic."""
+FILLER = ("Right.", "Go on.", "I see.", "Thanks.", "Good.", "Well.")
+
+
+def human(*texts: str, first: int = 0, minute: int = 0) -> list[HumanMessage]:
+    """Messages of a user, one a minute, with ids in their order."""
+    return [
+        HumanMessage(
+            text,
+            id=f"m{number}",
+            additional_kwargs={
+                "created_at": (NOW - timedelta(days=1) + timedelta(minutes=minute + number)).isoformat()
+            },
+        )
+        for number, text in enumerate(texts, first)
+    ]
+
+
+@contextmanager
+def opened(store: BaseStore | None = None, model: Reader | None = None, **settings: Any) -> Iterator[ContextPipeline]:
+    """A pipeline whose clock stands still."""
+    store = InMemoryStore() if store is None else store
+    with ContextPipeline(settings, store=store, summary_model=model, clock=lambda: NOW) as pipeline:
+        yield pipeline
+
+
+def restarted(store: InMemoryStore) -> InMemoryStore:
+    """The same data, as another process would have it: nothing that this one keeps in memory goes with it."""
+    new = InMemoryStore()
+    new._data = copy.deepcopy(store._data)
+    return new
+
+
+def learn(pipeline: ContextPipeline, messages: Iterable[Any], where: Any = HERE) -> None:
+    pipeline.add_messages(list(messages), **where)
+    assert pipeline.flush(30)
+
+
+def texts(pipeline: ContextPipeline, user: str = "ada") -> list[str]:
+    return sorted(fact.text for fact in pipeline.knowledge.list_facts(user_id=user))
+
+
+def system(context: AssembledContext) -> str:
+    first = context.messages[0]
+    return first.text if isinstance(first, SystemMessage) else ""
+
+
+def items(context: AssembledContext, layer: Layer) -> tuple[ReportItem, ...]:
+    """What a report says about a layer."""
+    return next(one.items for one in context.report.layers if one.layer == layer)
+
+
+def everything(store: BaseStore, *path: str) -> list[str]:
+    """Every record below a path, as text."""
+    found = store.search((ROOT, *path), limit=100_000)
+    return sorted(json.dumps([item.namespace, item.key, item.value]) for item in found)
+
+
+def of_learning(store: BaseStore) -> list[str]:
+    """Every record that learning writes."""
+    kinds = {repos.KNOWLEDGE, repos.LEARNING, repos.SNAPSHOT}
+    return [text for text in everything(store) if kinds & set(json.loads(text)[0])]
+
+
+def known(pipeline: ContextPipeline) -> dict[str, Any]:
+    """All that is known of a user, without the versions and times of what was compiled."""
+    derived = {"context_version", "updated_at", "related_memory_ids"}
+    every: tuple[KnownItem, ...] = (
+        *pipeline.knowledge.list_facts(include_ended=True, **ADA),
+        *pipeline.knowledge.list_topics(**ADA),
+        *pipeline.knowledge.list_entities(**ADA),
+    )
+    return {item.id: item.model_dump(exclude=derived) for item in every} | {
+        bundle.id + " text": bundle.compiled_prompt for bundle in pipeline.knowledge.list_bundles(**ADA)
+    }
+
+
+# When
+
+
+def test_nothing_is_learned_before_the_fifth_message() -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(*STORY[:4]))
+        before = texts(pipeline)
+        learn(pipeline, human(STORY[4], first=4))
+        assert before == []
+        assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
+
+
+def test_the_end_of_a_session_is_learned_from_however_little_is_new(call: Call) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(STORY[1]))
+        assert call(pipeline, "end_session", **HERE)
+        assert call(pipeline, "flush", 30)
+        assert texts(pipeline) == ["Lives in Lisbon"]
+
+
+def test_how_often_can_be_set() -> None:
+    with opened(learn_every=2) as pipeline:
+        learn(pipeline, human(*STORY[:2]))
+        assert len(texts(pipeline)) == 2
+
+
+def test_facts_entities_and_topics_are_learned(call: Call) -> None:
+    with opened() as pipeline:
+        call(pipeline, "add_messages", human(*STORY), **HERE)
+        assert call(pipeline, "flush", 30)
+        assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
+        assert [entity.name for entity in pipeline.knowledge.list_entities(**ADA)] == ["Sarah", "Acme"]
+        assert [topic.label for topic in pipeline.knowledge.list_topics(**ADA)] == ["Home brewing"]
+
+
+# On the path of a turn
+
+
+class NeverHere(Reader):
+    """Fails in the thread that makes prompts."""
+
+    forbidden: int
+
+    def _generate(self, *args: Any, **kwargs: Any) -> Any:
+        assert threading.get_ident() != self.forbidden
+        return super()._generate(*args, **kwargs)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(
+    monkeypatch: pytest.MonkeyPatch, *, asynchronous: bool
+) -> None:
+    here = threading.get_ident()
+    worked: list[str] = []
+    for module, name in [
+        (learning, "compile_all"),
+        (learning, "compile_identity"),
+        (learning, "compile_preferences"),
+        (learning, "compile_composite"),
+        (compiling, "compile_topic"),
+        (compiling, "compile_entity"),
+        (rules, "learn"),
+        (facts, "learn"),
+    ]:
+        original = getattr(module, name)
+
+        def elsewhere(*args: Any, _original: Any = original, _name: str = name, **kwargs: Any) -> Any:
+            assert threading.get_ident() != here, _name
+            worked.append(_name)
+            return _original(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, elsewhere)
+    model = NeverHere(forbidden=here)
+    with opened(model=model, max_context_tokens=1_500) as pipeline:
+        for turn in range(8):
+            messages = human(*(f"I like thing{turn}{n}." for n in range(5)), first=5 * turn)
+            if asynchronous:
+                asyncio.run(pipeline.aadd_messages(messages, **HERE))
+                asyncio.run(pipeline.aassemble("Which of the things?", **HERE))
+            else:
+                pipeline.add_messages(messages, **HERE)
+                pipeline.assemble("Which of the things?", **HERE)
+        assert pipeline.flush(30)
+        assert model.learned
+    with opened(max_context_tokens=1_500) as pipeline:
+        learn(pipeline, human(*STORY))
+        shown = pipeline.assemble("What about home brewing?", **HERE)
+        assert items(shown, Layer.TOPICS)[0].reason is Reason.DETECTED
+    assert {"compile_all", "compile_topic", "compile_entity", "learn"} <= set(worked)
+
+
+def rewrite(store: BaseStore, *changes: PutOp) -> None:
+    """Change what is known behind the back of everybody, as another process would."""
+    mark = store.batch([repos.mark_read("ada")])[0]
+    renewed = {**mark.value, "mark": mark.value["mark"] + "+"}  # type: ignore[union-attr]
+    place = repos.mark_read("ada")
+    store.batch([*changes, PutOp(place.namespace, place.key, renewed, index=False)])
+
+
+def test_a_dirty_bundle_is_served_as_stale_and_reported() -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+        [topic] = pipeline.knowledge.list_topics(**ADA)
+        rewrite(store, repos.TOPICS.put("ada", topic.model_copy(update={"is_dirty": True, "domain": "business"})))
+        context = pipeline.assemble("What about home brewing?", **HERE)
+        [item] = [one for one in items(context, Layer.TOPICS) if one.id == topic.id]
+        assert (item.status, item.reason) == (Status.INCLUDED, Reason.STALE)
+        assert "Home brewing" in context.messages[-1].text
+
+
+def test_a_missing_bundle_is_reported_and_not_built() -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+        [topic] = pipeline.knowledge.list_topics(**ADA)
+        rewrite(store, repos.BUNDLES.delete("ada", topic.id))
+        context = pipeline.assemble("What about home brewing?", **HERE)
+        [item] = [one for one in items(context, Layer.TOPICS) if one.id == topic.id]
+        assert (item.status, item.reason) == (Status.OMITTED, Reason.NOT_COMPILED)
+        assert topic.id not in {bundle.id for bundle in pipeline.knowledge.list_bundles(**ADA)}
+
+
+def test_a_dirty_bundle_is_compiled_when_something_is_learned_next() -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+        [topic] = pipeline.knowledge.list_topics(**ADA)
+        rewrite(store, repos.TOPICS.put("ada", topic.model_copy(update={"is_dirty": True})))
+        learn(pipeline, human(*FILLER, first=6))
+        item = items(pipeline.assemble("What about home brewing?", **HERE), Layer.TOPICS)[0]
+        assert (item.id, item.reason) == (topic.id, Reason.DETECTED)
+
+
+# Switched off
+
+
+def test_where_it_is_switched_off_nothing_is_kept_or_shown(call: Call) -> None:
+    store = InMemoryStore()
+    model = Reader()
+    with opened(store, model, learn=False) as pipeline:
+        for turn in range(10):
+            messages = human(*STORY[:5], first=5 * turn)
+            call(pipeline, "add_messages", messages, **HERE)
+            call(pipeline, "assemble", "Which colour do I like?", **HERE)
+        assert not call(pipeline, "end_session", **HERE)
+        call(pipeline.knowledge, "heartbeat", device_id="d", active_conversation_id="c1", **ADA)
+        assert call(pipeline, "flush", 30)
+        assert model.learned == []
+    assert [text for text in of_learning(store) if '"presence"' not in text] == []
+
+
+def test_what_was_learned_before_is_not_shown_where_it_is_switched_off() -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+        pipeline.knowledge.add_fact("Plays the cello", **ADA)
+    with opened(store, learn=False, sources=["memories"]) as pipeline:
+        context = pipeline.assemble("What about home brewing, Sarah and my colour?", **THERE)
+        shown = "".join(message.text for message in context.messages)
+        assert "Plays the cello" in shown
+        assert not any(word in shown for word in ("amber", "Lisbon", "Acme", "kettle"))
+
+
+def test_a_user_may_switch_it_off_for_themselves() -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        pipeline.save_settings({"learn": False}, **ADA)
+        learn(pipeline, human(*STORY))
+        assert of_learning(store) == []
+
+
+# Taken back
+
+
+class Hanging(Reader):
+    """Hangs where it is asked to learn, until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked, self._go = threading.Event(), threading.Event()
+        self.answer = self._answer
+
+    _asked: Any = None
+    _go: Any = None
+
+    def _answer(self, prompt: str) -> str:
+        if asks_to_learn(prompt):
+            self._asked.set()
+            assert self._go.wait(30)
+        return answer(prompt)
+
+    def wait(self) -> None:
+        assert self._asked.wait(30)
+
+    def let_go(self) -> None:
+        self._go.set()
+
+
+def test_erasing_a_user_while_the_model_works_leaves_nothing(call: Call) -> None:
+    store, model = InMemoryStore(), Hanging()
+    with opened(store, model) as pipeline:
+        pipeline.add_messages(human(*STORY), **HERE)
+        model.wait()
+        call(pipeline, "erase_user", **ADA)
+        between = everything(store)
+        model.let_go()
+        assert call(pipeline, "flush", 30)
+        assert (between, everything(store)) == ([], [])
+
+
+def test_clearing_a_conversation_while_the_model_works_leaves_nothing_of_it(call: Call) -> None:
+    store, model = InMemoryStore(), Hanging()
+    with opened(store, model) as pipeline:
+        pipeline.add_messages(human(*STORY), **HERE)
+        model.wait()
+        call(pipeline, "clear", **HERE)
+        model.let_go()
+        assert call(pipeline, "flush", 30)
+        assert of_learning(store) == []
+
+
+def test_erasing_after_learning_leaves_nothing(call: Call) -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+        pipeline.knowledge.heartbeat(device_id="d", active_conversation_id="c1", **ADA)
+        pipeline.assemble("And Sarah?", **HERE)
+        assert pipeline.flush(30)
+        assert len(of_learning(store)) > 8
+        call(pipeline, "erase_user", **ADA)
+        assert everything(store) == []
+        assert (texts(pipeline), pipeline.knowledge.list_topics(**ADA)) == ([], [])
+
+
+def test_erasing_one_user_leaves_the_other(call: Call) -> None:
+    store = InMemoryStore()
+    other = {"user_id": "ada~", "conversation_id": "c1"}
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+        learn(pipeline, human(*STORY), other)
+        before = everything(store, label("ada~"))
+        call(pipeline, "erase_user", **ADA)
+        assert everything(store) == before != []
+
+
+def test_clearing_a_conversation_takes_away_what_came_from_it_alone(call: Call) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(STORY[1], *FILLER[:4]), THERE)
+        learn(pipeline, human(*STORY))
+        call(pipeline, "clear", **HERE)
+        assert texts(pipeline) == ["Lives in Lisbon"]
+        [left] = pipeline.knowledge.list_facts(include_ended=True, **ADA)
+        assert {source.conversation_id for source in left.sources} == {"c2"}
+        assert pipeline.knowledge.list_topics(**ADA) == []
+        assert pipeline.knowledge.list_entities(**ADA) == []
+
+
+def test_nothing_in_the_store_tells_of_a_cleared_conversation(call: Call) -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        learn(pipeline, human(STORY[1], *FILLER[:4]), THERE)
+        learn(pipeline, human(*STORY))
+        pipeline.knowledge.heartbeat(device_id="d", **ADA)
+        pipeline.knowledge.prewarm(**ADA)
+        assert pipeline.flush(30)
+        call(pipeline, "clear", **HERE)
+        left = "".join(of_learning(store))
+        found = [word for word in ("amber", "sarah", "acme", "kettle", '"c1"', "c1/") if word in left.casefold()]
+        assert found == []
+
+
+def test_what_a_cleared_conversation_superseded_counts_again(call: Call) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human("My favourite colour is amber.", *FILLER[:4]), THERE)
+        learn(pipeline, human("My favourite colour is violet.", *FILLER[:4], minute=60))
+        assert texts(pipeline) == ["Favourite colour is violet"]
+        call(pipeline, "clear", **HERE)
+        [fact_] = pipeline.knowledge.list_facts(include_ended=True, **ADA)
+        assert (fact_.text, fact_.ended, fact_.superseded_by) == ("Favourite colour is amber", None, None)
+        assert "amber" in system(pipeline.assemble("Hi", **THERE))
+
+
+def test_what_something_else_has_superseded_since_does_not_count_again() -> None:
+    colours = ["amber", "violet", "teal"]
+    with opened() as pipeline:
+        for number, colour in enumerate(colours):
+            where = {"user_id": "ada", "conversation_id": colour}
+            learn(pipeline, human(f"My favourite colour is {colour}.", *FILLER[:4], minute=60 * number), where)
+        pipeline.clear(user_id="ada", conversation_id="violet")
+        every = {fact_.text: fact_ for fact_ in pipeline.knowledge.list_facts(include_ended=True, **ADA)}
+        assert texts(pipeline) == ["Favourite colour is teal"]
+        assert every["Favourite colour is amber"].superseded_by == every["Favourite colour is teal"].id
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
+@pytest.mark.parametrize("how", ["remove", "edit", "sync"])
+def test_what_came_from_a_message_goes_with_it(call: Call, how: str, *, again: bool) -> None:
+    first = InMemoryStore()
+    with opened(first) as pipeline:
+        learn(pipeline, human(*STORY))
+    store = restarted(first) if again else first
+    with opened(store) as pipeline:
+        if how == "remove":
+            call(pipeline, "remove_messages", ["m0", "m2"], on_removal="forget", **HERE)
+        elif how == "sync":
+            kept = [message for message in human(*STORY) if message.id not in {"m0", "m2"}]
+            call(pipeline, "sync", kept, on_removal="forget", **HERE)
+        else:
+            call(pipeline, "edit_message", "m0", HumanMessage("Hm.", id="m0"), **HERE)
+            call(pipeline, "edit_message", "m2", HumanMessage("Hm.", id="m2"), **HERE)
+        at_once = texts(pipeline)
+        names = [entity.name for entity in pipeline.knowledge.list_entities(**ADA)]
+        assert pipeline.flush(30)
+        left = "".join(of_learning(store)).casefold()
+        assert "Favourite colour is amber" not in at_once
+        assert "Lives in Lisbon" in at_once
+        assert "Acme" not in names
+        assert [word for word in ("amber", "acme", "sister") if word in left] == []
+        assert texts(pipeline) == at_once
+        assert [entity.name for entity in pipeline.knowledge.list_entities(**ADA)] == ["Sarah"]  # of m4
+
+
+def test_after_messages_are_removed_it_is_known_what_the_others_say(call: Call) -> None:
+    """Exactly: what is known is what would be known if they had never been there."""
+    with opened() as pipeline:
+        learn(pipeline, human(*STORY, *FILLER))
+        call(pipeline, "remove_messages", ["m0", "m2"], on_removal="forget", **HERE)
+        assert pipeline.flush(30)
+        after = known(pipeline)
+    with opened() as pipeline:
+        learn(pipeline, [message for message in human(*STORY, *FILLER) if message.id not in {"m0", "m2"}])
+        assert after == known(pipeline)
+
+
+def test_an_edited_message_is_learned_from_anew(call: Call) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(*STORY))
+        call(pipeline, "edit_message", "m0", HumanMessage("My favourite colour is teal.", id="m0"), **HERE)
+        assert call(pipeline, "flush", 30)
+        assert "Favourite colour is teal" in texts(pipeline)
+        assert "Favourite colour is amber" not in texts(pipeline)
+
+
+def test_what_is_interrupted_by_a_removal_elsewhere_is_learned_all_the_same() -> None:
+    model = Hanging()
+    with opened(model=model) as pipeline:
+        pipeline.add_messages(human("Well.", *FILLER[:2]), **THERE)  # too few to learn from
+        pipeline.add_messages(human(*STORY), **HERE)
+        model.wait()
+        pipeline.remove_messages(["m0"], on_removal="forget", **THERE)
+        model.let_go()
+        assert pipeline.flush(30)
+        assert texts(pipeline) == ["Favourite colour is amber"]
+
+
+# Safe to lose
+
+
+class KilledError(Exception):
+    """What a store raises that goes away."""
+
+
+class Mortal(InMemoryStore):
+    """Goes away before the n-th write of one record in what learning keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left: int | None = None
+        self.written = 0
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        puts = [op for op in todo if isinstance(op, PutOp) and {repos.KNOWLEDGE, repos.LEARNING} & set(op.namespace)]
+        if self.left is not None and len(puts) > self.left:
+            super().batch(puts[: self.left])
+            self.left = 0
+            raise KilledError
+        if self.left is not None:
+            self.left -= len(puts)
+        self.written += len(puts)
+        return super().batch(todo)
+
+
+CHANGES = (
+    "My favourite colour is violet.",
+    "I moved to Porto.",
+    "Sarah left Acme and now works at Globex.",
+    "More home brewing, and more sourdough bread.",
+    "The sourdough bread and the home brewing are for Sarah Chen.",
+    "I love sourdough bread.",
+)
+
+
+def undisturbed() -> tuple[dict[str, Any], list[int]]:
+    """What is known after a story and its changes, and how many writes each of them took."""
+    store = Mortal()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+        first = store.written
+        learn(pipeline, human(*CHANGES, first=6))
+        return known(pipeline), [first, store.written - first]
+
+
+@pytest.mark.parametrize("same_process", [False, True])
+def test_whoever_is_killed_at_any_write_learns_the_same_again(*, same_process: bool) -> None:
+    expected, writes = undisturbed()
+    for part in range(2):
+        for when in range(0, writes[part], 4 if same_process else 1):
+            store: InMemoryStore = Mortal()
+            with opened(store) as pipeline:
+                if part:
+                    learn(pipeline, human(*STORY))
+                store.left = when  # type: ignore[attr-defined]
+                learn(pipeline, human(*(CHANGES if part else STORY), first=6 * part))
+                store.left = None  # type: ignore[attr-defined]
+                if same_process:
+                    pipeline.end_session(**HERE)
+                    assert pipeline.flush(30)
+            store = store if same_process else restarted(store)
+            with opened(store) as pipeline:
+                pipeline.end_session(**HERE)
+                assert pipeline.flush(30)
+                if not part:
+                    learn(pipeline, human(*CHANGES, first=6))
+                assert known(pipeline) == expected, (part, when)
+
+
+def test_without_times_a_kill_does_not_turn_back_what_was_superseded() -> None:
+    def without_times(*words: str) -> list[HumanMessage]:
+        return [HumanMessage(text, id=f"n{number}") for number, text in enumerate(words)]
+
+    for when in range(30):
+        store = Mortal()
+        with opened(store) as pipeline:
+            store.left = when
+            learn(pipeline, without_times("My favourite colour is amber.", "My favourite colour is violet.", *FILLER))
+            store.left = None
+        with opened(restarted(store)) as pipeline:
+            pipeline.end_session(**HERE)
+            assert pipeline.flush(30)
+            assert texts(pipeline) == ["Favourite colour is violet"], when
+
+
+def test_a_failed_write_is_in_the_next_report_and_is_made_up_for() -> None:
+    store = Mortal()
+    with opened(store) as pipeline:
+        store.left = 3
+        learn(pipeline, human(*STORY))
+        store.left = None
+        assert any("KilledError" in failure for failure in pipeline.assemble("Hi", **HERE).report.failures)
+        learn(pipeline, human("Right.", first=6))
+        assert "Lives in Lisbon" in texts(pipeline)
+        assert pipeline.assemble("Hi", **HERE).report.failures == ()
+
+
+def test_progress_survives_a_restart() -> None:
+    first, store = Reader(), InMemoryStore()
+    with opened(store, first) as pipeline:
+        learn(pipeline, human(*STORY))
+    second, other = Reader(), restarted(store)
+    with opened(other, second) as pipeline:
+        learn(pipeline, human(*FILLER[:2], first=6))
+        pipeline.assemble("Hi", **HERE)
+        assert pipeline.flush(30)
+        pipeline.end_session(**HERE)
+        assert pipeline.flush(30)
+        assert len(first.learned) == 1
+        assert [[text for _, text in new_messages(prompt)] for prompt in second.learned] == [list(FILLER[:2])]
+
+
+def test_a_conversation_is_learned_from_by_one_job_at_a_time() -> None:
+    running, most = 0, 0
+    mutex = threading.Lock()
+
+    def slow(prompt: str) -> str:
+        nonlocal running, most
+        with mutex:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.02)
+        with mutex:
+            running -= 1
+        return answer(prompt)
+
+    model = Reader(answer=slow)
+    with opened(model=model) as pipeline:
+        threads = [
+            threading.Thread(target=pipeline.add_messages, args=(human(*STORY[:5], first=5 * n),), kwargs=HERE)
+            for n in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert pipeline.flush(30)
+        read = [text for prompt in model.learned for _, text in new_messages(prompt)]
+    assert most == 1
+    assert len(read) == 40
+
+
+def test_two_pipelines_on_one_store_learn_everything_once() -> None:
+    store = InMemoryStore()
+    with opened(store) as one, opened(store) as other:
+        for number, text in enumerate((*STORY, *CHANGES)):
+            (one if number % 2 else other).add_messages(human(text, first=number), **HERE)
+        one.end_session(**HERE)
+        other.end_session(**HERE)
+        assert one.flush(30)
+        assert other.flush(30)
+        assert known(one) == known(other)
+        together = {key: value for key, value in known(one).items() if not key.startswith("topic/")}
+        counts = {entity.name: entity.mention_count for entity in one.knowledge.list_entities(**ADA)}
+    with opened() as pipeline:
+        learn(pipeline, human(*STORY, *CHANGES))
+        assert texts(pipeline) == sorted(
+            value["text"] for value in together.values() if "text" in value and not value["ended"]
+        )
+        assert counts == {entity.name: entity.mention_count for entity in pipeline.knowledge.list_entities(**ADA)}
+
+
+def test_what_somebody_else_has_learned_from_meanwhile_is_not_learned_from_twice() -> None:
+    store, model = InMemoryStore(), Hanging()
+    with opened(store, model) as one, opened(store, Reader()) as other:
+        one.add_messages(human(*STORY), **HERE)
+        model.wait()
+        other.end_session(**HERE)
+        assert other.flush(30)
+        before = everything(store)
+        model.let_go()
+        assert one.flush(30)
+        assert everything(store) == before
+
+
+# What a prompt shows of the facts
+
+
+@pytest.mark.parametrize("where", [HERE, THERE], ids=["here", "in another conversation"])
+def test_the_stable_zone_stays_as_it_is_while_facts_are_learned(where: Any) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(*STORY))
+        first = pipeline.assemble("Hi", **HERE)
+        learn(pipeline, human("I like papaya.", "I am allergic to nuts.", *FILLER[:4], first=6), where)
+        assert "Likes papaya" in texts(pipeline)
+        second = pipeline.assemble("Hi again", **HERE)
+        assert system(second) == system(first) != ""
+        shared = second.report.stability.shared_tokens
+        assert shared is not None
+        assert shared >= first.report.stability.stable_zone_tokens
+        if where is THERE:
+            assert second.report.stability.stable_zone_share == 1.0
+        reasons = {item.reason for item in items(second, Layer.PREFERENCES) if "papaya" in item.preview}
+        assert reasons == {Reason.NEXT_SNAPSHOT}
+
+
+def test_a_compaction_step_renews_it() -> None:
+    with opened(max_context_tokens=900, segment_messages=4, keep_messages=2) as pipeline:
+        learn(pipeline, human(*STORY))
+        shown = [system(pipeline.assemble("Hi", **HERE))]
+        learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))
+        for turn in range(40):
+            learn(pipeline, human("It was a long day. " * 8, first=20 + turn))
+            context = pipeline.assemble("Hi", **HERE)
+            shown.append(system(context))
+            if "papaya" in shown[-1]:
+                break
+        assert "papaya" in shown[-1]
+        assert not any("papaya" in text for text in shown[:-1])
+        assert context.report.stability.compaction_step
+
+
+@pytest.mark.parametrize("how", ["add", "edit", "delete", "pin"])
+def test_a_change_by_hand_renews_it_at_once(call: Call, how: str) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(*STORY))
+        before = system(pipeline.assemble("Hi", **HERE))
+        elsewhere = system(pipeline.assemble("Hi", **THERE))
+        learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))
+        [home] = [one for one in pipeline.knowledge.list_facts(**ADA) if "Lisbon" in one.text]
+        by_hand: dict[str, Callable[[], Any]] = {
+            "add": lambda: call(pipeline.knowledge, "add_fact", "Plays the cello", **ADA),
+            "edit": lambda: call(pipeline.knowledge, "edit", home.id, text="Lives in Lisbon, Alfama", **ADA),
+            "delete": lambda: call(pipeline.knowledge, "delete", home.id, **ADA),
+            "pin": lambda: call(pipeline.knowledge, "pin", home.id, **ADA),
+        }
+        by_hand[how]()
+        assert "papaya" not in before + elsewhere
+        for where in (HERE, THERE):
+            after = system(pipeline.assemble("Hi", **where))
+            assert "papaya" in after
+            assert ("cello" in after, "Alfama" in after) == (how == "add", how == "edit")
+            assert ("Lisbon" in after) == (how != "delete")
+
+
+def test_after_a_restart_it_is_the_same() -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+        before = pipeline.assemble("Hi", **HERE)
+        learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))
+        assert "Likes papaya" in texts(pipeline)
+    with opened(restarted(store)) as pipeline:
+        assert system(pipeline.assemble("Hi", **HERE)) == system(before)
+
+
+def test_a_snapshot_without_facts_survives_a_restart_too() -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        pipeline.add_messages(human("Right."), **HERE)
+        before = pipeline.assemble("Hi", **HERE)
+        learn(pipeline, human(*STORY, first=1))
+    with opened(restarted(store)) as pipeline:
+        assert system(pipeline.assemble("Hi", **HERE)) == system(before)
+
+
+def test_what_was_learned_elsewhere_meanwhile_is_found_when_it_is_asked_for() -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(*STORY))
+        pipeline.assemble("Hi", **HERE)
+        learn(pipeline, human("I am allergic to peanuts.", *FILLER[:4], minute=90), THERE)
+        context = pipeline.assemble("Which food am I allergic to?", **HERE)
+        assert "peanuts" not in system(context)
+        found = [one for one in items(context, Layer.RETRIEVAL) if one.id.startswith("fact/")]
+        assert [one.status for one in found] == [Status.INCLUDED]
+        assert "Is allergic to peanuts" in context.messages[-1].text
+
+
+# What is not learned from
+
+
+def with_tools(first: int = 0) -> list[Any]:
+    calls = [{"name": "look_up", "args": {"about": "me"}, "id": "call-1"}]
+    return [
+        HumanMessage("What does my file say?", id=f"h{first}"),
+        AIMessage("", tool_calls=calls, id=f"a{first}"),
+        ToolMessage("I like papaya. My favourite colour is amber.", tool_call_id="call-1", id=f"t{first}"),
+        AIMessage("I like mango. You live in Oslo.", id=f"b{first}"),
+        *human(*FILLER[:3], first=100),
+    ]
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+def test_neither_tools_nor_the_assistant_make_facts(*, by_model: bool) -> None:
+    def credulous(prompt: str) -> str:
+        many = [fact(f"Likes number {number}", number) for number in range(1, 8)]
+        return json.dumps({"facts": many, "topics": [], "entities": []}) if asks_to_learn(prompt) else answer(prompt)
+
+    model = Reader(answer=credulous) if by_model else None
+    with opened(model=model) as pipeline:
+        learn(pipeline, with_tools())
+        facts_ = pipeline.knowledge.list_facts(**ADA)
+        assert {one.message_id for fact_ in facts_ for one in fact_.sources} <= {"h0", "m100", "m101", "m102"}
+        assert bool(facts_) == by_model
+        if model is not None:
+            assert not any("papaya" in prompt for prompt in model.learned)
+
+
+def test_tools_are_learned_from_where_that_is_asked_for() -> None:
+    model = Reader()
+    with opened(model=model, learn_from_tools=True) as pipeline:
+        learn(pipeline, with_tools())
+        assert "papaya" in model.learned[0]
+
+
+def test_neither_documents_nor_the_context_block_are_learned_from() -> None:
+    store, model = InMemoryStore(), Reader()
+    with opened(store, model, memories=["Likes mango"], max_context_tokens=1_500) as pipeline:
+        documents = KnowledgeBase(pipeline.store, **ADA)
+        documents.add(Document("I like papaya. My favourite colour is amber.", metadata={"source": "diary.txt"}))
+        for turn in range(6):
+            question = f"What does the diary say about papaya and amber, {turn}?"
+            context = pipeline.assemble(question, **HERE)
+            assert "papaya" in context.messages[-1].text.removesuffix(question)
+            learn(
+                pipeline, [HumanMessage(question, id=f"q{turn}"), AIMessage("It says: I like papaya.", id=f"a{turn}")]
+            )
+        assert texts(pipeline) == []
+        asked = [text for prompt in model.learned for _, text in new_messages(prompt)]
+        assert asked == [f"What does the diary say about papaya and amber, {turn}?" for turn in range(len(asked))]
+        assert len(asked) >= 5
+
+
+def test_a_message_that_is_to_be_dropped_is_not_learned_from() -> None:
+    dropped = HumanMessage("I like papaya.", id="d", additional_kwargs={"ctxbudget": "drop"})
+    with opened() as pipeline:
+        learn(pipeline, [dropped, *human(*STORY)])
+        assert "Likes papaya" not in texts(pipeline)
+
+
+# The same for everybody, and for nobody else
+
+
+def plain(report: Any) -> dict[str, Any]:
+    data: dict[str, Any] = report.to_dict()
+    for name in ("timings_ms", "stability", "tokenizer_calls"):
+        data.pop(name, None)
+    return data
+
+
+def test_two_pipelines_over_the_same_store_give_the_same_prompt_and_report() -> None:
+    store = InMemoryStore()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+        learn(pipeline, human(*CHANGES), THERE)
+        pipeline.knowledge.heartbeat(device_id="d", active_conversation_id="c1", **ADA)
+        assert pipeline.flush(30)
+    made = []
+    for one in (restarted(store), restarted(store)):
+        with opened(one, max_context_tokens=2_000) as pipeline:
+            context = pipeline.assemble("Home brewing with Sarah, which colour?", device_id="d", **HERE)
+            made.append(([message.model_dump() for message in context.messages], plain(context.report)))
+    assert made[0] == made[1]
+
+
+def test_two_processes_learn_the_same_from_the_same() -> None:
+    made = []
+    for _ in range(2):
+        with opened() as pipeline:
+            learn(pipeline, human(*STORY))
+            learn(pipeline, human(*CHANGES), THERE)
+            made.append(known(pipeline))
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("other", ["ad", "ada2", "ada~", "ada/", "ADA", "ada knowledge"])
+def test_users_whose_ids_begin_alike_know_nothing_of_each_other(other: str) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human(*STORY))
+        learn(pipeline, human("I like papaya.", *FILLER[:4]), {"user_id": other, "conversation_id": "c1"})
+        assert texts(pipeline, other) == ["Likes papaya"]
+        assert "Likes papaya" not in texts(pipeline)
+        assert pipeline.knowledge.list_entities(user_id=other) == []
+        context = pipeline.assemble("Sarah, home brewing, colour, Lisbon", user_id=other, conversation_id="c9")
+        shown = "".join(message.text for message in context.messages[:-1])
+        assert not any(word in shown for word in ("amber", "Acme", "Lives"))
+
+
+# What fails
+
+
+class Unreadable(InMemoryStore):
+    """Cannot read what is known, where it is told not to."""
+
+    broken = ""
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        self.check(todo)
+        return super().batch(todo)
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        self.check(todo)
+        return await super().abatch(todo)
+
+    def check(self, todo: list[Op]) -> None:
+        for op in todo:
+            if self.broken == "lists" and isinstance(op, SearchOp) and repos.KNOWLEDGE in op.namespace_prefix:
+                raise OSError("the disk is gone")
+            if self.broken == "marks" and isinstance(op, GetOp) and repos.KNOWLEDGE in op.namespace:
+                raise OSError("the disk is gone")
+
+
+@pytest.mark.parametrize("broken", ["lists", "marks"])
+def test_where_what_is_known_cannot_be_read_the_turn_goes_on(call: Call, broken: str) -> None:
+    store = Unreadable()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*STORY))
+    new = Unreadable()
+    new._data = copy.deepcopy(store._data)
+    with opened(new) as pipeline:
+        new.broken = broken
+        context = call(pipeline, "assemble", "What about home brewing?", **HERE)
+        assert any("the disk is gone" in failure for failure in context.report.failures)
+        assert "home brewing kettle" in "".join(message.text for message in context.messages)
+        new.broken = ""
+        assert "amber" in system(call(pipeline, "assemble", "Hi", **HERE))
+
+
+def test_where_the_model_fails_rules_learn_and_the_report_says_so() -> None:
+    def fails(prompt: str) -> str:
+        if asks_to_learn(prompt):
+            raise ConnectionError("no route")
+        return answer(prompt)
+
+    model = Reader(answer=fails)
+    with opened(model=model) as pipeline:
+        learn(pipeline, human(*STORY))
+        assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
+        assert {fact_.made_by for fact_ in pipeline.knowledge.list_facts(**ADA)} == {"rules"}
+        [failure] = pipeline.assemble("Hi", **HERE).report.failures
+        assert failure.startswith("learning about the user: ")
+        assert failure.endswith("rules have learned instead")
+        model.answer = answer
+        learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))
+        assert pipeline.assemble("Hi", **HERE).report.failures == ()
+        assert "Likes papaya" in texts(pipeline)
+
+
+def test_an_empty_answer_of_the_model_takes_nothing_away() -> None:
+    model = Reader()
+    with opened(model=model) as pipeline:
+        learn(pipeline, human(*STORY))
+        model.answer = lambda prompt: NOTHING if asks_to_learn(prompt) else answer(prompt)
+        before = texts(pipeline)
+        learn(pipeline, human(*FILLER, first=6))
+        assert texts(pipeline) == before == ["Favourite colour is amber"]
