@@ -58,12 +58,13 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
         try:
             result: list[Result] = yield call
         except RuntimeError as error:
-            # LangGraph's `InMemoryStore` notices in the middle of a read that another thread writes; nothing is done yet.
+            # LangGraph's `InMemoryStore` notices in the middle of a read that another thread writes; nothing is done.
             if "changed size during iteration" not in str(error):
                 raise
         else:
             return result
-    return (yield call)
+    last: list[Result] = yield call
+    return last
 
 
 def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:

@@ -29,6 +29,7 @@ from langchain_ctxbudget.history.ledger import ledger
 from langchain_ctxbudget.history.log import OnRemoval
 from langchain_ctxbudget.history.open import OpenConversations, in_use
 from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.knowledge.taking import still_there
 from langchain_ctxbudget.learning import Learning
 from langchain_ctxbudget.opening import (
     Request,
@@ -130,7 +131,7 @@ class Keeper:
     def close(self) -> None:
         """Give back what was opened here; a store that was passed in stays open."""
         if not self._shares:
-            self.learning.worker.close()
+            self.learning.close()
             if self.summarizing:
                 self.summarizing.worker.close()
         if self._owns_store and self._store is not None and hasattr(self._store, "close"):
@@ -231,8 +232,7 @@ class Keeper:
     def _relearn(self, conversation: Conversation, *, forget: bool) -> Flow[None]:
         """Have what was learned from messages that have changed taken back: now, or in the background."""
         if forget:
-            there = {entry.id: entry.fingerprint for entry in conversation.entries}
-            yield from self.learning.forget(conversation.scope, there)
+            yield from self.learning.forget(conversation.scope, still_there(conversation))
         self.learning.note(conversation)
 
     def _with_tree(self, conversation: Conversation) -> Conversation:

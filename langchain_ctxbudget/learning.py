@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.core.estimate import estimate_tokens
-from langchain_ctxbudget.errors import ExtractionError, InputError, InvalidSettingsError
+from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.conversation import Conversation
@@ -30,6 +33,10 @@ from langchain_ctxbudget.stores.records import Scope
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+
+
+CLOSING_SECONDS = 5.0
+"""The longest that closing waits for a job that has begun."""
 
 
 class Owner(Protocol):
@@ -67,9 +74,19 @@ class Learning:
         self._extractor = ChatModelExtractor(model) if model is not None else None
         self._ending: set[Scope] = set()
         self._problems: dict[Scope, str] = {}
+        self._asking = False
+        """Whether a model is being waited for: nothing is written before that is over."""
         self._mutex = threading.Lock()
         self.worker: BackgroundWorker[Scope | str] = BackgroundWorker(self._run)
         """Keyed by the conversation that is learned from, or by the user whose bundles are compiled."""
+        _all.add(self)
+
+    def close(self) -> None:
+        """Begin nothing any more; a job that is in the store ends first, as the store may be closed next."""
+        self.worker.close()
+        if not self._asking:
+            with suppress(BlockedLoopError):  # the job itself closes the pipeline
+                self.worker.flush(CLOSING_SECONDS)
 
     def note(self, conversation: Conversation) -> None:
         """Learn from a conversation in the background once it has enough new messages, or when some have changed."""
@@ -157,9 +174,12 @@ class Learning:
                 work = work.until_said(max(1, self._extractor.fits(work.said)))
                 knowledge = drive(known.read(self._owner.store, work.scope.user_id))
                 shown = Known(facts=knowledge.facts, topics=knowledge.topics, entities=knowledge.entities)
+                self._asking = True
                 by_model = drive(self._extractor.extract(work.said, work.before, shown))
             except (ExtractionError, InputError) as error:
                 problem = str(error)
+            finally:
+                self._asking = False
         with self._mutex:
             self._problems.pop(work.scope, None)
             if problem:
@@ -177,3 +197,13 @@ class Learning:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+_all: WeakSet[Learning] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A thread that is in a database while the interpreter ends could crash it."""
+    for one in list(_all):
+        one.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -139,9 +139,14 @@ def texts(messages: Iterable[BaseMessage]) -> list[str]:
 
 
 @contextmanager
-def pipelines(store: BaseStore, count: int, **given: Any) -> Iterator[list[ContextPipeline]]:
-    """Pipelines as so many processes have them, by name in the order of their lanes."""
-    made = [ContextPipeline(store=Elsewhere(store), writer_id=f"{number:04}", **given) for number in range(count)]
+def pipelines(
+    store: BaseStore, count: int, settings: Mapping[str, Any] | None = None, **given: Any
+) -> Iterator[list[ContextPipeline]]:
+    """Pipelines as so many processes have them, by name in the order of their lanes; they learn nothing."""
+    changes = {"learn": False, **(settings or {})}
+    made = [
+        ContextPipeline(changes, store=Elsewhere(store), writer_id=f"{number:04}", **given) for number in range(count)
+    ]
     yield made
     for pipeline in made:
         pipeline.close()

@@ -48,15 +48,10 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 """Words that say nothing about what a text is about."""
 
 
-@lru_cache(maxsize=1)
-def _stemmer() -> snowballstemmer.stemmer:
-    return snowballstemmer.stemmer("english")
-
-
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
     """The Snowball stem of a lower-case word."""
-    stemmed: str = _stemmer().stemWord(word)
+    stemmed: str = snowballstemmer.stemmer("english").stemWord(word)  # one of its own: it works in itself
     return stemmed
 
 

@@ -21,6 +21,7 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, locked
 from langchain_ctxbudget.knowledge import facts, known, learning
 from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.bundle_lines import utc
 from langchain_ctxbudget.knowledge.learned import LearnedFact
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
@@ -252,11 +253,13 @@ def _with(state: State, new: KnownItem) -> State:
 
 def _checked(kind: type[Any], values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the kind
     try:
-        return kind.model_validate(values)
+        made = kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise InputError(f"{where} cannot be {first.get('input')!r}: {first['msg']}") from error
+    times = {name: utc(time) for name in kind.model_fields if isinstance(time := getattr(made, name), datetime)}
+    return made.model_copy(update=times)
 
 
 def _required_text(text: object) -> str:

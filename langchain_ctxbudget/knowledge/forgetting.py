@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from langchain_ctxbudget.knowledge.records import BY_USER, EntityProfile, Fact, PhraseRecord, Source, TopicProfile
 from langchain_ctxbudget.knowledge.state import State
+from langchain_ctxbudget.knowledge.taking import ARCHIVED
 
 Kept = Callable[[Iterable[Source]], tuple[Source, ...]]
 """Those of some sources that are still there."""
@@ -28,7 +29,7 @@ def without(state: State, conversation_id: str, there: Mapping[str, str]) -> Sta
         return tuple(
             source
             for source in sources
-            if source.conversation_id != conversation_id or there.get(source.message_id) == source.digest
+            if source.conversation_id != conversation_id or there.get(source.message_id) in (source.digest, ARCHIVED)
         )
 
     current, ended = _without_facts(state, kept)

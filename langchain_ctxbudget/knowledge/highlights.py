@@ -34,8 +34,8 @@ def with_highlights(topics: Sequence[TopicProfile], work: Work) -> tuple[TopicPr
 
 
 def _with(topic: TopicProfile, new: Sequence[Highlight]) -> TopicProfile:
-    newest = {highlight.text: highlight for highlight in (*topic.highlights, *new)}
-    kept = tuple(newest.values())[-MOST_HIGHLIGHTS:]
+    newest = {highlight.text: highlight for highlight in reversed((*topic.highlights, *new))}
+    kept = tuple(newest.values())[MOST_HIGHLIGHTS - 1 :: -1]
     if kept == topic.highlights:
         return topic
     return topic.model_copy(update={"highlights": kept, "is_dirty": True})

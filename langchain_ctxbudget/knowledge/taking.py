@@ -23,6 +23,7 @@ from langchain_ctxbudget.knowledge.learned import Said
 from langchain_ctxbudget.knowledge.records import ProgressRecord
 from langchain_ctxbudget.stores.records import Scope
 
+ARCHIVED = "archived"
 MOST_MARKS = 32
 BEFORE_MESSAGES = 4
 """Messages before the new ones that a model is shown, to understand them."""
@@ -121,10 +122,18 @@ def take(
         entries=entries[:end],
         first=first,
         progress=progress,
-        there={entry.id: entry.fingerprint for entry in entries} if changed else None,
+        there=still_there(conversation) if changed else None,
         epoch=epoch,
         from_tools=from_tools,
     )
+
+
+def still_there(conversation: Conversation) -> dict[str, str]:
+    """The messages that a conversation has, and a fingerprint of each; `ARCHIVED` for those that are kept aside.
+
+    An agent that takes old messages out of its state has not taken back what they said.
+    """
+    return dict.fromkeys(conversation.archived, ARCHIVED) | {one.id: one.fingerprint for one in conversation.entries}
 
 
 def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:

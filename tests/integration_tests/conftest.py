@@ -29,10 +29,19 @@ def run() -> Iterator[Run]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     yield lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result()
-    asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
+    asyncio.run_coroutine_threadsafe(_end(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+async def _end() -> None:
+    """Let nothing on this loop outlive it: an asynchronous Postgres store has a task for as long as it exists."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -302,11 +302,15 @@ class Hanging(Reader):
 
     _asked: Any = None
     _go: Any = None
+    opinion: str = ""
+    """What it believes to be said by the first message."""
 
     def _answer(self, prompt: str) -> str:
         if asks_to_learn(prompt):
             self._asked.set()
             assert self._go.wait(30)
+            if self.opinion:
+                return json.dumps({"facts": [fact(self.opinion, 1)], "topics": [], "entities": []})
         return answer(prompt)
 
     def wait(self) -> None:
@@ -545,6 +549,21 @@ def test_whoever_is_killed_at_any_write_learns_the_same_again(*, same_process: b
                 assert known(pipeline) == expected, (part, when)
 
 
+@pytest.mark.parametrize("when", range(0, 26, 5))
+def test_what_was_half_written_can_be_cleared(when: int) -> None:
+    store = Mortal()
+    with opened(store) as pipeline:
+        learn(pipeline, human(*FILLER), THERE)
+        pipeline.knowledge.add_fact("Plays the cello", **ADA)
+        store.left = when
+        learn(pipeline, human(*STORY))
+        store.left = None
+        pipeline.clear(**HERE)
+    left = "".join(of_learning(store)).casefold()
+    assert "cello" in left
+    assert [word for word in ("amber", "lisbon", "sarah", "acme", "kettle", '"c1"') if word in left] == []
+
+
 def test_without_times_a_kill_does_not_turn_back_what_was_superseded() -> None:
     def without_times(*words: str) -> list[HumanMessage]:
         return [HumanMessage(text, id=f"n{number}") for number, text in enumerate(words)]
@@ -643,6 +662,7 @@ def test_what_somebody_else_has_learned_from_meanwhile_is_not_learned_from_twice
     with opened(store, model) as one, opened(store, Reader()) as other:
         one.add_messages(human(*STORY), **HERE)
         model.wait()
+        model.opinion = "Likes nonsense"
         other.end_session(**HERE)
         assert other.flush(30)
         before = everything(store)
@@ -673,12 +693,12 @@ def test_the_stable_zone_stays_as_it_is_while_facts_are_learned(where: Any) -> N
 
 
 def test_a_compaction_step_renews_it() -> None:
-    with opened(max_context_tokens=900, segment_messages=4, keep_messages=2) as pipeline:
+    with opened(max_context_tokens=2_000, segment_messages=4, keep_messages=2) as pipeline:
         learn(pipeline, human(*STORY))
         shown = [system(pipeline.assemble("Hi", **HERE))]
         learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))
         for turn in range(40):
-            learn(pipeline, human("It was a long day. " * 8, first=20 + turn))
+            learn(pipeline, human("It was a long day. " * 20, first=20 + turn))
             context = pipeline.assemble("Hi", **HERE)
             shown.append(system(context))
             if "papaya" in shown[-1]:
@@ -924,3 +944,17 @@ def test_an_empty_answer_of_the_model_takes_nothing_away() -> None:
         before = texts(pipeline)
         learn(pipeline, human(*FILLER, first=6))
         assert texts(pipeline) == before == ["Favourite colour is amber"]
+
+
+def test_what_was_learned_stays_when_an_agent_takes_old_messages_out_of_its_state() -> None:
+    with ContextPipeline(store=InMemoryStore()) as pipeline:
+        said = [HumanMessage("I live in Lisbon.", id="m0"), *(HumanMessage(f"Well {i}.", id=f"w{i}") for i in range(5))]
+        pipeline.sync(said, user_id="ada", conversation_id="c1")
+        pipeline.flush(20)
+        pipeline.sync(said[2:], user_id="ada", conversation_id="c1")
+        pipeline.flush(20)
+        assert [fact.text for fact in pipeline.knowledge.list_facts(user_id="ada")] == ["Lives in Lisbon"]
+        pipeline.sync(said[2:], user_id="ada", conversation_id="c1", on_removal="forget")
+        pipeline.remove_messages("m0", user_id="ada", conversation_id="c1", on_removal="forget")
+        pipeline.flush(20)
+        assert pipeline.knowledge.list_facts(user_id="ada") == []

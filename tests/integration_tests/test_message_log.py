@@ -362,17 +362,17 @@ class Cost(NamedTuple):
     bytes_written: int
 
 
-CACHED = {"max_context_tokens": 1_000, "emphasis": "cache", "learn": False}
+CACHED = {"max_context_tokens": 1_000, "emphasis": "cache"}
 """Some turns of these compact, and some do not."""
 
 
 def turn_costs(counting: Counting, call: Call, exchanges: int) -> list[Cost]:
     """What turns cost in a conversation of so many exchanges, after the first one of the process."""
     given = conversation(exchanges + 10)
-    with pipelines(counting, 1, settings=CACHED) as [writer]:
+    with pipelines(counting, 1, CACHED) as [writer]:
         call(writer, "add_messages", given[: 2 * exchanges], **ADA)
     costs = []
-    with pipelines(counting, 1, settings=CACHED) as [pipeline]:
+    with pipelines(counting, 1, CACHED) as [pipeline]:
         for number in range(exchanges, exchanges + 10):
             counting.reset()
             call(pipeline, "add_messages", given[2 * number : 2 * number + 2], **ADA)
