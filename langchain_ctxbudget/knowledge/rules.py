@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from langchain_ctxbudget.core import phrases as wording
-from langchain_ctxbudget.core.naming import names
-from langchain_ctxbudget.core.statements import statements
+from langchain_ctxbudget.core.rules import phrases as wording
+from langchain_ctxbudget.core.rules.naming import names
+from langchain_ctxbudget.core.rules.statements import statements
 from langchain_ctxbudget.core.text import fold, terms
 from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from langchain_ctxbudget.knowledge.records import Domain, PhraseRecord, Source

@@ -228,13 +228,15 @@ def switching() -> Iterator[None]:
 def test_a_store_in_memory_is_read_while_another_thread_writes_to_it(call: Call) -> None:
     """LangGraph's breaks off a search in the middle of which a namespace comes to be."""
     store, over = InMemoryStore(), Event()
-    ContextPipeline(store=store).add_messages([message(1, number) for number in range(8)], **ADA)
+    for number in range(5_000):  # so that a search takes a while
+        store.put(("before", str(number)), "one", {})
+    ContextPipeline({"learn": False}, store=store).add_messages([message(1, number) for number in range(8)], **ADA)
 
     def write_elsewhere() -> None:
         for number in numbers():
-            if over.is_set():
-                return
             store.put(("elsewhere", str(number)), "one", {})
+            if over.wait(0.0005):
+                return
 
     thread = Thread(target=write_elsewhere)
     thread.start()

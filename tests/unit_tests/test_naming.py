@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.naming import Name, names
+from langchain_ctxbudget.core.rules.naming import Name, names
 
 
 def found(text: str) -> dict[str, str]:

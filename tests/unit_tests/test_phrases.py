@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from langchain_ctxbudget.core.phrases import MOST_PHRASES, MOST_WORDS, is_topic, key, key_phrases
+from langchain_ctxbudget.core.rules.phrases import MOST_PHRASES, MOST_WORDS, is_topic, key, key_phrases
 
 
 def labels(text: str) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.statements import Statement, statements
+from langchain_ctxbudget.core.rules.statements import Statement, statements
 
 
 def texts(message):

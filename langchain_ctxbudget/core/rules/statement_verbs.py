@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from langchain_ctxbudget.core import statement_nouns as nouns
-from langchain_ctxbudget.core.statement_clauses import Clause, Tense
-from langchain_ctxbudget.core.statement_grammar import by_grammar
-from langchain_ctxbudget.core.statement_patterns import DATE, LONG_TERM, POINTS, RULES, Category, Rule
-from langchain_ctxbudget.core.statement_slots import HEDGED, PLAIN, Statement, dimension, liked
-from langchain_ctxbudget.core.statement_vocabulary import words
-from langchain_ctxbudget.core.statement_wording import leans, rendered
+from langchain_ctxbudget.core.rules import statement_nouns as nouns
+from langchain_ctxbudget.core.rules.statement_clauses import Clause, Tense
+from langchain_ctxbudget.core.rules.statement_grammar import by_grammar
+from langchain_ctxbudget.core.rules.statement_patterns import DATE, LONG_TERM, POINTS, RULES, Category, Rule
+from langchain_ctxbudget.core.rules.statement_slots import HEDGED, PLAIN, Statement, dimension, liked
+from langchain_ctxbudget.core.rules.statement_vocabulary import words
+from langchain_ctxbudget.core.rules.statement_wording import leans, rendered
 
 # Clauses with "I" or "we".
 

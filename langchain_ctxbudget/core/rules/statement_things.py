@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from langchain_ctxbudget.core import statement_nouns as nouns
-from langchain_ctxbudget.core.statement_patterns import DATE, POINTS
-from langchain_ctxbudget.core.statement_slots import PARTNER, Statement
-from langchain_ctxbudget.core.statement_vocabulary import words
-from langchain_ctxbudget.core.statement_wording import leans
+from langchain_ctxbudget.core.rules import statement_nouns as nouns
+from langchain_ctxbudget.core.rules.statement_patterns import DATE, POINTS
+from langchain_ctxbudget.core.rules.statement_slots import PARTNER, Statement
+from langchain_ctxbudget.core.rules.statement_vocabulary import words
+from langchain_ctxbudget.core.rules.statement_wording import leans
 from langchain_ctxbudget.core.text import one_line
 
 # "My ...", "our ...".

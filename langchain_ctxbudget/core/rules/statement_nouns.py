@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from langchain_ctxbudget.core.statement_patterns import DATE, PLACE
+from langchain_ctxbudget.core.rules.statement_patterns import DATE, PLACE
 
 KIN = (
     r"(?:wife|husband|spouse|partner|girlfriend|boyfriend|fianc[ée]e?|sons?|daughters?|kids?|child(?:ren)?|toddlers?"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 
-from langchain_ctxbudget.core import naming_words as words
-from langchain_ctxbudget.core.naming_reading import NAME, Mention, Sentence
-from langchain_ctxbudget.core.naming_words import word_set
+from langchain_ctxbudget.core.rules import naming_words as words
+from langchain_ctxbudget.core.rules.naming_reading import NAME, Mention, Sentence
+from langchain_ctxbudget.core.rules.naming_words import word_set
 
 MAX_FACT_CHARACTERS = 160
 _AFTER = 140

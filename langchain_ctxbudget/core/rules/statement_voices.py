@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from langchain_ctxbudget.core.statement_vocabulary import words
+from langchain_ctxbudget.core.rules.statement_vocabulary import words
 
 MAX_NAME_WORDS, MAX_VERSE_WORDS, MIN_VERSE_LINES = 4, 9, 3
 """A quotation of so many words may be a name; so many lines of so many words may be verse."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from langchain_ctxbudget.core import statement_nouns as nouns
-from langchain_ctxbudget.core.statement_slots import Statement, dimension
-from langchain_ctxbudget.core.statement_vocabulary import words
+from langchain_ctxbudget.core.rules import statement_nouns as nouns
+from langchain_ctxbudget.core.rules.statement_slots import Statement, dimension
+from langchain_ctxbudget.core.rules.statement_vocabulary import words
 
 _CALL_ME = re.compile(
     r"(?i:please |just |you can |you may |feel free to )*(?i:call me) (?P<name>[A-Z][\w'-]*(?: [A-Z]\w+)?|[a-z]{2,12}$)"

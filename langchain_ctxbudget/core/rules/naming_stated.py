@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.core import naming_words as words
-from langchain_ctxbudget.core.naming_reading import CALLED, NAME, Mention, Sentence
-from langchain_ctxbudget.core.naming_words import word_set
+from langchain_ctxbudget.core.rules import naming_words as words
+from langchain_ctxbudget.core.rules.naming_reading import CALLED, NAME, Mention, Sentence
+from langchain_ctxbudget.core.rules.naming_words import word_set
 from langchain_ctxbudget.core.text import STOP_WORDS
 
 STRONG, FAIR, WEAK = 0.95, 0.8, 0.65

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from langchain_ctxbudget.core import statement_nouns as nouns
-from langchain_ctxbudget.core.statement_clauses import read
-from langchain_ctxbudget.core.statement_parts import Part, parts
-from langchain_ctxbudget.core.statement_patterns import Category
-from langchain_ctxbudget.core.statement_requests import instruction
-from langchain_ctxbudget.core.statement_slots import ASKED, HEDGED, PARTNER, PLAIN, Statement, slot_name
-from langchain_ctxbudget.core.statement_things import named_otherwise, of_mine
-from langchain_ctxbudget.core.statement_verbs import being, of_clause
-from langchain_ctxbudget.core.statement_wording import cut, third
+from langchain_ctxbudget.core.rules import statement_nouns as nouns
+from langchain_ctxbudget.core.rules.statement_clauses import read
+from langchain_ctxbudget.core.rules.statement_parts import Part, parts
+from langchain_ctxbudget.core.rules.statement_patterns import Category
+from langchain_ctxbudget.core.rules.statement_requests import instruction
+from langchain_ctxbudget.core.rules.statement_slots import ASKED, HEDGED, PARTNER, PLAIN, Statement, slot_name
+from langchain_ctxbudget.core.rules.statement_things import named_otherwise, of_mine
+from langchain_ctxbudget.core.rules.statement_verbs import being, of_clause
+from langchain_ctxbudget.core.rules.statement_wording import cut, third
 from langchain_ctxbudget.core.text import fold, one_line
 
 __all__ = ["Category", "Statement", "statements"]

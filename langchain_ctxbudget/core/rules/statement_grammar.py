@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from langchain_ctxbudget.core.statement_clauses import Clause, Tense
-from langchain_ctxbudget.core.statement_patterns import DATE, MONTHS, POINTS, Category
-from langchain_ctxbudget.core.statement_slots import Statement
-from langchain_ctxbudget.core.statement_vocabulary import words
-from langchain_ctxbudget.core.statement_wording import leans, rendered
+from langchain_ctxbudget.core.rules.statement_clauses import Clause, Tense
+from langchain_ctxbudget.core.rules.statement_patterns import DATE, MONTHS, POINTS, Category
+from langchain_ctxbudget.core.rules.statement_slots import Statement
+from langchain_ctxbudget.core.rules.statement_vocabulary import words
+from langchain_ctxbudget.core.rules.statement_wording import leans, rendered
 
 # Verbs of the mind and of the conversation: in no tense do they say what a person does.
 _OF_THE_MOMENT = words(

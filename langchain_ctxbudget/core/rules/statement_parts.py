@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from langchain_ctxbudget.core.prose import units
-from langchain_ctxbudget.core.statement_vocabulary import words
-from langchain_ctxbudget.core.statement_voices import own_voice, without_quotations
+from langchain_ctxbudget.core.rules.statement_vocabulary import words
+from langchain_ctxbudget.core.rules.statement_voices import own_voice, without_quotations
 from langchain_ctxbudget.core.text import sentences
 
 _REPORTS = re.compile(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from langchain_ctxbudget.core.statement_patterns import Category
-from langchain_ctxbudget.core.statement_vocabulary import words
+from langchain_ctxbudget.core.rules.statement_patterns import Category
+from langchain_ctxbudget.core.rules.statement_vocabulary import words
 from langchain_ctxbudget.core.text import fold
 
 MOST_WORDS, SHORT_WORD = 4, 3

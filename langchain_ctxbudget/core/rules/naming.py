@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from langchain_ctxbudget.core import naming_words as words
-from langchain_ctxbudget.core.naming_cues import classify
-from langchain_ctxbudget.core.naming_details import add_details
-from langchain_ctxbudget.core.naming_reading import Mention, Sentence, read
-from langchain_ctxbudget.core.naming_stated import WEAK
-from langchain_ctxbudget.core.naming_words import word_set
 from langchain_ctxbudget.core.prose import units
+from langchain_ctxbudget.core.rules import naming_words as words
+from langchain_ctxbudget.core.rules.naming_cues import classify
+from langchain_ctxbudget.core.rules.naming_details import add_details
+from langchain_ctxbudget.core.rules.naming_reading import Mention, Sentence, read
+from langchain_ctxbudget.core.rules.naming_stated import WEAK
+from langchain_ctxbudget.core.rules.naming_words import word_set
 
 Kind = Literal["person", "project", "organization", "tool", "concept"]
 

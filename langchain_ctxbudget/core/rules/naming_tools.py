@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.core.naming_words import word_set
+from langchain_ctxbudget.core.rules.naming_words import word_set
 
 # Recognised in any case: no English word looks like these.
 _ANY_CASE = """

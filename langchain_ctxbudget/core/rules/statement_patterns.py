@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from langchain_ctxbudget.core.statement_clauses import Tense
+from langchain_ctxbudget.core.rules.statement_clauses import Tense
 
 Category = Literal["project", "preference", "identity"]
 _ID: Category = "identity"

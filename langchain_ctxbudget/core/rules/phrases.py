@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 
-from langchain_ctxbudget.core import phrase_words as lists
 from langchain_ctxbudget.core.prose import units
+from langchain_ctxbudget.core.rules import phrase_words as lists
 from langchain_ctxbudget.core.text import STOP_WORDS, stem
 
 MOST_WORDS = 3

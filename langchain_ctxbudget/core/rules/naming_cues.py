@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from langchain_ctxbudget.core import naming_capitals as capitals
-from langchain_ctxbudget.core import naming_words as words
-from langchain_ctxbudget.core.naming_reading import NAME, Mention, Sentence
-from langchain_ctxbudget.core.naming_stated import (
+from langchain_ctxbudget.core.rules import naming_capitals as capitals
+from langchain_ctxbudget.core.rules import naming_words as words
+from langchain_ctxbudget.core.rules.naming_reading import NAME, Mention, Sentence
+from langchain_ctxbudget.core.rules.naming_stated import (
     DEPARTMENTS,
     FAIR,
     NEAR,
@@ -20,7 +20,7 @@ from langchain_ctxbudget.core.naming_stated import (
     stated_called,
     stated_of_person,
 )
-from langchain_ctxbudget.core.naming_words import word_set
+from langchain_ctxbudget.core.rules.naming_words import word_set
 
 _LISTED = frozenset({",", "and", "or", "&", "/", "vs", "over", "than"})
 _SEPARATORS = _LISTED | {"to", "with", "for", "of", "plus"}

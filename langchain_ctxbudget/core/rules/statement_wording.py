@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from langchain_ctxbudget.core.statement_clauses import MAX_CHARACTERS, Clause, Tense
-from langchain_ctxbudget.core.statement_vocabulary import words
+from langchain_ctxbudget.core.rules.statement_clauses import MAX_CHARACTERS, Clause, Tense
+from langchain_ctxbudget.core.rules.statement_vocabulary import words
 
 _POINTERS = words("that this it these those them above below one")
 _AT_THE_END = re.compile(

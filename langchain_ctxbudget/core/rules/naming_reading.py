@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from langchain_ctxbudget.core import naming_capitals as capitals
-from langchain_ctxbudget.core import naming_tools
-from langchain_ctxbudget.core import naming_words as words
-from langchain_ctxbudget.core.naming_words import word_set
-from langchain_ctxbudget.core.phrase_words import ORDINARY
+from langchain_ctxbudget.core.rules import naming_capitals as capitals
+from langchain_ctxbudget.core.rules import naming_tools
+from langchain_ctxbudget.core.rules import naming_words as words
+from langchain_ctxbudget.core.rules.naming_words import word_set
+from langchain_ctxbudget.core.rules.phrase_words import ORDINARY
 from langchain_ctxbudget.core.text import STOP_WORDS
 
 NAME = "\0"

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from langchain_ctxbudget.core.statement_vocabulary import words
+from langchain_ctxbudget.core.rules.statement_vocabulary import words
 
 MAX_CHARACTERS = 160
 

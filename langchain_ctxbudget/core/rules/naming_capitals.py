@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.core.naming_words import phrases, word_set
+from langchain_ctxbudget.core.rules.naming_words import phrases, word_set
 
 CALENDAR = word_set(
     "monday tuesday wednesday thursday friday saturday sunday january february march april may june july august",
