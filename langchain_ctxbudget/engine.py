@@ -343,7 +343,7 @@ class Engine(Keeper):
         failures: list[str] = []
         if self.summarizing and (problem := self.summarizing.worker.failure_of(conversation.scope)):
             failures.append(f"summaries: {problem}")
-        if problem := self.learning.problem(conversation.scope):
+        if problem := self.learning.problem(conversation):
             failures.append(f"learning about the user: {problem}")
         settings, sources, stored = yield from self.settings_for(conversation, request, failures)
         now = self.learning.clock()

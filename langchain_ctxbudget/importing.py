@@ -100,7 +100,7 @@ def _learn(pipeline: ContextPipeline, scopes: Sequence[Scope], progress: Progres
             moved_on(done=pipeline.flush(LOOK_EVERY_SECONDS))
     while not moved_on(done=pipeline.flush(LOOK_EVERY_SECONDS)):
         pass
-    return [problem for scope in scopes if (problem := pipeline.engine.learning.problem(scope))]
+    return [problem for scope in scopes if (problem := pipeline.engine.learning.worker.failure_of(scope))]
 
 
 def _known(pipeline: ContextPipeline, user: str) -> str:

@@ -73,7 +73,6 @@ class Learning:
         self._owner = owner
         self._extractor = ChatModelExtractor(model) if model is not None else None
         self._ending: set[Scope] = set()
-        self._problems: dict[Scope, str] = {}
         self._asking = False
         """Whether a model is being waited for: nothing is written before that is over."""
         self._mutex = threading.Lock()
@@ -94,11 +93,9 @@ class Learning:
         if settings.learn and (new is None or new >= settings.learn_every):
             self.worker.submit(conversation.scope)
 
-    def problem(self, scope: Scope) -> str | None:
-        """What went wrong when a conversation was learned from last."""
-        failure = self.worker.failure_of(scope)
-        with self._mutex:
-            return failure or self._problems.get(scope)
+    def problem(self, conversation: Conversation) -> str:
+        """What went wrong when a conversation was learned from last; empty where nothing did."""
+        return self.worker.failure_of(conversation.scope) or conversation.learning_problem
 
     def end_session(self, scope: Scope) -> bool:
         """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
@@ -180,10 +177,8 @@ class Learning:
                 problem = str(error)
             finally:
                 self._asking = False
-        with self._mutex:
-            self._problems.pop(work.scope, None)
-            if problem:
-                self._problems[work.scope] = f"{problem}; rules have learned instead"
+        if self._extractor is not None:
+            drive(self._owner.using(work.scope, _noting(problem)))
         if cancelled:
             return
 
@@ -193,6 +188,14 @@ class Learning:
             return rules.learn(work.said, phrases, work.scope.conversation_id)
 
         drive(learning.learn(self._owner.store, work, extract, self.clock(), estimate_tokens))
+
+
+def _noting(problem: str) -> Callable[[Conversation], Flow[None]]:
+    def body(conversation: Conversation) -> Flow[None]:
+        yield from ()
+        conversation.learning_problem = f"{problem}; rules have learned instead" if problem else ""
+
+    return body
 
 
 def _now() -> datetime:

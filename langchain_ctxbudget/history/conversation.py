@@ -97,6 +97,8 @@ class Conversation:
     """Whether the store does not know it yet."""
     learned: tuple[int, str] = (0, "")
     """How many of its messages were learned from, as far as is known here, and the digest of these."""
+    learning_problem: str = ""
+    """Why the model could not learn from it the last time."""
     previous: list[tuple[BaseMessage, int]] = field(default_factory=list)
     """The last prompt's messages and what they cost."""
     previous_stable: int = 0

@@ -26,6 +26,7 @@ from tests.servers import LOOPBACK
 from tests.store_contract import embed
 from tests.stores import new_stores
 
+SETTINGS = {"learn": False}
 INDEX: IndexConfig = {"dims": 64, "embed": embed}
 QUERY = "violet lantern harbour"
 SLOW = pytest.mark.slow
@@ -101,7 +102,7 @@ def texts(found: Sequence[Candidate]) -> list[str]:
 
 
 def test_a_candidate_is_a_message_of_another_conversation_as_it_was_said(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     when = {"created_at": "2026-03-01T10:00:00Z"}
     told = HumanMessage("The violet lantern\nis at the harbour.", id="m/1", name="Ada", additional_kwargs=when)
     call(pipeline, "add_messages", [*said("porridge"), told, AIMessage("Understood.", id="m2")], **at("c.1/a"))
@@ -117,7 +118,7 @@ def test_a_candidate_is_a_message_of_another_conversation_as_it_was_said(store: 
 
 @pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
 def test_with_an_index_the_nearest_message_comes_first_whenever_it_was_said(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     for number in range(3):
         sayings = said("the violet lantern", "porridge with apples", "trains on monday", "a small boat")
         call(pipeline, "add_messages", sayings[number : number + 2], **at(f"c{number}"))
@@ -130,7 +131,7 @@ def test_with_an_index_the_nearest_message_comes_first_whenever_it_was_said(stor
 def test_without_an_index_the_last_messages_of_every_recent_conversation_are_candidates(
     store: BaseStore, call: Call
 ) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     for thread, count in (("c1", 3), ("c2", 40), ("open", 60)):
         call(pipeline, "add_messages", said(*(f"{thread}.{number}" for number in range(count))), **at(thread))
     found = call(Reader(store), "find", limit=2 * FEWEST_EACH)
@@ -138,7 +139,7 @@ def test_without_an_index_the_last_messages_of_every_recent_conversation_are_can
 
 
 def test_nothing_of_the_open_conversation_is_a_candidate(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     call(pipeline, "add_messages", said("lantern"), **at("c1"))
     call(pipeline, "add_messages", said(*(f"{QUERY} {number}" for number in range(12))), **at("open"))
     assert texts(call(Reader(store), "find", limit=5)) == ["lantern"]
@@ -146,7 +147,7 @@ def test_nothing_of_the_open_conversation_is_a_candidate(store: BaseStore, call:
 
 
 def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     given = said(*(f"{QUERY} {word}" for word in ("kept", "archived", "forgotten", "dropped", "pinned")))
     given += [
         HumanMessage(f"{QUERY} {how}", id=how, additional_kwargs={"ctxbudget": how}) for how in ("drop", "summarize")
@@ -163,7 +164,7 @@ def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(store: BaseSt
 
 @pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
 def test_an_edited_message_is_found_by_what_it_says_now(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     call(pipeline, "add_messages", said("violet lantern", "porridge with apples"), **at("c1"))
     call(pipeline, "edit_message", "violet lantern", HumanMessage("a small boat"), **at("c1"))
     assert texts(call(Reader(store), "find", "small boat"))[0] == "a small boat"
@@ -174,7 +175,7 @@ def test_an_edited_message_is_found_by_what_it_says_now(store: BaseStore, call: 
 @pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
 @pytest.mark.parametrize("how", ["forget", "clear", "erase"])
 def test_what_is_deleted_leaves_no_vector(store: BaseStore, call: Call, how: str) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     call(pipeline, "add_messages", said(QUERY, "lantern"), **at("c1"))
     assert [item.score for item in call(Reader(store), "raw") if item.score] != []
     if how == "forget":
@@ -188,7 +189,7 @@ def test_what_is_deleted_leaves_no_vector(store: BaseStore, call: Call, how: str
 
 
 def test_messages_of_a_fork_are_candidates_unchanged(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     call(pipeline, "add_messages", said("violet lantern", "porridge"), **at("c1"))
     call(pipeline, "fork", "c2", until="violet lantern", **at("c1"))
     found = call(Reader(store), "find", without="c1")
@@ -196,7 +197,7 @@ def test_messages_of_a_fork_are_candidates_unchanged(store: BaseStore, call: Cal
 
 
 def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     for user in USERS:
         given = [HumanMessage(f"{QUERY} {mark(user)}", id="m")]
         for thread in CONVERSATIONS[:2]:
@@ -209,7 +210,7 @@ def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> No
 
 
 def test_conversations_whose_ids_begin_alike_are_told_apart(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     threads = ["open", "open2", "ope", "open~", "open%", "OPEN", "x" * 900 + "1", "x" * 900 + "2"]
     for thread in threads:
         call(pipeline, "add_messages", said("lantern"), **at(thread))
@@ -220,7 +221,7 @@ def test_conversations_whose_ids_begin_alike_are_told_apart(store: BaseStore, ca
 
 def test_what_is_read_is_bounded_by_what_is_asked_for(store: BaseStore, call: Call) -> None:
     counting = Counting(store)
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     limit, costs = 8, []
     for size in (50, 200):
         for thread in ("c1", "c2", "open"):
@@ -236,7 +237,7 @@ def test_what_is_read_is_bounded_by_what_is_asked_for(store: BaseStore, call: Ca
 
 def test_a_record_that_no_head_counts_is_no_candidate(store: BaseStore, call: Call) -> None:
     faulty = Faulty(store)
-    writer = ContextPipeline(store=faulty)
+    writer = ContextPipeline(SETTINGS, store=faulty)
     call(writer, "add_messages", said("lantern one"), **at("c1"))
     faulty.writes_left = 1
     with pytest.raises(OSError, match="the disk is gone"):
@@ -248,7 +249,7 @@ def test_a_record_that_no_head_counts_is_no_candidate(store: BaseStore, call: Ca
 
 
 def test_a_conversation_that_is_being_deleted_gives_no_candidates(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     for thread in ("c1", "c2"):
         call(pipeline, "add_messages", said("lantern"), **at(thread))
     call(store, "delete", Scope("ada", "c1").namespace(LANES), JOINED)
@@ -263,12 +264,12 @@ def test_without_a_user_it_is_an_error(user: Any) -> None:
 
 @pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
 def test_messages_with_what_no_store_can_hold_are_kept_and_read(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     given = [HumanMessage("lantern \ud83d", id="half"), HumanMessage("lantern \0", id="nul"), HumanMessage("", id="-")]
     call(pipeline, "add_messages", given, **at("c1"))
     call(pipeline, "add_messages", [HumanMessage("")], **at("c2"))
     assert [one.id for one in call(Reader(store), "find")] == ["c1/half"]
-    again = call(ContextPipeline(store=store), "get_messages", **at("c1"))
+    again = call(ContextPipeline(SETTINGS, store=store), "get_messages", **at("c1"))
     assert [message.text for message in again] == [message.text for message in given]
 
 
@@ -281,7 +282,7 @@ def written(store: InMemoryStore) -> list[dict[str, Any]]:
 
 def test_without_an_index_nothing_is_stored_twice() -> None:
     store = InMemoryStore()
-    ContextPipeline(store=store).add_messages(said("violet lantern"), **at("c1"))
+    ContextPipeline(SETTINGS, store=store).add_messages(said("violet lantern"), **at("c1"))
     [value] = written(store)
     assert json.dumps(value).count("violet lantern") == 2  # the text, and its id
     assert set(value) == {"place", "text", "named", "archived"}
@@ -291,7 +292,7 @@ def test_an_index_adds_no_store_operation() -> None:
     costs = []
     for index in (None, INDEX):
         counting = Counting(InMemoryStore(index=index))
-        pipeline = ContextPipeline(store=counting)
+        pipeline = ContextPipeline(SETTINGS, store=counting)
         pipeline.add_messages(said("one"), **at("c1"))
         counting.reset()
         pipeline.add_messages(said("two"), **at("c1"))
@@ -303,7 +304,7 @@ def test_an_index_adds_no_store_operation() -> None:
 
 def test_an_indexed_log_that_is_read_again_is_the_one_that_was_written() -> None:
     store = InMemoryStore(index=INDEX)
-    pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
+    pipeline = ContextPipeline({**SETTINGS, "max_context_tokens": 1_000}, store=store)
     pipeline.add_messages(said(*(f"lantern {number} " * 20 for number in range(60))), **at("c1"))
     pipeline.assemble("What about the lantern?", **at("c1"))
     [conversation] = pipeline.engine.open_conversations.working_sets().values()
@@ -326,14 +327,14 @@ def test_messages_are_kept_while_the_embeddings_do_not_work(
 
     index: IndexConfig = {"dims": 64, "embed": unreliable}
     store = InMemoryStore(index=index) if kind == "memory" else ChromaStore(index=index)
-    pipeline = ContextPipeline(store=store)
+    pipeline = ContextPipeline(SETTINGS, store=store)
     works = False
     call(pipeline, "add_messages", said("lantern one", "lantern two"), **at("c1"))
     call(pipeline, "edit_message", "lantern two", HumanMessage("violet lantern"), **at("c1"))
     assert "no route to the embeddings" in caplog.text
     works = True
     call(pipeline, "add_messages", said("lantern three"), **at("c1"))
-    shown = [message.text for message in call(ContextPipeline(store=store), "get_messages", **at("c1"))]
+    shown = [message.text for message in call(ContextPipeline(SETTINGS, store=store), "get_messages", **at("c1"))]
     assert shown == ["lantern one", "violet lantern", "lantern three"]
     assert texts(call(Reader(store), "find")) == ["lantern three"]
     if isinstance(store, ChromaStore):
@@ -343,9 +344,9 @@ def test_messages_are_kept_while_the_embeddings_do_not_work(
 def test_messages_that_were_written_without_an_index_are_read_with_one(tmp_path: Any) -> None:
     given: list[BaseMessage] = said("lantern one", "lantern two")
     with ChromaStore(tmp_path) as store:
-        ContextPipeline(store=store).add_messages(given, **at("c1"))
+        ContextPipeline(SETTINGS, store=store).add_messages(given, **at("c1"))
     with ChromaStore(tmp_path, index=INDEX) as store:
-        pipeline = ContextPipeline(store=store)
+        pipeline = ContextPipeline(SETTINGS, store=store)
         assert [message.text for message in pipeline.get_messages(**at("c1"))] == ["lantern one", "lantern two"]
         pipeline.edit_message("lantern two", HumanMessage("lantern three"), **at("c1"))
         assert texts(Reader(store).find()) == ["lantern three"]
@@ -361,20 +362,20 @@ def read(cache: Elsewhere, store: BaseStore, query: str = QUERY, **other: Any) -
 
 def test_without_an_index_others_are_read_again_where_something_was_written() -> None:
     store = Counting(InMemoryStore())
-    cache, pipeline = Elsewhere(), ContextPipeline(store=store)
+    cache, pipeline = Elsewhere(), ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("lantern"), **at("c1"))
     assert read(cache, store) == ["lantern"]
     store.reset()
     assert read(cache, store, "another question") == ["lantern"]
     assert store.batches == 1, "what it depends on is read by id"
-    ContextPipeline(store=store).add_messages(said("harbour"), **at("c1"))
+    ContextPipeline(SETTINGS, store=store).add_messages(said("harbour"), **at("c1"))
     assert sorted(read(cache, store)) == ["harbour", "lantern"]
 
 
 @pytest.mark.parametrize("change", ["another conversation", "a pin", "a removal", "a clear"])
 def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
     store = InMemoryStore()
-    cache, pipeline = Elsewhere(), ContextPipeline(store=store)
+    cache, pipeline = Elsewhere(), ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("lantern", "harbour"), **at("c1"))
     assert sorted(read(cache, store)) == ["harbour", "lantern"]
     match change:
@@ -394,7 +395,7 @@ def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
 
 def test_with_an_index_others_are_read_for_every_query() -> None:
     store = Counting(InMemoryStore(index=INDEX))
-    cache, pipeline = Elsewhere(), ContextPipeline(store=store)
+    cache, pipeline = Elsewhere(), ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("violet lantern", "small boat"), **at("c1"))
     assert read(cache, store, "violet lantern", limit=1) == ["violet lantern"]
     assert read(cache, store, "small boat", limit=1) == ["small boat"]
@@ -402,7 +403,7 @@ def test_with_an_index_others_are_read_for_every_query() -> None:
 
 def test_what_was_read_for_one_user_is_not_given_to_another() -> None:
     store = InMemoryStore()
-    cache, pipeline = Elsewhere(), ContextPipeline(store=store)
+    cache, pipeline = Elsewhere(), ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("lantern"), **at("c1"))
     assert read(cache, store) == ["lantern"]
     assert read(cache, store, user_id="ben") == []
@@ -415,7 +416,7 @@ def test_a_read_that_failed_is_made_again() -> None:
             raise OSError("gone")
 
     store = InMemoryStore()
-    ContextPipeline(store=store).add_messages(said("lantern"), **at("c1"))
+    ContextPipeline(SETTINGS, store=store).add_messages(said("lantern"), **at("c1"))
     cache = Elsewhere()
     with pytest.raises(OSError, match="gone"):
         read(cache, Broken(store))

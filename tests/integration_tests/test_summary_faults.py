@@ -18,6 +18,7 @@ from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
+from langchain_ctxbudget.history.summaries import MESSAGES_PER_CALL
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.openai_server import (
     ANOTHER_PAGE,
