@@ -183,7 +183,7 @@ class Lock:
     def _require_other_loops(self) -> None:
         with self._mutex:
             ahead = {self._loop, *(loop for _, loop in self._waiting)}
-        if (here := _running_loop()) is not None and here in ahead:
+        if (here := running_loop()) is not None and here in ahead:
             raise BlockedLoopError(
                 "A task of this event loop works on the conversation, and a blocking call would stop it for ever. "
                 "Await the async method instead, for instance `aassemble`"
@@ -191,7 +191,7 @@ class Lock:
 
     async def aacquire(self) -> None:
         """Wait in this task; a cancelled wait does not keep the lock."""
-        turn = self._request(asyncio.get_running_loop())
+        turn = self._request(asyncio.getrunning_loop())
         try:
             await asyncio.wrap_future(turn)
         except BaseException:
@@ -216,9 +216,10 @@ class Lock:
             self._held = False
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that this thread runs, if any."""
     try:
-        return asyncio.get_running_loop()
+        return asyncio.getrunning_loop()
     except RuntimeError:
         return None
 

@@ -16,7 +16,7 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.core.estimate import estimate_tokens
 from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
-from langchain_ctxbudget.flow import Flow, T, batch, drive
+from langchain_ctxbudget.flow import Flow, T, batch, drive, running_loop
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge import known, learning, rules
@@ -81,9 +81,12 @@ class Learning:
         _all.add(self)
 
     def close(self) -> None:
-        """Begin nothing any more; a job that is in the store ends first, as the store may be closed next."""
+        """Begin nothing any more; a job that is in the store ends first, as the store may be closed next.
+
+        An event loop is not held up: the job may be waiting for it.
+        """
         self.worker.close()
-        if not self._asking:
+        if not self._asking and running_loop() is None:
             with suppress(BlockedLoopError):  # the job itself closes the pipeline
                 self.worker.flush(CLOSING_SECONDS)
 

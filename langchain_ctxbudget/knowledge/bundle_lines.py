@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from langchain_ctxbudget.core.packing import ELLIPSIS, shrink_to
-from langchain_ctxbudget.core.text import one_line
+from langchain_ctxbudget.core.text import one_line, terms
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Highlight, TopicProfile
 
 Count = Callable[[str], int]
@@ -18,6 +18,7 @@ Count = Callable[[str], int]
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Those that come first, in this order (seed 004)."""
 MOST_ATTRIBUTES = 5
+MOST_LISTED = 8
 BELOW, HEADED, LISTED = ("\n", "\n"), (": ", "; "), ("; ", "; ")
 """What stands behind the first line of a text, and behind the others."""
 
@@ -73,10 +74,15 @@ def topic_lines(
 ) -> list[Line]:
     """The lines of a topic, most important first; none where nothing is known of it."""
     head = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
-    context = _context(profile.compiled_context)
+    context, told = _context(profile.compiled_context), tuple(facts)
+    sources = {(one.conversation_id, one.message_id) for fact in told for one in fact.sources}
     known = [
-        *(Line(one_line(fact.text), (fact.id,)) for fact in facts),
-        *(Line(_dated(highlight)) for highlight in reversed(profile.highlights)),
+        *(Line(one_line(fact.text), (fact.id,)) for fact in told),
+        *(
+            Line(_dated(one))
+            for one in reversed(profile.highlights)
+            if (one.source.conversation_id, one.source.message_id) not in sources  # a fact says it already
+        ),
         *listing("Includes: ", [(one_line(child.label), child.id) for child in children]),
     ]
     if not (context or known):  # how often it came up is not worth a token
@@ -116,10 +122,16 @@ def entity_lines(profile: EntityProfile, facts: Iterable[Fact]) -> list[Line]:
         *(Line(one_line(f"{name}: {value}")) for name, value in _key_attributes(profile)),
         *listing("Related: ", related),
         *(Line(one_line(text)) for text in reversed(profile.facts)),
-        *(Line(one_line(fact.text), (fact.id,)) for fact in facts),
+        *(Line(one_line(fact.text), (fact.id,)) for fact in facts if not _says_no_more(fact, profile.facts)),
     ]
     head = Line(f"{one_line(profile.name)} ({profile.type})", (profile.id,), divisible=True)
     return [head, *known] if known else []
+
+
+def _says_no_more(fact: Fact, texts: Iterable[str]) -> bool:
+    """Whether one of some texts says of an entity what a fact says of it and the user."""
+    said = set(terms(fact.text))
+    return any(own and own <= said and len(own) > 1 for own in (set(terms(text)) for text in texts))
 
 
 def _key_attributes(profile: EntityProfile) -> list[tuple[str, str]]:
@@ -140,8 +152,9 @@ def described(entity: EntityProfile) -> str:
 
 def listing(heading: str, items: Sequence[tuple[str, str]]) -> list[Line]:
     """One line of several things, with the id of each."""
-    names = [name for name, _ in items if name]
-    return [Line(heading + ", ".join(names), tuple(key for _, key in items if key))] if names else []
+    named = [(name, key) for name, key in items if name][:MOST_LISTED]
+    text = heading + ", ".join(name for name, _ in named)
+    return [Line(text, tuple(key for _, key in named if key), short=heading + named[0][0])] if named else []
 
 
 def fitted(

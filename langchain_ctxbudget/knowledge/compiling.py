@@ -116,7 +116,12 @@ def _facts_about(
 
 def _still_so(bundle: ContextBundle, names: Mapping[str, str]) -> bool:
     """Whether everything else that a bundle is made of is still what it shows."""
-    return all(
-        key == bundle.id or (key in names and one_line(names[key]) in bundle.compiled_prompt)
-        for key in bundle.composition
-    )
+    lines = bundle.compiled_prompt.splitlines()
+
+    def is_shown(key: str) -> bool:
+        if key not in names:
+            return False
+        text = one_line(names[key])
+        return text in lines if key.startswith("fact/") else text in bundle.compiled_prompt
+
+    return all(key == bundle.id or is_shown(key) for key in bundle.composition)

@@ -16,13 +16,14 @@ from pydantic import ValidationError
 
 from langchain_ctxbudget.core.estimate import estimate_tokens
 from langchain_ctxbudget.core.sameness import says_the_same
-from langchain_ctxbudget.core.text import one_line
+from langchain_ctxbudget.core.text import one_line, terms
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, locked
 from langchain_ctxbudget.knowledge import facts, known, learning
 from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.bundle_lines import utc
 from langchain_ctxbudget.knowledge.learned import LearnedFact
+from langchain_ctxbudget.knowledge.merging import line_above
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
     EntityProfile,
@@ -35,6 +36,7 @@ from langchain_ctxbudget.knowledge.state import State, read_state, save
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
 T = TypeVar("T")
+P = TypeVar("P", TopicProfile, EntityProfile)
 
 EDITABLE: Mapping[type[Fact | TopicProfile | EntityProfile], tuple[str, ...]] = {
     Fact: ("text", "category", "confidence", "slot", "valid_from", "valid_until"),
@@ -136,23 +138,40 @@ def edit(store: BaseStore, user_id: str, item_id: str, changes: Mapping[str, Any
             raise InputError(f"{', '.join(wrong)} of {item_id!r} cannot be edited; what can are {', '.join(allowed)}")
         if not changes:
             return state, item
-        for field in ("text", "label", "name"):
-            if field in changes:
-                _required_text(changes[field])
-        if "confidence" in changes:
-            _confidence(changes["confidence"])
-        update = {**changes, "made_by": BY_USER}
-        if not isinstance(item, Fact):
-            update |= {"is_dirty": True, "updated_at": now}
-        if "proficiency_level" in changes:  # which is computed from these
-            update["proficiency_signals"] = ()
-        if {"label", "name"} & changes.keys() and not isinstance(item, Fact):  # users go on saying what they used to
-            name = item.label if isinstance(item, TopicProfile) else item.name
-            update.setdefault("aliases", tuple(dict.fromkeys((*item.aliases, name))))
+        _require_values(changes)
+        update = _of_fact(changes) if isinstance(item, Fact) else _of_profile(state, item, changes, now)
         new: KnownItem = _checked(type(item), {**item.model_dump(), **update})
         return _with(state, new), new
 
     return (yield from _changing(store, user_id, now, change))
+
+
+def _require_values(changes: Mapping[str, Any]) -> None:
+    for field in ("text", "label", "name", "compiled_context"):
+        if field in changes and not (field == "compiled_context" and changes[field] is None):
+            _required_text(changes[field])
+    if "confidence" in changes:
+        _confidence(changes["confidence"])
+
+
+def _of_fact(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What changes of a fact: only another text makes it the user's own words."""
+    return {**changes, "made_by": BY_USER} if "text" in changes else dict(changes)
+
+
+def _of_profile(
+    state: State, item: TopicProfile | EntityProfile, changes: Mapping[str, Any], now: datetime
+) -> dict[str, Any]:
+    """What changes of a topic or an entity."""
+    update = {**changes, "made_by": BY_USER, "is_dirty": True, "updated_at": now}
+    if isinstance(item, TopicProfile) and (parent := changes.get("parent_slug")) is not None:
+        _require_parent(state, item, parent)
+    if "proficiency_level" in changes:  # which is computed from these
+        update["proficiency_signals"] = ()
+    if {"label", "name"} & changes.keys():  # users go on saying what they used to
+        name = item.label if isinstance(item, TopicProfile) else item.name
+        update.setdefault("aliases", tuple(dict.fromkeys((*item.aliases, name))))
+    return update
 
 
 def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[None]:
@@ -168,16 +187,47 @@ def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[
             return replace(state, ended=left), None
         item = _find(state, item_id)
         labels = {item.label, *item.aliases} if isinstance(item, TopicProfile) else set()
+        topics, entities = state.topics, state.entities
+        if isinstance(item, Fact):
+            topics = tuple(_untold(topic, item) for topic in topics)
+            entities = tuple(_untold(entity, item) for entity in entities)
         return replace(
             state,
             facts=tuple(fact for fact in state.facts if fact.id != item_id),
-            topics=tuple(topic for topic in state.topics if topic.id != item_id),
-            entities=tuple(entity for entity in state.entities if entity.id != item_id),
+            topics=tuple(topic for topic in topics if topic.id != item_id),
+            entities=tuple(entity for entity in entities if entity.id != item_id),
             links={key: link for key, link in state.links.items() if key[0] != item_id},
             phrases=tuple(phrase for phrase in state.phrases if phrase.label not in labels),
         ), None
 
     yield from _changing(store, user_id, now, change)
+
+
+def _untold(profile: P, fact: Fact) -> P:
+    """A topic or an entity without what it says of a fact that is deleted."""
+    if isinstance(profile, TopicProfile):
+        left: dict[str, object] = {
+            "highlights": tuple(one for one in profile.highlights if one.source not in fact.sources)
+        }
+    else:
+        said = set(terms(fact.text))
+        left = {"facts": tuple(text for text in profile.facts if not set(terms(text)) <= said)}
+    if all(getattr(profile, name) == value for name, value in left.items()):
+        return profile
+    return profile.model_copy(update={**left, "is_dirty": True})
+
+
+def _require_parent(state: State, topic: TopicProfile, parent: object) -> None:
+    """Refuse a parent that there is not, or that is a part of the topic.
+
+    Raises:
+        InputError: it is one of these.
+    """
+    by_slug = {one.slug: one for one in state.topics}
+    if not isinstance(parent, str) or parent not in by_slug:
+        raise InputError(f"parent_slug must be the slug of another topic, not {parent!r}; list the topics for theirs")
+    if topic.slug in line_above(by_slug[parent], by_slug):
+        raise InputError(f"{parent!r} is {topic.slug!r} or a part of it, and cannot be what it is a part of")
 
 
 def pin(store: BaseStore, user_id: str, item_id: str, now: datetime, *, pinned: bool) -> Flow[KnownItem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -31,6 +32,12 @@ KEPT_PREFERENCES_ABOVE = 0.8
 LEAST_CONFIDENCE, MOST_MERGED_CONFIDENCE = 0.01, 0.99
 
 _DAY = timedelta(days=1)
+_SOON = re.compile(
+    r"\b(?:today|tonight|tomorrow|(?:this|next) (?:week|weekend|month|morning|afternoon|evening|\w+day))\b"
+)
+_LATELY = re.compile(r"\b(?:yesterday|last (?:week|weekend|month|night|\w+day))\b")
+SOON = timedelta(days=30)
+"""How long something holds that is said of a day near the one on which it is said."""
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
 _ID_BYTES = 6
 
@@ -142,6 +149,19 @@ def ranked(facts: Iterable[Fact]) -> tuple[Fact, ...]:
 
 def _priority(fact: Fact) -> tuple[bool, int, float, float, str]:
     return not fact.pinned, _RANK[fact.category], -fact.confidence, -fact.last_seen.timestamp(), fact.id
+
+
+def shown(fact: Fact) -> str:
+    """The text of a fact as a prompt shows it: with the day on which it was said, where it speaks of days by that.
+
+    >>> from datetime import UTC
+    >>> now = datetime(2026, 5, 1, tzinfo=UTC)
+    >>> shown(Fact(id="f", text="Flies to Rome next week", category="project", created_at=now, last_seen=now))
+    'Flies to Rome next week (said 2026-05-01)'
+    """
+    folded = fold(fact.text)
+    is_relative = _SOON.search(folded) or _LATELY.search(folded)
+    return f"{fact.text} (said {fact.last_seen.date().isoformat()})" if is_relative else fact.text
 
 
 def grouped(facts: Iterable[Fact]) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
@@ -277,7 +297,9 @@ class _News:
 
     @property
     def valid_until(self) -> datetime | None:
-        return None if self.only_ends else self.fact.valid_until
+        if self.only_ends:
+            return None
+        return self.fact.valid_until or (self.said + SOON if _SOON.search(fold(self.fact.text)) else None)
 
     def says(self, other: Fact) -> bool:
         return other.category == self.fact.category and says_the_same(other.text, self.fact.text)

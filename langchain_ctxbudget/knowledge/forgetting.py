@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from langchain_ctxbudget.knowledge.records import BY_USER, EntityProfile, Fact, PhraseRecord, Source, TopicProfile
+from langchain_ctxbudget.knowledge.records import (
+    BY_RULES,
+    BY_USER,
+    MOST_SOURCES,
+    EntityProfile,
+    Fact,
+    PhraseRecord,
+    Source,
+    TopicProfile,
+)
 from langchain_ctxbudget.knowledge.state import State
 from langchain_ctxbudget.knowledge.taking import ARCHIVED
 
@@ -32,6 +41,10 @@ def without(state: State, conversation_id: str, there: Mapping[str, str]) -> Sta
             if source.conversation_id != conversation_id or there.get(source.message_id) in (source.digest, ARCHIVED)
         )
 
+    def is_unsure(entity: EntityProfile) -> bool:
+        """Whether it may know something from a message that its list of sources had no room for."""
+        return len(entity.sources) >= MOST_SOURCES and (entity.id, conversation_id) in state.links
+
     current, ended = _without_facts(state, kept)
     return replace(
         state,
@@ -39,7 +52,9 @@ def without(state: State, conversation_id: str, there: Mapping[str, str]) -> Sta
         ended=ended,
         topics=tuple(_without_sources(topic, conversation_id, there, kept) for topic in state.topics),
         entities=tuple(
-            entity if (left := kept(entity.sources)) == entity.sources else _without_details(entity, left)
+            _without_details(entity, left)
+            if (left := kept(entity.sources)) != entity.sources or is_unsure(entity)
+            else entity
             for entity in state.entities
         ),
         phrases=tuple(
@@ -55,7 +70,9 @@ def _without_facts(state: State, kept: Kept) -> tuple[tuple[Fact, ...], tuple[Fa
     gone: dict[str, Fact] = {}
     for fact in list(left.values()):
         sources = kept(fact.sources)
-        if fact.sources and not sources and fact.made_by != BY_USER:
+        # What a model has written may say something of every message that it comes from.
+        is_lost = not sources or fact.made_by != BY_RULES
+        if fact.sources != sources and is_lost and fact.made_by != BY_USER:
             gone[fact.id] = left.pop(fact.id)
         elif sources != fact.sources:
             left[fact.id] = fact.model_copy(update={"sources": sources})
@@ -90,9 +107,9 @@ def _without_sources(topic: TopicProfile, conversation_id: str, there: Mapping[s
 
 
 def _without_details(entity: EntityProfile, sources: tuple[Source, ...]) -> EntityProfile:
-    if entity.made_by == BY_USER:
-        return entity.model_copy(update={"sources": sources})
-    details = {"facts": (), "attributes": (), "relations": (), "relationship": None, "aliases": ()}
+    details: dict[str, object] = {"facts": (), "attributes": (), "relations": ()}
+    if entity.made_by != BY_USER:
+        details |= {"relationship": None, "aliases": ()}
     return entity.model_copy(update={"sources": sources, "is_dirty": True, **details})
 
 

@@ -58,6 +58,8 @@ COMPOSITE, COMPOSITE_TOKENS = "composite", 500
 """The bundle of what is likely to come up."""
 MOST_FACT_TOKENS = 500
 """What the bundles of facts may cost."""
+MOST_OPEN = 20
+"""Conversations of which it is compiled what they are about."""
 MOST_PROFILES = 1_000
 """Topics, and entities, of one user; of more, the least important ones go."""
 
@@ -162,8 +164,9 @@ def _of_conversations(
 ) -> dict[str, ContextBundle]:
     """The bundles with one for each conversation that is open on a device, of what it is about, and for no other."""
     texts = {key: bundle for key, bundle in state.bundles.items() if bundle.bundle_type != "conversation"}
-    opened = [(device.active_conversation_id, *device.visible_conversation_ids) for device in devices]
-    for conversation in dict.fromkeys(name for names in opened for name in names if name):
+    online = [device for device in devices if device.is_online]
+    opened = [(device.active_conversation_id, *device.visible_conversation_ids) for device in online]
+    for conversation in list(dict.fromkeys(name for names in opened for name in names if name))[:MOST_OPEN]:
         links = [link for (_, where), link in state.links.items() if where == conversation]
         ranks = {link.topic_id: -link.relevance_score for link in links}
         topics = sorted((one for one in state.topics if one.id in ranks), key=lambda one: (ranks[one.id], one.id))

@@ -16,7 +16,7 @@ Profile = TypeVar("Profile", TopicProfile, EntityProfile)
 MOST_ALIASES = 12
 MOST_FACTS = 12
 """What is remembered to be said about an entity; of more, the newest."""
-MOST_ATTRIBUTES = 12
+MOST_ATTRIBUTES = MOST_RELATIONS = 12
 MOST_RELATED_MESSAGES = 20
 MOST_SIGNALS = 10
 MOST_CHARACTERS = 200
@@ -82,12 +82,12 @@ def _with_parents(topics: Iterable[TopicProfile], learned: Sequence[LearnedTopic
             continue
         child = by_slug.get(slug(new.label)) or _similar(by_slug.values(), new.label)
         parent = by_slug.get(slug(new.parent)) or _similar(by_slug.values(), new.parent)
-        if child and parent and child.parent_slug is None and child.slug not in _line(parent, by_slug):
+        if child and parent and child.parent_slug is None and child.slug not in line_above(parent, by_slug):
             by_slug[child.slug] = child.model_copy(update={"parent_slug": parent.slug, "is_dirty": True})
     return list(by_slug.values())
 
 
-def _line(topic: TopicProfile, by_slug: Mapping[str, TopicProfile]) -> set[str]:
+def line_above(topic: TopicProfile, by_slug: Mapping[str, TopicProfile]) -> set[str]:
     """A topic and everything above it, by slug."""
     found: set[str] = set()
     above: TopicProfile | None = topic
@@ -161,7 +161,9 @@ def _updated_entity(
             "aliases": _names(shown, (*old.aliases, *new.aliases, old.name, name)),
             "relationship": (by_hand and old.relationship) or new.relationship or old.relationship,
             "attributes": tuple(list(attributes.items())[-MOST_ATTRIBUTES:]),
-            "relations": tuple({"relation": relation, "target": target} for relation, target in relations),
+            "relations": tuple(
+                {"relation": how, "target": target} for how, target in list(relations)[-MOST_RELATIONS:]
+            ),
             "facts": _newest((*old.facts, *(text for text in said if text)), MOST_FACTS),
             "sources": _joined(old.sources, came_from),
         },

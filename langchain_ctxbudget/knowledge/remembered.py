@@ -97,7 +97,7 @@ def snapshot_of(shown: Iterable[Fact], edited: str) -> SnapshotRecord:
 
 def fingerprint(fact: Fact) -> str:
     """Another one for every text and place in the prompt."""
-    said = f"{fact.category}\n{fact.pinned}\n{fact.text}"
+    said = f"{fact.category}\n{fact.pinned}\n{facts.shown(fact)}"
     return blake2b(said.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -138,7 +138,7 @@ def fact_fragments(
     title = "" if titled else MEMORIES_HEADING
     headings = [f"{heading}\n" for heading, _ in facts.grouped(known)]
     room = budget_tokens - sum(map(count, (title, *headings)))
-    chosen = facts.select(known, lambda fact: count(_line(fact.text)), room)
+    chosen = facts.select(known, lambda fact: count(_line(facts.shown(fact))), room)
     expendable = {fact.id for fact in chosen} - {fact.id for fact in facts.reduced(chosen)}
     fragments: list[Fragment] = []
     for heading, group in facts.grouped(chosen):
@@ -147,7 +147,9 @@ def fact_fragments(
             reason = Reason.PINNED if fact.pinned else Reason.REMEMBERED
             value = -2_000.0 - len(fragments)
             fragments.append(
-                _fragment(fact.id, fact.text, above, value, count, reason=reason, is_expendable=fact.id in expendable)
+                _fragment(
+                    fact.id, facts.shown(fact), above, value, count, reason=reason, is_expendable=fact.id in expendable
+                )
             )
     return tuple(fragments), chosen
 
@@ -159,7 +161,7 @@ def facts_tokens(given: Iterable[Fact], count: Count) -> int:
         return 0
     total = sum(count(f"{heading}\n") for heading, _ in facts.grouped(known)) + count(MEMORIES_HEADING)
     for fact in known:
-        total += count(_line(fact.text))
+        total += count(_line(facts.shown(fact)))
         if total > MEMORY_MAX:
             break
     return total
@@ -195,7 +197,7 @@ def _line(text: str) -> str:
 def left_out(fact: Fact, count: Count, *, since: bool) -> Fragment:
     """A fact that is not shown, for the report."""
     reason = Reason.NEXT_SNAPSHOT if since else Reason.NO_ROOM
-    line = _line(fact.text)
+    line = _line(facts.shown(fact))
     return Fragment(
         layer=Layer.PREFERENCES, id=fact.id, text=line, tokens=count(line), reason=reason, status=Status.OMITTED
     )
@@ -221,7 +223,7 @@ def as_candidates(
         Candidate(
             id=fact.id,
             source="memories",
-            text=fact.text,
+            text=facts.shown(fact),
             place=place,
             kind=_kind(fact),
             date=fact.last_seen.date().isoformat(),

@@ -6,7 +6,7 @@ and the newest that fits is where reading goes on. What came from messages that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.core.calls import is_user
+from langchain_ctxbudget.core.text import fold
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.entry import Entry
@@ -58,7 +59,7 @@ class Work:
     @property
     def said(self) -> list[Said]:
         """What they say, as far as it may be learned from."""
-        return as_said(self.new, from_tools=self.from_tools)
+        return as_said(self.new, from_tools=self.from_tools, others=others_in(self.entries, self.scope.user_id))
 
     @property
     def before(self) -> list[Said]:
@@ -154,14 +155,20 @@ def thinned(marks: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
     return tuple(kept)
 
 
-def as_said(entries: Sequence[Entry], *, from_tools: bool) -> list[Said]:
+def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
+    """The names of those who write beside the user: where several people do, only who is called as the user is."""
+    names = {str(entry.message.name) for entry in entries if entry.message.type == "human" and entry.message.name}
+    return frozenset(name for name in names if fold(name) != fold(user_id)) if len(names) > 1 else frozenset()
+
+
+def as_said(entries: Sequence[Entry], *, from_tools: bool, others: Collection[str] = ()) -> list[Said]:
     """Messages as an extraction reads them; those without words, and what tools gave, are left out."""
     return [
         Said(
             id=entry.id,
             digest=entry.fingerprint,
             text=entry.text,
-            from_user=is_user(entry.message),
+            from_user=is_user(entry.message) and entry.message.name not in others,
             speaker=entry.speaker,
             at=time_of(entry),
         )

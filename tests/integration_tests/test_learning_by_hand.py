@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -368,3 +368,59 @@ def test_prewarming_compiles_what_has_expired(call: Call) -> None:
         assert after["topic/home-brewing"].compiled_at == later
         context = pipeline.assemble("What about home brewing?", **HERE)
         assert "stale" not in {item.reason.value for item in items(context, Layer.TOPICS)}
+
+
+def test_what_a_deleted_fact_says_is_in_no_bundle_any_more() -> None:
+    with ContextPipeline(store=InMemoryStore()) as pipeline:
+        said = [
+            "I'm building a home brewing app called Hopster.",
+            "My sister Clara is a nurse in Porto.",
+            "Home brewing takes patience.",
+            "The home brewing app is slow.",
+            "How are you?",
+        ]
+        pipeline.add_messages([HumanMessage(text) for text in said], user_id="ada", conversation_id="c1")
+        pipeline.flush(20)
+        knowledge = pipeline.knowledge
+        assert any("Porto" in bundle.compiled_prompt for bundle in knowledge.list_bundles(user_id="ada"))
+        for fact in knowledge.list_facts(user_id="ada"):
+            knowledge.delete(fact.id, user_id="ada")
+        texts = " ".join(bundle.compiled_prompt for bundle in knowledge.list_bundles(user_id="ada"))
+        assert "Porto" not in texts
+        assert "building" not in texts
+
+
+def test_of_several_people_who_write_only_the_user_is_learned_about() -> None:
+    with ContextPipeline(store=InMemoryStore()) as pipeline:
+        said = [("bob", "I live in Porto."), ("Ada", "I live in Lisbon."), ("bob", "I'm a dentist."), ("bob", "Right.")]
+        messages = [HumanMessage(text, name=name) for name, text in (*said, ("Ada", "Well."))]
+        pipeline.add_messages(messages, user_id="ada", conversation_id="c1")
+        pipeline.flush(20)
+        assert [fact.text for fact in pipeline.knowledge.list_facts(user_id="ada")] == ["Lives in Lisbon"]
+
+
+def test_a_topic_is_no_part_of_itself() -> None:
+    with ContextPipeline(store=InMemoryStore()) as pipeline:
+        pipeline.add_messages(
+            [HumanMessage(f"The marathon training goes on, day {day}.") for day in range(5)],
+            user_id="ada",
+            conversation_id="c1",
+        )
+        pipeline.flush(20)
+        [topic, *_] = pipeline.knowledge.list_topics(user_id="ada")
+        with pytest.raises(InputError, match="part of"):
+            pipeline.knowledge.edit(topic.id, user_id="ada", parent_slug=topic.slug)
+        with pytest.raises(InputError, match="slug of another topic"):
+            pipeline.knowledge.edit(topic.id, user_id="ada", parent_slug="no such topic")
+
+
+def test_a_fact_about_next_week_says_when_it_was_said_and_ends() -> None:
+    said = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    with ContextPipeline(store=InMemoryStore(), clock=lambda: said) as pipeline:
+        pipeline.add_messages([HumanMessage("I'm flying to Rome next week.")], user_id="ada", conversation_id="c1")
+        pipeline.end_session(user_id="ada", conversation_id="c1")
+        pipeline.flush(20)
+        [fact] = pipeline.knowledge.list_facts(user_id="ada")
+        prompt = str(pipeline.assemble("Hello", user_id="ada", conversation_id="c2").messages[0].content)
+        assert "(said 2026-05-01)" in prompt
+        assert fact.valid_until == said + timedelta(days=30)

@@ -16,7 +16,9 @@ from langchain_ctxbudget.knowledge.forgetting import without
 from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic
 from langchain_ctxbudget.knowledge.learning import COMPOSITE, MOST_PROFILES, compiled, remeasured, updated
 from langchain_ctxbudget.knowledge.records import (
+    BY_RULES,
     BY_USER,
+    MOST_SOURCES,
     EntityProfile,
     Fact,
     Highlight,
@@ -115,10 +117,36 @@ def test_an_entity_that_loses_a_source_loses_its_details() -> None:
     assert (left.facts, left.attributes, left.sources, left.is_dirty) == ((), (), (source("m0"),), True)
 
 
-def test_an_entity_by_hand_keeps_its_details() -> None:
-    sarah = EntityProfile(id="e", name="Sarah", facts=("x",), sources=(source("m1"),), made_by=BY_USER)
+def test_an_entity_by_hand_keeps_what_is_said_by_hand_and_loses_what_messages_said() -> None:
+    sarah = EntityProfile(
+        id="e",
+        name="Sarah",
+        relationship="sister",
+        aliases=("Sal",),
+        compiled_context="Calls on Sundays.",
+        facts=("x",),
+        attributes=(("email", "s@example.org"),),
+        sources=(source("m1"),),
+        made_by=BY_USER,
+    )
     [left] = without(State(entities=(sarah,)), "c1", CUT).entities
-    assert (left.facts, left.sources) == (("x",), ())
+    assert (left.facts, left.attributes, left.sources) == ((), (), ())
+    assert (left.relationship, left.aliases, left.compiled_context) == ("sister", ("Sal",), "Calls on Sundays.")
+
+
+def test_an_entity_of_more_messages_than_it_lists_loses_its_details_with_any_of_them() -> None:
+    listed = tuple(source(f"m{number}") for number in range(MOST_SOURCES))
+    sarah = EntityProfile(id="e", name="Sarah", facts=("x",), sources=listed)
+    there = {f"m{number}": one.digest for number, one in enumerate(listed)}
+    links = {("e", "c1"): TopicConversation(topic_id="e", conversation_id="c1", messages=30)}
+    [left] = without(State(entities=(sarah,), links=links), "c1", there).entities
+    assert (left.facts, left.sources) == ((), listed)
+
+
+def test_what_a_model_has_written_goes_with_any_message_that_it_comes_from() -> None:
+    both = (source("m0"), source("m1"))
+    facts = [fact(by, *both, made_by=by) for by in ("a model", BY_RULES)]
+    assert [left.id for left in without(State(facts=tuple(facts)), "c1", CUT).facts] == [BY_RULES]
 
 
 def test_a_topic_loses_what_was_said_about_it() -> None:
