@@ -191,7 +191,7 @@ class Lock:
 
     async def aacquire(self) -> None:
         """Wait in this task; a cancelled wait does not keep the lock."""
-        turn = self._request(asyncio.getrunning_loop())
+        turn = self._request(asyncio.get_running_loop())
         try:
             await asyncio.wrap_future(turn)
         except BaseException:
@@ -219,7 +219,7 @@ class Lock:
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The event loop that this thread runs, if any."""
     try:
-        return asyncio.getrunning_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
