@@ -182,6 +182,7 @@ def _work(jobs: _Jobs[K], reference: weakref.ref[BackgroundWorker[K]], idle_seco
     while jobs.wait(idle_seconds):
         worker = reference()
         if worker is None:
+            jobs.close()  # nobody is left to do what waits
             return
         job = jobs.begin()
         failure = worker._attempt(job) if job else None  # noqa: SLF001 - a part of the worker

@@ -98,11 +98,15 @@ THOROUGH = {
     "test_saved_settings",
 }
 """Modules of many tests: Chroma's stores are for the long suite."""
+LONG = {"test_examples", "test_kills", "test_many_writers", "test_same_prompt", "test_store_on_servers"}
+"""Modules that are for the long suite."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if Path(item.path).stem in LONG:
+            item.add_marker(pytest.mark.slow)
         chosen = getattr(item, "callspec", None)
         if chosen and Path(item.path).stem in THOROUGH:
             kinds = {chosen.params.get("store"), chosen.params.get("kind")}
