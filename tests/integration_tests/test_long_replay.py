@@ -1,4 +1,4 @@
-"""A conversation of 2,000 messages, one exchange at a time: calls of the model, tokenizer, and what stays as it is."""
+"""2,000 messages, one exchange at a time, with the emphasis on the cache: model calls, and what stays as it is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_two_thousand_messages_one_exchange_at_a_time(tmp_path: Path) -> None:
     quiet_calls: list[int] = []
     steps = 0
     zone: list[BaseMessage] = []
-    settings = {"max_context_tokens": BUDGET, "learn": False}
+    settings = {"max_context_tokens": BUDGET, "emphasis": "cache", "learn": False}
     with (
         ChromaStore(path=tmp_path) as store,
         ContextPipeline(settings, system_prompt="You help.", store=store, summary_model=model) as pipeline,
