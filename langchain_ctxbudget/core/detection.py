@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.core.text import _MARKS, _UNSPACED, STOP_WORDS, terms
+from langchain_ctxbudget.core.text import MARKS, STOP_WORDS, UNSPACED, terms
 from langchain_ctxbudget.core.vectors import Vectors, units
 from langchain_ctxbudget.errors import InputError
 
@@ -47,7 +47,7 @@ FADING = 0.8
 DECIMALS = 6
 
 _GAP = " "
-_TOKEN = re.compile(rf"\s+|(?:[^\W{_UNSPACED}]|[{_MARKS}])+|.", re.DOTALL)
+_TOKEN = re.compile(rf"\s+|(?:[^\W{UNSPACED}]|[{MARKS}])+|.", re.DOTALL)
 _ASCII_TOKEN = re.compile(r"\s+|[A-Za-z0-9_]+|.", re.DOTALL)
 _SENTENCE_ENDS = frozenset(".!?…")
 _RARE = 1

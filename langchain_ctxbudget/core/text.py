@@ -11,17 +11,17 @@ from functools import lru_cache
 import snowballstemmer
 
 # Scripts that are written without spaces (Thai to Myanmar, Khmer, kana, Han, Hangul): read in pairs of characters.
-_UNSPACED = (
+UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003134f"
 )
 # Marks that belong to the letter before them but are no letters to `re` (accents, Hebrew, Arabic and Indic vowels).
-_MARKS = (
+MARKS = (
     "\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u0900-\u0963\u0966-\u0dff"
 )
-_WORDS = re.compile(rf"[{_UNSPACED}]+|(?:[^\W_{_UNSPACED}]+|[{_MARKS}]+)+")
-_IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
+_WORDS = re.compile(rf"[{UNSPACED}]+|(?:[^\W_{UNSPACED}]+|[{MARKS}]+)+")
+_IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+")
 """The same words in a text that is all ASCII, found in a fifth of the time."""
 # A sentence ends at its mark (and the quotation mark or bracket that closes there) before white space, at a
@@ -85,13 +85,13 @@ def _whole_words(name: str) -> re.Pattern[str]:
     """The pattern of a name; where it begins or ends with a letter of a spaced script, its word does too."""
     parts = fold(name).split()
     pattern = r"\s+".join(map(re.escape, parts))
-    left = rf"(?<![\w{_MARKS}])" if _has_borders(parts[0][0]) else ""
-    right = rf"(?![\w{_MARKS}])" if _has_borders(parts[-1][-1]) else ""
+    left = rf"(?<![\w{MARKS}])" if _has_borders(parts[0][0]) else ""
+    right = rf"(?![\w{MARKS}])" if _has_borders(parts[-1][-1]) else ""
     return re.compile(f"{left}{pattern}{right}")
 
 
 def _has_borders(character: str) -> bool:
-    return bool(re.match(rf"[\w{_MARKS}]", character)) and not _IS_UNSPACED.match(character)
+    return bool(re.match(rf"[\w{MARKS}]", character)) and not _IS_UNSPACED.match(character)
 
 
 def fold(text: str) -> str:
