@@ -146,9 +146,8 @@ class Learning:
 
         def find(conversation: Conversation) -> Flow[Work | None]:
             yield from log.refresh(store, conversation)
-            if (
-                conversation.snapshot_unsaved and conversation.entries
-            ):  # from now on, others must be able to tell that it shows nothing yet
+            # From now on, others must be able to tell that its prompts show nothing yet.
+            if conversation.snapshot_unsaved and conversation.entries:
                 yield from batch(store, [repos.snapshot_write(scope, conversation.snapshot)])
                 conversation.snapshot_unsaved = False
             return (yield from take(store, conversation, at_least=at_least, from_tools=settings.learn_from_tools))
