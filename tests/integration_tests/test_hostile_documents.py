@@ -220,7 +220,8 @@ class World:
     def assemble(self, call: Call) -> AssembledContext:
         """The prompt for the question."""
         store = InMemoryStore()
-        changes = {"max_context_tokens": self.budget, "memories": tuple(self.memories), **self.settings}
+        about = {"max_context_tokens": self.budget, "memories": tuple(self.memories), "learn": False}
+        changes = {**about, **self.settings}  # Whether topics are learned in time is not a fact of a block.
         pipeline = ContextPipeline(changes, store=store, token_counter=self.counter)
         if self.documents:
             call(KnowledgeBase(store, user_id="ada"), "add", list(self.documents))
