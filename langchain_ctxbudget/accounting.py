@@ -21,7 +21,8 @@ from langchain_ctxbudget.core.assembly import (
 )
 from langchain_ctxbudget.core.calibration import CalibratedCounter
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
-from langchain_ctxbudget.core.messages import fingerprint, plain_text
+from langchain_ctxbudget.core.messages import plain_text
+from langchain_ctxbudget.core.prefix import common_prefix
 from langchain_ctxbudget.core.report import (
     ContextReport,
     CoverageRange,
@@ -84,6 +85,7 @@ def account(draft: Draft, content: Content, prompt: Prompt, measured: Measure) -
         last_resort=draft.last_resort,
         tokenizer_calls=draft.counter.calls - draft.calls_before,
         timings_ms={},
+        usage=draft.usage,
     )
 
 
@@ -232,7 +234,9 @@ def left_out(draft: Draft) -> dict[str, dict[Reason, int]]:
 
 def _of_fragment(fragment: Fragment) -> ReportItem:
     item = _item(fragment.id, fragment.tokens, fragment.status, fragment.reason, fragment.text)
-    return replace(item, scores=fragment.scores) if fragment.scores else item
+    if not fragment.scores and not fragment.source:
+        return item
+    return replace(item, scores=fragment.scores, source=fragment.source)
 
 
 def _of_groups(groups: Iterable[Group], counter: TokenCounter, status: Status, reason: Reason) -> list[ReportItem]:
@@ -308,7 +312,7 @@ def _stability(draft: Draft, content: Content, prompt: Prompt) -> Stability:
             prompt_share=None,
             compaction_step=draft.history.step,
         )
-    shared, same = _shared(prompt.messages, costs, previous, counter)
+    shared, same = common_prefix(prompt.messages, costs, [message for message, _ in previous], counter)
     # A zone that was squeezed for one turn is another one at the next.
     squeezed = is_squeezed(draft, content) or draft.conversation.squeezed
     squeezed = squeezed or draft.long_turn != draft.conversation.previous_long
@@ -323,33 +327,3 @@ def _stability(draft: Draft, content: Content, prompt: Prompt) -> Stability:
         prompt_share=shared / total if total else 1.0,
         compaction_step=rewritten,
     )
-
-
-def _shared(
-    messages: Sequence[BaseMessage],
-    costs: Sequence[int],
-    previous: Sequence[tuple[BaseMessage, int]],
-    counter: TokenCounter,
-) -> tuple[int, int]:
-    """Tokens of the common prefix, and how many whole messages are in it."""
-    shared = same = 0
-    for message, cost, (before, _) in zip(messages, costs, previous, strict=False):
-        if message is not before and fingerprint(message) != fingerprint(before):
-            if isinstance(message.content, str) and isinstance(before.content, str):
-                shared += counter.count_text(_common_prefix(message.content, before.content))
-            break
-        shared += cost
-        same += 1
-    return shared, same
-
-
-def _common_prefix(first: str, second: str) -> str:
-    """What two texts begin with, found by halving: comparing slices is far faster than characters."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[:middle] == second[:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return first[:low]

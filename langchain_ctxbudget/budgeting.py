@@ -13,6 +13,7 @@ from langchain_ctxbudget.core.assembly import (
     CONTEXT_INTRO,
     NO_FIRST_QUESTION,
     Content,
+    asking,
     build,
     group_tokens,
     has_human,
@@ -42,6 +43,8 @@ JOINS = 2
 TURN_SHARES = (0.25, 0.5, 0.75)
 """Of what the system prompt leaves, what a current turn that outgrows its room gets, stage by stage; after the last one
 its oldest calls give way."""
+MOST_REQUIRED = 0.5
+"""What must be sent may take so much of a budget that a usage tier has lowered."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
 """What texts cost with the headings and fences around them, about: so many times as much, and so much more."""
 LONGEST_WALK = 1_000
@@ -72,6 +75,7 @@ def compute_budget(draft: Draft) -> None:
         if tokens
     }
     identity = _identity_tokens(draft)
+    draft.limit_tokens = _lowered(draft, identity)
     framing = counter.count_messages([]) + (counter.count_message(SystemMessage("")) if identity else 0)
     if not isinstance(draft.turn[0], HumanMessage):
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
@@ -80,6 +84,8 @@ def compute_budget(draft: Draft) -> None:
     newest = compact.newest_costs(conversation, settings.keep_messages, draft.limit_tokens)
     last = min(settings.keep_messages, exchanges[0].messages) if exchanges else 0
     keep = max(last, newest_that_fit(newest, int(draft.limit_tokens * compact.KEEP_SHARE)))
+    if draft.tier.history_messages is not None:
+        keep = last
     draft.preferences = remembered.preference_fragments(settings, counter.count_text)
     memories = remembered.memory_fragments(settings, counter.count_text)
     memory_heading = counter.count_text(MEMORIES_HEADING) if memories else 0
@@ -117,7 +123,8 @@ def compute_budget(draft: Draft) -> None:
     for mark in fences.marks():  # so that a forecast, which tokenizes nothing, knows what they cost
         counter.count_text(mark)
     allocation = _checked(settings.strategy.allocate(situation), situation)
-    if allocation.keep_messages is not None:  # as many of those as fit what the strategy gave them
+    if allocation.keep_messages is not None and draft.tier.history_messages is None:
+        # As many of those as fit what the strategy gave them.
         wanted = compact.newest_costs(conversation, allocation.keep_messages, draft.limit_tokens)
         keep = newest_that_fit(wanted, allocation.tokens[Layer.HISTORY])
     draft.allocation = replace(allocation, keep_messages=keep)
@@ -169,6 +176,18 @@ def _limit(draft: Draft) -> int:
     if window is None:
         return draft.settings.max_context_tokens
     return min(draft.settings.max_context_tokens, max(0, window - draft.output_reserve_tokens))
+
+
+def _lowered(draft: Draft, identity: int) -> int:
+    """The share of the limit that the usage tier lets in; all of it where what must be sent would take most of that.
+
+    It does not depend on what an agent adds to its turn: the prompt of a loop keeps its beginning.
+    """
+    lowered = int(draft.limit_tokens * draft.tier.budget_share)
+    asked = asking(draft.turn)
+    said = 0 if asked is None else draft.counter.count_message(draft.turn[asked])
+    required = identity + said + sum(draft.extras.values())
+    return lowered if required <= lowered * MOST_REQUIRED else draft.limit_tokens
 
 
 def _identity_tokens(draft: Draft) -> int:

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, LLMResult
 
+from langchain_ctxbudget.core.messages import model_of
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.pipeline import ContextPipeline
@@ -88,11 +88,11 @@ class ContextUsageHandler(BaseCallbackHandler):
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """Give the usage of the answer to the pipeline."""
-        report, usage = self._forget(run_id), _usage(response)
-        if report is None or usage is None:
+        report, answer = self._forget(run_id), _answer(response)
+        if report is None or answer is None:
             return
         try:
-            self._pipeline.observe_usage(usage, report=report)
+            self._pipeline.observe_usage(answer.usage_metadata, report=report, model=model_of(answer))
         except InputError as error:
             _logger.warning("The usage of run %s is ignored: %s", run_id, error)
             with self._mutex:
@@ -110,13 +110,13 @@ class ContextUsageHandler(BaseCallbackHandler):
             return self._runs.pop(run_id, None)
 
 
-def _usage(response: LLMResult) -> UsageMetadata | None:
-    """What the provider measured, of the first answer that says so."""
+def _answer(response: LLMResult) -> AIMessage | None:
+    """The first answer that says what the provider measured."""
     for generation in chain.from_iterable(response.generations):
         if (
             isinstance(generation, ChatGeneration)
             and isinstance(generation.message, AIMessage)
             and generation.message.usage_metadata
         ):
-            return generation.message.usage_metadata
+            return generation.message
     return None

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from langchain_ctxbudget import importing, inspecting
+from langchain_ctxbudget import dashboard_command, importing, inspecting, replay_command
 from langchain_ctxbudget.core.allocation.catalogue import STRATEGIES
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.messages import plain_text, split_instructions
@@ -88,8 +88,10 @@ def _parser() -> argparse.ArgumentParser:
     _output(assemble)
     assemble.set_defaults(run=_assemble)
 
+    replay_command.configure(commands.add_parser("replay", help="compare strategies on a conversation, turn by turn"))
     importing.configure(commands.add_parser("import", help="write the conversations of a file into a store"))
     inspecting.configure(commands.add_parser("inspect", help="show and change what is known about a user"))
+    dashboard_command.configure(commands.add_parser("dashboard", help="show what is in the context, in a browser"))
     return parser
 
 

@@ -15,7 +15,8 @@ from langchain_ctxbudget.core.allocation import Allocation
 from langchain_ctxbudget.core.assembly import Content, Fragment, asking, has_human
 from langchain_ctxbudget.core.block import TurnBlock
 from langchain_ctxbudget.core.messages import plain_text
-from langchain_ctxbudget.core.report import ContextReport
+from langchain_ctxbudget.core.report import ContextReport, UsageState
+from langchain_ctxbudget.core.tiers import HEALTHY, Tier
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turns import Group, Repair
 from langchain_ctxbudget.flow import Flow
@@ -91,6 +92,10 @@ class Draft:
     detected: Detected = field(default_factory=Detected)
     limit_tokens: int = 0
     """What the request may cost at most."""
+    tier: Tier = HEALTHY
+    """What little is left of a usage limit lets in."""
+    usage: UsageState | None = None
+    """The usage limit that applies."""
     extras: dict[str, int] = field(default_factory=dict)
     turn_groups: tuple[Group, ...] = ()
     turn_left_out: tuple[Group, ...] = ()
@@ -171,6 +176,8 @@ class Draft:
             settings.emphasis,
         )
         kind = f"a long turn ({self.long_turn}), " if self.long_turn else ""
+        if self.tier.history_messages is not None:
+            kind += f"at most {self.tier.history_messages} messages, "
         return f"{kind}{self.limit_tokens} tokens, {self.counter.name}, {strategy}, {compaction}"
 
     @property

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,9 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import BackgroundWorker
-from langchain_ctxbudget.core.candidates import SOURCES, Source
+from langchain_ctxbudget.bookkeeping import Bookkeeping, Prices
 from langchain_ctxbudget.core.messages import checked, current_turn, split_instructions
+from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.schema_cost import require_schemas
 from langchain_ctxbudget.core.tokens import TokenCounter, model_names, unwrapped
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
@@ -29,10 +30,10 @@ from langchain_ctxbudget.kin import Kin
 from langchain_ctxbudget.knowledge import known, remembered
 from langchain_ctxbudget.opening import NOTHING_ELSE, Request
 from langchain_ctxbudget.recent import RecentPrompts
-from langchain_ctxbudget.retrieval.search import Hit, Sources, search
+from langchain_ctxbudget.retrieval.search import Sources
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.steps import STEPS, WITHOUT_LOCK, run, take_up_block
-from langchain_ctxbudget.stores.records import Scope, require_id
+from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.target import Model, ModelTarget, kind_of
 from langchain_ctxbudget.what_if import Rerun
 from langchain_ctxbudget.windows import with_setting
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 RECENT_MESSAGES = 6
 """The newest messages of which who was spoken of in them may still be meant."""
 NO_EMBEDDINGS = "embeddings: none are installed, so retrieval is lexical only (pip install wordllama)"
-
-
-_log = logging.getLogger(__name__)
 
 
 class Engine(Keeper):
@@ -63,6 +61,7 @@ class Engine(Keeper):
         summary_model: BaseChatModel | None,
         reranker: BaseDocumentCompressor | None = None,
         clock: Callable[[], datetime] | None = None,
+        prices: Prices | None = None,
         inherited: Mapping[Scope, Conversation] | None = None,
         sibling: Engine | None = None,
     ) -> None:
@@ -78,6 +77,7 @@ class Engine(Keeper):
             summary_model: writes summaries; None leaves them to extraction.
             reranker: puts what was found in another order; None leaves it as it is.
             clock: tells when a summary was written; None takes the computer's.
+            prices: of models, over those that come with the package.
             inherited: conversations of another engine on the same store, which need not be read again.
             sibling: an engine on the same store, whose open conversations it shares.
         """
@@ -94,6 +94,7 @@ class Engine(Keeper):
         )
         self.system_prompt = system_prompt
         self.reranker = reranker
+        self.bookkeeping: Bookkeeping = sibling.bookkeeping if sibling else Bookkeeping(self, clock, prices)
         self._stores: Kin[Engine] = Kin()
         self._models: Kin[Engine] = Kin()
 
@@ -146,6 +147,7 @@ class Engine(Keeper):
             writer_id=None,
             summary_model=self.summarizing.model if self.summarizing and sibling is None else None,
             clock=self.learning.clock,
+            prices=self.bookkeeping.prices,
             inherited=inherited,
             sibling=sibling,
         )
@@ -154,10 +156,13 @@ class Engine(Keeper):
         """Give back what was opened here; a store that was passed in stays open."""
         for engine in (*self._stores.all(), *self._models.all()):
             engine.close()
+        if not self._shares:
+            self.bookkeeping.close()
         super().close()
 
     def erase(self, user_id: str) -> Flow[int]:
         """Delete everything of a user, also in the stores that runs brought along; how many records there were."""
+        self.bookkeeping.erase(user_id)
         count = yield from super().erase(user_id)
         for engine in self._stores.all():
             count += yield from engine.erase(user_id)
@@ -165,13 +170,15 @@ class Engine(Keeper):
 
     def clear(self, scope: Scope) -> Flow[None]:
         """Delete a conversation and everything that was derived from it, also in stores that runs brought along."""
+        self.bookkeeping.forget(scope)
         yield from super().clear(scope)
         for engine in self._stores.all():
             yield from engine.clear(scope)
 
     def finish(self) -> list[BackgroundWorker[Any]]:
         """Have everything written that a summary model can write about; the workers that do it."""
-        return [*super().finish(), *(worker for engine in self._stores.all() for worker in engine.finish())]
+        own = [*super().finish(), self.bookkeeping.worker]
+        return [*own, *(worker for engine in self._stores.all() for worker in engine.finish())]
 
     def assemble(
         self, scope: Scope, message: str | BaseMessage | Sequence[BaseMessage], request: Request = NOTHING_ELSE
@@ -269,42 +276,23 @@ class Engine(Keeper):
         else:
             yield from self.using(draft.conversation.scope, body, draft.counter)
 
-    def search(
-        self,
-        user_id: str,
-        query: str,
-        *,
-        conversation_id: str | None = None,
-        sources: Collection[Source] = SOURCES,
-        limit: int = 50,
-    ) -> Flow[list[Hit]]:
-        """What a user has said, what is known about them, and their documents: what is most relevant, best first.
-
-        Args:
-            user_id: whose.
-            query: what is asked.
-            conversation_id: a conversation that is searched whole, beside the newest messages of the others.
-            sources: where to look besides.
-            limit: how many texts at most.
+    def observe(self, usage_metadata: Mapping[str, Any], report: ContextReport, model: str | None = None) -> float:
+        """Correct the counts by what a provider measured for a prompt, and count what it used; the factor from now on.
 
         Raises:
-            MissingScopeError: there is no user.
+            InputError: it is no usage, or cannot be that of this prompt.
         """
-        user, count = require_id("user_id", user_id), self.target.counter.count_text
-
-        def body(conversation: Conversation | None) -> Flow[list[Hit]]:
-            memories = yield from remembered.all_candidates(
-                self.store, user, self.settings, self.learning.clock(), count
-            )
-            places = Sources(self.store, user, sources, self.embeddings, conversation_id, memories)
-            hits, failures = yield from search(places, query, limit, conversation)
-            for failure in failures:
-                _log.warning("%s", failure)
-            return hits
-
-        if conversation_id is None:
-            return (yield from body(None))
-        return (yield from self.recall(Scope(user_id, conversation_id), body))
+        scope = Scope(report.user_id, report.conversation_id)
+        books, name = self.last.books_of(scope) or self.bookkeeping, model or self.target.model_name
+        try:
+            factor = self.target.observe(usage_metadata["input_tokens"], report)
+        except InputError:
+            with suppress(InputError):  # what was used was used, also where it cannot correct anything
+                if not report.forecast:
+                    books.note_usage(scope, usage_metadata, name)
+            raise
+        books.note_usage(scope, usage_metadata, name)
+        return factor
 
     def _require(self, request: Request) -> None:
         """Refuse what cannot be meant, before anything is read."""
@@ -327,7 +315,11 @@ class Engine(Keeper):
         conversation.chosen = (draft.block, draft.settings) if draft.block else None
         if self.summarizing:
             self.summarizing.submit(draft)
-        self.last.note(context.messages, context.report.with_candidates(Rerun(draft)), conversation.scope)
+        report = context.report.with_candidates(Rerun(draft))
+        self.last.note(context.messages, report, conversation.scope, self.bookkeeping)
+        self.bookkeeping.note_prompt(
+            report, conversation.scope, len(conversation.entries), draft.settings.keep_snapshots
+        )
         return context
 
     def _open_draft(
@@ -345,8 +337,11 @@ class Engine(Keeper):
             failures.append(f"summaries: {problem}")
         if problem := self.learning.problem(conversation):
             failures.append(f"learning about the user: {problem}")
+        if problem := self.bookkeeping.problem(conversation.scope):
+            failures.append(f"snapshots and usage not written: {problem}")
         settings, sources, stored = yield from self.settings_for(conversation, request, failures)
         now = self.learning.clock()
+        tier, usage = yield from self.bookkeeping.state(conversation.scope, settings, failures)
         knowledge = known.shown(stored.knowledge, learned=settings.learn)
         window = with_setting((yield from self.target.find_window()), settings.window_tokens)
         if window.failure:
@@ -369,10 +364,17 @@ class Engine(Keeper):
             remembered=remembered.remembered(knowledge, conversation.snapshot, now),
             recent=tuple(entry.text for entry in conversation.entries[-RECENT_MESSAGES:]),
             now=now,
+            tier=tier,
+            usage=usage,
         )
         scope, draft.reranker = conversation.scope, self.reranker
         draft.sources = Sources(
-            self.store, scope.user_id, settings.sources, self.embeddings, without_conversation=scope.conversation_id
+            self.store,
+            scope.user_id,
+            [name for name in settings.sources if name != "documents" or draft.tier.documents != "none"],
+            self.embeddings,
+            without_conversation=scope.conversation_id,
+            summaries_only=draft.tier.documents == "summary",
         )
         if self.summarizing and not settings.summarize_in_background:
             draft.write_summaries = self.summarizing.write_now

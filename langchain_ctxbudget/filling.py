@@ -34,14 +34,20 @@ def fill_preferences(draft: Draft) -> None:
     room = draft.allocated.tokens[Layer.PREFERENCES]
     preferences = remembered.fitting(given, room)
     room -= sum(fragment.tokens for fragment in preferences)
-    shown = remembered.packed(memories, count, room)
+    most = subjects.facts_within(draft.tier)
+    shown = remembered.packed(memories, count, room)[:most]
     room -= sum(fragment.tokens for fragment in shown) + (count(shown[0].heading) if shown else 0)
-    facts, draft.facts_shown = remembered.fact_fragments(known.shown, count, room, titled=bool(shown))
+    facts, draft.facts_shown = remembered.fact_fragments(
+        known.shown, count, room, titled=bool(shown), most=None if most is None else most - len(shown)
+    )
     draft.preferences = (*preferences, *shown, *facts)
     since = {fact.id for fact in known.learned_since}
     draft.preferences_left_out = (
         *(part for part in (*given, *memories) if part not in draft.preferences),
-        *(remembered.left_out(fact, count, since=fact.id in since) for fact in draft.facts_left_out),
+        *(
+            remembered.left_out(fact, count, since=fact.id in since, limited=most is not None)
+            for fact in draft.facts_left_out
+        ),
     )
 
 
@@ -72,6 +78,7 @@ def fill_history(draft: Draft, *, renew: bool = False) -> None:
         history_tokens=tokens[Layer.HISTORY],
         arc_tokens=tokens[Layer.ARC],
         keep=allocation.keep_messages or 0,
+        most=draft.tier.history_messages,
         renew=renew,
     )
     if draft.history.step and not draft.remembered.due:  # the prompt is rewritten from here on in any case

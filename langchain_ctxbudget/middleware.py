@@ -24,7 +24,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from langchain_ctxbudget.core.calls import call_ids
-from langchain_ctxbudget.core.messages import split_instructions
+from langchain_ctxbudget.core.messages import model_of, split_instructions
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.engine import Engine
@@ -247,11 +247,11 @@ def _finished(engine: Engine, draft: Draft, response: ModelResponse[Any] | AIMes
 
 
 def _observe(engine: Engine, result: Sequence[BaseMessage], report: Any) -> None:  # noqa: ANN401
-    usage = next((m.usage_metadata for m in result if isinstance(m, AIMessage) and m.usage_metadata), None)
-    if usage is None:
+    answer = next((m for m in result if isinstance(m, AIMessage) and m.usage_metadata), None)
+    if answer is None or not answer.usage_metadata:
         return
     try:
-        engine.target.observe(usage["input_tokens"], report)
+        engine.observe(answer.usage_metadata, report, model_of(answer))
     except InputError:  # of several calls, or of another prompt: it corrects nothing
         return
 

@@ -16,6 +16,7 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
 from langgraph.store.base import BaseStore
 
+from langchain_ctxbudget.bookkeeping import Prices
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.draft import AssembledContext
@@ -25,13 +26,16 @@ from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.runnable import context_runnable
 from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.snapshot_book import SnapshotBook
 from langchain_ctxbudget.stored_conversations import StoredConversations
+from langchain_ctxbudget.stored_settings import StoredSettings
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.target import ModelTarget
+from langchain_ctxbudget.usage_book import UsageBook
 from langchain_ctxbudget.user_knowledge import UserKnowledge
 
 
-class ContextPipeline(StoredConversations):
+class ContextPipeline(StoredConversations, StoredSettings):
     """Decides what goes into the context window of every model call.
 
     It is shared by threads and tasks; a conversation is worked on by one at a time. Every method that reads or
@@ -60,6 +64,7 @@ class ContextPipeline(StoredConversations):
         reranker: BaseDocumentCompressor | None = None,
         writer_id: str | None = None,
         clock: Callable[[], datetime] | None = None,
+        prices: Prices | None = None,
     ) -> None:
         """Set up a pipeline; nothing is read, written or loaded before it is needed.
 
@@ -78,6 +83,8 @@ class ContextPipeline(StoredConversations):
             writer_id: the name under which this pipeline appends to conversations that others append to as
                 well; unique among them. Default: a random one.
             clock: tells when a summary was written; default: the time in UTC.
+            prices: of models, by name, in US dollars per million tokens, over those that come with the package: for
+                instance `{"my-model": {"input": 2.5, "output": 10}}`.
 
         Raises:
             InvalidSettingsError: a setting outside its range, or an argument of another kind.
@@ -105,12 +112,23 @@ class ContextPipeline(StoredConversations):
             summary_model=summary_model,
             reranker=reranker,
             clock=clock,
+            prices=prices,
         )
 
     @property
     def knowledge(self) -> UserKnowledge:
         """What is known about users: to list, to change by hand, and to ask where it comes from."""
         return UserKnowledge(self.engine)
+
+    @property
+    def usage(self) -> UsageBook:
+        """What conversations and users have used, and what is left of their limits."""
+        return UsageBook(self.engine)
+
+    @property
+    def snapshots(self) -> SnapshotBook:
+        """The reports of earlier prompts, where they are kept."""
+        return SnapshotBook(self.engine)
 
     @property
     def settings(self) -> ContextSettings:
@@ -266,8 +284,14 @@ class ContextPipeline(StoredConversations):
         twin.engine = self.engine.with_model(model, token_counter)
         return twin
 
-    def observe_usage(self, usage_metadata: Mapping[str, Any] | None, *, report: ContextReport | None = None) -> float:
-        """Correct the counts by what the provider measured for a prompt of this pipeline.
+    def observe_usage(
+        self,
+        usage_metadata: Mapping[str, Any] | None,
+        *,
+        report: ContextReport | None = None,
+        model: str | None = None,
+    ) -> float:
+        """Correct the counts by what the provider measured for a prompt of this pipeline, and count what it used.
 
         From the last 16 prompts come a factor for every count, and what the provider adds to every request, so that a
         prompt never counts as less than was measured for it. Where the tokenizer is known exactly, counts are only ever
@@ -276,6 +300,7 @@ class ContextPipeline(StoredConversations):
         Args:
             usage_metadata: of the model's answer; its `input_tokens` are used, and None changes nothing.
             report: of the prompt that was answered; default: the last one that this pipeline assembled.
+            model: which model answered, for its price; default: the pipeline's.
 
         Returns:
             what counts are multiplied by from now on.
@@ -300,7 +325,7 @@ class ContextPipeline(StoredConversations):
         answered = report or self.engine.last.report
         if answered is None:
             raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
-        return self.engine.target.observe(usage_metadata["input_tokens"], answered)
+        return self.engine.observe(usage_metadata, answered, model)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
         """What other budgets would have given the last prompt that this pipeline assembled; see `reallocate`.
@@ -317,39 +342,6 @@ class ContextPipeline(StoredConversations):
         if self.engine.last.report is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
         return [self.engine.last.report.reallocate(budget) for budget in budgets]
-
-    def save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> None:
-        """Keep settings of a user, or of a persona of theirs, in place of those kept before.
-
-        They lie over the pipeline's: first the user's, then the persona's, then the call's own.
-
-        Args:
-            settings: plain data by setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35,
-                "history": 0.35}}`; an empty mapping removes what was kept.
-            user_id: whose settings.
-            persona_id: which persona's, where they are not for all.
-
-        Raises:
-            InvalidSettingsError: an unknown setting, a value outside its range, or something that is not plain data.
-            MissingScopeError: no user.
-        """
-        drive(self.engine.save_settings(settings, user_id, persona_id))
-
-    async def asave_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> None:
-        """Keep settings of a user, or of a persona of theirs; see `save_settings`."""
-        await adrive(self.engine.save_settings(settings, user_id, persona_id))
-
-    def get_settings(self, *, user_id: str, persona_id: str | None = None) -> dict[str, Any]:
-        """What was saved for a user, or for a persona of theirs; nothing where nothing was.
-
-        Raises:
-            MissingScopeError: no user.
-        """
-        return drive(self.engine.saved_settings(user_id, persona_id))
-
-    async def aget_settings(self, *, user_id: str, persona_id: str | None = None) -> dict[str, Any]:
-        """What was saved for a user, or for a persona of theirs; see `get_settings`."""
-        return await adrive(self.engine.saved_settings(user_id, persona_id))
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Have the summary model write about everything that is behind the cut, and wait for it; for scripts and tests.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -11,9 +12,12 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
+from langchain_ctxbudget.bookkeeping import Bookkeeping
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.stores.records import Scope
 
+_CONVERSATIONS = 1_024
+"""Of so many conversations it is known in which store they are kept."""
 _TAIL_CHARACTERS = 256
 """How much of an image or a file tells it from another."""
 
@@ -126,11 +130,27 @@ class Last:
         self.report: ContextReport | None = None
         self.scope: Scope | None = None
         self.recent = RecentPrompts()
+        self._books: OrderedDict[Scope, Bookkeeping] = OrderedDict()
 
-    def note(self, messages: Sequence[BaseMessage], report: ContextReport, scope: Scope) -> None:
-        """Take in a prompt."""
+    def note(self, messages: Sequence[BaseMessage], report: ContextReport, scope: Scope, books: Bookkeeping) -> None:
+        """Take in a prompt.
+
+        Args:
+            messages: as they are sent.
+            report: of the prompt.
+            scope: its conversation.
+            books: of the store that the conversation is kept in.
+        """
         self.report, self.scope = report, scope
         self.recent.add(messages, report)
+        self._books[scope] = books
+        self._books.move_to_end(scope)
+        while len(self._books) > _CONVERSATIONS:
+            self._books.popitem(last=False)
+
+    def books_of(self, scope: Scope) -> Bookkeeping | None:
+        """Where the usage of a conversation is counted; None where it is not among the latest."""
+        return self._books.get(scope)
 
     def forget(self, scope: Scope) -> None:
         """Let go of the reports of a conversation."""

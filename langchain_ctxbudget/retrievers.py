@@ -19,13 +19,16 @@ from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_v
 
 from langchain_ctxbudget.core.candidates import SOURCES, Source
 from langchain_ctxbudget.core.schema_cost import Count
+from langchain_ctxbudget.engine import Engine
 from langchain_ctxbudget.errors import ForeignUserError, InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.knowledge import remembered
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.retrieval.reranking import document, reranked
-from langchain_ctxbudget.retrieval.search import Hit
+from langchain_ctxbudget.retrieval.search import Hit, Sources, search
 from langchain_ctxbudget.runs import Run, current_runtime, run_of
-from langchain_ctxbudget.stores.records import require_id
+from langchain_ctxbudget.stores.records import Scope, require_id
 
 SEPARATOR = "\n\n"
 """What stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""
@@ -169,13 +172,7 @@ class BudgetedRetriever(BaseRetriever):
         if not query.strip():
             return []
         engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
-        hits = yield from engine.search(
-            run.scope.user_id,
-            query,
-            conversation_id=self.conversation_id,
-            sources=self.sources,
-            limit=max(self.fetch_k, k or 0),
-        )
+        hits = yield from self._hits(engine, run.scope.user_id, query, max(self.fetch_k, k or 0))
         problem = None
         if self.reranker is not None:
             hits, problem = yield from reranked(hits, query, self.reranker, callbacks=callbacks)
@@ -187,6 +184,25 @@ class BudgetedRetriever(BaseRetriever):
         for each in found:
             each.metadata |= {"tokens": count(each.page_content), **warning}
         return found
+
+    def _hits(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Hit]]:
+        """What is most relevant of what a user has said, what is known about them, and their documents, best first.
+
+        Where there is a conversation it is searched whole, beside the newest messages of the others.
+        """
+
+        def body(conversation: Conversation | None) -> Flow[list[Hit]]:
+            count, now = engine.target.counter.count_text, engine.learning.clock()
+            memories = yield from remembered.all_candidates(engine.store, user_id, engine.settings, now, count)
+            sources = Sources(engine.store, user_id, self.sources, engine.embeddings, self.conversation_id, memories)
+            hits, failures = yield from search(sources, query, limit, conversation)
+            for failure in failures:
+                _log.warning("%s", failure)
+            return hits
+
+        if self.conversation_id is None:
+            return (yield from body(None))
+        return (yield from engine.recall(Scope(user_id, self.conversation_id), body))
 
     def _run(self, config: RunnableConfig) -> Run:
         """Whose run it is; of no conversation, as a retriever has the one that it was made with.

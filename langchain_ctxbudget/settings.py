@@ -17,6 +17,7 @@ from langchain_ctxbudget.core.allocation import (
 from langchain_ctxbudget.core.candidates import SOURCES, Source
 from langchain_ctxbudget.core.layers import TITLES, Layer
 from langchain_ctxbudget.core.style import Personality, ResponseStyle
+from langchain_ctxbudget.core.tiers import Forced, UsageLimits, require_forced
 from langchain_ctxbudget.errors import InvalidSettingsError
 
 Oversized = Literal["error", "clip"]
@@ -279,6 +280,14 @@ class ContextSettings:
     """Compaction goes down to this share of the layer."""
     segment_messages: int = 20
     """Messages that are summarised together, about so many; compaction goes by whole segments where the room allows."""
+    usage_limits: UsageLimits | Mapping[str, Any] | None = None
+    """What a session, and a user in a month, may use, for instance `{"month_tokens": 1_000_000}`; the less is left, the
+    less goes into a prompt (seed 003). None: no limits."""
+    force_include: Sequence[Forced] = ()
+    """What goes in however little of a limit is left: `"knowledge"`, `"documents"`, `"history"`, the whole
+    `"budget"`."""
+    keep_snapshots: int = 0
+    """How many of a conversation's latest reports are kept in the store, for the dashboard; 0: none."""
     summarize_in_background: bool = True
     """Whether a `summary_model` writes off the hot path; extraction stands in until it has. Otherwise a turn that
     compacts waits for it."""
@@ -292,6 +301,10 @@ class ContextSettings:
         _require_count(self.keep_messages, "keep_messages", minimum=0)
         _require_count(self.segment_messages, "segment_messages", minimum=2)
         _require_flag(self.summarize_in_background, "summarize_in_background")
+        if self.usage_limits is not None:
+            object.__setattr__(self, "usage_limits", UsageLimits.of(self.usage_limits))
+        object.__setattr__(self, "force_include", require_forced(self.force_include))
+        _require_count(self.keep_snapshots, "keep_snapshots", minimum=0)
         _require_choice(self.cache_markers, "cache_markers", CacheMarkers)
         if self.tool_reserve != 0:
             _require_share(self.tool_reserve, "tool_reserve")

@@ -61,7 +61,7 @@ def detect_topics(draft: Draft, _store: BaseStore, embeddings: Embeddings | None
             draft.asked = text, (yield from embed_query(embeddings, text))
         except Exception as error:  # noqa: BLE001 - names and words find topics, too
             draft.failures.append(f"topics not compared by vectors: {type(error).__name__}: {error}")
-    draft.detected = subjects.detect(
+    detected = subjects.detect(
         draft.query,
         draft.settings,
         draft.knowledge,
@@ -71,6 +71,7 @@ def detect_topics(draft: Draft, _store: BaseStore, embeddings: Embeddings | None
         expected=draft.expected,
         count=draft.counter.count_text,
     )
+    draft.detected = subjects.within(detected, draft.tier, draft.counter.count_text)
 
 
 def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | None) -> Flow[None]:
@@ -157,7 +158,7 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
                 draft.facts_left_out,
                 conversation_id=conversation.scope.conversation_id,
             )
-            sources = replace(draft.sources, memories=known)
+            sources = replace(draft.sources, memories=() if draft.tier.knowledge_items is not None else known)
             others = yield from sources.read(draft.query, draft.failures, elsewhere=conversation.elsewhere)
             recent = [entry.text for entry in conversation.entries[-NAMING_MESSAGES:]]
             named = yield from sources.read_named([*recent, draft.query], draft.limit_tokens, draft.failures)

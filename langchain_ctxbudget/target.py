@@ -69,6 +69,11 @@ class ModelTarget:
         self._window_attempts = 0
         self._window_lock = Lock()
 
+    @property
+    def model_name(self) -> str | None:
+        """What the model is called; None where that is not known."""
+        return None if self.model is None else next(model_names(self.model), None)
+
     def observe(self, input_tokens: int, report: ContextReport) -> float:
         """Correct the counts by what a provider measured; the factor from now on.
 

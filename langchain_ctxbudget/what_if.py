@@ -57,6 +57,8 @@ class Rerun:
             fixed=before.fixed_whole,
             retrieved=before.retrieved if before.fixed is not None else Retrieved(),
             failures=list(before.failures),
+            tier=before.tier,
+            usage=before.usage,
         )
         compute_budget(draft)
         fill_knowledge(draft)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, Op, PutOp, Result, SearchOp
 
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.errors import InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call as Step
 from langchain_ctxbudget.flow import Flow
@@ -25,6 +25,8 @@ from tests.integration_tests.summary_models import Scripted, conversation, summa
 Call = Callable[..., Any]
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 ADAS = Scope("ada", "c1")
+COUNTER = TiktokenCounter()
+"""One for thousands of pipelines: what they say is counted once."""
 FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -144,6 +146,7 @@ def pipelines(
 ) -> Iterator[list[ContextPipeline]]:
     """Pipelines as so many processes have them, by name in the order of their lanes; they learn nothing."""
     changes = {"learn": False, **(settings or {})}
+    given = {"token_counter": COUNTER, **given}
     made = [
         ContextPipeline(changes, store=Elsewhere(store), writer_id=f"{number:04}", **given) for number in range(count)
     ]

@@ -44,6 +44,8 @@ class Fragment:
     """What every part of the ranking says of a retrieved item."""
     expendable: bool = False
     """Whether it goes first where the window is tight (seed 001, stage two)."""
+    source: str = ""
+    """Where a retrieved item comes from."""
     covers: tuple[int, int] = (0, 0)
     """The messages that a line of a summary stands for: the position of the first, and that behind the last."""
 

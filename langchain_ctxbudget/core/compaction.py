@@ -42,6 +42,17 @@ def stays(cost: Callable[[int], int], cut: int, end: int, limit_tokens: float) -
     return True
 
 
+def safe_at(safe: Sequence[bool], position: int) -> int:
+    """The last place up to a position where a cut leaves calls and results together.
+
+    >>> safe_at([True, False, False, True], 2)
+    0
+    """
+    while 0 < position < len(safe) and not safe[position]:
+        position -= 1
+    return position
+
+
 def move_cut(
     cost: Callable[[int], int],
     safe: Sequence[bool],

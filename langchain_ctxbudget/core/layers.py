@@ -84,6 +84,8 @@ class Reason(StrEnum):
     """Not named in the current message."""
     SWITCHED_OFF = "switched_off"
     """A setting leaves it out."""
+    USAGE_LIMIT = "usage_limit"
+    """Little of a usage limit is left, and others count more."""
     NO_HUMAN_MESSAGE = "no_human_message"
     """The turn has no human message to stand in front of."""
     REPAIRED = "repaired"

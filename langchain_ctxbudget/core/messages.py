@@ -85,6 +85,16 @@ def plain_text(message: BaseMessage) -> str:
     return "\n".join(part for part in (part.strip() for part in parts) if part)
 
 
+def model_of(answer: BaseMessage) -> str | None:
+    """Which model a provider says has answered; None where it does not say.
+
+    >>> model_of(AIMessage("Yes.", response_metadata={"model_name": "gpt-4o-2024-08-06"}))
+    'gpt-4o-2024-08-06'
+    """
+    names = (answer.response_metadata.get(key) for key in ("model_name", "model"))
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
 def fingerprint(message: BaseMessage) -> str:
     """A digest of what a message says; two messages with the same one are the same but for their ids."""
     said: dict[str, Any] = {

@@ -2,85 +2,52 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
-from html import escape
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
+from langchain_ctxbudget.core import report_schema
 from langchain_ctxbudget.core.compaction import Strategy
-from langchain_ctxbudget.core.layers import Layer, Reason, Status, title_of
+from langchain_ctxbudget.core.layers import Layer
+from langchain_ctxbudget.core.report_diff import ReportDiff, difference
+from langchain_ctxbudget.core.report_explain import Explanation, explanation
+from langchain_ctxbudget.core.report_parts import (
+    LISTED_OMISSIONS,
+    PREVIEW_CHARACTERS,
+    CoverageRange,
+    CoverageState,
+    LayerReport,
+    ReportItem,
+    Stability,
+    UsageState,
+    layer_report,
+    preview,
+    ranges,
+)
+from langchain_ctxbudget.core.report_schema import SCHEMA_VERSION
 from langchain_ctxbudget.core.turns import Repair
 from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.reporting.html import render_html
+from langchain_ctxbudget.reporting.screen import PLAIN_WIDTH, terminal_colour, terminal_width
 from langchain_ctxbudget.reporting.text import render_text
 
-SCHEMA_VERSION = 2
-LISTED_OMISSIONS = 50
-"""Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
-PREVIEW_CHARACTERS = 80
-
-CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportItem:
-    """One candidate for a place in the prompt."""
-
-    id: str
-    tokens: int
-    """What it costs in the prompt; for an omitted one, what it would have cost."""
-    status: Status
-    reason: Reason
-    preview: str = ""
-    scores: Mapping[str, float] = field(default_factory=dict)
-    """What every part of the ranking says of a candidate for retrieval; they add up to its relevance and its key."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerReport:
-    """One layer: what it was given, what it used, and for what."""
-
-    layer: str
-    """The short name of a `Layer`, or the name of a layer of the application's own."""
-    title: str
-    allocated_tokens: int
-    items: tuple[ReportItem, ...]
-    overhead_tokens: int
-    """Headings and fences of the layer."""
-    used_tokens: int
-    """The included items and the overhead."""
-    more_omitted: dict[Reason, int] = field(default_factory=dict)
-    """Omitted candidates beyond those listed, per reason."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoverageRange:
-    """Messages in a row that are in the same state; positions count from 1, both ends included."""
-
-    first: int
-    last: int
-    state: CoverageState
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stability:
-    """How much of this prompt the previous one of the conversation had, in tokens."""
-
-    stable_zone_tokens: int
-    """Everything before the current turn."""
-    shared_tokens: int | None
-    """The common prefix with the previous prompt; None where there was none in this process."""
-    stable_zone_share: float | None
-    """The share of the stable zone that is in the common prefix."""
-    prompt_share: float | None
-    """The share of the whole prompt that is in the common prefix."""
-    compaction_step: bool
-    """Whether the stable zone was rewritten: the cut between summarised and verbatim history moved, what stands for the
-    older messages was written anew, or something of it had no room in this prompt or the last."""
+__all__ = [
+    "LISTED_OMISSIONS",
+    "PREVIEW_CHARACTERS",
+    "SCHEMA_VERSION",
+    "ContextReport",
+    "CoverageRange",
+    "CoverageState",
+    "Explanation",
+    "LayerReport",
+    "ReportDiff",
+    "ReportItem",
+    "Stability",
+    "UsageState",
+    "layer_report",
+    "preview",
+    "ranges",
+]
 
 
 class _WithCandidates:
@@ -144,6 +111,8 @@ class ContextReport(_WithCandidates):
     timings_ms: dict[str, float]
     """Milliseconds per step. Apart from these, from what had to be tokenized and from what a previous prompt of
     this process shares, equal inputs give equal reports."""
+    usage: UsageState | None = None
+    """The usage limit that applied; None where none is set."""
     forecast: bool = False
     """Whether this is what another budget would have given: nothing was sent, and texts that were never tokenized
     are estimated."""
@@ -187,6 +156,12 @@ class ContextReport(_WithCandidates):
 
         Raises:
             ValueError: there is no such layer.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline
+            >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+            >>> context.report.layer("L7").used_tokens
+            5
         """
         found = next((part for part in self.layers if part.layer == layer), None)
         if found is None:
@@ -195,21 +170,98 @@ class ContextReport(_WithCandidates):
         return found
 
     def coverage_counts(self) -> dict[CoverageState, int]:
-        """How many messages are in each state; their sum is the conversation."""
+        """How many messages are in each state; their sum is the conversation.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline
+            >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+            >>> context.report.coverage_counts()
+            {'verbatim': 0, 'summarized': 0, 'retrieved': 0, 'omitted': 0}
+        """
         counts: dict[CoverageState, int] = {"verbatim": 0, "summarized": 0, "retrieved": 0, "omitted": 0}
         for part in self.coverage:
             counts[part.state] += part.last - part.first + 1
         return counts
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        data: dict[str, Any] = _schema().dump_python(self, mode="json")
-        return data
+        """Plain data, ready for JSON; `json_schema` says what it looks like.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline
+            >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+            >>> context.report.to_dict()["layers"][7]["items"][0]["preview"]
+            'Hello'
+        """
+        return report_schema.write(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ContextReport:
-        """A report from what `to_dict` gave."""
-        return _schema().validate_python(data)
+        """A report from what `to_dict` gave, in this version of the package or an earlier one.
+
+        Raises:
+            InputError: another schema version than 2 and 3, or data that is no report; says what is wrong with it.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline, ContextReport
+            >>> report = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1").report
+            >>> ContextReport.from_dict(report.to_dict()) == report
+            True
+        """
+        return report_schema.read(cls, data)
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema (draft 2020-12) of what `to_dict` gives; `$id` ends with its version.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextReport
+            >>> ContextReport.json_schema()["$id"]
+            'urn:langchain-ctxbudget:context-report:3'
+        """
+        return report_schema.json_schema(cls)
+
+    def diff(self, other: ContextReport) -> ReportDiff:
+        """What changed from another report of the conversation to this one, in numbers and in words.
+
+        Args:
+            other: the earlier one, or what `reallocate` gave.
+
+        Raises:
+            InputError: it is of another user or another conversation.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline
+            >>> report = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1").report
+            >>> print(report.reallocate(500).diff(report))
+            Total +0: 8 of 500 tokens
+            Budget 12,000 -> 500
+            Forecast no -> yes
+        """
+        return difference(self, other)
+
+    def explain(self, what: str | int) -> Explanation:
+        """What became of a message or of an item, and why.
+
+        Args:
+            what: the id of a message or of an item, as in `items`; or the position of a message, from 1.
+
+        Raises:
+            InputError: this report does not know it; says what is nearest. Of messages that are neither verbatim nor
+                retrieved it knows the positions only; `ContextPipeline.coverage` has their ids.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline
+            >>> report = (
+            ...     ContextPipeline(system_prompt="Be brief.")
+            ...     .assemble("Hello", user_id="ada", conversation_id="c1")
+            ...     .report
+            ... )
+            >>> print(report.explain("system prompt"))
+            system prompt: item 1 of 1 in L0 Identity, included, 3 tokens
+              required: always sent: system prompt, current message and the newest calls with their results.
+              "Be brief."
+        """
+        return explanation(self, what)
 
     def to_metadata(self) -> dict[str, str | int | float | bool]:
         """The numbers of the report for a trace: 25 flat keys at most, nothing that anybody said, no ids.
@@ -243,93 +295,27 @@ class ContextReport(_WithCandidates):
         }
         return {f"ctxbudget_{name}": value for name, value in values.items() if value is not None}
 
-    def to_text(self, width: int = 80) -> str:
+    def to_text(self, width: int | None = None, *, colour: bool | None = None) -> str:
         """A bar chart for terminals and logs.
 
         Args:
-            width: columns to use.
+            width: columns to use, at least 40; None: those of the terminal, 80 where there is none.
+            colour: whether bars have the colours of their layers; None: where standard output is a terminal and
+                `NO_COLOR` is not set. Colours change nothing else.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline
+            >>> report = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1").report
+            >>> print(report.to_text(width=60).splitlines()[0])
+            CONTEXT BUDGET                                 12,000 tokens
         """
-        return render_text(self.to_dict(), width=width)
+        columns = terminal_width() if width is None else width
+        return render_text(self.to_dict(), width=columns, colour=terminal_colour() if colour is None else colour)
 
     def __str__(self) -> str:
-        return self.to_text()
+        """The chart in 80 columns and without colours, wherever it is written."""
+        return render_text(self.to_dict(), width=PLAIN_WIDTH)
 
     def _repr_html_(self) -> str:
-        """The chart, for notebooks."""
-        return f"<pre>{escape(self.to_text(width=100))}</pre>"
-
-
-@lru_cache(maxsize=1)
-def _schema() -> TypeAdapter[ContextReport]:
-    return TypeAdapter(ContextReport)
-
-
-def layer_report(
-    layer: str, *, allocated: int, items: Iterable[ReportItem], overhead: int, more: Mapping[Reason, int]
-) -> LayerReport:
-    """A layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts.
-
-    Args:
-        layer: which layer.
-        allocated: tokens it was given.
-        items: its candidates.
-        overhead: tokens of its headings and fences.
-        more: omitted candidates that `items` does not have, per reason.
-    """
-    listed: list[ReportItem] = []
-    counts = dict(more)
-    omitted = used = 0
-    for item in items:
-        if item.status is not Status.OMITTED:
-            used += item.tokens
-        else:
-            omitted += 1
-            if omitted > LISTED_OMISSIONS:
-                counts[item.reason] = counts.get(item.reason, 0) + 1
-                continue
-        listed.append(item)
-    return LayerReport(
-        layer=layer,
-        title=title_of(layer),
-        allocated_tokens=allocated,
-        items=tuple(listed),
-        overhead_tokens=overhead,
-        used_tokens=used + overhead,
-        more_omitted=counts,
-    )
-
-
-def ranges(
-    total: int, cut: int, covered: Iterable[tuple[int, int]], marks: Mapping[int, CoverageState]
-) -> tuple[CoverageRange, ...]:
-    """The coverage of a conversation as ranges; work is bounded by what is given, not by the conversation.
-
-    Args:
-        total: messages in the conversation.
-        cut: the position of the first verbatim message.
-        covered: spans before it that a summary stands for, each with the position of its first message and that behind
-            its last; the others are left out.
-        marks: the messages that are in another state than their surroundings, by position.
-    """
-    spans = sorted((first, min(end, cut)) for first, end in covered if first < min(end, cut))
-    points = {0, cut, total, *(point for span in spans for point in span)}
-    points |= {point for position in marks for point in (position, position + 1)}
-    found: list[CoverageRange] = []
-    reached = 0
-    waiting = deque(spans)
-    for first, end in pairwise(sorted(points)):
-        while waiting and waiting[0][0] <= first:
-            reached = max(reached, waiting.popleft()[1])
-        before: CoverageState = "summarized" if first < reached else "omitted"
-        state: CoverageState = marks.get(first, "verbatim" if first >= cut else before)
-        if found and found[-1].state == state:
-            found[-1] = CoverageRange(first=found[-1].first, last=end, state=state)
-        else:
-            found.append(CoverageRange(first=first + 1, last=end, state=state))
-    return tuple(found)
-
-
-def preview(text: str) -> str:
-    """The beginning of a text on one line."""
-    flat = " ".join(text[: PREVIEW_CHARACTERS * 4].split())
-    return flat if len(flat) <= PREVIEW_CHARACTERS else flat[: PREVIEW_CHARACTERS - 1] + "…"
+        """A card for notebooks: the layers, what is behind them, and every item."""
+        return render_html(self.to_dict())

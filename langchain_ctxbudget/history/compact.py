@@ -9,18 +9,15 @@ from dataclasses import dataclass, field, replace
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.core import fences
-from langchain_ctxbudget.core.arc import DECISIONS, NARRATIVE, OPEN, ArcLine, Density, arc_lines, choose_arc
 from langchain_ctxbudget.core.assembly import Fragment
-from langchain_ctxbudget.core.compaction import Strategy, move_cut, stays, strategy_for
-from langchain_ctxbudget.core.digest import EXTRACTION, Digest
+from langchain_ctxbudget.core.compaction import Strategy, move_cut, safe_at, stays, strategy_for
 from langchain_ctxbudget.core.layers import Layer
-from langchain_ctxbudget.core.questions import answers
 from langchain_ctxbudget.core.turns import Group, Repair, group
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.digests import arc_line, arc_of, digests_before
 from langchain_ctxbudget.history.render import fragments, intro, outro, summary_lines, zones
-from langchain_ctxbudget.history.spans import content_key, extraction
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import CutRecord, SummaryLine
+from langchain_ctxbudget.stores.records import CutRecord
 
 KEEP_SHARE = 0.25
 """The newest messages stay verbatim whenever they fit this share of the budget; nor may one of them take more."""
@@ -36,10 +33,6 @@ MOST_VERBATIM = 0.9
 """What verbatim messages may take of their layer, whatever the trigger: the rest is the summaries'."""
 MAX_MOVES = 4
 """Tries to make room for what is kept from before the cut; two are enough."""
-FOCUS_MESSAGES = 10
-"""The newest messages before the cut, which tell what the conversation had come to."""
-DENSITY: dict[Strategy, Density] = {"windowed": "light", "compacted": "rich", "multi_level": "dense"}
-"""How much the arc says: the less of the messages is visible, the more (seed 000)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +113,7 @@ def view(
     history_tokens: int,
     arc_tokens: int,
     keep: int,
+    most: int | None = None,
     renew: bool = False,
 ) -> HistoryView:
     """Choose what of a conversation is verbatim and what stands for the rest; moves the cut where it must.
@@ -133,15 +127,19 @@ def view(
         history_tokens: what summary and verbatim messages may cost together.
         arc_tokens: what the arc may cost.
         keep: the newest messages that stay verbatim.
+        most: so many messages may be verbatim, or those that stay in any case; None: as many as there is room for.
         renew: whether what stands for the messages before the cut is written anew in any case.
     """
     if not conversation.entries:
         return HistoryView(strategy="empty", cut=0)
-    if fits_whole:
+    plan = _Plan(
+        conversation, settings, limits=Limits.of(budget_tokens), history_tokens=history_tokens, keep=keep, most=most
+    )
+    if fits_whole and plan.end <= plan.most:
         return _verbatim(conversation, None)
-    plan = _Plan(conversation, settings, Limits.of(budget_tokens), history_tokens, keep)
     record = conversation.cuts.get(made_for)
-    if record is None and stays(conversation.costs.__getitem__, 0, plan.end, plan.room_tokens * plan.trigger):
+    room = plan.room_tokens * plan.trigger
+    if record is None and plan.end <= plan.most and stays(conversation.costs.__getitem__, 0, plan.end, room):
         return _verbatim(conversation, None)
     step = record is None or renew or plan.is_due(record)
     if record is None or step:
@@ -168,10 +166,18 @@ class _Plan:
     """What one prompt allows its history, and the compaction step that makes the history fit."""
 
     def __init__(
-        self, conversation: Conversation, settings: ContextSettings, limits: Limits, history_tokens: int, keep: int
+        self,
+        conversation: Conversation,
+        settings: ContextSettings,
+        *,
+        limits: Limits,
+        history_tokens: int,
+        keep: int,
+        most: int | None,
     ) -> None:
         self.conversation, self.settings, self.limits, self.keep = conversation, settings, limits, keep
         self.end = len(conversation.entries)
+        self.most = self.end if most is None else max(most, keep)
         self.kept_from = max(0, self.end - keep)
         newest = sum(map(self.cost, range(self.kept_from, self.end)))
         self.newest_tokens = newest
@@ -192,7 +198,8 @@ class _Plan:
             return True
         if self._pinned(record.position, record.pinned_room_tokens) != record.kept:
             return True
-        return not self._is_within_trigger(record) and self._gains(record)
+        full = self.end - record.position > self.most or not self._is_within_trigger(record)
+        return full and self._gains(record)
 
     def _gains(self, record: CutRecord) -> bool:
         """Whether a step would change anything: the newest messages alone may be over the trigger."""
@@ -233,6 +240,8 @@ class _Plan:
             if moved == cut:
                 break
             cut = moved
+        if self.end - cut > self.most:  # down to those that stay in any case, or every turn would be a step
+            cut = max(cut, safe_at(self.conversation.safe, self.kept_from))
         return cut, cleared
 
     def next_cut(self, cleared: int) -> int:
@@ -255,8 +264,8 @@ class _Plan:
     def _written(self, cut: int, made_for: str, arc_tokens: int, cleared: int) -> CutRecord:
         conversation, settings = self.conversation, self.settings
         strategy = strategy_for(conversation.total_tokens, self.room_tokens + arc_tokens)
-        digests, waiting = _digests(conversation, settings.segment_messages, cut)
-        arc, alive = _arc(conversation, digests, strategy, cut, arc_tokens)
+        digests, waiting = digests_before(conversation, settings.segment_messages, cut)
+        arc, alive = arc_of(conversation, digests, strategy, cut, arc_tokens)
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
         grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
         record = CutRecord(
@@ -270,7 +279,7 @@ class _Plan:
             dropped=self._dropped(cut),
             cleared=cleared,
             summary=(),
-            arc=tuple(_of_arc(line, digests) for line in arc),
+            arc=tuple(arc_line(line, digests) for line in arc),
             waiting=waiting,
         )
         count = conversation.counter.count_text
@@ -304,63 +313,10 @@ class _Plan:
 
 def _group_around(safe: Sequence[bool], position: int, cut: int) -> list[int]:
     """The positions of the messages that cannot be parted from one, before a cut."""
-    first = position
-    while first > 0 and not safe[first]:
-        first -= 1
-    end = position + 1
+    first, end = safe_at(safe, position), position + 1
     while end < cut and not safe[end]:
         end += 1
     return list(range(first, end))
-
-
-def _digests(conversation: Conversation, segment_messages: int, cut: int) -> tuple[list[Digest], tuple[str, ...]]:
-    """What is kept of everything before a cut, oldest and coarsest first, and whose model is still to write."""
-    spans, made = conversation.spans(segment_messages), conversation.made
-    digests: list[Digest] = []
-    waiting: list[str] = []
-    for node in spans.frontier(cut):
-        content = spans.key(node, conversation.entries)
-        written = made.about(content, node.first, conversation.digest_before(node.first))
-        digests.append(written or spans.extraction(node, conversation.entries))
-        if written is None and made.maker and not made.given_up(made.key(content)):
-            waiting.append(made.key(content))
-    whole = spans.boundaries[spans.segments_until(cut)]
-    if whole < cut:
-        rest = content_key(conversation.entries, whole, cut)
-        written = made.about(rest, whole, conversation.digest_before(whole))
-        digests.append(written or extraction(conversation.entries, whole, cut))
-    return digests, tuple(waiting)
-
-
-def _arc(
-    conversation: Conversation, digests: Sequence[Digest], strategy: Strategy, cut: int, arc_tokens: int
-) -> tuple[list[ArcLine], set[str]]:
-    """The arc's lines, and the texts of the questions that are open."""
-    end = len(conversation.entries)
-    questions = [question for question in conversation.read_questions(end).alive() if question.position < cut]
-    focus = conversation.lines(max(0, cut - FOCUS_MESSAGES), cut)
-    alive = {question.text for question in questions}
-    if digests and digests[-1].open_questions:
-        recent = [line.text for line in conversation.lines(cut, end)]
-        left = tuple(q for q in digests[-1].open_questions if not any(answers(q, text) for text in recent))
-        digests = [*digests[:-1], replace(digests[-1], open_questions=left)]
-        alive |= set(left)
-    lines = arc_lines(digests, DENSITY[strategy], open_questions=questions, focus=focus)
-    return choose_arc(lines, conversation.counter.count_text, arc_tokens), alive
-
-
-def _of_arc(line: ArcLine, digests: Sequence[Digest]) -> SummaryLine:
-    maker = next((d.made_by for d in digests if d.first <= line.position < d.end), EXTRACTION)
-    stands = line.section in (NARRATIVE, DECISIONS, OPEN)  # who took part, or names, tell nothing of a message
-    return SummaryLine(
-        position=line.position,
-        heading=line.section,
-        text=line.text,
-        first=line.first if stands else 0,
-        end=line.end if stands else 0,
-        made_by=maker,
-        value=line.value,
-    )
 
 
 def _verbatim(conversation: Conversation, record: CutRecord | None, limits: Limits | None = None) -> HistoryView:

@@ -122,7 +122,7 @@ def memory_fragments(settings: ContextSettings, count: Count) -> tuple[Fragment,
 
 
 def fact_fragments(
-    given: Iterable[Fact], count: Count, budget_tokens: int, *, titled: bool
+    given: Iterable[Fact], count: Count, budget_tokens: int, *, titled: bool, most: int | None = None
 ) -> tuple[tuple[Fragment, ...], tuple[Fact, ...]]:
     """The facts that fit a budget as lines under the headings of seed 001, and the facts themselves.
 
@@ -131,6 +131,7 @@ def fact_fragments(
         count: tokens of a text.
         budget_tokens: what they may cost, headings included.
         titled: whether the section's title stands there already.
+        most: how many at most; None: as many as fit.
     """
     known = tuple(given)
     if not known or budget_tokens <= 0:
@@ -138,7 +139,7 @@ def fact_fragments(
     title = "" if titled else MEMORIES_HEADING
     headings = [f"{heading}\n" for heading, _ in facts.grouped(known)]
     room = budget_tokens - sum(map(count, (title, *headings)))
-    chosen = facts.select(known, lambda fact: count(_line(facts.shown(fact))), room)
+    chosen = facts.select(known, lambda fact: count(_line(facts.shown(fact))), room)[:most]
     expendable = {fact.id for fact in chosen} - {fact.id for fact in facts.reduced(chosen)}
     fragments: list[Fragment] = []
     for heading, group in facts.grouped(chosen):
@@ -194,9 +195,9 @@ def _line(text: str) -> str:
     return f"- {fences.as_item(text.strip())}\n"
 
 
-def left_out(fact: Fact, count: Count, *, since: bool) -> Fragment:
-    """A fact that is not shown, for the report."""
-    reason = Reason.NEXT_SNAPSHOT if since else Reason.NO_ROOM
+def left_out(fact: Fact, count: Count, *, since: bool, limited: bool = False) -> Fragment:
+    """A fact that is not shown, for the report: it was learned since, a usage limit is near, or there is no room."""
+    reason = Reason.NEXT_SNAPSHOT if since else Reason.USAGE_LIMIT if limited else Reason.NO_ROOM
     line = _line(facts.shown(fact))
     return Fragment(
         layer=Layer.PREFERENCES, id=fact.id, text=line, tokens=count(line), reason=reason, status=Status.OMITTED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 
@@ -14,6 +14,7 @@ from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.packing import shrink_to
 from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.core.text import fold, one_line
+from langchain_ctxbudget.core.tiers import Tier
 from langchain_ctxbudget.knowledge.bundles import MAX_ENTITIES, MAX_TOPICS, equal_shares, is_fresh, shares
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.records import ContextBundle, Fact, TopicProfile
@@ -137,6 +138,34 @@ def detect(
         entities=_surest((*declared_entities, *learned_entities)),
         omitted=tuple(omitted),
         learned_elsewhere=tuple(one for one in rest if one[2]),
+    )
+
+
+def facts_within(tier: Tier) -> int | None:
+    """How many facts about the user a usage tier lets in: the smaller half of its items, in every prompt the same."""
+    return None if tier.knowledge_items is None else tier.knowledge_items // 2
+
+
+def within(detected: Detected, tier: Tier, count: Callable[[str], int]) -> Detected:
+    """What a usage tier lets in of what was detected, the surest first; facts have the other half of its items.
+
+    Args:
+        detected: what a message is about.
+        tier: how many items may be shown.
+        count: tokens of a text.
+    """
+    if tier.knowledge_items is None:
+        return detected
+    both = [(Layer.TOPICS, one) for one in detected.topics] + [(Layer.ENTITIES, one) for one in detected.entities]
+    most = tier.knowledge_items - tier.knowledge_items // 2
+    order = sorted((one for one in both if one[1].line), key=lambda one: -one[1].confidence)
+    gone = order[most:]
+    items = tuple((layer, _left_out(one.id, one.line, Reason.USAGE_LIMIT, count)) for layer, one in gone)
+    return replace(
+        detected,
+        topics=tuple(one for one in detected.topics if (Layer.TOPICS, one) not in gone),
+        entities=tuple(one for one in detected.entities if (Layer.ENTITIES, one) not in gone),
+        omitted=(*detected.omitted, *items),
     )
 
 

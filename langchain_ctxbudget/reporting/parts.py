@@ -40,6 +40,8 @@ AXES = {
     "entity_tokens": "entities, tokens",
     "overhead_tokens": "tools and framing, tokens",
 }
+STRATEGY_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#8A8A8A")
+"""For strategies that are shown beside each other; apart for the colour-blind (Okabe and Ito)."""
 VISIBLE = 0.004
 """Share of a bar below which a part is too thin for the legend."""
 
@@ -97,6 +99,15 @@ class Strategy(Protocol[S_contra]):
 ReportData: TypeAlias = Report | Mapping[str, Any]
 Parts: TypeAlias = dict[str, int]
 """Tokens by part of the request: layers, overhead, reserve, free."""
+
+
+def states_in_words(counts: Mapping[str, int]) -> str:
+    """How many messages are in each state, those aside in which there are none.
+
+    >>> states_in_words({"verbatim": 1_200, "omitted": 0, "retrieved": 3})
+    '1,200 verbatim, 3 retrieved'
+    """
+    return ", ".join(f"{counts[state]:,} {said}" for state, (said, _) in STATES.items() if counts.get(state))
 
 
 def plain(report: ReportData) -> Mapping[str, Any]:

@@ -2,129 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from textwrap import wrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from langchain_ctxbudget.reporting.facts import facts
+from langchain_ctxbudget.reporting.parts import OVERHEAD, colours_of
+from langchain_ctxbudget.reporting.screen import fitted, painted, shown, wrapped
+
 FULL, EMPTY = "█", "░"
-LABEL_WIDTH = 21
-NUMBERS_WIDTH = 27
+LEAST_WIDTH = 40
 MIN_BAR, MAX_BAR = 8, 60
-FACT_INDENT = " " * 11
-COVERAGE_WORDS = {
-    "verbatim": "verbatim",
-    "retrieved": "retrieved",
-    "summarized": "behind the summary",
-    "omitted": "left out",
-}
+FACT_INDENT = 11
+LABEL_WIDTHS = (21, 16, 8)
+"""Columns of the labels; the widest that leaves room for bars is taken."""
+ALARMS = {"Failed": "#D70000", "Squeezed": "#D78700"}
+TIER_COLOURS = {"healthy": "#00AF00", "caution": "#AFAF00", "warning": "#D78700", "critical": "#D70000"}
 
 
-def render_text(report: Mapping[str, Any], *, width: int = 80) -> str:
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What stands in one row of the chart."""
+
+    label: str
+    tokens: int
+    share: float
+    colour: str | None = None
+    planned: int | None = None
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        return f"{self.tokens:,}", f"{self.share:.1%}", "" if self.planned is None else f"{self.planned:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """How wide what is; numbers that are 0 wide are left out."""
+
+    label: int
+    bar: int
+    numbers: tuple[int, int, int]
+
+    @property
+    def width(self) -> int:
+        return self.label + self.bar + sum(self.numbers)
+
+    def line(self, label: str, bar: str, cells: tuple[str, str, str]) -> str:
+        """One row; a bar takes as many columns as it may, whatever its colours."""
+        numbers = (f"{cell:>{width}}" for cell, width in zip(cells, self.numbers, strict=True) if width)
+        return f"{fitted(shown(label), self.label - 1)} {bar or ' ' * self.bar}{''.join(numbers)}".rstrip()
+
+
+def render_text(report: Mapping[str, Any], *, width: int = 80, colour: bool = False) -> str:
     """Draw a report.
 
     Args:
         report: what `ContextReport.to_dict` gives.
-        width: columns to use; at least what labels and numbers need.
+        width: columns to use, at least 40. Below 51 columns there is no room for what was planned.
+        colour: whether bars have the colours of their layers, as in the plots; the text is the same.
     """
     budget, total = report["budget_tokens"], report["total_tokens"]
-    bar = max(MIN_BAR, min(MAX_BAR, width - LABEL_WIDTH - NUMBERS_WIDTH))
-    columns = LABEL_WIDTH + bar + NUMBERS_WIDTH
-    line = "─" * columns
+    rows = list(_rows(report))
+    whole = _Row("   Total", total, _share(total, budget))
+    free = _Row("   Free", budget - total, 0.0)
+    columns = _columns([*rows, whole, free], max(LEAST_WIDTH, width))
+    line = "─" * columns.width
     heading = "CONTEXT BUDGET (forecast)" if report["forecast"] else "CONTEXT BUDGET"
-    rows = [
-        _row(_label(layer), layer["used_tokens"], budget, bar, layer["allocated_tokens"]) for layer in report["layers"]
-    ]
-    rows += [_row(f"   {name.capitalize()}", tokens, budget, bar) for name, tokens in report["overhead_tokens"].items()]
+    tokens = f"{budget:,} tokens"
     return "\n".join(
         [
-            f"{heading:<{LABEL_WIDTH + bar}}{f'{budget:,} tokens':>{NUMBERS_WIDTH}}",
-            f"{'':<{LABEL_WIDTH + bar}}{'used':>9} {'share':>6} {'planned':>10}",
+            f"{fitted(heading, max(1, columns.width - len(tokens) - 1))} {tokens}",
+            columns.line("", "", ("used", "share", "planned")),
             line,
-            *rows,
+            *(_drawn(row, columns, colour=colour) for row in rows),
             line,
-            _row("   Total", total, budget, bar),
-            f"{'   Free':<{LABEL_WIDTH}}{'':<{bar}}{budget - total:>9,}",
+            _drawn(whole, columns, colour=colour),
+            columns.line(free.label, "", (free.cells[0], "", "")),
             "",
-            *(row for fact in _facts(report) for row in wrap(fact, columns, subsequent_indent=FACT_INDENT)),
+            *_fact_lines(report, columns.width, colour=colour),
         ]
     )
 
 
-def _label(layer: Mapping[str, Any]) -> str:
-    """Short name and title; of a layer of the application's own, its name, as far as there is room."""
-    if layer["layer"] != layer["title"]:
-        return f"{layer['layer']} {layer['title']}"
-    name = f"   {layer['title']}"
-    return name if len(name) < LABEL_WIDTH else f"{name[: LABEL_WIDTH - 2]}…"
+def _rows(report: Mapping[str, Any]) -> Iterator[_Row]:
+    budget = report["budget_tokens"]
+    colours = colours_of(layer["layer"] for layer in report["layers"])
+    for layer in report["layers"]:
+        name, used = layer["layer"], layer["used_tokens"]
+        label = f"   {layer['title']}" if name == layer["title"] else f"{name} {layer['title']}"
+        yield _Row(label, used, _share(used, budget), colours[name], layer["allocated_tokens"])
+    for name, tokens in report["overhead_tokens"].items():
+        yield _Row(f"   {name.capitalize()}", tokens, _share(tokens, budget), colours[OVERHEAD])
 
 
-def _row(label: str, tokens: int, budget: int, bar: int, planned: int | None = None) -> str:
-    share = tokens / budget if budget else 0.0
-    filled = max(0, min(bar, round(share * bar))) or (1 if tokens > 0 else 0)
-    drawn = FULL * filled + EMPTY * (bar - filled)
-    allowed = "" if planned is None else f"{planned:>10,}"
-    return f"{label:<{LABEL_WIDTH}}{drawn}{tokens:>9,} {share:>6.1%} {allowed}".rstrip()
+def _share(tokens: int, budget: int) -> float:
+    return tokens / budget if budget else 0.0
 
 
-def _facts(report: Mapping[str, Any]) -> list[str]:
-    facts = [f"Strategy   {report['allocation_strategy']}", _history(report), _stability(report["stability"])]
-    if len(report["settings_from"]) > 1:
-        facts.insert(0, f"Settings   {' < '.join(report['settings_from'])}")
-    how = "exact" if report["count_mode"] == "exact" else "estimated, with a margin"
-    facts.append(f"Counted    {how} ({report['tokenizer']}), {_plural(report['tokenizer_calls'], 'new text')}")
-    if report["uncorrected_tokens"] != report["total_tokens"]:
-        facts.append(f"Corrected  by observed usage; {report['uncorrected_tokens']:,} without it")
-    reserve = f"{report['output_reserve_tokens']:,} tokens kept free for the answer"
-    if report["window_tokens"] is not None:
-        told_by = report["window_detail"] or report["window_source"]
-        facts.append(f"Window     {report['window_tokens']:,} tokens ({told_by}), {reserve}")
-    elif report["output_reserve_tokens"]:
-        facts.append(f"Reserve    {reserve}")
-    if summaries := _summaries(report):
-        facts.append(f"Summaries  {summaries}")
-    if report["last_resort"]:
-        facts.append(f"Squeezed   {', '.join(report['last_resort'])}: it did not fit otherwise")
-    facts.extend(f"Repaired   {item['kind']} {item['message_id']}: {item['detail']}" for item in report["repairs"])
-    facts.extend(f"Failed     {failure}" for failure in report["failures"])
-    steps = ", ".join(f"{name} {ms:.1f}" for name, ms in report["timings_ms"].items())
-    facts.append(f"Time       {sum(report['timings_ms'].values()):.1f} ms ({steps})")
-    return facts
+def _columns(rows: Sequence[_Row], width: int) -> _Columns:
+    """The widest columns that leave room for bars, and then for the numbers."""
+    longest = [max(map(len, cells)) + 1 for cells in zip(*(row.cells for row in rows), strict=True)]
+    used, share, planned = (max(least, most) for least, most in zip((9, 7, 11), longest, strict=True))
+    all_three, without_planned, used_only = (used, share, planned), (used, share, 0), (used, 0, 0)
+    wide, narrow, least = LABEL_WIDTHS
+    for label, numbers in ((wide, all_three), (narrow, all_three), (narrow, without_planned), (least, used_only)):
+        bar = width - label - sum(numbers)
+        if bar >= MIN_BAR:
+            return _Columns(label, min(MAX_BAR, bar), numbers)
+    return _Columns(least, max(1, width - least - used), (used, 0, 0))
 
 
-def _history(report: Mapping[str, Any]) -> str:
-    counts = dict.fromkeys(COVERAGE_WORDS, 0)
-    for part in report["coverage"]:
-        counts[part["state"]] += part["last"] - part["first"] + 1
-    if not any(counts.values()):
-        return "History    no messages yet"
-    parts = [f"{counts[state]:,} {words}" for state, words in COVERAGE_WORDS.items() if counts[state]]
-    total = _plural(sum(counts.values()), "message")
-    return f"History    {report['history_strategy']}: {total}: {', '.join(parts)}"
+def _drawn(row: _Row, columns: _Columns, *, colour: bool) -> str:
+    filled = max(0, min(columns.bar, round(row.share * columns.bar))) or (1 if row.tokens > 0 else 0)
+    full = FULL * filled
+    if colour and row.colour and full:
+        full = painted(full, row.colour)
+    return columns.line(row.label, full + EMPTY * (columns.bar - filled), row.cells)
 
 
-def _summaries(report: Mapping[str, Any]) -> str:
-    """Who wrote the lines of summary and arc, where a model has a part in it."""
-    written = report["summary_lines"]
-    waiting = report["summaries_waiting"]
-    if not waiting and set(written) <= {"extraction"}:
-        return ""
-    parts = [f"{_plural(lines, 'line')} by {maker}" for maker, lines in written.items()]
-    return ", ".join([*parts, *([f"{_plural(waiting, 'span')} still to be written"] if waiting else [])])
-
-
-def _stability(stability: Mapping[str, Any]) -> str:
-    zone = f"{stability['stable_zone_tokens']:,} tokens in the stable zone"
-    if stability["shared_tokens"] is None:
-        return f"Stable     {zone}; first prompt of this conversation"
-    step = ", a compaction step" if stability["compaction_step"] else ""
-    return (
-        f"Stable     {zone}, {stability['stable_zone_share']:.0%} of it as in the previous prompt "
-        f"({stability['prompt_share']:.0%} of the whole){step}"
-    )
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def _fact_lines(report: Mapping[str, Any], width: int, *, colour: bool) -> Iterator[str]:
+    tier = {"Usage": TIER_COLOURS[report["usage"]["tier"]]} if report["usage"] else {}
+    alarms = {**ALARMS, **tier} if colour else {}
+    for label, text in facts(report):
+        name = painted(label, alarms[label]) if label in alarms else label
+        first, *rest = wrapped(shown(" ".join(text.split())), width - FACT_INDENT)
+        yield f"{name}{' ' * (FACT_INDENT - len(label))}{first}".rstrip()
+        yield from (" " * FACT_INDENT + line for line in rest)
 
 
 def render_items(report: Mapping[str, Any], *, layers: Sequence[str], width: int = 100) -> str:
@@ -140,4 +143,4 @@ def render_items(report: Mapping[str, Any], *, layers: Sequence[str], width: int
             f"{layer['layer']} omitted  {reason:<14} {count:>6,} more"
             for reason, count in layer["more_omitted"].items()
         )
-    return "\n".join(lines)
+    return "\n".join(map(shown, lines))

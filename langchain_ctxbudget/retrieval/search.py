@@ -47,6 +47,8 @@ class Sources:
     """The open one."""
     memories: Sequence[Candidate] = ()
     """What is known about the user."""
+    summaries_only: bool = False
+    """Whether documents that messages name come as their summaries, and others not at all."""
 
     def read(
         self, query: str, failures: list[str], *, elsewhere: Elsewhere | None = None
@@ -68,7 +70,7 @@ class Sources:
                 limit=MESSAGES_ELSEWHERE,
             )
             found += yield from _or_nothing("other conversations", said, failures)
-        if "documents" in self.names:
+        if "documents" in self.names and not self.summaries_only:
             chunks = documents.candidates(self.store, self.user_id, query, limit=CHUNKS, embeddings=self.embeddings)
             found += yield from _or_nothing("documents", chunks, failures)
         if "memories" in self.names:
@@ -88,7 +90,11 @@ class Sources:
         reading = documents.named(self.store, self.user_id, texts, max_tokens=max_tokens)
         found: Sequence[documents.NamedDocument] = yield from _or_nothing("documents", reading, failures)
         return tuple(
-            Named(it.id, None if it.text is None else _of_document(it, it.text), _of_document(it, it.summary))
+            Named(
+                it.id,
+                None if it.text is None or self.summaries_only else _of_document(it, it.text),
+                _of_document(it, it.summary),
+            )
             for it in found
         )
 

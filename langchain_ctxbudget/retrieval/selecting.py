@@ -39,6 +39,8 @@ NAMED_SHARE = 0.6
 """What a document that a message names may take to stand there whole."""
 MEMORY_SHARE = 0.4
 """What memories may take while anything else has use for it (DESIGN: 60 and 40 %)."""
+OWN_MESSAGES = "messages"
+"""The source of what the open conversation has said."""
 _CHARACTERS_PER_TOKEN, _MOST_CHARACTERS_PER_TOKEN = 4, 16
 _TRIES = 4
 
@@ -166,6 +168,7 @@ class _Selection:
                         section=quotes.MIXED_SECTION,
                         heading=heading,
                         value=best + 1,
+                        source=other.source,
                     )
                 )
                 break
@@ -259,11 +262,15 @@ class _Selection:
             heading=heading,
             value=float(self.pool.ranking.keys[number]),
             scores=self.pool.scores(number),
+            source=self._source(number),
         )
 
     def _identity(self, number: int) -> str:
         own = len(self.pool.others)
         return self.pool.others[number].id if number < own else self.conversation.entries[number - own].id
+
+    def _source(self, number: int) -> str:
+        return self.pool.others[number].source if number < len(self.pool.others) else OWN_MESSAGES
 
     def _omitted(self, number: int) -> ReportItem:
         own = len(self.pool.others)
@@ -279,6 +286,7 @@ class _Selection:
             status=Status.OMITTED,
             reason=Reason.RANKED_LOWER,
             preview=preview(text),
+            source=self._source(number),
             scores=self.pool.scores(number),
         )
 

@@ -95,11 +95,17 @@ class Watched(ContextPipeline):
 
     told: list[tuple[int, str]]
 
-    def observe_usage(self, usage_metadata: Mapping[str, Any] | None, *, report: ContextReport | None = None) -> float:
+    def observe_usage(
+        self,
+        usage_metadata: Mapping[str, Any] | None,
+        *,
+        report: ContextReport | None = None,
+        model: str | None = None,
+    ) -> float:
         assert usage_metadata is not None
         assert report is not None
         self.told.append((usage_metadata["input_tokens"], report.conversation_id))
-        return super().observe_usage(usage_metadata, report=report)
+        return super().observe_usage(usage_metadata, report=report, model=model)
 
 
 def pipeline() -> Watched:

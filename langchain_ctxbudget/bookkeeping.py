@@ -1,0 +1,257 @@
+"""What is written down after a prompt, off the hot path: its report as a snapshot, and what its answer has used."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeAlias
+from uuid import uuid4
+from weakref import WeakSet
+
+from langgraph.store.base import BaseStore, Op
+
+from langchain_ctxbudget.background import BackgroundWorker, Cancelled
+from langchain_ctxbudget.core.report import ContextReport, UsageState
+from langchain_ctxbudget.core.tiers import HEALTHY, Tier, UsageLimits, relaxed, standing, tier_of
+from langchain_ctxbudget.core.usage import Price, Usage, load_prices, usage_of
+from langchain_ctxbudget.errors import BlockedLoopError
+from langchain_ctxbudget.flow import Flow, drive, locked, running_loop
+from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.ledger import Ledger, month_of
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import snapshots
+from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores.snapshots import ReportRecord
+
+Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
+CLOSING_SECONDS = 5.0
+"""The longest that closing waits for what is still to be written."""
+KEPT_SCOPES = 256
+"""Of so many conversations it is known which snapshots there are; of others it is read again."""
+
+
+class Owner(Protocol):
+    """Who makes the prompts."""
+
+    @property
+    def store(self) -> BaseStore:
+        """Where everything is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A snapshot that is still to be written."""
+
+    key: str
+    record: ReportRecord
+    keep: int
+    epoch: int
+    """What was erased since is not written."""
+
+
+class Bookkeeping:
+    """One thread that writes snapshots and usage, conversation after conversation."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        clock: Callable[[], datetime] | None = None,
+        prices: Prices | None = None,
+    ) -> None:
+        """Set up; the thread begins with the first thing to write.
+
+        Args:
+            owner: who makes the prompts.
+            clock: what time it is; default: UTC.
+            prices: over those that come with the package.
+
+        Raises:
+            InvalidSettingsError: a price that is none.
+        """
+        self.clock = clock or _now
+        self.prices = load_prices(prices)
+        self.ledger = Ledger()
+        self._owner = owner
+        self._waiting: dict[Scope, deque[_Waiting]] = {}
+        self._kept: OrderedDict[Scope, list[str]] = OrderedDict()
+        """The ids of the snapshots of conversations, oldest first; used by the worker's thread alone."""
+        self._made = 0
+        self._lane = uuid4().hex[:8]
+        self._mutex = threading.Lock()
+        self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run)
+        _all.add(self)
+
+    def close(self) -> None:
+        """Write what is still to be written, and begin nothing any more; an event loop is not held up."""
+        if running_loop() is None:
+            with suppress(BlockedLoopError):
+                self.worker.flush(CLOSING_SECONDS)
+        self.worker.close()
+
+    def note_prompt(self, report: ContextReport, scope: Scope, messages: int, keep: int) -> None:
+        """Keep the report of a prompt as a snapshot.
+
+        Args:
+            report: of the prompt.
+            scope: its conversation.
+            messages: how many the conversation has.
+            keep: so many of the latest ones stay; 0: nothing is kept.
+        """
+        if keep < 1:
+            return
+        now = self.clock()
+        with self._mutex:
+            self._made += 1
+            key = f"{now.astimezone(UTC):%Y%m%dT%H%M%S%f}-{self._made:08d}-{self._lane}"
+            record = snapshots.record_of(report, now, messages)
+            waiting = self._waiting.setdefault(scope, deque())
+            waiting.append(_Waiting(key, record, keep, known.epoch_of(self._owner.store, scope.user_id)))
+            while len(waiting) > keep:
+                waiting.popleft()
+        self.worker.submit(scope)
+
+    def note_usage(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
+        """Count what an answer has used; it is written in the background.
+
+        Raises:
+            InputError: it is no usage.
+        """
+        usage = usage_of(usage_metadata, model, self.prices)
+        self.ledger.note(self._owner.store, scope, usage, model, month_of(self.clock()))
+        self.worker.submit(scope)
+        return usage
+
+    def record(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
+        """Count what an answer has used, and write it now.
+
+        Raises:
+            InputError: it is no usage.
+        """
+        usage = usage_of(usage_metadata, model, self.prices)
+        self.ledger.note(self._owner.store, scope, usage, model, month_of(self.clock()))
+        yield from self._write(scope)
+        return usage
+
+    def problem(self, scope: Scope) -> str:
+        """What went wrong when something was written last; empty where nothing did."""
+        return self.worker.failure_of(scope) or ""
+
+    def used(self, scope: Scope) -> Flow[tuple[Usage, Usage]]:
+        """What a conversation has used, and its user in this month."""
+        return (yield from self.ledger.read(self._owner.store, scope, month_of(self.clock())))
+
+    def of_month(self, user_id: str, month: str | None) -> Flow[Usage]:
+        """What a user has used in a month; None: in this one.
+
+        Raises:
+            InputError: it is no month.
+        """
+        return (yield from self.ledger.of_month(self._owner.store, user_id, month or month_of(self.clock())))
+
+    def state(
+        self, scope: Scope, settings: ContextSettings, failures: list[str]
+    ) -> Flow[tuple[Tier, UsageState | None]]:
+        """What the usage limits of a prompt let in.
+
+        Args:
+            scope: its conversation.
+            settings: that apply.
+            failures: what is to be reported; appended to.
+        """
+        if settings.usage_limits is None:
+            return HEALTHY, None
+        try:
+            used = yield from self.used(scope)
+        except Exception as error:  # noqa: BLE001 - what this process has counted stands in
+            failures.append(f"usage not read: {type(error).__name__}: {error}")
+            used = self.ledger.known(self._owner.store, scope, month_of(self.clock()))
+        limits = UsageLimits.of(settings.usage_limits)
+        found = standing(limits, amounts(*used))
+        if found is None:
+            return HEALTHY, None
+        tier = tier_of(found.left, limits.thresholds)
+        forced = tuple(settings.force_include)
+        state = UsageState(
+            tier=tier.name, left=found.left, limit=found.limit, used=found.used, allowed=found.allowed, forced=forced
+        )
+        return relaxed(tier, forced), state
+
+    def forget(self, scope: Scope) -> None:
+        """Write nothing more of a conversation."""
+        with self._mutex:
+            self._waiting.pop(scope, None)
+            self._kept.pop(scope, None)
+        self.ledger.forget(self._owner.store, scope)
+
+    def erase(self, user_id: str) -> None:
+        """Write nothing more of a user."""
+        with self._mutex:
+            for kept in (self._waiting, self._kept):
+                for scope in [scope for scope in kept if scope.user_id == user_id]:
+                    del kept[scope]
+        self.ledger.erase(self._owner.store, user_id)
+
+    def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
+        drive(self._write(scope))
+
+    def _write(self, scope: Scope) -> Flow[None]:
+        """Write what there is of a conversation; what cannot be written waits for the next time."""
+        store = self._owner.store
+
+        def body() -> Flow[None]:
+            with self._mutex:
+                waiting = list(self._waiting.get(scope, ()))
+            puts: list[Op] = []
+            now = known.epoch_of(store, scope.user_id)
+            current = [one for one in waiting if one.epoch == now]
+            keys = list(self._kept.get(scope, ()))
+            if current:
+                if scope not in self._kept:
+                    keys = yield from snapshots.read_keys(store, scope)
+                puts += [snapshots.write(scope, one.key, one.record) for one in current]
+                keys = sorted({*keys, *(one.key for one in current)})
+                keys, gone = keys[-current[-1].keep :], keys[: -current[-1].keep]
+                puts += [snapshots.write(scope, key, None) for key in gone]
+            yield from self.ledger.write(store, scope, puts)
+            with self._mutex:
+                left = self._waiting.get(scope)
+                for one in waiting:
+                    if left and left[0] is one:
+                        left.popleft()
+                if current:
+                    self._kept[scope] = keys
+                    self._kept.move_to_end(scope)
+                    while len(self._kept) > KEPT_SCOPES:
+                        self._kept.popitem(last=False)
+
+        # Whoever erases something of the user holds this lock, too.
+        yield from locked(known.lock_of(store, scope.user_id), body())
+
+
+def amounts(session: Usage, month: Usage) -> dict[str, float]:
+    """What was used, by the name of the limit."""
+    return {
+        "session_tokens": session.total_tokens,
+        "session_cost": session.cost,
+        "month_tokens": month.total_tokens,
+        "month_cost": month.cost,
+    }
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+_all: WeakSet[Bookkeeping] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """What was counted last is not lost with the process, and no thread is in a database while the interpreter ends."""
+    for one in list(_all):
+        one.close()

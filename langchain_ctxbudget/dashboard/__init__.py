@@ -1,0 +1,12 @@
+"""The dashboard: a page and a JSON API over the conversations of one user at a time; needs the extra `dashboard`."""
+
+from __future__ import annotations
+
+try:
+    import starlette  # noqa: F401
+except ImportError as error:  # pragma: no cover - the tests have it
+    raise ImportError("The dashboard needs starlette: pip install 'langchain-ctxbudget[dashboard]'") from error
+
+from langchain_ctxbudget.dashboard.app import create_app
+
+__all__ = ["create_app"]

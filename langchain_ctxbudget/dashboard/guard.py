@@ -1,0 +1,150 @@
+"""Who is let in, and what every answer says to browsers.
+
+A page of another site must not reach the dashboard through its visitor's browser. So the host that a request names is
+checked (DNS rebinding), requests that a browser marks as another site's are refused, and changes are made by JSON
+alone, which no form sends. Whoever is not on this machine needs the token.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Collection, Mapping
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from langchain_ctxbudget.dashboard.refusals import FORBIDDEN, MISDIRECTED, NOT_SIGNED_IN
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+ANY_HOST = "*"
+COOKIE = "ctxbudget_dashboard"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer."""
+_OWN_SITE = ("same-origin", "none")
+"""What browsers call requests of the page itself, and of an address that was typed in."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own."""
+    try:
+        return host.lower() in LOOPBACK or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def refusal(status: int, problem: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An answer that says what is wrong."""
+    return JSONResponse({"error": problem}, status, headers)
+
+
+class Guard:
+    """The dashboard behind its checks."""
+
+    def __init__(self, app: ASGIApp, *, token: str | None, hosts: Collection[str], local_only: bool) -> None:
+        """Put the checks before an application.
+
+        Args:
+            app: the application.
+            token: what whoever asks must know; None: nothing.
+            hosts: the names that the dashboard goes by, without ports.
+            local_only: whether only this machine is answered.
+        """
+        self._app = app
+        self._token = token
+        self._hosts = {host.lower() for host in hosts}
+        self._local_only = local_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await (self._checked(Request(scope)) or self._app)(scope, receive, protected)
+
+    def _checked(self, request: Request) -> Response | None:
+        """What is answered instead; None where nothing is wrong."""
+        if not self._is_meant(request.headers.getlist("host")):
+            return refusal(MISDIRECTED, "This dashboard does not go by that name; see the setting hosts")
+        if self._local_only and request.client is not None and not is_loopback(request.client.host):
+            return refusal(FORBIDDEN, "Only this machine is answered; set a token to open the dashboard to others")
+        if self._token is not None:
+            if _is_root(request) and "token" in request.query_params:
+                return self._sign_in(request, self._token)
+            if not self._is_signed_in(request, self._token):
+                return refusal(NOT_SIGNED_IN, "The token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+        if not _is_root(request) and not _is_own(request):
+            return refusal(FORBIDDEN, "Requests of another site are not answered")
+        return None
+
+    def _is_meant(self, given: list[str]) -> bool:
+        if len(given) != 1:
+            return False
+        try:
+            name = urlsplit(f"//{given[0]}").hostname or ""
+        except ValueError:
+            return False
+        return ANY_HOST in self._hosts or name in self._hosts
+
+    def _sign_in(self, request: Request, token: str) -> Response:
+        """Give a browser a cookie for the token that is in the page's address, and take it out of there."""
+        if not _same(request.query_params.getlist("token"), token):
+            return refusal(NOT_SIGNED_IN, "The token is wrong", {"WWW-Authenticate": "Bearer"})
+        answer = RedirectResponse("./", 303)
+        secure = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, _pass(token), httponly=True, samesite="strict", secure=secure)
+        return answer
+
+    def _is_signed_in(self, request: Request, token: str) -> bool:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return _same([given.strip()], token)
+        return _same([request.cookies.get(COOKIE, "")], _pass(token))
+
+
+def _same(given: list[str], wanted: str) -> bool:
+    """Whether exactly what is wanted was given; how long that takes does not tell how much of it is right."""
+    return len(given) == 1 and hmac.compare_digest(given[0].encode(errors="replace"), wanted.encode())
+
+
+def _pass(token: str) -> str:
+    """What the cookie holds: other services of the same host see it, and must not learn the token."""
+    return hmac.new(token.encode(), b"cookie of the ctxbudget dashboard", "sha256").hexdigest()
+
+
+def _is_root(request: Request) -> bool:
+    """Whether the page itself is asked for, to which other sites may link."""
+    below = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    return request.method in ("GET", "HEAD") and below in ("", "/")
+
+
+def _is_own(request: Request) -> bool:
+    """Whether a request comes from the dashboard's page, or from no page at all."""
+    if request.headers.get("sec-fetch-site", "none") not in _OWN_SITE:
+        return False
+    origin = request.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == request.headers["host"].lower()

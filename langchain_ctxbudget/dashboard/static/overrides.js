@@ -1,0 +1,78 @@
+// What a person decides over the head of the package: pins, and what is let in whatever the usage limits say.
+
+import { api } from "./api.js";
+import { count, el, fill, plural, said } from "./dom.js";
+import { SEARCHED } from "./messages.js";
+import { FORCED, PRESERVATIONS } from "./words.js";
+
+const FACT = "fact/";
+const EXCERPT = 90;
+
+/** Pinned messages, and the facts of which a report tells. */
+export function showPins({ messages, total, report, jump, changed, failed }) {
+  const attempt = (work) => () => work().then(changed, failed);
+  const pinned = messages.pinned();
+  const facts = (report.layers.find((part) => part.layer === "L1")?.items ?? []).filter((item) => item.id.startsWith(FACT));
+  const messageEntry = (message) =>
+    el(
+      "li",
+      {},
+      el("button", { type: "button", class: "link text", data: { key: `pin ${message.id}` }, on: { click: () => jump(message.position) } },
+        el("span", { class: "muted" }, `${count(message.position)} `), said(shortened(message.text) || "(no text)")),
+      el("span", { class: "tag pinned" }, PRESERVATIONS[message.preservation]?.[0] ?? message.preservation),
+      el("button", { type: "button", "aria-label": `Clear the pin of message ${message.position}`, data: { key: `clear ${message.id}` }, on: { click: attempt(() => messages.pin(message, null)) } }, "Clear"),
+    );
+  const factEntry = (item) => {
+    const isPinned = item.reason === "pinned";
+    return el(
+      "li",
+      {},
+      el("span", { class: "text" }, said(item.preview.replace(/^- /, "") || item.id)),
+      isPinned ? el("span", { class: "tag pinned" }, "Pinned") : null,
+      el("button", { type: "button", "aria-pressed": String(isPinned), data: { key: item.id }, on: { click: attempt(() => api.pinFact(item.id.slice(FACT.length), !isPinned)) } }, isPinned ? "Unpin" : "Pin"),
+    );
+  };
+  fill(
+    document.getElementById("pins"),
+    el("h3", {}, "Messages"),
+    pinned.length ? el("ul", { class: "entries" }, pinned.map(messageEntry)) : el("p", { class: "hint" }, "None. Pick a message in the history above, and say what is to become of it."),
+    total > SEARCHED ? el("p", { class: "small muted" }, `Among the latest ${count(SEARCHED)} messages and those looked at.`) : null,
+    facts.length ? [el("h3", {}, `${plural(facts.length, "fact")} about you`), el("ul", { class: "entries" }, facts.map(factEntry))] : null,
+  );
+}
+
+const shortened = (text) => (text.length > EXCERPT ? `${text.slice(0, EXCERPT)}…` : text);
+
+/** Switches for what usage limits may not hold back. */
+export function showForced({ settings, changed, failed }) {
+  const place = document.getElementById("force");
+  if (!settings) return fill(place, el("p", { class: "hint" }, "The settings could not be read."));
+  const forced = new Set(settings.force_include);
+  const save = (name, wanted) => {
+    const names = Object.keys(FORCED).filter((other) => (other === name ? wanted : forced.has(other)));
+    api.force(names).then(() => changed(names), (problem) => {
+      showForced({ settings, changed, failed });
+      failed(problem);
+    });
+  };
+  return fill(
+    place,
+    el("p", { class: "hint" }, settings.usage_limits ? "However little of a usage limit is left; saved for this user." : "However little of a usage limit is left; saved for this user. No limit is set at present."),
+    el(
+      "ul",
+      { class: "switches" },
+      Object.entries(FORCED).map(([name, [title, meaning]]) =>
+        el(
+          "li",
+          {},
+          el(
+            "label",
+            { class: "check switch" },
+            el("input", { type: "checkbox", role: "switch", checked: forced.has(name), name, data: { key: `force ${name}` }, on: { change: (event) => save(name, event.target.checked) } }),
+            el("span", {}, el("strong", {}, title), " ", el("span", { class: "muted" }, meaning)),
+          ),
+        ),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,415 @@
+"""A conversation again, turn by turn: what every strategy would have sent, and what that would have cost.
+
+A turn is everything from a message of the user up to the next one. Before every answer in it a prompt is made, as an
+application would have made it: from what was said before, and what the turn has so far. Nothing is sent.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from langchain_core.embeddings import Embeddings
+from langchain_core.messages import AIMessage, BaseMessage
+
+from langchain_ctxbudget.core.messages import checked, plain_text, split_instructions
+from langchain_ctxbudget.core.prefix import common_prefix
+from langchain_ctxbudget.core.report import CoverageState
+from langchain_ctxbudget.core.text import one_line
+from langchain_ctxbudget.core.tokens import TokenCounter, counter_for
+from langchain_ctxbudget.core.turns import is_user
+from langchain_ctxbudget.core.usage import Price
+from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError
+from langchain_ctxbudget.replay_strategies import Contender, Strategy, Told, contender
+from langchain_ctxbudget.reporting.replay_text import render_replay
+from langchain_ctxbudget.settings import ContextSettings
+
+__all__ = ["DEFAULT_STRATEGIES", "ReplayResult", "Track", "Turn", "replay", "split_turns"]
+
+DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
+PRICE_SHARE = 0.1
+"""What a provider takes for a token that it finds in its cache, as a share of the price of one that it reads."""
+STATES: tuple[CoverageState, ...] = ("verbatim", "retrieved", "summarized", "omitted")
+
+OnTurn = Callable[[str, int], None]
+"""Told the strategy and the number of the turn that it has just gone through."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """The prompts of one turn, together."""
+
+    number: int
+    """Which turn of the conversation it is, from 1."""
+    calls: int
+    """Prompts that were made: one for each answer, so several where a model calls tools."""
+    tokens: int
+    cached_tokens: int
+    """Of these, what a prompt has in common with the one before it, from its start."""
+    largest_tokens: int
+    """The largest of the prompts."""
+    messages: Mapping[CoverageState, int]
+    """What became of the messages before the turn, in the last of its prompts."""
+    compaction_steps: int
+    without_question: int
+    """Prompts that do not have the message that they are to answer."""
+    failures: tuple[str, ...]
+    """Why prompts could not be made."""
+    evidence: float | None
+    """The share of the messages which the turn is about that stand in its last prompt, word by word."""
+    ms: float = field(compare=False)
+    """What it took to make the prompts and to store the turn, in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Track:
+    """What one strategy did with a conversation."""
+
+    name: str
+    budget_tokens: int | None
+    """What a prompt may cost; None: no limit."""
+    price_share: float
+    turns: tuple[Turn, ...]
+    """Those in which an answer was given."""
+
+    @property
+    def calls(self) -> int:
+        """Prompts that were made."""
+        return sum(turn.calls for turn in self.turns)
+
+    @property
+    def tokens(self) -> int:
+        """Of all prompts."""
+        return sum(turn.tokens for turn in self.turns)
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of these, what prompts have in common with the ones before them."""
+        return sum(turn.cached_tokens for turn in self.turns)
+
+    @property
+    def cached_share(self) -> float:
+        """The share of all tokens that a provider's cache has."""
+        return self.cached_tokens / self.tokens if self.tokens else 0.0
+
+    @property
+    def effective_tokens(self) -> float:
+        """What is paid for, in tokens that no cache has: a cached one counts `price_share`."""
+        return sum(self.costs)
+
+    @property
+    def costs(self) -> list[float]:
+        """The effective tokens of every turn."""
+        return [turn.tokens - (1 - self.price_share) * turn.cached_tokens for turn in self.turns]
+
+    @property
+    def largest_tokens(self) -> int:
+        """The largest prompt."""
+        return max((turn.largest_tokens for turn in self.turns), default=0)
+
+    @property
+    def message_shares(self) -> dict[CoverageState, float]:
+        """What became of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
+        counts = {state: sum(turn.messages.get(state, 0) for turn in self.turns) for state in STATES}
+        return {state: count / max(1, sum(counts.values())) for state, count in counts.items()}
+
+    @property
+    def compaction_steps(self) -> int:
+        """How often what a prompt begins with was rewritten."""
+        return sum(turn.compaction_steps for turn in self.turns)
+
+    @property
+    def without_question(self) -> int:
+        """Prompts that do not have the message that they are to answer."""
+        return sum(turn.without_question for turn in self.turns)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why prompts could not be made, one each."""
+        return tuple(failure for turn in self.turns for failure in turn.failures)
+
+    @property
+    def evidence(self) -> float | None:
+        """The mean over the turns for which evidence was named."""
+        return (
+            statistics.fmean(found) if (found := [t.evidence for t in self.turns if t.evidence is not None]) else None
+        )
+
+    @property
+    def median_ms(self) -> float:
+        """Milliseconds per turn."""
+        return statistics.median(turn.ms for turn in self.turns) if self.turns else 0.0
+
+    @property
+    def slowest_ms(self) -> float:
+        """Milliseconds of the slowest turn."""
+        return max((turn.ms for turn in self.turns), default=0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Totals and turns as plain data, ready for JSON."""
+        return {
+            "name": self.name,
+            "budget_tokens": self.budget_tokens,
+            "calls": self.calls,
+            "tokens": self.tokens,
+            "cached_tokens": self.cached_tokens,
+            "cached_share": self.cached_share,
+            "effective_tokens": self.effective_tokens,
+            "largest_tokens": self.largest_tokens,
+            "message_shares": self.message_shares,
+            "compaction_steps": self.compaction_steps,
+            "without_question": self.without_question,
+            "failures": list(self.failures),
+            "evidence": self.evidence,
+            "median_ms": self.median_ms,
+            "slowest_ms": self.slowest_ms,
+            "turns": [asdict(turn) | {"failures": list(turn.failures)} for turn in self.turns],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """What several strategies did with one conversation; equal for equal input, timings aside.
+
+    Example:
+        >>> from langchain_core.messages import AIMessage, HumanMessage
+        >>> said = [HumanMessage("Hello"), AIMessage("Hello, Ada!"), HumanMessage("Who am I?"), AIMessage("Ada.")]
+        >>> result = replay(said, ["full"], budget=1_000)
+        >>> [(turn.tokens, turn.cached_tokens) for turn in result.track("full").turns]
+        [(8, 0), (22, 5)]
+    """
+
+    messages: int
+    """How many the conversation has."""
+    budget_tokens: int
+    price_share: float
+    """What a cached token costs, as a share of one that is not."""
+    min_cached_tokens: int
+    """A shorter common prefix was not counted as cached."""
+    tokenizer: str
+    count_mode: str
+    input_price: float | None
+    """US dollars for a million tokens that no cache has; None: not known."""
+    tracks: tuple[Track, ...]
+
+    def track(self, name: str) -> Track:
+        """What one strategy did.
+
+        Raises:
+            InputError: it is not among them.
+        """
+        if found := next((track for track in self.tracks if track.name == name), None):
+            return found
+        raise InputError(f"No strategy {name!r} was replayed; there are {', '.join(t.name for t in self.tracks)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return {
+            "messages": self.messages,
+            "budget_tokens": self.budget_tokens,
+            "price_share": self.price_share,
+            "min_cached_tokens": self.min_cached_tokens,
+            "tokenizer": self.tokenizer,
+            "count_mode": self.count_mode,
+            "input_price": self.input_price,
+            "strategies": [track.to_dict() | {"cost": self.cost_of(track)} for track in self.tracks],
+        }
+
+    def cost_of(self, track: Track) -> float | None:
+        """What the prompts of a strategy cost, in US dollars; None where no price is known. Answers are not in it."""
+        return None if self.input_price is None else track.effective_tokens * self.input_price / 1_000_000
+
+    def to_text(self) -> str:
+        """An aligned table."""
+        return render_replay(self.to_dict())
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+
+def replay(
+    messages: Sequence[BaseMessage],
+    strategies: Sequence[Strategy] = DEFAULT_STRATEGIES,
+    *,
+    budget: int,
+    system_prompt: str = "",
+    model: str | None = None,
+    settings: ContextSettings | Mapping[str, Any] | None = None,
+    embeddings: Embeddings | None = None,
+    price_share: float | None = None,
+    price: Price | None = None,
+    min_cached_tokens: int = 0,
+    evidence: Mapping[int, Iterable[str]] | None = None,
+    on_turn: OnTurn | None = None,
+) -> ReplayResult:
+    """Go through a conversation with each of several strategies, each with a store of its own, and count.
+
+    Args:
+        messages: the conversation, oldest message first.
+        strategies: names, or settings. An allocation strategy (`"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`,
+            `"prioritized"`, or a mapping such as `{"strategy": "ratio", "borrow": True}`); an emphasis (`"recall"`,
+            `"cache"`); a usage tier (`"caution"`, `"warning"`, `"critical"`); `"recency"` (LangChain's `trim_messages`,
+            the newest messages that fit); `"full"` (the whole history, no limit); or a mapping of any other settings.
+            A number behind a name is another budget: `"recency@4000"`.
+        budget: what a prompt may cost, in tokens.
+        system_prompt: of every prompt; default: the system messages that the conversation begins with.
+        model: counts are this model's, prompts are within its window; default: o200k_base, no window.
+        settings: of the package's strategies, below their own. Nothing is learned unless they say `"learn": True`.
+        embeddings: for retrieval; default: the package's own.
+        price_share: what a cached token costs, as a share of one that is not; default: the price's, else 0.1.
+        price: of the model, so that costs are told in US dollars, too.
+        min_cached_tokens: a common prefix below this counts as not cached (OpenAI caches from 1,024 on).
+        evidence: ids of the messages that a turn is about, by the turn's number.
+        on_turn: called behind every turn with the strategy's name and the turn's number.
+
+    Raises:
+        InputError: nothing to replay, a strategy that is not known or named twice, a share that is none, evidence
+            for a turn that does not exist.
+    """
+    instructions, said = split_instructions(checked(messages, "messages"))
+    turns = split_turns(said)
+    if not any(map(_calls, turns)):
+        raise InputError("Nothing to replay: the conversation has no answer of a model that follows a message")
+    share = _price_share(price) if price_share is None else price_share
+    _require_numbers(share, min_cached_tokens)
+    named = {number: tuple(ids) for number, ids in (evidence or {}).items()}
+    if unknown := sorted(set(named) - set(range(1, len(turns) + 1))):
+        raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}")
+    prompt = system_prompt or "\n\n".join(instructions)
+    contenders = [
+        contender(one, budget=budget, system_prompt=prompt, model=model, settings=settings, embeddings=embeddings)
+        for one in strategies
+    ]
+    names = [one.name for one in contenders]
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"strategies must be at least one, each of them once, not {names}")
+    counter = counter_for(model)
+    tracks: list[Track] = []
+    for one in contenders:
+        run = _Run(one, counter, min_cached_tokens)
+        done: list[Turn] = []
+        with one:
+            for number, turn in enumerate(turns, start=1):
+                asked = [message for message in said if message.id in named[number]] if number in named else None
+                if gone := run.through(number, turn, asked):
+                    done.append(gone)
+                if on_turn:
+                    on_turn(one.name, number)
+        tracks.append(Track(name=one.name, budget_tokens=one.budget, price_share=share, turns=tuple(done)))
+    return ReplayResult(
+        messages=len(said),
+        budget_tokens=budget,
+        price_share=share,
+        min_cached_tokens=min_cached_tokens,
+        tokenizer=counter.name,
+        count_mode=counter.mode,
+        input_price=price and price.input,
+        tracks=tuple(tracks),
+    )
+
+
+def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
+    """A conversation in turns, each from a message of the user up to the next; what stands before the first is one, too.
+
+    >>> from langchain_core.messages import HumanMessage
+    >>> [len(turn) for turn in split_turns([AIMessage("Welcome!"), HumanMessage("Hi"), AIMessage("What can I do?")])]
+    [1, 2]
+    """
+    turns: list[list[BaseMessage]] = []
+    for message in messages:
+        if is_user(message) or not turns:
+            turns.append([])
+        turns[-1].append(message)
+    return turns
+
+
+def _calls(turn: Sequence[BaseMessage]) -> list[int]:
+    """Positions of the answers in a turn; one that the conversation begins with answers nothing."""
+    return [place for place, message in enumerate(turn) if place and isinstance(message, AIMessage)]
+
+
+@dataclass(slots=True)
+class _Run:
+    """One strategy on its way through a conversation."""
+
+    contender: Contender
+    counter: TokenCounter
+    """Counts what is sent; the strategies have counters of their own, so that none is faster for another's work."""
+    min_cached_tokens: int
+    before: Sequence[BaseMessage] = ()
+    """The last prompt."""
+    costs: Mapping[int, int] = field(default_factory=dict)
+    """What its messages cost, in tokens, by what they are in memory: a long history is not counted again."""
+
+    def through(self, number: int, turn: list[BaseMessage], asked: Sequence[BaseMessage] | None) -> Turn | None:
+        """Make the prompts of a turn, then store it; None where it has no prompt."""
+        started, elsewhere = time.perf_counter(), 0.0
+        told: Told | None = None
+        tokens: list[int] = []
+        failures: list[str] = []
+        cached = steps = without = 0
+        places = _calls(turn)
+        for place in places:
+            so_far = turn[:place]
+            try:
+                told = self.contender.prompt(so_far)
+            except (BudgetError, EmptyMessageError) as error:
+                failures.append(f"turn {number}: {type(error).__name__}: {error}")
+                continue
+            counting = time.perf_counter()
+            costs = [self.costs.get(id(message)) or self.counter.count_message(message) for message in told.messages]
+            shared = common_prefix(told.messages, costs, self.before, self.counter).tokens
+            cached += shared if shared >= self.min_cached_tokens else 0
+            tokens.append(sum(costs) + self.counter.count_messages([]))
+            steps += told.compaction_step
+            without += not _has(told.messages, so_far)
+            self.before = told.messages
+            self.costs = {id(message): cost for message, cost in zip(told.messages, costs, strict=True)}
+            elsewhere += time.perf_counter() - counting
+        self.contender.keep(turn)
+        ms = (time.perf_counter() - started - elsewhere) * 1000
+        if not places:
+            return None
+        return Turn(
+            number=number,
+            calls=len(tokens),
+            tokens=sum(tokens),
+            cached_tokens=cached,
+            largest_tokens=max(tokens, default=0),
+            messages=told.states if told else {},
+            compaction_steps=steps,
+            without_question=without,
+            failures=tuple(failures),
+            evidence=_found(told.messages if told else (), asked) if asked is not None else None,
+            ms=ms,
+        )
+
+
+def _has(prompt: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> bool:
+    """Whether a prompt has the first message of its turn; it stands among the last, with or without context."""
+    question = turn[0].text if turn else ""
+    return not question or any(question in message.text for message in prompt[-len(turn) :])
+
+
+def _found(prompt: Sequence[BaseMessage], asked: Sequence[BaseMessage]) -> float | None:
+    """The share of messages that stand in a prompt word by word, white space aside."""
+    if not asked:
+        return None
+    text = one_line("\n".join(message.text for message in prompt))
+    return sum(one_line(plain_text(message)) in text for message in asked) / len(asked)
+
+
+def _price_share(price: Price | None) -> float:
+    if price is None or not price.input:
+        return PRICE_SHARE
+    return 1.0 if price.cached_input is None else price.cached_input / price.input
+
+
+def _require_numbers(price_share: float, min_cached_tokens: int) -> None:
+    if not 0 <= price_share <= 1:
+        raise InputError(f"price_share must be from 0 to 1, not {price_share!r}")
+    if min_cached_tokens < 0:
+        raise InputError(f"min_cached_tokens must be at least 0, not {min_cached_tokens!r}")

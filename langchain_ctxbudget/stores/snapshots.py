@@ -1,0 +1,119 @@
+"""Reports of a conversation's prompts as they are kept: without the beginnings of the texts that they quote.
+
+Who erases a message or a fact need not look for what a report says of it: reports name items by id alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+
+from langchain_ctxbudget.core.report import ContextReport
+from langchain_ctxbudget.errors import InputError, StoreDataError
+from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores.records import Record, Scope, storable
+
+SNAPSHOTS = "reports"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextSnapshot:
+    """The report of one prompt, as it was kept (seed 003).
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline = ContextPipeline({"keep_snapshots": 10})
+        >>> context = pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> pipeline.flush()
+        True
+        >>> pipeline.snapshots.latest(user_id="ada", conversation_id="c1").report.total_tokens
+        8
+    """
+
+    id: str
+    """They sort in the order in which they were made."""
+    created_at: datetime
+    conversation_id: str
+    messages: int
+    """How many messages the conversation had."""
+    report: ContextReport
+    """Without previews."""
+
+
+class ReportRecord(Record):
+    """A snapshot in the store."""
+
+    created_at: datetime
+    messages: int
+    report: dict[str, Any]
+
+    def to_value(self) -> dict[str, Any]:
+        """As a store keeps it."""
+        return storable(self.model_dump(mode="json"))
+
+
+def without_previews(report: ContextReport) -> ContextReport:
+    """A report that quotes nothing."""
+    layers = tuple(
+        replace(layer, items=tuple(replace(item, preview="") for item in layer.items)) for layer in report.layers
+    )
+    return replace(report, layers=layers)
+
+
+def record_of(report: ContextReport, created_at: datetime, messages: int) -> ReportRecord:
+    """What is kept of a prompt."""
+    return ReportRecord(created_at=created_at, messages=messages, report=without_previews(report).to_dict())
+
+
+def write(scope: Scope, key: str, record: ReportRecord | None) -> PutOp:
+    """Keep a report, or delete it."""
+    value = None if record is None else record.to_value()
+    return PutOp(scope.namespace(SNAPSHOTS), key, value, index=False)
+
+
+def read_keys(store: BaseStore, scope: Scope) -> Flow[list[str]]:
+    """The ids of a conversation's snapshots, oldest first."""
+    return sorted(item.key for item in (yield from bulk.read_all(store, scope.namespace(SNAPSHOTS))))
+
+
+def read_last(store: BaseStore, scope: Scope, limit: int) -> Flow[list[ContextSnapshot]]:
+    """The latest snapshots of a conversation, oldest first.
+
+    Raises:
+        InputError: the limit is not a count.
+        StoreDataError: one of them cannot be read.
+    """
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
+    items: Sequence[Item] = yield from bulk.read_all(store, scope.namespace(SNAPSHOTS))
+    return [_snapshot(scope, item) for item in sorted(items, key=lambda item: item.key)[-limit:]]
+
+
+def read_one(store: BaseStore, scope: Scope, key: str) -> Flow[ContextSnapshot | None]:
+    """One snapshot; None where there is none of this id.
+
+    Raises:
+        StoreDataError: it cannot be read.
+    """
+    [found] = yield from batch(store, [GetOp(scope.namespace(SNAPSHOTS), key)])
+    return _snapshot(scope, found) if isinstance(found, Item) else None
+
+
+def _snapshot(scope: Scope, item: Item) -> ContextSnapshot:
+    record = ReportRecord.read(item.value, f"the snapshot {item.key!r}")
+    try:
+        report = ContextReport.from_dict(record.report)
+    except ValueError as error:
+        raise StoreDataError(f"the report of the snapshot {item.key!r} cannot be read: {error}") from error
+    return ContextSnapshot(
+        id=item.key,
+        created_at=record.created_at,
+        conversation_id=scope.conversation_id,
+        messages=record.messages,
+        report=report,
+    )

@@ -1,0 +1,131 @@
+"""What conversations and users have used, and what is left of their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_ctxbudget.bookkeeping import amounts
+from langchain_ctxbudget.core.tiers import Standing, UsageLimits, standing
+from langchain_ctxbudget.core.usage import Usage
+from langchain_ctxbudget.engine import Engine
+from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.stores.records import Scope, require_id
+
+
+class UsageBook:
+    """What was used, in tokens and US dollars, per conversation and per user and month (UTC).
+
+    A pipeline has it as `usage`. It is fed by `ContextUsageHandler`, by the middleware, by `pipeline.observe_usage`,
+    and by `record` where none of these sees an answer. Models without a known price count tokens only. Every method
+    has an async twin.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline = ContextPipeline()
+        >>> usage = {"input_tokens": 1_000, "output_tokens": 200, "total_tokens": 1_200}
+        >>> spent = pipeline.usage.record(usage, user_id="ada", conversation_id="c1", model="gpt-4o")
+        >>> pipeline.usage.of_session(user_id="ada", conversation_id="c1").total_tokens
+        1200
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Over the store of a pipeline.
+
+        Args:
+            engine: of the pipeline.
+        """
+        self._engine = engine
+
+    def record(
+        self, usage_metadata: Mapping[str, Any], *, user_id: str, conversation_id: str, model: str | None = None
+    ) -> Usage:
+        """Count what an answer has used; it is written when this returns.
+
+        Args:
+            usage_metadata: of the model's answer.
+            user_id: whose conversation it is.
+            conversation_id: which one.
+            model: which model; default: the pipeline's.
+
+        Returns:
+            what was counted.
+
+        Raises:
+            InputError: it is no usage.
+            MissingScopeError: no user or no conversation.
+        """
+        return drive(self._record(usage_metadata, Scope(user_id, conversation_id), model))
+
+    async def arecord(
+        self, usage_metadata: Mapping[str, Any], *, user_id: str, conversation_id: str, model: str | None = None
+    ) -> Usage:
+        """Count what an answer has used; see `record`."""
+        return await adrive(self._record(usage_metadata, Scope(user_id, conversation_id), model))
+
+    def of_session(self, *, user_id: str, conversation_id: str) -> Usage:
+        """What a conversation has used.
+
+        Raises:
+            MissingScopeError: no user or no conversation.
+        """
+        return drive(self._of_session(Scope(user_id, conversation_id)))
+
+    async def aof_session(self, *, user_id: str, conversation_id: str) -> Usage:
+        """What a conversation has used; see `of_session`."""
+        return await adrive(self._of_session(Scope(user_id, conversation_id)))
+
+    def of_month(self, *, user_id: str, month: str | None = None) -> Usage:
+        """What a user has used in a month, in all conversations, also those that were deleted since.
+
+        Args:
+            user_id: whose.
+            month: such as `2026-11`; default: this month.
+
+        Raises:
+            InputError: it is no month.
+            MissingScopeError: no user.
+        """
+        return drive(self._engine.bookkeeping.of_month(require_id("user_id", user_id), month))
+
+    async def aof_month(self, *, user_id: str, month: str | None = None) -> Usage:
+        """What a user has used in a month; see `of_month`."""
+        return await adrive(self._engine.bookkeeping.of_month(require_id("user_id", user_id), month))
+
+    def standing(
+        self, *, user_id: str, conversation_id: str, limits: UsageLimits | Mapping[str, Any] | None = None
+    ) -> Standing | None:
+        """How much is left of the most restrictive limit; None where none is set.
+
+        Args:
+            user_id: whose.
+            conversation_id: the session.
+            limits: default: the pipeline's, under what the user has saved.
+
+        Raises:
+            InvalidSettingsError: the limits are none.
+            MissingScopeError: no user or no conversation.
+        """
+        return drive(self._standing(Scope(user_id, conversation_id), limits))
+
+    async def astanding(
+        self, *, user_id: str, conversation_id: str, limits: UsageLimits | Mapping[str, Any] | None = None
+    ) -> Standing | None:
+        """How much is left of the most restrictive limit; see `standing`."""
+        return await adrive(self._standing(Scope(user_id, conversation_id), limits))
+
+    def _record(self, usage_metadata: Mapping[str, Any], scope: Scope, model: str | None) -> Flow[Usage]:
+        engine = self._engine
+        return (yield from engine.bookkeeping.record(scope, usage_metadata, model or engine.target.model_name))
+
+    def _of_session(self, scope: Scope) -> Flow[Usage]:
+        session, _ = yield from self._engine.bookkeeping.used(scope)
+        return session
+
+    def _standing(self, scope: Scope, limits: UsageLimits | Mapping[str, Any] | None) -> Flow[Standing | None]:
+        if limits is None:
+            saved = yield from self._engine.saved_settings(scope.user_id, None)
+            limits = self._engine.settings.override(saved).usage_limits
+        if limits is None:
+            return None
+        return standing(UsageLimits.of(limits), amounts(*(yield from self._engine.bookkeeping.used(scope))))

@@ -1,0 +1,508 @@
+"""Nothing that was noted is lost or counted twice, whoever writes when, and what was erased stays erased."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from langgraph.store.base import Op, PutOp, Result
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ledger as ledgers
+from langchain_ctxbudget.core.usage import NO_USAGE, Usage, total
+from langchain_ctxbudget.errors import InputError, MissingScopeError, StoreDataError
+from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.ledger import KEPT_LANES, Ledger
+from langchain_ctxbudget.stores import bulk, usage
+from langchain_ctxbudget.stores.records import ROOT, Scope, label
+from langchain_ctxbudget.stores.usage import Place, month_of, of_month, of_session, of_user, read_usage
+
+MONTH, LATER = "2026-11", "2026-12"
+ADA = Scope("ada", "c1")
+SCOPES = (ADA, Scope("ada", "c2"), Scope("ada2", "c1"))
+ONE = Usage(calls=1, input_tokens=100, cached_tokens=40, output_tokens=10, cost=0.001)
+
+
+class Failing(InMemoryStore):
+    """Fails to write as often as it is told, before or after the write has landed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = self.after = 0
+        self.on_write: Callable[[], None] | None = None
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        writes = any(isinstance(op, PutOp) for op in todo)
+        if writes and self.before:
+            self.before -= 1
+            raise ConnectionError("not reached")
+        if writes and self.on_write is not None:
+            self.on_write()
+        result = super().batch(todo)
+        if writes and self.after:
+            self.after -= 1
+            raise ConnectionError("no answer")
+        return result
+
+
+@pytest.fixture
+def store() -> Failing:
+    return Failing()
+
+
+def read(ledger: Ledger, store: InMemoryStore, scope: Scope = ADA, month: str = MONTH) -> tuple[Usage, Usage]:
+    return drive(ledger.read(store, scope, month))
+
+
+def process() -> Ledger:
+    """A ledger that shares nothing with others."""
+    return Ledger(WeakKeyDictionary())
+
+
+def write(ledger: Ledger, store: InMemoryStore, scopes: Sequence[Scope] = SCOPES) -> None:
+    for scope in scopes:
+        drive(ledger.write(store, scope))
+
+
+def lanes(store: InMemoryStore, scope: Scope = ADA) -> int:
+    return len(store.search(of_session(scope), limit=100_000))
+
+
+# One ledger
+
+
+def test_what_was_noted_is_read_before_it_is_written(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    assert read(ledger, store) == (ONE, ONE)
+    assert not store.search((ROOT,))
+
+
+def test_what_was_written_is_read_by_another_process(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    write(ledger, store)
+    assert read(process(), store) == (ONE, ONE)
+
+
+def test_a_month_has_all_conversations_of_its_user_and_no_other_months(store: Failing) -> None:
+    ledger = process()
+    for scope, month in ((ADA, MONTH), (Scope("ada", "c2"), MONTH), (ADA, LATER), (Scope("ben", "c1"), MONTH)):
+        ledger.note(store, scope, ONE, None, month)
+    write(ledger, store)
+    assert read(process(), store) == (ONE + ONE, ONE + ONE)
+
+
+def test_models_are_kept_apart(store: Failing) -> None:
+    ledger = process()
+    for model in ("a", "b", None, "a"):
+        ledger.note(store, ADA, ONE, model, MONTH)
+    write(ledger, store)
+    assert drive(read_usage(store, [of_session(ADA)])) == [{"a": ONE + ONE, "b": ONE, "": ONE}]
+
+
+def test_writing_goes_on_in_the_same_lane(store: Failing) -> None:
+    ledger = process()
+    for _ in range(5):
+        ledger.note(store, ADA, ONE, None, MONTH)
+        write(ledger, store)
+    assert lanes(store) == 1
+    assert read(process(), store)[0] == total([ONE] * 5)
+
+
+def test_what_is_written_already_is_not_written_again(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    write(ledger, store)
+    store.before = 1
+    write(ledger, store)
+    assert store.before == 1
+
+
+@pytest.mark.parametrize("fails", ["before", "after"])
+def test_a_write_that_fails_is_done_the_next_time(store: Failing, fails: str) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    setattr(store, fails, 1)
+    with pytest.raises(ConnectionError):
+        write(ledger, store)
+    assert read(ledger, store) == (ONE, ONE)
+    write(ledger, store)
+    assert read(process(), store) == (ONE, ONE)
+
+
+def test_what_is_noted_while_it_writes_is_written_the_next_time(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    during: list[Usage] = []
+
+    def meanwhile() -> None:
+        store.on_write = None
+        ledger.note(store, ADA, ONE, None, MONTH)
+        during.append(read(ledger, store)[0])
+
+    store.on_write = meanwhile
+    write(ledger, store)
+    assert during == [ONE + ONE]
+    assert read(process(), store)[0] == ONE
+    write(ledger, store)
+    assert read(process(), store)[0] == ONE + ONE
+
+
+def test_what_is_written_while_it_reads_is_not_counted_twice(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    reading = ledger.read(store, ADA, MONTH)
+    asks = next(reading)
+    write(ledger, store)
+    with pytest.raises(StopIteration) as done:
+        reading.send(asks.sync())
+    assert done.value.value == (ONE, ONE)
+
+
+def test_lanes_that_are_written_leave_the_memory_and_lose_nothing(
+    store: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledgers, "KEPT_LANES", 2)
+    ledger = process()
+    for _ in range(3):
+        for scope in SCOPES:
+            ledger.note(store, scope, ONE, None, MONTH)
+        write(ledger, store)
+        assert len(ledger._by_store[store]) == 2
+    assert [read(ledger, store, scope)[0] for scope in SCOPES] == [total([ONE] * 3)] * 3
+
+
+def test_lanes_that_are_not_written_stay_in_memory(store: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "KEPT_LANES", 0)
+    ledger = process()
+    store.before = 1
+    ledger.note(store, ADA, ONE, None, MONTH)
+    with pytest.raises(ConnectionError):
+        write(ledger, store)
+    assert read(ledger, store) == (ONE, ONE)
+
+
+def test_threads_that_note_at_once_lose_nothing(store: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "KEPT_LANES", 0)
+    ledger = process()
+    done = threading.Event()
+
+    def write_on() -> None:
+        while not done.is_set():
+            write(ledger, store)
+
+    def note() -> None:
+        for _ in range(500):
+            ledger.note(store, ADA, ONE, "m", MONTH)
+
+    writer, noting = threading.Thread(target=write_on), [threading.Thread(target=note) for _ in range(4)]
+    for thread in (writer, *noting):
+        thread.start()
+    for thread in noting:
+        thread.join()
+    done.set()
+    writer.join()
+    write(ledger, store)
+    assert read(process(), store) == (total([ONE] * 2_000),) * 2
+
+
+# Erasing
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_what_was_used_in_a_cleared_conversation_is_not_written_again(store: Failing, written: bool) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    if written:
+        write(ledger, store)
+    ledger.forget(store, ADA)
+    drive(bulk.delete_below(store, (ROOT, label("ada"), "*", label("c1")), "", ""))
+    write(ledger, store)
+    assert lanes(store) == 0
+    assert read(process(), store) == (NO_USAGE, ONE)
+    ledger.note(store, ADA, ONE, None, MONTH)
+    write(ledger, store)
+    assert read(process(), store) == (ONE, ONE + ONE)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_of_an_erased_user_nothing_is_written_again(store: Failing, written: bool) -> None:
+    ledger = process()
+    for scope in SCOPES:
+        ledger.note(store, scope, ONE, None, MONTH)
+    if written:
+        write(ledger, store)
+    ledger.erase(store, "ada")
+    drive(bulk.delete_below(store, of_user("ada"), "", ""))
+    write(ledger, store)
+    assert not store.search(of_user("ada"))
+    assert read(ledger, store, SCOPES[2]) == (ONE, ONE)
+
+
+def test_what_is_erased_while_it_is_being_written_is_not_written_again(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    store.on_write = lambda: ledger.erase(store, "ada")
+    drive(ledger.write(store, ADA))
+    store.on_write = None
+    drive(bulk.delete_below(store, of_user("ada"), "", ""))
+    write(ledger, store)
+    assert not store.search((ROOT,))
+
+
+def test_what_another_process_has_erased_is_neither_shown_nor_written_again(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    write(ledger, store)
+    drive(bulk.delete_below(store, of_user("ada"), "", ""))
+    assert read(ledger, store) == (NO_USAGE, NO_USAGE)
+    ledger.note(store, ADA, ONE, None, MONTH)
+    assert read(ledger, store) == (ONE, ONE)
+    write(ledger, store)
+    assert read(process(), store) == (ONE, ONE)
+
+
+# Two processes
+
+
+class TwoLedgers(RuleBasedStateMachine):
+    """Two processes on one store, in any order, also where writes fail and processes begin anew."""
+
+    scopes = st.sampled_from(SCOPES)
+    who = st.sampled_from([0, 1])
+    months = st.sampled_from([MONTH, LATER])
+
+    @initialize()
+    def begin(self) -> None:
+        self.store = Failing()
+        self.ledgers = [process(), process()]
+        ledgers.KEPT_LANES = 2
+        self.noted: list[dict[Any, list[Usage]]] = [{}, {}]
+        """What each has noted and not written, by place."""
+        self.written: dict[Any, list[Usage]] = {}
+
+    @rule(who=who, scope=scopes, month=months, tokens=st.integers(0, 1_000), cost=st.floats(0, 1))
+    def note(self, who: int, scope: Scope, month: str, tokens: int, cost: float) -> None:
+        used = Usage(calls=1, input_tokens=tokens, cost=cost)
+        self.ledgers[who].note(self.store, scope, used, f"model {tokens % 3}", month)
+        for place in (of_session(scope), of_month(scope.user_id, month)):
+            self.noted[who].setdefault(place, []).append(used)
+
+    @rule(who=who, scope=scopes)
+    def write(self, who: int, scope: Scope) -> None:
+        drive(self.ledgers[who].write(self.store, scope))
+        for place in self._unwritten(who, scope):
+            self.written.setdefault(place, []).extend(self.noted[who].pop(place))
+
+    def _unwritten(self, who: int, scope: Scope) -> list[Place]:
+        session, months = of_session(scope), of_month(scope.user_id, MONTH)[:-1]
+        return [place for place in self.noted[who] if place == session or place[:-1] == months]
+
+    @rule(who=who, scope=scopes, fails=st.sampled_from(["before", "after"]))
+    def write_and_fail(self, who: int, scope: Scope, fails: str) -> None:
+        if not self._unwritten(who, scope):
+            return
+        setattr(self.store, fails, 1)
+        with pytest.raises(ConnectionError):
+            drive(self.ledgers[who].write(self.store, scope))
+        if fails == "after":
+            self.write(who, scope)
+
+    @rule(who=who)
+    def write_all_and_begin_anew(self, who: int) -> None:
+        for scope in SCOPES:
+            self.write(who, scope)
+        self.ledgers[who] = process()
+
+    @rule(who=who, scope=scopes)
+    def clear(self, who: int, scope: Scope) -> None:
+        place = of_session(scope)
+        self.ledgers[who].forget(self.store, scope)
+        drive(bulk.delete_below(self.store, place, "", ""))
+        self.noted[who].pop(place, None)
+        self.written.pop(place, None)
+
+    @rule(who=who, user=st.sampled_from(["ada", "ada2"]))
+    def erase(self, who: int, user: str) -> None:
+        self.ledgers[who].erase(self.store, user)
+        drive(bulk.delete_below(self.store, of_user(user), "", ""))
+        for counted in (self.noted[who], self.written):
+            for place in [place for place in counted if place[:2] == of_user(user)]:
+                del counted[place]
+
+    def teardown(self) -> None:
+        ledgers.KEPT_LANES = KEPT_LANES
+
+    @invariant()
+    def everybody_reads_what_they_noted_and_what_was_written(self) -> None:
+        for scope in SCOPES:
+            for month in (MONTH, LATER):
+                places = of_session(scope), of_month(scope.user_id, month)
+                for who, ledger in enumerate(self.ledgers):
+                    expected = tuple(
+                        total([*self.written.get(place, []), *self.noted[who].get(place, [])]) for place in places
+                    )
+                    assert read(ledger, self.store, scope, month) == expected
+
+
+TestTwoLedgers = TwoLedgers.TestCase
+TestTwoLedgers.settings = settings(
+    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_the_child_of_a_fork_counts_for_itself(store: Failing) -> None:
+    ledger = Ledger()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    with ledgers._mutex:  # as another thread may hold it
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                ledger.note(store, ADA, ONE, None, MONTH)
+                code = 0 if read(ledger, store) == (ONE, ONE) else 2
+            finally:
+                os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert read(ledger, store) == (ONE, ONE)
+
+
+def test_all_ledgers_of_a_process_show_and_erase_the_same(store: Failing) -> None:
+    Ledger().note(store, ADA, ONE, None, MONTH)
+    assert read(Ledger(), store) == (ONE, ONE)
+    Ledger().erase(store, "ada")
+    assert read(Ledger(), store) == (NO_USAGE, NO_USAGE)
+
+
+def test_every_store_has_lanes_of_its_own(store: Failing) -> None:
+    Ledger().note(store, ADA, ONE, None, MONTH)
+    assert read(Ledger(), Failing()) == (NO_USAGE, NO_USAGE)
+
+
+def test_what_this_process_has_counted_is_known_without_the_store(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    write(ledger, store)
+    ledger.note(store, Scope("ada", "c2"), ONE, None, MONTH)
+    assert ledger.known(store, ADA, MONTH) == (ONE, ONE + ONE)
+    assert ledger.known(store, ADA, LATER) == (ONE, NO_USAGE)
+
+
+def test_a_month_is_read_without_a_conversation(store: Failing) -> None:
+    ledger = process()
+    for scope in SCOPES:
+        ledger.note(store, scope, ONE, None, MONTH)
+    write(ledger, store)
+    assert drive(process().of_month(store, "ada", MONTH)) == ONE + ONE
+
+
+def test_what_else_is_to_be_written_is_written_in_the_same_batch(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    batches: list[None] = []
+    store.on_write = lambda: batches.append(None)
+    drive(ledger.write(store, ADA, [PutOp((ROOT, "else"), "key", {"x": 1})]))
+    assert len(batches) == 1
+    assert store.get((ROOT, "else"), "key") is not None
+    assert read(process(), store) == (ONE, ONE)
+
+
+def test_of_another_user_nothing_is_written(store: Failing) -> None:
+    ledger = process()
+    for scope in SCOPES:
+        ledger.note(store, scope, ONE, None, MONTH)
+    drive(ledger.write(store, ADA))
+    assert read(process(), store) == (ONE, ONE + ONE)
+    assert read(process(), store, SCOPES[1])[0] == NO_USAGE
+    assert read(process(), store, SCOPES[2]) == (NO_USAGE, NO_USAGE)
+
+
+def test_a_store_that_nobody_uses_any_more_is_let_go() -> None:
+    store, ledger = Failing(), process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    gone = weakref.ref(store)
+    del store
+    gc.collect()
+    assert gone() is None
+    assert not ledger._by_store
+
+
+# What is kept
+
+
+def test_every_lane_is_read_where_there_are_more_than_a_page(store: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "PAGE", 4)
+    for _ in range(11):
+        ledger = process()
+        ledger.note(store, ADA, ONE, None, MONTH)
+        write(ledger, store)
+    assert read(process(), store) == (total([ONE] * 11),) * 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"models": {"m": {}}},
+        {"models": {"m": {**ONE.to_dict()}}},
+        {
+            "models": {
+                "m": {key: value for key, value in ONE.to_dict().items() if key != "total_tokens"} | {"calls": -1}
+            }
+        },
+        {"models": {"m": {key: value for key, value in ONE.to_dict().items() if key != "total_tokens"} | {"cost": -1}}},
+        {"models": [], "more": 1},
+    ],
+)
+def test_a_record_that_cannot_be_read_is_named(store: Failing, value: dict[str, Any]) -> None:
+    store.put(of_session(ADA), "broken", value)
+    with pytest.raises(StoreDataError, match=r"ctxbudget/ada~/spent/c1~ 'broken'"):
+        read(process(), store)
+
+
+def test_nothing_of_it_gets_into_an_index(store: Failing) -> None:
+    assert usage.writing(of_session(ADA), "lane", {"m": ONE}).index is False
+
+
+def test_a_conversation_that_is_called_as_a_month_is_another_place() -> None:
+    assert of_session(Scope("ada", MONTH))[-1] != of_month("ada", MONTH)[-1]
+
+
+@pytest.mark.parametrize(
+    ("moment", "month"),
+    [
+        (datetime(2026, 11, 30, 23, 59, tzinfo=UTC), "2026-11"),
+        (datetime(2026, 12, 1, 0, 30, tzinfo=timezone(timedelta(hours=1))), "2026-11"),
+        (datetime(2026, 11, 30, 23, 30, tzinfo=timezone(timedelta(hours=-1))), "2026-12"),
+        (datetime(2026, 11, 30, 23, 59), "2026-11"),  # noqa: DTZ001 - taken for UTC
+        (datetime(987, 1, 1, tzinfo=UTC), "0987-01"),
+    ],
+)
+def test_a_month_is_that_of_utc(moment: datetime, month: str) -> None:
+    assert month_of(moment) == month
+
+
+@pytest.mark.parametrize("month", ["", "2026", "2026-13", "2026-00", "26-11", "2026-11-01", "2026-11\n", None, 202611])
+def test_a_month_that_is_none_is_refused(month: Any) -> None:
+    with pytest.raises(InputError, match="2026-11"):
+        of_month("ada", month)
+
+
+@pytest.mark.parametrize("user", ["", None])
+def test_without_a_user_nothing_is_erased(user: Any) -> None:
+    with pytest.raises(MissingScopeError):
+        process().erase(Failing(), user)

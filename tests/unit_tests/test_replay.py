@@ -1,0 +1,395 @@
+"""A conversation turn by turn with several strategies: what is counted, and that nothing else is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage, trim_messages
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline, TiktokenCounter
+from langchain_ctxbudget.core.allocation.catalogue import STRATEGIES
+from langchain_ctxbudget.core.usage import Price
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, Turn, replay, split_turns
+from langchain_ctxbudget.replay_strategies import NAMES
+
+SYSTEM = "You know a tool library."
+COUNTER = TiktokenCounter()
+BUDGET = 700
+
+
+def said(count: int) -> list[BaseMessage]:
+    """A chat of so many questions, each with its answer, every one of them about something else."""
+    messages: list[BaseMessage] = []
+    for number in range(count):
+        at = {"created_at": f"2026-03-{number % 28 + 1:02}T09:00:00"}
+        question = f"Who borrowed the drill number {number}, and when is it due back at the desk?"
+        answer = f"Member {number * 7} has it; it is due on day {number % 28 + 1}. The deposit was {number} pounds."
+        messages.append(HumanMessage(question, id=f"q{number}", additional_kwargs=at))
+        messages.append(AIMessage(answer, id=f"a{number}", additional_kwargs=at))
+    return messages
+
+
+LONG = said(40)
+
+
+def call(number: int) -> AIMessage:
+    return AIMessage(
+        "", id=f"call{number}", tool_calls=[{"name": "look_up", "args": {"tool": number}, "id": f"t{number}"}]
+    )
+
+
+LOOP: list[BaseMessage] = [
+    HumanMessage("Which drills are in?", id="q"),
+    call(1),
+    ToolMessage("Drill 1 is in.", tool_call_id="t1", id="r1"),
+    call(2),
+    ToolMessage("Drill 2 is out.", tool_call_id="t2", id="r2"),
+    AIMessage("Only drill 1.", id="a"),
+    HumanMessage("Thank you", id="q2"),
+    AIMessage("You are welcome.", id="a2"),
+]
+
+
+def costs(messages: Sequence[BaseMessage]) -> int:
+    return COUNTER.count_messages(messages)
+
+
+def turns_of(messages: Sequence[BaseMessage], strategy: Any, budget: int = BUDGET, **options: Any) -> tuple[Turn, ...]:
+    [track] = replay(messages, [strategy], budget=budget, **options).tracks
+    return track.turns
+
+
+# What is counted
+
+
+def test_a_tiny_conversation_counts_as_by_hand() -> None:
+    # A message is 4 tokens and its words; a request 3 more. Two words and a full stop: 3 tokens.
+    messages = [HumanMessage("Hello there."), AIMessage("Hello there."), HumanMessage("Hello there."), AIMessage("Bye")]
+    result = replay(messages, ["full"], budget=1, price_share=0.25)
+    [track] = result.tracks
+    assert [(turn.tokens, turn.cached_tokens) for turn in track.turns] == [(7 + 3, 0), (3 * 7 + 3, 7)]
+    assert track.tokens == 34
+    assert track.cached_share == 7 / 34
+    assert track.effective_tokens == (34 - 7) + 0.25 * 7
+
+
+def test_the_whole_history_is_the_sum_of_everything_before_each_answer() -> None:
+    sent = [costs([SystemMessage(SYSTEM), *LONG[:place]]) for place, part in enumerate(LONG) if part.type == "ai"]
+    assert [turn.tokens for turn in turns_of(LONG, "full", system_prompt=SYSTEM)] == sent
+
+
+def test_of_the_whole_history_everything_is_cached_that_was_sent_before() -> None:
+    turns = turns_of(LONG, "full", system_prompt=SYSTEM)
+    reply = costs([])
+    assert [turn.cached_tokens for turn in turns[1:]] == [turn.tokens - reply for turn in turns[:-1]]
+
+
+def test_recency_is_what_trim_messages_gives() -> None:
+    sent = []
+    for place, part in enumerate(LONG):
+        if part.type == "ai":
+            prompt = trim_messages(
+                [SystemMessage(SYSTEM), *LONG[:place]],
+                max_tokens=BUDGET,
+                token_counter=costs,
+                strategy="last",
+                start_on="human",
+                include_system=True,
+            )
+            sent.append((costs(prompt), len(prompt) - 2))
+    turns = turns_of(LONG, "recency", system_prompt=SYSTEM)
+    assert [(turn.tokens, turn.messages["verbatim"]) for turn in turns] == sent
+    assert sent[-1][1] < len(LONG) - 2  # it does trim
+
+
+def test_the_package_is_replayed_as_an_application_uses_it() -> None:
+    with ContextPipeline(
+        {"max_context_tokens": BUDGET, "learn": False}, system_prompt=SYSTEM, store=InMemoryStore()
+    ) as pipeline:
+        who: Any = {"user_id": "ada", "conversation_id": "c"}
+        reports = []
+        for turn in split_turns(LONG):
+            reports.append(pipeline.assemble(turn[:1], **who).report)
+            pipeline.add_messages(turn, **who)
+    turns = turns_of(LONG, "elastic", system_prompt=SYSTEM)
+    assert [turn.tokens for turn in turns] == [report.total_tokens for report in reports]
+    assert [turn.cached_tokens for turn in turns] == [report.stability.shared_tokens or 0 for report in reports]
+    assert [turn.compaction_steps for turn in turns] == [report.stability.compaction_step for report in reports]
+    assert [turn.messages for turn in turns] == [report.coverage_counts() for report in reports]
+    assert sum(turn.compaction_steps for turn in turns)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_message_before_a_turn_is_somewhere(name: str) -> None:
+    turns = turns_of(LONG, name, system_prompt=SYSTEM)
+    assert [sum(turn.messages.values()) for turn in turns] == list(range(0, len(LONG), 2))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "full"])
+def test_no_prompt_is_over_its_budget(name: str) -> None:
+    assert 0 < max(turn.largest_tokens for turn in turns_of(LONG, name, system_prompt=SYSTEM)) <= BUDGET
+
+
+def test_a_prefix_below_the_minimum_is_not_cached() -> None:
+    turns, few = turns_of(LONG, "full"), turns_of(LONG, "full", min_cached_tokens=500)
+    assert [turn.cached_tokens for turn in few] == [
+        turn.cached_tokens if turn.cached_tokens >= 500 else 0 for turn in turns
+    ]
+    assert 0 < sum(turn.cached_tokens for turn in few) < sum(turn.cached_tokens for turn in turns)
+
+
+def test_costs_are_told_in_dollars_where_there_is_a_price() -> None:
+    price = Price(input=2.0, output=10.0, cached_input=0.5)
+    result = replay(LONG, ["full"], budget=BUDGET, price=price)
+    [track] = result.tracks
+    new = track.tokens - track.cached_tokens
+    assert result.price_share == 0.25
+    assert result.cost_of(track) == pytest.approx((new * 2.0 + track.cached_tokens * 0.5) / 1_000_000)
+    assert replay(LONG, ["full"], budget=BUDGET).to_dict()["strategies"][0]["cost"] is None
+
+
+def test_a_price_without_one_for_cached_input_takes_all_input_alike() -> None:
+    assert replay(LONG[:4], ["full"], budget=BUDGET, price=Price(input=1, output=1)).price_share == 1
+
+
+def test_evidence_is_what_stands_in_the_prompt_word_by_word() -> None:
+    old, new = ["q1", "a1"], ["a38"]
+    named = {2: ["q0"], 39: [*old, *new], 40: new}
+    whole, window = turns_of(LONG, "full", evidence=named), turns_of(LONG, "recency", evidence=named)
+    assert [turn.evidence for turn in whole] == [None, 1.0, *[None] * 36, 1.0 * 2 / 3, 1.0]  # a38 comes after turn 39
+    assert [turn.evidence for turn in window][38:] == [0.0, 1.0]
+
+
+def test_the_mean_of_the_evidence_is_over_the_turns_that_name_some() -> None:
+    track = replay(LONG, ["recency"], budget=BUDGET, evidence={40: ["q0"], 39: ["q37"]}).track("recency")
+    assert track.evidence == 0.5
+
+
+# Turns
+
+
+def test_a_turn_is_everything_up_to_the_next_human_message() -> None:
+    assert [[part.id for part in turn] for turn in split_turns(LOOP)] == [
+        ["q", "call1", "r1", "call2", "r2", "a"],
+        ["q2", "a2"],
+    ]
+
+
+def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
+    first, second = turns_of(LOOP, "full")
+    places = [1, 3, 5]
+    assert first.calls == len(places)
+    assert first.tokens == sum(costs(LOOP[:place]) for place in places)
+    assert first.cached_tokens == sum(costs(LOOP[:place]) - costs([]) for place in places[:-1])
+    assert first.largest_tokens == costs(LOOP[:5])
+    assert second.calls == 1
+
+
+def test_what_the_package_chose_for_a_turn_stays_while_tools_are_called() -> None:
+    turns = turns_of([*LONG, *LOOP], "elastic", system_prompt=SYSTEM)
+    loop = turns[len(LONG) // 2]
+    only_first = turns_of([*LONG, *LOOP[:2]], "elastic", system_prompt=SYSTEM)[-1]
+    assert loop.calls == 3
+    # Both later calls begin with the whole of the one before them.
+    assert loop.cached_tokens >= only_first.cached_tokens + 2 * (only_first.tokens - costs([]))
+
+
+def test_a_conversation_may_start_with_an_answer() -> None:
+    messages = [AIMessage("Welcome to the library!", id="w"), *LONG[:4]]
+    turns = turns_of(messages, "full")
+    assert [turn.number for turn in turns] == [2, 3]
+    assert turns[0].tokens == costs(messages[:2])
+    assert turns_of(messages, "elastic")[0].messages["verbatim"] == 1
+
+
+def test_messages_without_an_answer_are_kept_for_the_next_prompt() -> None:
+    messages = [HumanMessage("One.", id="1"), HumanMessage("Two.", id="2"), AIMessage("Three.", id="3")]
+    for name in ("full", "elastic"):
+        [turn] = turns_of(messages, name)
+        assert (turn.number, turn.calls, turn.messages["verbatim"]) == (2, 1, 1)
+
+
+def test_a_system_message_at_the_beginning_is_the_system_prompt() -> None:
+    messages = [SystemMessage(SYSTEM), *LONG]
+    assert turns_of(messages, "recency") == turns_of(LONG, "recency", system_prompt=SYSTEM)
+    assert turns_of(messages, "elastic") == turns_of(LONG, "elastic", system_prompt=SYSTEM)
+
+
+# Several strategies
+
+
+def test_two_replays_are_equal_apart_from_timings() -> None:
+    first, second = (replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM) for _ in range(2))
+    assert first == second
+    assert first.tracks[0].slowest_ms > 0
+
+
+def test_strategies_do_not_change_each_other() -> None:
+    together = replay(LONG, ["elastic", "recency", "ratio"], budget=BUDGET)
+    alone = [replay(LONG, [name], budget=BUDGET).tracks[0] for name in ("elastic", "recency", "ratio")]
+    assert list(together.tracks) == alone
+
+
+def test_what_is_learned_on_the_way_is_the_same_every_time() -> None:
+    told = [HumanMessage("My name is Ada and I live in Porto.", id="n"), AIMessage("Noted.", id="m"), *said(8)]
+    first, second = (turns_of(told, "elastic", settings={"learn": True}) for _ in range(2))
+    assert first == second
+    assert first != turns_of(told, "elastic")
+
+
+def test_the_messages_are_not_changed() -> None:
+    before = [message.model_copy(deep=True) for message in LOOP]
+    replay(LOOP, NAMES, budget=BUDGET)
+    assert before == LOOP
+
+
+def test_a_name_may_have_another_budget() -> None:
+    result = replay(LONG, ["recency", "recency@300", "elastic@300"], budget=BUDGET)
+    assert [track.name for track in result.tracks] == ["recency", "recency@300", "elastic@300"]
+    assert [track.budget_tokens for track in result.tracks] == [BUDGET, 300, 300]
+    assert result.track("recency@300").turns == turns_of(LONG, "recency", 300)
+    assert result.track("elastic@300").turns == turns_of(LONG, "elastic", 300)
+
+
+def test_the_whole_history_has_no_budget() -> None:
+    assert replay(LONG, ["full"], budget=BUDGET).tracks[0].budget_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    [
+        ({"strategy": "ratio", "borrow": True}, "ratio 30/40/30, borrowing"),
+        ({"emphasis": "cache", "keep_messages": 2}, "emphasis=cache, keep_messages=2"),
+    ],
+)
+def test_settings_are_a_strategy(strategy: dict[str, Any], name: str) -> None:
+    result = replay(LONG, [strategy], budget=BUDGET)
+    assert [track.name for track in result.tracks] == [name]
+    assert result.tracks[0].turns != turns_of(LONG, "elastic")
+
+
+def test_settings_of_all_lie_below_those_of_a_strategy() -> None:
+    settings = {"emphasis": "cache"}
+    assert turns_of(LONG, "elastic", settings=settings) == turns_of(LONG, "cache")
+    assert turns_of(LONG, "recall", settings=settings) == turns_of(LONG, "recall")
+
+
+def test_emphasis_and_strategy_differ_where_they_should() -> None:
+    names = [*STRATEGIES, "recall", "cache"]
+    assert len({replay(LONG, [name], budget=BUDGET).tracks[0].tokens for name in names}) == len(names)
+
+
+def test_a_usage_tier_lets_in_its_share_of_the_budget() -> None:
+    most = {
+        name: replay(LONG, [name], budget=1_600).tracks[0].largest_tokens for name in ("caution", "warning", "critical")
+    }
+    assert most["caution"] <= 1_200
+    assert most["warning"] <= 800
+    assert most["critical"] <= 400
+    assert min(most.values()) > 300
+
+
+def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None:
+    messages = [HumanMessage("drill " * 1_000, id="big"), AIMessage("That is long.", id="b"), *LONG[:4]]
+    package, window = replay(messages, ["elastic", "recency"], budget=BUDGET).tracks
+    assert [turn.calls for turn in package.turns] == [0, 1, 1]
+    [failure] = package.failures
+    assert failure.startswith("turn 1: BudgetTooSmallError")
+    assert (window.failures, window.without_question, package.without_question) == ((), 1, 0)
+    text = str(replay(messages, ["elastic", "recency"], budget=BUDGET))
+    assert "elastic: 1 prompts could not be made." in text
+    assert "recency: 1 prompts do not have the message that they are to answer." in text
+
+
+def test_whoever_waits_is_told_every_turn() -> None:
+    told: list[tuple[str, int]] = []
+    replay(LONG[:6], ["full", "elastic"], budget=BUDGET, on_turn=lambda name, number: told.append((name, number)))
+    assert told == [(name, number) for name in ("full", "elastic") for number in (1, 2, 3)]
+
+
+def test_it_is_plain_data_whose_turns_add_up() -> None:
+    data = replay([*LONG, *LOOP], DEFAULT_STRATEGIES, budget=BUDGET).to_dict()
+    assert json.loads(json.dumps(data)) == data
+    for track in data["strategies"]:
+        for total in ("calls", "tokens", "cached_tokens", "compaction_steps"):
+            assert track[total] == sum(turn[total] for turn in track["turns"])
+        assert sum(track["message_shares"].values()) == pytest.approx(1)
+
+
+def test_its_text_is_an_aligned_table_of_all_strategies() -> None:
+    result = replay(
+        LONG, [*DEFAULT_STRATEGIES, {"emphasis": "cache", "keep_messages": 2, "segment_messages": 10}], budget=BUDGET
+    )
+    text = result.to_text()
+    rows = [line for line in text.splitlines() if line.startswith(DEFAULT_STRATEGIES)]
+    assert len(rows) == 2 * len(DEFAULT_STRATEGIES)
+    assert len({len(row) for row in rows[: len(DEFAULT_STRATEGIES)]}) == 1
+    assert f"{result.track('recency').tokens:,}" in text
+    assert max(map(len, text.splitlines())) <= 110
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "messages", [[], [HumanMessage("Hello?")], [AIMessage("Welcome!")], [SystemMessage("Be kind.")]]
+)
+def test_a_conversation_without_an_answer_is_an_error(messages: list[BaseMessage]) -> None:
+    with pytest.raises(InputError, match="Nothing to replay"):
+        replay(messages, ["full"], budget=BUDGET)
+
+
+@pytest.mark.parametrize("name", ["elastc", "", "healthy", "elastc@4000"])
+def test_an_unknown_strategy_is_an_error_that_lists_them(name: str) -> None:
+    with pytest.raises(InvalidSettingsError) as caught:
+        replay(LONG, [name], budget=BUDGET)
+    assert all(known in str(caught.value) for known in NAMES)
+
+
+@pytest.mark.parametrize("name", ["recency@", "recency@many", "recency@0", "elastic@-5"])
+def test_a_budget_behind_a_name_is_a_number(name: str) -> None:
+    with pytest.raises(InvalidSettingsError, match="tokens above 0 stands behind the @"):
+        replay(LONG, [name], budget=BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "problem"),
+    [
+        ({"strategy": "ratio", "borow": True}, "borow"),
+        ({"strategy": "best"}, "best"),
+        ({"emphasiss": "cache"}, "emphasiss"),
+    ],
+)
+def test_unknown_settings_are_an_error(strategy: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidSettingsError, match=problem):
+        replay(LONG, [strategy], budget=BUDGET)
+
+
+@pytest.mark.parametrize("names", [[], ["full", "full"]])
+def test_strategies_are_named_once_each(names: list[str]) -> None:
+    with pytest.raises(InputError, match="each of them once"):
+        replay(LONG, names, budget=BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"price_share": 1.5}, "price_share"),
+        ({"price_share": float("nan")}, "price_share"),
+        ({"min_cached_tokens": -1}, "min_cached_tokens"),
+        ({"evidence": {41: ["q0"]}}, "turns 1 to 40"),
+    ],
+)
+def test_numbers_out_of_range_are_an_error(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        replay(LONG, ["full"], budget=BUDGET, **options)
+
+
+def test_a_strategy_that_was_not_replayed_is_an_error() -> None:
+    with pytest.raises(InputError, match="there are full"):
+        replay(LONG, ["full"], budget=BUDGET).track("elastic")

@@ -1,0 +1,271 @@
+"""What changed between two reports, in numbers that add up and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from langchain_ctxbudget.core.layers import Layer, Reason, Status
+from langchain_ctxbudget.core.report import ContextReport, CoverageRange, ReportItem, UsageState, layer_report
+from langchain_ctxbudget.core.report_diff import MessageChange
+from langchain_ctxbudget.core.turns import Repair
+from langchain_ctxbudget.errors import InputError
+from tests.unit_tests.test_report import example, reports
+
+everything = settings(deadline=None, max_examples=60)
+STATES = ("verbatim", "summarized", "retrieved", "omitted")
+
+
+def item(name: str, tokens: int = 10, **changes: Any) -> ReportItem:
+    base = ReportItem(id=name, tokens=tokens, status=Status.INCLUDED, reason=Reason.RELEVANT, preview=name)
+    return replace(base, **changes)
+
+
+def report_with(items: dict[str, Sequence[ReportItem]], **changes: Any) -> ContextReport:
+    """A report with these items in these layers, whose numbers add up."""
+    layers = tuple(
+        layer_report(name, allocated=100, items=items.get(name, ()), overhead=0, more={})
+        for name in dict.fromkeys([*map(str, Layer), *items])
+    )
+    total = sum(part.used_tokens for part in layers) + 10
+    return example(layers=layers, total_tokens=total, uncorrected_tokens=total, **{"coverage": (), **changes})
+
+
+def covered(*parts: tuple[int, int, str]) -> tuple[CoverageRange, ...]:
+    return tuple(CoverageRange(first=first, last=last, state=state) for first, last, state in parts)  # type: ignore[arg-type]
+
+
+@everything
+@given(reports(), reports())
+def test_the_changes_of_all_parts_add_up_to_that_of_the_total(after: ContextReport, before: ContextReport) -> None:
+    before = replace(before, user_id=after.user_id)
+    found = after.diff(before)
+    assert sum(part.change for part in (*found.layers, *found.overhead)) == found.total_change
+    assert found.total_change == after.total_tokens - before.total_tokens
+
+
+@everything
+@given(reports())
+def test_nothing_changed_from_a_report_to_itself(report: ContextReport) -> None:
+    assert report.diff(ContextReport.from_dict(report.to_dict())).lines == ("Nothing changed.",)
+
+
+@everything
+@given(reports(), reports())
+def test_there_and_back_is_the_opposite(after: ContextReport, before: ContextReport) -> None:
+    before = replace(before, user_id=after.user_id)
+    there, back = after.diff(before), before.diff(after)
+    assert there.total_change == -back.total_change
+    assert [part.came for part in sorted(there.layers, key=lambda part: part.name)] == [
+        part.went for part in sorted(back.layers, key=lambda part: part.name)
+    ]
+
+
+@everything
+@given(reports(), reports())
+def test_the_same_reports_give_the_same_words(after: ContextReport, before: ContextReport) -> None:
+    before = replace(before, user_id=after.user_id)
+    assert str(after.diff(before)) == str(replace(after).diff(replace(before)))
+
+
+def test_what_an_assembly_takes_is_no_change() -> None:
+    before = example()
+    after = replace(before, tokenizer_calls=99, timings_ms={"open": 99.0})
+    assert str(after.diff(before)) == "Nothing changed."
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"conversation_id": "c2"}, "of one conversation can be compared; these are of 'c1' and of 'c2'"),
+        ({"user_id": "bob"}, "of one user can be compared; these are of 'ada' and of 'bob'"),
+    ],
+)
+def test_reports_of_others_are_refused(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        example().diff(example(**changes))
+
+
+FOUND = [item("d1", source="documents"), item("d2", source="documents"), item("m1", source="messages")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        ({}, {"L5": FOUND}, "L5 +30: 2 documents came, 1 past message came"),
+        ({"L5": FOUND}, {"L5": FOUND[:1]}, "L5 -20: 1 document went, 1 past message went"),
+        ({"L5": FOUND[:1]}, {"L5": FOUND[1:2]}, "L5 +0: 1 document came, 1 document went"),
+        ({}, {"L5": [item("f", source="memories")]}, "L5 +10: 1 fact came"),
+        (
+            {},
+            {"L5": [item("o", source="conversations"), item("p", source="conversations")]},
+            "L5 +20: 2 messages of other conversations came",
+        ),
+        ({}, {"L5": [item("x")]}, "L5 +10: 1 item came"),
+        ({}, {"L2": [item("t")], "L3": []}, "L2 +10: 1 topic came"),
+        ({}, {"L3": [item("e"), item("g")]}, "L3 +20: 2 entities came"),
+        ({}, {"L1": [item("p")]}, "L1 +10: 1 line came"),
+        ({"open files": [item("a")]}, {}, "open files -10: 1 item went"),
+        ({"L7": [item("human")]}, {"L7": [item("human", preview="another")]}, "L7 +0: 1 message changed"),
+        (
+            {"L5": FOUND[:1]},
+            {"L5": [replace(FOUND[0], tokens=4, status=Status.SHRUNK)]},
+            "L5 -6: 1 document changed",
+        ),
+        ({}, {"L4": [item("heading", reason=Reason.SUMMARY)] * 2}, "L4 +20: 2 summary lines came"),
+    ],
+)
+def test_a_layer_says_what_came_and_went(
+    before: dict[str, list[ReportItem]], after: dict[str, list[ReportItem]], line: str
+) -> None:
+    found = report_with(after).diff(report_with(before))
+    assert [said for said in found.lines if not said.startswith("Total")] == [line]
+
+
+def test_a_candidate_that_is_left_out_has_not_come() -> None:
+    left_out = item("d1", status=Status.OMITTED, source="documents")
+    assert str(report_with({"L5": [left_out]}).diff(report_with({}))) == "Nothing changed."
+
+
+def test_one_of_two_items_with_one_id_went() -> None:
+    [part] = [
+        part
+        for part in report_with({"L5": [item("h")]}).diff(report_with({"L5": [item("h"), item("h")]})).layers
+        if part.went
+    ]
+    assert part.went == {"item": 1}
+
+
+def test_a_compaction_step_is_told_with_the_messages_that_it_moved() -> None:
+    step = replace(example().stability, compaction_step=True)
+    before = report_with({"L6": [item("m41", 1_200, reason=Reason.RECENT)]}, coverage=covered((1, 60, "verbatim")))
+    after = report_with(
+        {"L6": [item("heading", 100, reason=Reason.SUMMARY)]},
+        coverage=covered((1, 40, "verbatim"), (41, 60, "summarized")),
+        stability=step,
+    )
+    assert after.diff(before).lines[1] == (
+        "L6 -1,100: compaction step; 1 summary line came; messages 41-60 verbatim -> behind the summary"
+    )
+
+
+def test_a_step_that_changed_nothing_of_the_history_is_not_told() -> None:
+    step = replace(example().stability, compaction_step=True)
+    assert str(report_with({}, stability=step).diff(report_with({}, stability=step))) == "Nothing changed."
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (covered((1, 2, "verbatim")), covered((1, 4, "verbatim")), "messages 3-4 new, verbatim"),
+        (covered((1, 4, "verbatim")), covered((1, 3, "verbatim")), "message 4 verbatim -> gone"),
+        (
+            covered((1, 9, "verbatim")),
+            covered((1, 1, "omitted"), (2, 2, "verbatim"), (3, 5, "omitted"), (6, 9, "verbatim")),
+            "messages 1, 3-5 verbatim -> left out",
+        ),
+        (
+            covered((1, 12, "verbatim")),
+            covered(*((n, n, "omitted" if n % 2 else "verbatim") for n in range(1, 13))),
+            "messages 1, 3, 5, 7 and 2 more verbatim -> left out",
+        ),
+        ((), covered((1, 1, "retrieved")), "message 1 new, retrieved"),
+    ],
+)
+def test_the_history_says_which_messages_changed_their_state(
+    before: tuple[CoverageRange, ...], after: tuple[CoverageRange, ...], words: str
+) -> None:
+    assert report_with({}, coverage=after).diff(report_with({}, coverage=before)).lines[1] == f"L6 +0: {words}"
+
+
+def test_what_was_only_found_for_this_message_is_no_news_of_the_history() -> None:
+    before, after = covered((1, 9, "summarized")), covered((1, 4, "summarized"), (5, 5, "retrieved"), (6, 9, "omitted"))
+    found = report_with({}, coverage=after).diff(report_with({}, coverage=before))
+    assert MessageChange(first=5, last=5, before="summarized", after="retrieved") in found.messages
+    assert found.lines[1] == "L6 +0: messages 6-9 behind the summary -> left out"
+
+
+ledgers = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(STATES)), max_size=8)
+
+
+def ledger(parts: list[tuple[int, str]]) -> tuple[tuple[CoverageRange, ...], list[str]]:
+    states = [state for count, state in parts for _ in range(count)]
+    ranges, position = [], 1
+    for state, same in groupby(states):
+        count = len(list(same))
+        ranges.append((position, position + count - 1, state))
+        position += count
+    return covered(*ranges), states
+
+
+@settings(deadline=None, max_examples=300)
+@given(ledgers, ledgers)
+def test_the_changes_of_messages_are_those_of_each_of_them(
+    before: list[tuple[int, str]], after: list[tuple[int, str]]
+) -> None:
+    (old_ranges, old), (new_ranges, new) = ledger(before), ledger(after)
+    found = report_with({}, coverage=new_ranges).diff(report_with({}, coverage=old_ranges)).messages
+    told = {n: (part.before, part.after) for part in found for n in range(part.first, part.last + 1)}
+    length = max(len(old), len(new))
+    pairs = [(dict(enumerate(old)).get(n), dict(enumerate(new)).get(n)) for n in range(length)]
+    assert told == {n + 1: pair for n, pair in enumerate(pairs) if pair[0] != pair[1]}
+    assert len(found) == len([pair for pair, _ in groupby(pairs) if pair[0] != pair[1]])
+
+
+def test_a_hundred_thousand_messages_are_compared_by_their_ranges() -> None:
+    before, after = covered((1, 100_000, "verbatim")), covered((1, 99_994, "summarized"), (99_995, 100_000, "verbatim"))
+    found = report_with({}, coverage=after).diff(report_with({}, coverage=before))
+    assert found.messages == (MessageChange(first=1, last=99_994, before="verbatim", after="summarized"),)
+
+
+WARNED = UsageState(tier="warning", left=0.5, limit="session_tokens", used=5, allowed=10, forced=("documents",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({"budget_tokens": 8_000}, ["Budget 1,000 -> 8,000"]),
+        ({"allocation_strategy": "ratio"}, ["Strategy elastic -> ratio"]),
+        ({"history_strategy": "compacted"}, ["History full -> compacted"]),
+        ({"settings_from": ("pipeline", "user")}, ["Settings pipeline -> pipeline < user"]),
+        ({"window_tokens": 128_000}, ["Window none -> 128,000"]),
+        ({"tokenizer": "cl100k_base", "count_mode": "estimated"}, ["Tokenizer", "Counted exact -> estimated"]),
+        ({"usage": WARNED}, ["Tier none -> warning", "Forced none -> documents"]),
+        ({"last_resort": ("light",)}, ["Squeezed none -> light"]),
+        ({"forecast": True}, ["Forecast no -> yes"]),
+        ({"failures": ("embeddings: gone",)}, ["Newly failed: embeddings: gone"]),
+        ({"repairs": (Repair("role", "m1", "sent as human"),)}, ["Newly repaired: role m1: sent as human"]),
+        ({"overhead_tokens": {"framing": 14}, "total_tokens": 19}, ["Framing +4"]),
+        ({"overhead_tokens": {"tool schemas": 10}}, ["Tool schemas +10", "Framing -10"]),
+    ],
+)
+def test_what_else_changed_has_a_line_of_its_own(changes: dict[str, Any], lines: list[str]) -> None:
+    total, *found = example(**changes).diff(example()).lines
+    assert total.startswith("Total ")
+    assert len(found) == len(lines)
+    assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))
+
+
+def test_a_failure_that_is_over_is_told() -> None:
+    assert example().diff(example(failures=("a", "a"))).lines[1:] == ("No longer failed: a", "No longer failed: a")
+
+
+@pytest.mark.parametrize("shown", [str, lambda found: found._repr_html_()])
+def test_hostile_names_are_shown_and_not_obeyed(shown: Callable[[object], str]) -> None:
+    hostile = {"<b>\x1b[2J": [item("x")]}
+    text = shown(report_with(hostile).diff(report_with({}, failures=("<script>",))))
+    assert "\x1b" not in text
+    assert "␛[2J" in text
+
+
+def test_a_difference_in_a_notebook_is_escaped() -> None:
+    html = report_with({"<b>": [item("x")]}).diff(report_with({}))._repr_html_()
+    assert "&lt;b&gt; +10: 1 item came" in html
+    assert "<b>What changed</b>" in html
+    assert "<b> +10" not in html

@@ -1,0 +1,128 @@
+"""The data of a report: a schema with a version, and what is read of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+
+from langchain_ctxbudget.core.report import SCHEMA_VERSION, ContextReport
+from langchain_ctxbudget.errors import InputError
+from tests.unit_tests.test_report import example, reports
+
+VERSION_2 = json.loads((Path(__file__).parents[1] / "data" / "report_version_2.json").read_text(encoding="utf-8"))
+"""As the package wrote it when 2 was the version."""
+SCHEMA = ContextReport.json_schema()
+
+everything = settings(deadline=None, max_examples=60)
+
+
+@everything
+@given(reports())
+def test_a_report_comes_back_from_json_as_it_was(report: ContextReport) -> None:
+    assert ContextReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_the_schema_names_its_version() -> None:
+    assert SCHEMA["$id"].endswith(f":{SCHEMA_VERSION}")
+    assert SCHEMA["properties"]["schema_version"]["const"] == SCHEMA_VERSION == example().schema_version
+
+
+@everything
+@given(reports())
+def test_every_report_is_what_the_schema_says(report: ContextReport) -> None:
+    jsonschema.validate(report.to_dict(), SCHEMA)
+
+
+def test_every_field_of_a_report_is_in_the_schema() -> None:
+    assert set(example().to_dict()) == set(SCHEMA["properties"]) == set(SCHEMA["required"])
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [("total_tokens", "many"), ("layers", [{}]), ("count_mode", "guessed"), ("schema_version", 2)]
+)
+def test_other_data_is_not_what_the_schema_says(place: str, value: object) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**example().to_dict(), place: value}, SCHEMA)
+
+
+def test_a_report_of_version_2_is_read() -> None:
+    report = ContextReport.from_dict(VERSION_2)
+    assert report.layer("L6").used_tokens == VERSION_2["layers"][6]["used_tokens"] > 0
+    assert report.coverage_counts()["verbatim"] > 0
+
+
+def test_what_version_2_did_not_have_gets_its_default() -> None:
+    report = ContextReport.from_dict(VERSION_2)
+    assert report.usage is None
+    assert {item.source for part in report.layers for item in part.items} == {""}
+
+
+def test_a_report_of_version_2_becomes_one_of_this_version() -> None:
+    jsonschema.validate(ContextReport.from_dict(VERSION_2).to_dict(), SCHEMA)
+
+
+def test_a_report_of_version_2_can_be_shown_and_compared() -> None:
+    report = ContextReport.from_dict(VERSION_2)
+    assert str(report).startswith("CONTEXT BUDGET")
+    assert "<table" in report._repr_html_()
+    assert str(report.diff(report)) == "Nothing changed."
+
+
+def test_reading_leaves_the_data_as_they_were() -> None:
+    before = json.dumps(VERSION_2)
+    ContextReport.from_dict(VERSION_2)
+    assert json.dumps(VERSION_2) == before
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {**example().to_dict(), **changes}
+
+
+def without(name: str) -> dict[str, Any]:
+    data = example().to_dict()
+    del data[name]
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (changed(schema_version=4), "schema version 4 cannot be read, only 2 and 3; .*newer version"),
+        (changed(schema_version=1), "schema version 1 cannot be read, only 2 and 3$"),
+        (changed(schema_version="3"), "schema version '3' cannot be read, only 2 and 3$"),
+        (changed(schema_version=True), "schema version True cannot be read"),
+        (changed(schema_version=[3]), r"schema version \[3\] cannot be read"),
+        (changed(schema_version=None), "schema version None cannot be read"),
+        (without("schema_version"), "no schema_version cannot be read, only 2 and 3"),
+        ([1], "from a mapping of its fields .schema version 2 and 3., not list"),
+        (None, "not NoneType"),
+        (
+            changed(total_tokens="many"),
+            r"no report of schema version 3 \(2 and 3 can be read\): total_tokens: Input should",
+        ),
+        (without("coverage"), "coverage: Field required"),
+        (changed(layers=[{"layer": "L0"}]), r"layers\.0\.title: Field required; .*; and 2 more$"),
+        (changed(usage={"tier": "rich"}), "usage.tier: Input should be 'healthy'"),
+        (changed(coverage=[{"first": 1, "last": 2, "state": "lost"}]), r"coverage\.0\.state: Input should be"),
+        ({**VERSION_2, "stability": None}, "no report of schema version 2 .*: stability: "),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_what_is_wrong(data: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ContextReport.from_dict(data)
+
+
+def test_what_was_said_is_not_in_the_error() -> None:
+    with pytest.raises(InputError) as caught:
+        ContextReport.from_dict(changed(layers=[{"layer": "L0", "title": "a secret", "items": "a secret"}]))
+    assert "secret" not in str(caught.value)
+    assert caught.value.__suppress_context__
