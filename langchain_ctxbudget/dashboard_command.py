@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from langchain_ctxbudget.errors import InvalidSettingsError, StoreError
+from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, StoreError
 from langchain_ctxbudget.importing import DEFAULT_USER
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.stores.folder import DATABASE_FILE
@@ -39,14 +39,21 @@ def run(options: argparse.Namespace) -> int:
     """Serve the page until the command is stopped.
 
     Raises:
+        CtxBudgetError: the extra `dashboard` is not installed.
         InvalidSettingsError: an address of other machines without a token, or a port that cannot be had.
         MissingScopeError: no user.
         StoreError: there is no store in the folder, or another process has it open.
     """
-    import uvicorn  # noqa: PLC0415 - needs the extra
+    try:
+        import uvicorn  # noqa: PLC0415 - needs the extra
 
-    from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
-    from langchain_ctxbudget.dashboard.guard import ANY_HOST, LOOPBACK, is_loopback  # noqa: PLC0415
+        from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
+        from langchain_ctxbudget.dashboard.guard import ANY_HOST, LOOPBACK, is_loopback  # noqa: PLC0415
+    except ImportError as error:
+        raise CtxBudgetError(
+            f"The dashboard needs packages that are not installed ({error}): "
+            f"pip install 'langchain-ctxbudget[dashboard]'"
+        ) from error
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     token = options.token or os.environ.get(TOKEN_VARIABLE) or None

@@ -175,12 +175,12 @@ class Ledger:
         for (place, lane), item in zip(before, items, strict=True):
             if item is None:
                 self._lost(store, place, lane)
-        with self.writes(store, scope) as totals:
+        with self._writes(store, scope) as totals:
             yield from batch(store, [*also, *totals])
 
     @contextmanager
-    def writes(self, store: BaseStore, scope: Scope) -> Iterator[list[Op]]:
-        """The writes of what was counted; they are done where the block ends without an error. See `write`."""
+    def _writes(self, store: BaseStore, scope: Scope) -> Iterator[list[Op]]:
+        """The writes of what was counted; they are done where the block ends without an error."""
         with _mutex:
             todo = self._unwritten(store, scope)
             for _, lane in todo:

@@ -6,10 +6,9 @@ application would have made it: from what was said before, and what the turn has
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.embeddings import Embeddings
@@ -17,14 +16,13 @@ from langchain_core.messages import AIMessage, BaseMessage
 
 from langchain_ctxbudget.core.messages import checked, plain_text, split_instructions
 from langchain_ctxbudget.core.prefix import common_prefix
-from langchain_ctxbudget.core.report import CoverageState
 from langchain_ctxbudget.core.text import one_line
 from langchain_ctxbudget.core.tokens import TokenCounter, counter_for
 from langchain_ctxbudget.core.turns import is_user
 from langchain_ctxbudget.core.usage import Price
 from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError
-from langchain_ctxbudget.replay_strategies import Contender, Strategy, Told, contender
-from langchain_ctxbudget.reporting.replay_text import render_replay
+from langchain_ctxbudget.replay_result import ReplayResult, Track, Turn
+from langchain_ctxbudget.replay_strategies import Contender, Options, Strategy, Told, contender
 from langchain_ctxbudget.settings import ContextSettings
 
 __all__ = ["DEFAULT_STRATEGIES", "ReplayResult", "Track", "Turn", "replay", "split_turns"]
@@ -32,202 +30,9 @@ __all__ = ["DEFAULT_STRATEGIES", "ReplayResult", "Track", "Turn", "replay", "spl
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
 PRICE_SHARE = 0.1
 """What a provider takes for a token that it finds in its cache, as a share of the price of one that it reads."""
-STATES: tuple[CoverageState, ...] = ("verbatim", "retrieved", "summarized", "omitted")
 
 OnTurn = Callable[[str, int], None]
 """Told the strategy and the number of the turn that it has just gone through."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """The prompts of one turn, together."""
-
-    number: int
-    """Which turn of the conversation it is, from 1."""
-    calls: int
-    """Prompts that were made: one for each answer, so several where a model calls tools."""
-    tokens: int
-    cached_tokens: int
-    """Of these, what a prompt has in common with the one before it, from its start."""
-    largest_tokens: int
-    """The largest of the prompts."""
-    messages: Mapping[CoverageState, int]
-    """What became of the messages before the turn, in the last of its prompts."""
-    compaction_steps: int
-    without_question: int
-    """Prompts that do not have the message that they are to answer."""
-    failures: tuple[str, ...]
-    """Why prompts could not be made."""
-    evidence: float | None
-    """The share of the messages which the turn is about that stand in its last prompt, word by word."""
-    ms: float = field(compare=False)
-    """What it took to make the prompts and to store the turn, in milliseconds."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Track:
-    """What one strategy did with a conversation."""
-
-    name: str
-    budget_tokens: int | None
-    """What a prompt may cost; None: no limit."""
-    price_share: float
-    turns: tuple[Turn, ...]
-    """Those in which an answer was given."""
-
-    @property
-    def calls(self) -> int:
-        """Prompts that were made."""
-        return sum(turn.calls for turn in self.turns)
-
-    @property
-    def tokens(self) -> int:
-        """Of all prompts."""
-        return sum(turn.tokens for turn in self.turns)
-
-    @property
-    def cached_tokens(self) -> int:
-        """Of these, what prompts have in common with the ones before them."""
-        return sum(turn.cached_tokens for turn in self.turns)
-
-    @property
-    def cached_share(self) -> float:
-        """The share of all tokens that a provider's cache has."""
-        return self.cached_tokens / self.tokens if self.tokens else 0.0
-
-    @property
-    def effective_tokens(self) -> float:
-        """What is paid for, in tokens that no cache has: a cached one counts `price_share`."""
-        return sum(self.costs)
-
-    @property
-    def costs(self) -> list[float]:
-        """The effective tokens of every turn."""
-        return [turn.tokens - (1 - self.price_share) * turn.cached_tokens for turn in self.turns]
-
-    @property
-    def largest_tokens(self) -> int:
-        """The largest prompt."""
-        return max((turn.largest_tokens for turn in self.turns), default=0)
-
-    @property
-    def message_shares(self) -> dict[CoverageState, float]:
-        """What became of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
-        counts = {state: sum(turn.messages.get(state, 0) for turn in self.turns) for state in STATES}
-        return {state: count / max(1, sum(counts.values())) for state, count in counts.items()}
-
-    @property
-    def compaction_steps(self) -> int:
-        """How often what a prompt begins with was rewritten."""
-        return sum(turn.compaction_steps for turn in self.turns)
-
-    @property
-    def without_question(self) -> int:
-        """Prompts that do not have the message that they are to answer."""
-        return sum(turn.without_question for turn in self.turns)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """Why prompts could not be made, one each."""
-        return tuple(failure for turn in self.turns for failure in turn.failures)
-
-    @property
-    def evidence(self) -> float | None:
-        """The mean over the turns for which evidence was named."""
-        return (
-            statistics.fmean(found) if (found := [t.evidence for t in self.turns if t.evidence is not None]) else None
-        )
-
-    @property
-    def median_ms(self) -> float:
-        """Milliseconds per turn."""
-        return statistics.median(turn.ms for turn in self.turns) if self.turns else 0.0
-
-    @property
-    def slowest_ms(self) -> float:
-        """Milliseconds of the slowest turn."""
-        return max((turn.ms for turn in self.turns), default=0.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Totals and turns as plain data, ready for JSON."""
-        return {
-            "name": self.name,
-            "budget_tokens": self.budget_tokens,
-            "calls": self.calls,
-            "tokens": self.tokens,
-            "cached_tokens": self.cached_tokens,
-            "cached_share": self.cached_share,
-            "effective_tokens": self.effective_tokens,
-            "largest_tokens": self.largest_tokens,
-            "message_shares": self.message_shares,
-            "compaction_steps": self.compaction_steps,
-            "without_question": self.without_question,
-            "failures": list(self.failures),
-            "evidence": self.evidence,
-            "median_ms": self.median_ms,
-            "slowest_ms": self.slowest_ms,
-            "turns": [asdict(turn) | {"failures": list(turn.failures)} for turn in self.turns],
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayResult:
-    """What several strategies did with one conversation; equal for equal input, timings aside.
-
-    Example:
-        >>> from langchain_core.messages import AIMessage, HumanMessage
-        >>> said = [HumanMessage("Hello"), AIMessage("Hello, Ada!"), HumanMessage("Who am I?"), AIMessage("Ada.")]
-        >>> result = replay(said, ["full"], budget=1_000)
-        >>> [(turn.tokens, turn.cached_tokens) for turn in result.track("full").turns]
-        [(8, 0), (22, 5)]
-    """
-
-    messages: int
-    """How many the conversation has."""
-    budget_tokens: int
-    price_share: float
-    """What a cached token costs, as a share of one that is not."""
-    min_cached_tokens: int
-    """A shorter common prefix was not counted as cached."""
-    tokenizer: str
-    count_mode: str
-    input_price: float | None
-    """US dollars for a million tokens that no cache has; None: not known."""
-    tracks: tuple[Track, ...]
-
-    def track(self, name: str) -> Track:
-        """What one strategy did.
-
-        Raises:
-            InputError: it is not among them.
-        """
-        if found := next((track for track in self.tracks if track.name == name), None):
-            return found
-        raise InputError(f"No strategy {name!r} was replayed; there are {', '.join(t.name for t in self.tracks)}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
-        return {
-            "messages": self.messages,
-            "budget_tokens": self.budget_tokens,
-            "price_share": self.price_share,
-            "min_cached_tokens": self.min_cached_tokens,
-            "tokenizer": self.tokenizer,
-            "count_mode": self.count_mode,
-            "input_price": self.input_price,
-            "strategies": [track.to_dict() | {"cost": self.cost_of(track)} for track in self.tracks],
-        }
-
-    def cost_of(self, track: Track) -> float | None:
-        """What the prompts of a strategy cost, in US dollars; None where no price is known. Answers are not in it."""
-        return None if self.input_price is None else track.effective_tokens * self.input_price / 1_000_000
-
-    def to_text(self) -> str:
-        """An aligned table."""
-        return render_replay(self.to_dict())
-
-    def __str__(self) -> str:
-        return self.to_text()
 
 
 def replay(
@@ -236,6 +41,7 @@ def replay(
     *,
     budget: int,
     system_prompt: str = "",
+    tools: Sequence[Any] = (),
     model: str | None = None,
     settings: ContextSettings | Mapping[str, Any] | None = None,
     embeddings: Embeddings | None = None,
@@ -243,6 +49,7 @@ def replay(
     price: Price | None = None,
     min_cached_tokens: int = 0,
     evidence: Mapping[int, Iterable[str]] | None = None,
+    first_turn: int = 1,
     on_turn: OnTurn | None = None,
 ) -> ReplayResult:
     """Go through a conversation with each of several strategies, each with a store of its own, and count.
@@ -256,6 +63,7 @@ def replay(
             A number behind a name is another budget: `"recency@4000"`.
         budget: what a prompt may cost, in tokens.
         system_prompt: of every prompt; default: the system messages that the conversation begins with.
+        tools: what the model is bound to, as it is sent with every prompt of every strategy.
         model: counts are this model's, prompts are within its window; default: o200k_base, no window.
         settings: of the package's strategies, below their own. Nothing is learned unless they say `"learn": True`.
         embeddings: for retrieval; default: the package's own.
@@ -263,6 +71,7 @@ def replay(
         price: of the model, so that costs are told in US dollars, too.
         min_cached_tokens: a common prefix below this counts as not cached (OpenAI caches from 1,024 on).
         evidence: ids of the messages that a turn is about, by the turn's number.
+        first_turn: prompts are made from this turn on; what comes before it is only stored.
         on_turn: called behind every turn with the strategy's name and the turn's number.
 
     Raises:
@@ -271,7 +80,7 @@ def replay(
     """
     instructions, said = split_instructions(checked(messages, "messages"))
     turns = split_turns(said)
-    if not any(map(_calls, turns)):
+    if not any(map(_calls, turns[max(0, first_turn - 1) :])):
         raise InputError("Nothing to replay: the conversation has no answer of a model that follows a message")
     share = _price_share(price) if price_share is None else price_share
     _require_numbers(share, min_cached_tokens)
@@ -279,22 +88,22 @@ def replay(
     if unknown := sorted(set(named) - set(range(1, len(turns) + 1))):
         raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}")
     prompt = system_prompt or "\n\n".join(instructions)
-    contenders = [
-        contender(one, budget=budget, system_prompt=prompt, model=model, settings=settings, embeddings=embeddings)
-        for one in strategies
-    ]
+    options = Options(prompt, tools=tools, model=model, settings=settings, embeddings=embeddings)
+    contenders = [contender(one, budget, options) for one in strategies]
     names = [one.name for one in contenders]
     if not names or len(set(names)) < len(names):
         raise InputError(f"strategies must be at least one, each of them once, not {names}")
     counter = counter_for(model)
     tracks: list[Track] = []
     for one in contenders:
-        run = _Run(one, counter, min_cached_tokens)
+        run = _Run(one, counter, counter.count_tools(tools), min_cached_tokens)
         done: list[Turn] = []
         with one:
             for number, turn in enumerate(turns, start=1):
                 asked = [message for message in said if message.id in named[number]] if number in named else None
-                if gone := run.through(number, turn, asked):
+                if number < first_turn:
+                    one.keep(turn)
+                elif gone := run.through(number, turn, asked):
                     done.append(gone)
                 if on_turn:
                     on_turn(one.name, number)
@@ -312,7 +121,7 @@ def replay(
 
 
 def split_turns(messages: Sequence[BaseMessage]) -> list[list[BaseMessage]]:
-    """A conversation in turns, each from a message of the user up to the next; what stands before the first is one, too.
+    """A conversation in turns, each from a message of the user up to the next; what comes before the first is one, too.
 
     >>> from langchain_core.messages import HumanMessage
     >>> [len(turn) for turn in split_turns([AIMessage("Welcome!"), HumanMessage("Hi"), AIMessage("What can I do?")])]
@@ -338,6 +147,8 @@ class _Run:
     contender: Contender
     counter: TokenCounter
     """Counts what is sent; the strategies have counters of their own, so that none is faster for another's work."""
+    tools_tokens: int
+    """What stands before the messages of every prompt."""
     min_cached_tokens: int
     before: Sequence[BaseMessage] = ()
     """The last prompt."""
@@ -362,8 +173,9 @@ class _Run:
             counting = time.perf_counter()
             costs = [self.costs.get(id(message)) or self.counter.count_message(message) for message in told.messages]
             shared = common_prefix(told.messages, costs, self.before, self.counter).tokens
+            shared += self.tools_tokens if self.before else 0
             cached += shared if shared >= self.min_cached_tokens else 0
-            tokens.append(sum(costs) + self.counter.count_messages([]))
+            tokens.append(self.tools_tokens + sum(costs) + self.counter.count_messages([]))
             steps += told.compaction_step
             without += not _has(told.messages, so_far)
             self.before = told.messages

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from langchain_core.messages import BaseMessage
 from rich.console import Console
@@ -43,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--title", help="which conversation, where the file holds several")
     parser.add_argument("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
+    parser.add_argument("--tools", type=Path, metavar="FILE", help="what an agent's model is bound to: a JSON list")
     parser.add_argument("--model", help="count for this model (default: o200k_base)")
     parser.add_argument("--learn", action="store_true", help="learn about the user on the way, as an application does")
     parser.add_argument("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
@@ -83,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
             strategies,
             budget=options.budget,
             system_prompt=system_prompt,
+            tools=_tools(options.tools),
             model=options.model,
             settings={"learn": options.learn},
             price_share=options.price_share,
@@ -135,6 +138,23 @@ def _conversation(options: argparse.Namespace) -> tuple[Sequence[BaseMessage], s
     found = pick_conversation(read_conversations(options.file), title=options.title)
     instructions, messages = split_instructions(found.messages)
     return messages, options.system or "\n\n".join(instructions)
+
+
+def _tools(path: Path | None) -> list[Any]:
+    """Schemas of tools.
+
+    Raises:
+        InputError: the file cannot be read, or holds something else.
+    """
+    if path is None:
+        return []
+    try:
+        tools = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"--tools: {path} cannot be read ({error})") from error
+    if not isinstance(tools, list):
+        raise InputError(f"--tools: {path} holds no list of schemas, such as OpenAI's")
+    return tools
 
 
 def _price(model: str | None) -> Price | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from types import TracebackType
@@ -72,41 +73,48 @@ class Contender(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Give back what it holds."""
+        self.close()
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Give back what it holds."""
 
 
-def contender(
-    strategy: Strategy,
-    *,
-    budget: int,
-    system_prompt: str,
-    model: str | None,
-    settings: ContextSettings | Mapping[str, Any] | None,
-    embeddings: Embeddings | None,
-) -> Contender:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What all strategies have in common; see `replay`."""
+
+    system_prompt: str
+    tools: Sequence[Any] = ()
+    model: str | None = None
+    settings: ContextSettings | Mapping[str, Any] | None = None
+    embeddings: Embeddings | None = None
+
+
+def contender(strategy: Strategy, budget: int, options: Options) -> Contender:
     """What replays a strategy.
 
     Raises:
         InvalidSettingsError: there is no such strategy, or one of its parameters or settings is none.
     """
     if isinstance(strategy, str):
-        base, _, other = strategy.strip().partition("@")
-        budget = _budget(other, strategy) if other else budget
-        name = f"{base}@{budget}" if other else base
+        base, at, other = strategy.strip().partition("@")
+        budget = _budget(other, strategy) if at else budget
+        name = f"{base}@{budget}" if at else base
     else:
         base, name = "", _label(strategy)
     if base in (RECENCY, FULL):
-        return Window(name, budget if base == RECENCY else None, system_prompt, model)
-    own = {"max_context_tokens": budget, **_settings(strategy if not base else base)}
+        return Window(name, budget if base == RECENCY else None, options)
+    own = {"max_context_tokens": budget, **_settings(base or strategy)}
     pipeline = ContextPipeline(
-        ContextSettings(learn=False).override(settings).override(own),
-        system_prompt=system_prompt,
-        model=model,
+        ContextSettings(learn=False).override(options.settings).override(own),
+        system_prompt=options.system_prompt,
+        model=options.model,
         store=InMemoryStore(),
-        embeddings=embeddings,
+        embeddings=options.embeddings,
         writer_id="replay",
         clock=(clock := Clock()).now,
     )
-    return Assembled(name, pipeline, clock, left=TIER_LEFT.get(base))
+    return Assembled(name, pipeline, clock, tools=options.tools, left=TIER_LEFT.get(base))
 
 
 def _settings(strategy: Strategy) -> Mapping[str, Any]:
@@ -133,9 +141,8 @@ def _label(strategy: Mapping[str, Any]) -> str:
     """What settings are called."""
     if "strategy" in strategy:
         return strategy_of(strategy).name
-    return ", ".join(
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in strategy.items()
-    )
+    said = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in strategy.items())
+    return ", ".join(said) or "elastic"
 
 
 def _budget(text: str, strategy: str) -> int:
@@ -166,55 +173,64 @@ class Clock:
 class Assembled(Contender):
     """The package, as an application uses it."""
 
-    def __init__(self, name: str, pipeline: ContextPipeline, clock: Clock, *, left: float | None) -> None:
+    def __init__(
+        self, name: str, pipeline: ContextPipeline, clock: Clock, *, tools: Sequence[Any], left: float | None
+    ) -> None:
         """Begin a conversation.
 
         Args:
             name: what the strategy is called.
             pipeline: with its settings, and an empty store of its own.
             clock: the pipeline's.
+            tools: sent with every prompt.
             left: the share of a usage limit that is left all the time; None: there is none.
         """
         super().__init__(name, pipeline.settings.max_context_tokens)
         self.pipeline = pipeline
         self.clock = clock
+        self.tools = tools
         if left is not None:
             used = round(ALLOWED_TOKENS * (1 - left))
             usage = {"input_tokens": used, "output_tokens": 0, "total_tokens": used}
             pipeline.usage.record(usage, **SCOPE)
 
     def prompt(self, turn: Sequence[BaseMessage]) -> Told:
+        """The prompt that `assemble` makes."""
         self.clock.pass_by(turn[0])
-        context = self.pipeline.assemble(turn, **SCOPE)
+        context = self.pipeline.assemble(turn, tools=self.tools, **SCOPE)
         report = context.report
         return Told(context.messages, report.coverage_counts(), report.stability.compaction_step)
 
     def keep(self, turn: Sequence[BaseMessage]) -> None:
+        """Store it, and learn from it where that is asked."""
         for message in turn:
             self.clock.pass_by(message)
         self.pipeline.add_messages(turn, **SCOPE)
         if self.pipeline.settings.learn:
             self.pipeline.flush()  # or what is learned by the next turn is a matter of luck
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the pipeline."""
         self.pipeline.close()
 
 
 class Window(Contender):
     """The newest messages that fit, as LangChain's `trim_messages` gives them with an exact counter; or all of them."""
 
-    def __init__(self, name: str, budget: int | None, system_prompt: str, model: str | None) -> None:
+    def __init__(self, name: str, budget: int | None, options: Options) -> None:
         super().__init__(name, budget)
-        self.system = [SystemMessage(system_prompt)] if system_prompt else []
+        self.system = [SystemMessage(options.system_prompt)] if options.system_prompt else []
         self.history: list[BaseMessage] = []
-        self.counter = counter_for(model)
+        self.counter = counter_for(options.model)
+        self.tools_tokens = self.counter.count_tools(options.tools)
 
     def prompt(self, turn: Sequence[BaseMessage]) -> Told:
+        """What fits of everything so far."""
         messages: list[BaseMessage] = [*self.system, *self.history, *turn]
         if self.budget is not None:
             messages = trim_messages(
                 messages,
-                max_tokens=self.budget,
+                max_tokens=max(0, self.budget - self.tools_tokens),
                 token_counter=self.counter.count_messages,
                 strategy="last",
                 start_on="human",
@@ -224,4 +240,5 @@ class Window(Contender):
         return Told(messages, {"verbatim": shown, "omitted": len(self.history) - shown}, compaction_step=False)
 
     def keep(self, turn: Sequence[BaseMessage]) -> None:
+        """Keep it in memory."""
         self.history += turn

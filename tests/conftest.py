@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +10,15 @@ import tiktoken.registry
 from langchain_openai import ChatOpenAI
 
 from langchain_ctxbudget.core import vocab
-from tests.servers import chroma_server, postgres
+from tests.servers import chroma_server, in_memory, postgres
 
 __all__ = ["chroma_server", "postgres"]
+
+
+def pytest_configure() -> None:
+    """What a test writes to `tmp_path` is written to memory."""
+    if folder := in_memory():
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
 
 
 @pytest.fixture(scope="session")

@@ -30,13 +30,24 @@ LOOPBACK = pytest.mark.allow_hosts(["127.0.0.1"])
 START_SECONDS = 30
 
 
+def in_memory() -> str | None:
+    """A folder whose files are in memory, where this machine has room for them.
+
+    Chroma waits for the disk at every write, ten times as long as for the rest. What is tested is what outlives a
+    process; nothing here has to outlive a power cut.
+    """
+    folder = Path("/dev/shm")
+    room = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > 4 * 1024**3
+    return str(folder) if room else None
+
+
 @pytest.fixture(scope="session")
 def chroma_server() -> Iterator[str]:
     """The address of a Chroma server."""
     program = Path(sys.executable).with_name("chroma")
     if not program.exists():
         _unavailable(f"{program} does not exist")
-    with TemporaryDirectory(prefix="chroma-") as folder, socket.socket() as listener:
+    with TemporaryDirectory(prefix="chroma-", dir=in_memory()) as folder, socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = str(listener.getsockname()[1])
         listener.close()

@@ -288,7 +288,7 @@ def _message_words(changes: Iterable[MessageChange]) -> str:
         states = {change.before, change.after}
         if "retrieved" not in states or states & {None, "verbatim"}:
             by_words[change.words].append(change)
-    return "; ".join(f"{_positions(several)} {words}" for words, several in by_words.items())
+    return "; ".join(f"{_positions(several)}: {words}" for words, several in by_words.items())
 
 
 def _positions(changes: Sequence[MessageChange]) -> str:

@@ -77,9 +77,11 @@ STATE_MEANS = {
     "omitted": "Nothing in this prompt stands for it. It is still stored.",
 }
 GET_BACK = (
-    'The recall tool quotes it word for word (reference "{position}"); `pipeline.pin` with its id keeps it verbatim.'
+    'The recall tool quotes it word for word (reference "{position}"); `pipeline.pin` with its id has it verbatim from '
+    "the next compaction step on."
 )
-NEAREST, FEWEST_WORTH_NAMING = 3, 0.0005
+NEAREST, LONGEST_NAME = 3, 80
+LEAST_SCORE = 0.0005
 _POSITION = re.compile(r"(?:message |#)?([0-9]{1,9})")
 _JOINED = " + "
 
@@ -113,7 +115,7 @@ class Place:
     def scores(self) -> tuple[str, ...]:
         """What speaks for a candidate for retrieval and what against it, the strongest first."""
         parts = sorted(self.item.scores.items(), key=lambda part: (-abs(part[1]), part[0]))
-        worth = [(SCORES.get(name, name), score) for name, score in parts if abs(score) > FEWEST_WORTH_NAMING]
+        worth = [(SCORES.get(name, name), score) for name, score in parts if abs(score) > LEAST_SCORE]
         sides = (
             ("speaks for it", [f"{what} ({score:+.2f})" for what, score in worth if score > 0]),
             ("speaks against it", [f"{what} ({score:+.2f})" for what, score in worth if score < 0]),
@@ -239,6 +241,7 @@ def _unknown(report: ContextReport, what: str | int, messages: int) -> str:
     known = dict.fromkeys(
         name for place in _all_places(report) for name in (place.item.id, *place.item.id.split(_JOINED))
     )
+    what = what if len(what) <= LONGEST_NAME else f"{what[:LONGEST_NAME]}…"
     near = get_close_matches(what, known, n=NEAREST, cutoff=0.5)
     nearest = f"; nearest are {', '.join(map(repr, near))}" if near else ""
     return (

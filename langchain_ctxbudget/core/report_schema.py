@@ -46,7 +46,7 @@ def read(kind: type[T], data: object) -> T:
         said = f"schema version {version!r}" if "schema_version" in data else "no schema_version"
         raise InputError(f"A report with {said} cannot be read, only {versions}{advice}")
     try:
-        return _adapter(kind).validate_python({**data, "schema_version": SCHEMA_VERSION})
+        report: T = _adapter(kind).validate_python({**data, "schema_version": SCHEMA_VERSION})
     except ValidationError as error:
         problems = [
             f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
@@ -57,6 +57,7 @@ def read(kind: type[T], data: object) -> T:
         raise InputError(
             f"This is no report of schema version {version} ({versions} can be read): {'; '.join([*named, *more])}"
         ) from None
+    return report
 
 
 def json_schema(kind: type[object]) -> dict[str, Any]:
@@ -79,7 +80,7 @@ def json_schema(kind: type[object]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 

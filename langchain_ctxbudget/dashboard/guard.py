@@ -147,4 +147,4 @@ def _is_own(request: Request) -> bool:
     if request.headers.get("sec-fetch-site", "none") not in _OWN_SITE:
         return False
     origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc.lower() == request.headers["host"].lower()
+    return origin is None or origin.lower().partition("://")[2] == request.headers["host"].lower()

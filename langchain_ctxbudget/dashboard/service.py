@@ -11,11 +11,11 @@ from langchain_ctxbudget.dashboard import answers, questions, views
 from langchain_ctxbudget.dashboard.forecasts import Forecasts
 from langchain_ctxbudget.dashboard.quoting import with_previews
 from langchain_ctxbudget.dashboard.refusals import CONFLICT, UNKNOWN, RefusedError
-from langchain_ctxbudget.dashboard.transcripts import Recent, Transcript, Transcripts
+from langchain_ctxbudget.dashboard.transcripts import Outline, Recent, Transcript, Transcripts
 from langchain_ctxbudget.errors import FactError, InputError, InvalidSettingsError
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores.records import Scope, label
 
 AT_ONCE = 8
 """Conversations that are read at a time for the list of them."""
@@ -51,14 +51,17 @@ class DashboardService:
 
     async def sessions(self, user_id: str, _asked: questions.Nothing) -> answers.Sessions:
         """The conversations of the user, those that were last updated first."""
-        names = await self._pipeline.alist_conversations(user_id=user_id)
+        versions = await self._transcripts.versions(user_id)
+        with_snapshots = await self._transcripts.with_snapshots(user_id)
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def summary(name: str) -> answers.SessionSummary:
+            scope = Scope(user_id, name)
             async with gate:
-                return await self._summary(Scope(user_id, name))
+                outline = await self._transcripts.outline(scope, versions[name])
+                return await self._summary(scope, outline, has_snapshots=label(name) in with_snapshots)
 
-        found = await asyncio.gather(*map(summary, names))
+        found = await asyncio.gather(*map(summary, sorted(versions)))
         oldest = datetime.min.replace(tzinfo=UTC)
         newest_first = sorted(found, key=lambda one: one.last_updated or oldest, reverse=True)
         return answers.Sessions(user_id=user_id, sessions=tuple(newest_first))
@@ -207,9 +210,11 @@ class DashboardService:
         except InvalidSettingsError:
             return self._pipeline.settings
 
-    async def _summary(self, scope: Scope) -> answers.SessionSummary:
-        outline = await self._transcripts.outline(scope)
-        latest = await self._pipeline.snapshots.alatest(user_id=scope.user_id, conversation_id=scope.conversation_id)
+    async def _summary(self, scope: Scope, outline: Outline, *, has_snapshots: bool) -> answers.SessionSummary:
+        latest = None
+        if has_snapshots:
+            book = self._pipeline.snapshots
+            latest = await book.alatest(user_id=scope.user_id, conversation_id=scope.conversation_id)
         shown = None if latest is None else views.snapshot_summary(latest)
         said = views.moment(outline.last_said)
         return answers.SessionSummary(

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from langchain_core.messages import BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore, Item, SearchOp
 
 from langchain_ctxbudget.core.messages import plain_text
 from langchain_ctxbudget.core.preservation import preservation_of
 from langchain_ctxbudget.dashboard.answers import SaidMessage
-from langchain_ctxbudget.flow import adrive, batch
+from langchain_ctxbudget.flow import Flow, adrive, batch
 from langchain_ctxbudget.opening import pins_place
 from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores.message_log import JOINED, LANES
 from langchain_ctxbudget.stores.message_pages import MessagePage
-from langchain_ctxbudget.stores.records import PinsRecord, Scope
+from langchain_ctxbudget.stores.records import ROOT, PinsRecord, Scope, label, stored
+from langchain_ctxbudget.stores.snapshots import SNAPSHOTS
 
 LONGEST_TEXT = 10_000
 """Characters of a message that are shown."""
@@ -111,16 +116,32 @@ class Transcripts:
         self._transcripts.keep(scope, read)
         return read
 
-    async def outline(self, scope: Scope) -> Outline:
-        """How long a conversation is."""
-        newest = await self._page(scope, 1)
+    async def versions(self, user_id: str) -> dict[str, str]:
+        """The version of each of a user's conversations, by its id; all in one read."""
+        path = (ROOT, label(user_id), LANES)
+        found: dict[tuple[str, ...], list[Item]] = {}
+        for item in await adrive(_below(self._pipeline.store, path)):
+            found.setdefault(item.namespace, []).append(item)
+        joined = ((items, item) for items in found.values() for item in items if item.key == JOINED)
+        return {
+            str(stored(item.value)["conversation_id"]): json.dumps(sorted((one.key, str(one.value)) for one in items))
+            for items, item in joined
+        }
+
+    async def outline(self, scope: Scope, version: str) -> Outline:
+        """How long a conversation is; read again where its version is another than before."""
         known = self._outlines.recall(scope)
-        if known is None or known.version != newest.after:
+        if known is None or known.version != version:
             page = await self._page(scope, EVERYTHING)
             said = page.messages[-1].additional_kwargs.get("created_at") if page.messages else None
-            known = Outline(page.after, len(page.messages), said if isinstance(said, str) else None)
+            known = Outline(version, len(page.messages), said if isinstance(said, str) else None)
             self._outlines.keep(scope, known)
         return known
+
+    async def with_snapshots(self, user_id: str) -> set[str]:
+        """The labels of the conversations of a user that have snapshots."""
+        path = (ROOT, label(user_id), SNAPSHOTS)
+        return {one[-1] for one in await adrive(bulk.read_namespaces(self._pipeline.store, path))}
 
     async def with_pins(self, scope: Scope, messages: tuple[SaidMessage, ...]) -> tuple[SaidMessage, ...]:
         """Messages with what was asked for by `pin`, which outweighs what they say themselves."""
@@ -137,6 +158,17 @@ class Transcripts:
 
     async def _exists(self, scope: Scope) -> bool:
         return scope.conversation_id in await self._pipeline.alist_conversations(user_id=scope.user_id)
+
+
+def _below(store: BaseStore, path: tuple[str, ...]) -> Flow[list[Item]]:
+    """Every item of every namespace that begins with a path."""
+    items: list[Item] = []
+    while True:
+        [page] = yield from batch(store, [SearchOp(path, limit=bulk.PAGE, offset=len(items))])
+        items += cast("list[Item]", page)
+        if len(cast("list[Item]", page)) < bulk.PAGE:
+            # A store that looks for a prefix as text finds more than was asked for.
+            return [item for item in items if item.namespace[: len(path)] == path]
 
 
 def _said(position: int, message: BaseMessage) -> SaidMessage:

@@ -50,7 +50,7 @@ def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(("Window", f"{report['window_tokens']:,} tokens ({told_by}), {reserve}"))
     elif report["output_reserve_tokens"]:
         found.append(("Reserve", reserve))
-    if report["usage"] is not None:
+    if report.get("usage") is not None:
         found.append(("Usage", usage_words(report["usage"])))
     if summaries := _summaries(report):
         found.append(("Summaries", summaries))

@@ -268,7 +268,11 @@ def _item_rows(layer: Mapping[str, Any], colour: str) -> Iterator[str]:
     for item in layer["items"]:
         cells = (
             _tag("td", _text(item["status"]), style=_CELL),
-            _tag("td", _text(", ".join(filter(None, (item["reason"].replace("_", " "), item["source"])))), style=_CELL),
+            _tag(
+                "td",
+                _text(", ".join(filter(None, (item["reason"].replace("_", " "), item.get("source", ""))))),
+                style=_CELL,
+            ),
             _tag("td", f"{item['tokens']:,}", style=_NUMBER),
             _tag("td", _text(item["preview"]), style=_WORDS),
         )

@@ -40,8 +40,8 @@ AXES = {
     "entity_tokens": "entities, tokens",
     "overhead_tokens": "tools and framing, tokens",
 }
-STRATEGY_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#8A8A8A")
-"""For strategies that are shown beside each other; apart for the colour-blind (Okabe and Ito)."""
+STRATEGY_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#5B1A6B")
+"""For strategies that are shown beside each other; apart for the colour-blind (six of Okabe and Ito)."""
 VISIBLE = 0.004
 """Share of a bar below which a part is too thin for the legend."""
 

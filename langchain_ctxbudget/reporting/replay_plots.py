@@ -78,11 +78,13 @@ def plot_replay(result: ReportData) -> BudgetFigure:
 
 def _panel(axes: Axes, track: Mapping[str, Any], colour: str) -> None:
     """The turns of one strategy: what it sent, and at the bottom of each what is new."""
-    numbers = [turn["number"] for turn in track["turns"]]
-    new = [turn["tokens"] - turn["cached_tokens"] for turn in track["turns"]]
-    cached = [turn["cached_tokens"] for turn in track["turns"]]
-    axes.bar(numbers, new, width=1.0, color=colour, linewidth=0)
-    axes.bar(numbers, cached, bottom=new, width=1.0, color=colour, alpha=PALE, linewidth=0)
+    turns = {turn["number"]: turn for turn in track["turns"]}
+    places = range(min(turns, default=1), max(turns, default=1) + 1)
+    edges = [place - 0.5 for place in (*places, places[-1] + 1)]
+    sent = [turns[place]["tokens"] if place in turns else 0 for place in places]
+    new = [total - turns[place]["cached_tokens"] if total else 0 for place, total in zip(places, sent, strict=True)]
+    axes.stairs(new, edges, fill=True, color=colour, linewidth=0)
+    axes.stairs(sent, edges, baseline=new, fill=True, color=colour, alpha=PALE, linewidth=0)
     if track["budget_tokens"] is not None:
         axes.axhline(track["budget_tokens"], color=FAINT, linewidth=0.8, linestyle=(0, (4, 2)))
     name = f"{words(track['name'])}\n{track['tokens']:,} sent\n{track['cached_share']:.0%} cached"

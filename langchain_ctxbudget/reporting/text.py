@@ -121,7 +121,7 @@ def _drawn(row: _Row, columns: _Columns, *, colour: bool) -> str:
 
 
 def _fact_lines(report: Mapping[str, Any], width: int, *, colour: bool) -> Iterator[str]:
-    tier = {"Usage": TIER_COLOURS[report["usage"]["tier"]]} if report["usage"] else {}
+    tier = {"Usage": TIER_COLOURS[report["usage"]["tier"]]} if report.get("usage") else {}
     alarms = {**ALARMS, **tier} if colour else {}
     for label, text in facts(report):
         name = painted(label, alarms[label]) if label in alarms else label

@@ -57,7 +57,7 @@ class ModelUsage(Record):
 
     def to_usage(self) -> Usage:
         """The usage of a record."""
-        return Usage(**self.model_dump())
+        return Usage(**dict(self))
 
 
 class UsageRecord(Record):

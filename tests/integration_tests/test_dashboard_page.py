@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -67,11 +66,12 @@ def weather(turns: int) -> list[BaseMessage]:
 def a_store() -> ContextPipeline:
     """Three sessions: long and compacted, with documents and snapshots; an agent's with tools; a hostile one."""
     pipeline = ContextPipeline(
-        {"max_context_tokens": BUDGET, "keep_snapshots": 20, "usage_limits": {"month_tokens": 1_000_000}},
+        {"max_context_tokens": BUDGET, "keep_snapshots": 20, "usage_limits": {"month_tokens": 2_000_000}},
         system_prompt=DEMO_SYSTEM_PROMPT,
     )
     documents = KnowledgeBase(pipeline.store, user_id=USER)
-    documents.add("Tool labels: Brandt sells steel labels, and prices hold until March.", metadata={"source": "a.md"})
+    offer = "Steel labels with a QR code: 0.62 pounds each. The offer for tool labels holds until 30 November."
+    documents.add(offer, metadata={"source": "label-offer.md"})
     pipeline.knowledge.add_fact("Coordinates a tool library", user_id=USER, category="project")
     told = demo_messages()
     for begin, end in zip((0, *TURNS), TURNS, strict=False):
@@ -80,6 +80,8 @@ def a_store() -> ContextPipeline:
         pipeline.assemble(asked, user_id=USER, conversation_id=LONG)
     for n in (4, 8):
         pipeline.add_messages(weather(n)[4 * (n - 4) :], user_id=USER, conversation_id=TOOLS)
+        orphan = ToolMessage("Nobody asked for this.", tool_call_id=f"orphan-{n}", id=f"o{n}")
+        pipeline.add_messages([orphan], user_id=USER, conversation_id=TOOLS)
         pipeline.assemble("And in city 3?", user_id=USER, conversation_id=TOOLS, tools=[WEATHER])
     said = [make(text) for text in HOSTILE_TEXTS for make in (HumanMessage, AIMessage)]
     pipeline.add_messages(said, user_id=USER, conversation_id=HOSTILE)
@@ -229,13 +231,22 @@ def test_a_session_shows_the_numbers_of_the_api(site: Site, visit: Visitor, sess
     expect(page.locator("#items [role=status]")).to_contain_text(f"{items} items of {items}")
 
 
+def test_repairs_are_told(site: Site, visit: Visitor) -> None:
+    repairs = site.ask("status", session_id=TOOLS)["current_context"]["repairs"]
+    page = visit().opens(site.url, TOOLS)
+    page.get_by_text(f"{len(repairs)} repair").click()
+    assert repairs
+    for repair in repairs:
+        expect(page.locator("#strategy li", has_text=repair["detail"]).first).to_be_visible()
+
+
 def test_the_slider_shows_what_the_api_says_of_that_budget(site: Site, visit: Visitor) -> None:
     page = visit().opens(site.url, LONG)
     totals = set()
     for step in ("180", "240", "330"):
         page.locator("#budget-slider").fill(step)
         budget = int(page.locator("#budget-number").input_value())
-        expect(page.locator("#what-if-result")).to_contain_text(f"With {budget:,} tokens")
+        expect(page.locator("#what-if-result")).to_contain_text(f"With a budget of {budget:,} tokens")
         report = site.ask("preview", session_id=LONG, budget=budget)["current_context"]
         assert shown_total(page) == number(page.locator("#what-if-total")) == report["total_tokens"] <= budget
         assert legend(page) == used(report)
@@ -293,14 +304,14 @@ def test_items_are_filtered_searched_and_sorted(site: Site, visit: Visitor) -> N
     for reason, further in retrieval["more_omitted"].items():
         expect(page.locator("#items .further")).to_contain_text(f"{further} {reason.replace('_', ' ')}")
     page.locator("#filter-status").select_option("")
-    word = "brandt"
+    word = "label"
     found = [item for item in retrieval["items"] if word in f"{item['preview']} {item['id']}".lower()]
     page.locator("#search").fill(word.upper())
     expect(counted).to_contain_text(f"{len(found)} item")
     assert 0 < len(found) < len(retrieval["items"])
     page.locator("#search").fill("")
     expect(counted).to_contain_text(f"{len(retrieval['items'])} items")
-    page.get_by_role("button", name="Tokens").click()
+    page.get_by_role("button", name="Tokens", exact=True).click()
     expect(page.locator("#items th.tokens")).to_have_attribute("aria-sort", "descending")
     sizes = [number(cell) for cell in page.locator("#items tr.item td.tokens").all()]
     assert sizes == sorted((item["tokens"] for item in retrieval["items"]), reverse=True)[: len(sizes)]
@@ -332,6 +343,8 @@ def pinned(site: Site, message_id: str) -> list[str]:
 
 def test_a_fact_is_pinned_in_the_store(site: Site, visit: Visitor) -> None:
     page = visit().opens(site.url, LONG)
+    expect(page.locator("#bars .preview")).to_be_visible()  # with the next prompt come the facts that it shows
+    page.locator("#pins summary").click()
     entry = page.locator("#pins li", has_text="Coordinates a tool library")
     for label, wanted in (("Pin", True), ("Unpin", False)):
         entry.get_by_role("button", name=label, exact=True).click()
@@ -367,7 +380,7 @@ def test_hostile_text_is_shown_as_text_and_nothing_of_it_runs(site: Site, visit:
         button.click()
     page.locator("#try-message").fill(HOSTILE_TEXTS[1])
     page.locator("#try").click()
-    expect(page.locator("#what-if-result")).to_contain_text("tokens the prompt has")
+    expect(page.locator("#what-if-result")).to_contain_text("the prompt has")
     elements = "document.querySelectorAll('main script, main img, main style, main a, main [onerror], main [onload]')"
     assert page.evaluate(f"{elements}.length") == 0
     assert page.evaluate("window.broken") is None
@@ -482,3 +495,81 @@ def test_no_request_goes_anywhere_but_the_server(site: Site, visit: Visitor) -> 
     expect(one.page.locator("#main")).to_have_attribute("aria-busy", "false")
     assert {urlsplit(url).netloc for url in one.requests if not url.startswith("data:")} == {urlsplit(site.url).netloc}
     assert len(one.requests) > 30
+
+
+def test_words_and_colours_are_those_of_the_package(site: Site, visit: Visitor) -> None:
+    page = visit(color_scheme="light").opens(site.url)
+    words = page.evaluate("import('./assets/words.js').then(module => JSON.parse(JSON.stringify(module)))")
+    assert words["LAYERS"] == {str(layer): title for layer, title in TITLES.items()}
+    assert words["STATES"] == {state: word for state, (word, _) in STATES.items()}
+    assert set(words["REASONS"]) == set(Reason)
+    assert set(words["STATUSES"]) == set(Status)
+    assert set(words["FORCED"]) == set(get_args(Forced))
+    colours = {f"layer-{layer}": colour for layer, (_, colour) in LAYERS.items()}
+    colours |= {f"layer-own{n}": colour for n, colour in enumerate(OWN_COLOURS)}
+    colours |= {f"state-{state}": colour for state, (_, colour) in STATES.items()}
+    for name, colour in colours.items():
+        assert page.evaluate(COLOUR, name) == tuple_of(colour), name
+
+
+COLOUR = """name => { const node = document.body.appendChild(document.createElement('i')); node.className = name;
+    return getComputedStyle(node).backgroundColor; }"""
+
+
+def tuple_of(colour: str) -> str:
+    return f"rgb({', '.join(str(int(colour[n : n + 2], 16)) for n in (1, 3, 5))})"
+
+
+def test_a_user_without_sessions_is_told_how_to_begin(site: Site, visit: Visitor) -> None:
+    with served(create_app(site.pipeline, user_id="nobody yet")) as url:
+        page = visit().opens(url)
+        expect(page.locator("#empty")).to_contain_text("No sessions yet")
+        expect(page.locator("#content")).to_be_hidden()
+
+
+def test_a_session_without_snapshots_says_how_to_keep_them(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url, HOSTILE)
+    expect(page.locator("#bar-caption")).to_contain_text("keep_snapshots")
+    expect(page.locator("#bars button")).to_have_count(1)
+
+
+def test_a_session_that_does_not_exist_is_said_to_be_unknown(site: Site, visit: Visitor) -> None:
+    page = visit(tolerant=True).opens(site.url, "nobody's")
+    expect(page.locator("#notice")).to_contain_text("There is no such session")
+    page.locator("#sessions a").first.click()
+    expect(page.locator("#content")).to_be_visible()
+    expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_a_server_that_is_gone_is_told_and_what_was_there_stays(site: Site, visit: Visitor) -> None:
+    with served(create_app(site.pipeline, user_id=USER)) as url:
+        page = visit(tolerant=True).opens(url, LONG)
+    page.locator("#refresh").click()
+    expect(page.locator("#notice")).to_contain_text("does not answer")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    assert shown_total(page) > 0
+
+
+def test_without_its_token_the_page_asks_for_it(site: Site, visit: Visitor) -> None:
+    with served(create_app(site.pipeline, user_id=USER, token="a-secret")) as url:
+        page = visit(tolerant=True).opens(f"{url}?token=a-secret")
+        expect(page.locator("#content")).to_be_visible()
+        assert "a-secret" not in page.url
+        page.context.clear_cookies()
+        page.locator("#refresh").click()
+        expect(page.locator("#notice")).to_contain_text("asks for its token")
+
+
+def test_screenshots_are_there_for_a_reviewer(site: Site, visit: Visitor, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("CTXBUDGET_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    phone = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True, "device_scale_factor": 2}
+    for name, options in (("light", {}), ("dark", {"color_scheme": "dark"}), ("phone", phone)):
+        page = visit(**options).opens(site.url, LONG)
+        expect(page.locator("#bars button")).to_have_count(len(TURNS) + 1)
+        page.screenshot(path=folder / f"{name}.png", full_page=True)
+        page.locator("#budget-number").fill("1500")
+        expect(page.locator("#what-if-result")).to_contain_text("1,500 tokens")
+        page.locator("#what-if-title").scroll_into_view_if_needed()
+        page.screenshot(path=folder / f"{name}-what-if.png")
+        assert (folder / f"{name}.png").stat().st_size > 20_000

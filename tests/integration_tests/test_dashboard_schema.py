@@ -12,22 +12,17 @@ from hypothesis import HealthCheck, given, settings
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 from schemathesis import Case, GenerationMode
-from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Route
 
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.dashboard.openapi import describe
 from langchain_ctxbudget.dashboard.operations import OPERATIONS, Operation
 
 FOREIGN = "xylophone"
 """Stands in everything that the other user has: ids, messages, facts, settings."""
-
-
-def user_of(request: Request) -> str | None:
-    return "ada"
+OTHER = f"{FOREIGN} bo"
 
 
 def filled() -> tuple[ContextPipeline, dict[str, list[str]]]:
@@ -35,13 +30,12 @@ def filled() -> tuple[ContextPipeline, dict[str, list[str]]]:
     limits = {"keep_snapshots": 3, "max_context_tokens": 500, "usage_limits": {"session_tokens": 5_000}}
     pipeline = ContextPipeline({**limits, "learn": False}, store=InMemoryStore(), system_prompt="You are helpful.")
     ids: dict[str, list[str]] = {"session_id": [], "message_id": [], "fact_id": [], "snapshot_id": []}
-    for user, mark in (("ada", "harp"), (f"{FOREIGN} bo", FOREIGN)):
+    for user, mark in (("ada", "harp"), (OTHER, FOREIGN)):
         for number in (1, 2):
             name = f"{mark} {number}"
             said = [
-                kind(f"{mark} {place}: " + "the tuning of strings. " * 5, id=f"{mark}-{place}")
-                for place in range(12)
-                for kind in (HumanMessage, AIMessage)[place % 2 : place % 2 + 1]
+                (HumanMessage, AIMessage)[place % 2](f"{mark} {place}: the tuning of strings. ", id=f"{mark}-{place}")
+                for place in range(40)
             ]
             pipeline.add_messages(said, user_id=user, conversation_id=name)
             context = pipeline.assemble(f"And the {mark}?", user_id=user, conversation_id=name)
@@ -53,6 +47,7 @@ def filled() -> tuple[ContextPipeline, dict[str, list[str]]]:
             ids["session_id"].append(name)
             ids["message_id"].append(str(said[0].id))
             ids["snapshot_id"].append(latest.id)
+        KnowledgeBase(pipeline.store, user_id=user).add(f"How to tune a {mark}.", metadata={"source": mark})
         ids["fact_id"].append(pipeline.knowledge.add_fact(f"Plays the {mark}", user_id=user).id)
         pipeline.save_settings({"preferences": [f"Speak of the {mark}."]}, user_id=user)
     return pipeline, ids
@@ -76,10 +71,12 @@ def guided(description: dict[str, Any], ids: dict[str, list[str]]) -> dict[str, 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Any]:
     pipeline, ids = filled()
-    dashboard = create_app(pipeline, user_id=user_of, hosts=["testserver"])
+    others = pipeline.export_user(user_id=OTHER)
+    dashboard = create_app(pipeline, user_id=lambda _: "ada", hosts=["testserver"])
     described = guided(describe(), ids)
-    routes = [Route("/guided.json", lambda _: JSONResponse(described)), Mount("/", dashboard)]
-    yield schemathesis.openapi.from_asgi("/guided.json", Starlette(routes=routes))
+    dashboard.router.routes.append(Route("/guided.json", lambda _: JSONResponse(described)))
+    yield schemathesis.openapi.from_asgi("/guided.json", dashboard)
+    assert pipeline.export_user(user_id=OTHER) == others, "a request of one user changed something of the other"
     pipeline.close()
 
 
@@ -98,7 +95,7 @@ def answers_as_described(api: Any, one: Operation, kind: GenerationMode, example
         answer = case.call()
         case.validate_response(answer)
         assert answer.status_code < 500
-        assert FOREIGN not in answer.text or FOREIGN in json.dumps([case.query, case.path_parameters, case.body])
+        assert FOREIGN not in answer.text
 
     answered()
 
@@ -113,10 +110,10 @@ def possible() -> list[Any]:
 
 @pytest.mark.parametrize(("operation", "kind"), possible())
 def test_random_requests_are_answered_as_described(api: Any, operation: Operation, kind: GenerationMode) -> None:
-    answers_as_described(api, operation, kind, examples=6)
+    answers_as_described(api, operation, kind, examples=4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("operation", "kind"), possible())
 def test_many_random_requests_are_answered_as_described(api: Any, operation: Operation, kind: GenerationMode) -> None:
-    answers_as_described(api, operation, kind, examples=300)
+    answers_as_described(api, operation, kind, examples=200)

@@ -24,6 +24,7 @@ SAYS = {
     "agent.py": "agent: You are Ada.",
     "auth.py": "refused  {'config': {'configurable': {'user_id': 'bo'}}}",
     "service.py": "no token:   401",
+    "usage_limits.py": "  critical      250",
 }
 """What shows that an example still does what it is for."""
 

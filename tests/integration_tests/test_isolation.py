@@ -420,13 +420,14 @@ def test_500_random_operations_show_nothing_of_another_user(call: Call) -> None:
 
 
 @pytest.mark.slow
-def test_10_000_random_operations_show_nothing_of_another_user(call: Call) -> None:
-    walk(InMemoryStore(), call, 10_000, seed=2)
+@pytest.mark.parametrize(("call", "steps"), [("sync", 10_000), ("async", 2_000)], indirect=["call"])
+def test_thousands_of_random_operations_show_nothing_of_another_user(call: Call, steps: int) -> None:
+    walk(InMemoryStore(), call, steps, seed=2)
 
 
 @pytest.mark.slow
 def test_random_operations_on_every_store_show_nothing_of_another_user(store: BaseStore, call: Call) -> None:
-    walk(store, call, 1_000, seed=3)
+    walk(store, call, 500, seed=3)
 
 
 # Without a scope

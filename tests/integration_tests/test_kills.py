@@ -1,22 +1,20 @@
 """A writer is killed at a random point, again and again: what it was told is there stays there, and work goes on.
 
-The writer is this module, run as a process. It writes down what it is about to do and, once the pipeline has returned,
-that it is done; so after a kill the log is as it was when the last thing was done, or what was under way is there too.
+The writer is a process. It tells what it is about to do and, once the pipeline has returned, that it is done; so after a
+kill the log is as it was when the last thing was done, or what was under way is there too.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import count, product
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
@@ -27,15 +25,18 @@ from langgraph.store.postgres import PostgresStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import InputError
 from tests.integration_tests.summary_models import Scripted, summary, words
+from tests.processes import FORKED
 from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
 SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "learn": False}
-ROOT = Path(__file__).parents[2]
 KILL_WITHIN_SECONDS = 0.4
 """After the first thing that a writer has done."""
 SETTLE_SECONDS = 0.3
 """What a server has been sent is done by then, also when the sender is gone."""
+
+DONE = "done"
+"""What the writer tells when it has done what it told of before."""
 
 Shown = tuple[str, str]
 """A message's id and text."""
@@ -72,11 +73,6 @@ def outcomes(shown: Sequence[Shown], doing: Doing) -> list[list[Shown]]:
 
 
 # The writer
-
-
-def say(**line: object) -> None:
-    sys.stdout.write(f"{json.dumps(line)}\n")
-    sys.stdout.flush()
 
 
 @contextmanager
@@ -143,75 +139,48 @@ def do(pipeline: ContextPipeline, known: Sequence[Shown], doing: Doing) -> None:
         pipeline.assemble("What did we say?", **SCOPE)
 
 
-def write() -> None:
-    """Write until the end: waits for its orders, tells what it finds, then does one thing after another."""
-    kind, place, seed = json.loads(sys.stdin.readline())
+def write(kind: str, place: str, seed: int, told: Connection) -> None:
+    """Write without end: tells what it finds, then what it does, one thing after another, and that it is done."""
     rng = random.Random(seed)
     with opened(kind, place) as store, new_pipeline(store) as pipeline:
         known = shown(pipeline.get_messages(**SCOPE))
-        say(found=known)
+        told.send(known)
         number = seed * 10_000
         while True:
             doing = chosen(rng, known, number := number + 1)
-            say(doing=doing)
+            told.send(doing)
             do(pipeline, known, doing)
             known = outcomes(known, doing)[-1]
-            say(done=doing.name)
+            told.send(DONE)
 
 
 # The killer
 
 
-class Writer:
-    """A process that writes; it is started before it is needed, because Python and Chroma take seconds to start."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.integration_tests.test_kills"]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
-        )
-
-    def killed(self, kind: str, place: str, seed: int, after_seconds: float) -> list[dict[str, Any]]:
-        """Let it write, kill it so long after the first thing that it did, and return what it said."""
-        orders, told = self._process.stdin, self._process.stdout
-        assert orders is not None
-        assert told is not None
-        orders.write(json.dumps([kind, place, seed]) + "\n")
-        orders.flush()
-        lines: list[str] = []
-        for line in told:
-            lines.append(line)
-            if line.startswith('{"done"'):
-                break
+def killed(kind: str, place: str, seed: int, after_seconds: float) -> tuple[list[Shown], list[Doing | str]]:
+    """Let a process write, and kill it so long after the first thing that it did: what it found, and what it told."""
+    told, tells = FORKED.Pipe(duplex=False)
+    with told:
+        process = FORKED.Process(target=write, args=(kind, place, seed, tells))
+        process.start()
+        tells.close()  # the end of what it tells is its end
+        found, *lines = told.recv(), told.recv(), told.recv()
         time.sleep(after_seconds)
-        self._process.kill()
-        lines += told
-        assert self._process.wait() == -signal.SIGKILL, f"the writer ended by itself:\n{''.join(lines)}"
-        return [json.loads(line) for line in lines if line.endswith("}\n")]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._process:
-            self._process.kill()
+        process.kill()
+        with suppress(EOFError):
+            while True:
+                lines.append(told.recv())
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, f"the writer ended by itself after {lines[-2:]}"
+    return found, lines
 
 
-def possible(known: Sequence[Shown], lines: Sequence[dict[str, Any]]) -> list[list[Shown]]:
-    """What the conversation may be after what a writer said; `known` is what it was before.
-
-    The first line is what the writer found.
-    """
+def possible(known: Sequence[Shown], lines: Sequence[Doing | str]) -> list[list[Shown]]:
+    """What the conversation may be after what a writer told; `known` is what it was before."""
     now = [list(known)]
-    for line in lines[1:]:
-        now = outcomes(now[-1], _read(*line["doing"])) if "doing" in line else now[-1:]
+    for line in lines:
+        now = outcomes(now[-1], line) if isinstance(line, Doing) else now[-1:]
     return now
-
-
-def _read(name: str, new: Any, edited: Any, removed: Any, moved: Any) -> Doing:
-    """What was written as JSON, which has no tuples."""
-    return Doing(name, [tuple(pair) for pair in new], [tuple(pair) for pair in edited], removed, moved)
 
 
 def check_works(store: BaseStore) -> list[Shown]:
@@ -235,17 +204,14 @@ def check_works(store: BaseStore) -> list[Shown]:
 def kill_again_and_again(kind: str, place: str, kills: int, seed: int, settle_seconds: float = 0) -> None:
     rng = random.Random(seed)
     known: list[Shown] = []
-    with ExitStack() as processes:
-        writers = [processes.enter_context(Writer())]
-        for kill in range(1, kills + 1):
-            writers.append(processes.enter_context(Writer()))
-            lines = writers[-2].killed(kind, place, seed * 1_000 + kill, rng.uniform(0, KILL_WITHIN_SECONDS))
-            time.sleep(settle_seconds)
-            assert [tuple(each) for each in lines[0]["found"]] == known
-            with opened(kind, place) as store:
-                found = check_works(store)
-            assert found in possible(known, lines), f"kill {kill} of seed {seed}: {lines[1:][-2:]}"
-            known = found
+    for kill in range(1, kills + 1):
+        begun, lines = killed(kind, place, seed * 1_000 + kill, rng.uniform(0, KILL_WITHIN_SECONDS))
+        time.sleep(settle_seconds)
+        assert begun == known
+        with opened(kind, place) as store:
+            found = check_works(store)
+        assert found in possible(known, lines), f"kill {kill} of seed {seed}: {lines[-2:]}"
+        known = found
 
 
 def test_writer_of_a_folder_killed_three_times(tmp_path: Path) -> None:
@@ -254,8 +220,8 @@ def test_writer_of_a_folder_killed_three_times(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [2, 3])
-def test_writer_of_a_folder_killed_fifty_times(tmp_path: Path, seed: int) -> None:
-    kill_again_and_again("chroma-folder", str(tmp_path), 50, seed)
+def test_writer_of_a_folder_killed_forty_times(tmp_path: Path, seed: int) -> None:
+    kill_again_and_again("chroma-folder", str(tmp_path), 40, seed)
 
 
 @pytest.mark.slow
@@ -435,7 +401,3 @@ def test_damage_of_what_is_derived_costs_work_and_nothing_else(damage: dict[str,
         ]
         assert again.messages == whole.messages
     assert check_works(store) == messages
-
-
-if __name__ == "__main__":
-    write()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import count as numbers
@@ -24,8 +23,12 @@ from langgraph.store.postgres import PostgresStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from tests.integration_tests.conftest import Call
 from tests.log_contract import ADA, Elsewhere, shown, texts
+from tests.processes import FORKED
 from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
 from tests.stores import new_stores
+
+SETTINGS = {"learn": False}
+"""Of thousands of messages: eight that learn from all of them take longer than all that is looked at here."""
 
 Address = tuple[str, ...]
 """The kind of a store on a server, and where it is."""
@@ -52,7 +55,7 @@ def connected(address: Address) -> Iterator[BaseStore]:
 
 def write(address: Address, writer: int, each: int, start: Any) -> None:
     """What one process does."""
-    with connected(address) as store, ContextPipeline(store=store) as pipeline:
+    with connected(address) as store, ContextPipeline(SETTINGS, store=store) as pipeline:
         start.wait(120)
         for number in range(each):
             pipeline.add_messages([message(writer, number)], **ADA)
@@ -89,11 +92,10 @@ def address(request: pytest.FixtureRequest) -> Iterator[Address]:
 
 @pytest.mark.parametrize(("writers", "each"), [(4, 25), pytest.param(8, 250, marks=pytest.mark.slow)])
 def test_many_processes_append_to_one_conversation(address: Address, writers: int, each: int) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    start = spawn.Barrier(writers + 1)
-    processes = [spawn.Process(target=write, args=(address, writer, each, start)) for writer in range(writers)]
+    start = FORKED.Barrier(writers + 1)
+    processes = [FORKED.Process(target=write, args=(address, writer, each, start)) for writer in range(writers)]
     with connected(address) as store, connected(address) as another:
-        before, during = ContextPipeline(store=store), ContextPipeline(store=another)
+        before, during = ContextPipeline(SETTINGS, store=store), ContextPipeline(SETTINGS, store=another)
         assert before.get_messages(**ADA) == []
         for process in processes:
             process.start()
@@ -105,33 +107,35 @@ def test_many_processes_append_to_one_conversation(address: Address, writers: in
             assert seen <= now
             seen = now
             reads += 1
-            time.sleep(0.05)
+            time.sleep(each / 500)  # a read costs what is there
         for process in processes:
             process.join(60)
         assert [process.exitcode for process in processes] == [0] * writers
         assert reads > 2
-        new = ContextPipeline(store=Elsewhere(store))
+        new = ContextPipeline(SETTINGS, store=Elsewhere(store))
         check([pipeline.get_messages(**ADA) for pipeline in (before, during, new)], writers, each)
 
 
-def pipelines_of(kind: str, store: BaseStore, count: int) -> list[ContextPipeline]:
+def pipelines_of(
+    kind: str, store: BaseStore, count: int, settings: Mapping[str, Any] | None = None
+) -> list[ContextPipeline]:
     """One that all share, one for each, or one for each that does not even share locks with the others."""
     if kind == "one pipeline":
-        return [ContextPipeline(store=store)] * count
-    return [ContextPipeline(store=store if kind == "one store" else Elsewhere(store)) for _ in range(count)]
+        return [ContextPipeline(settings, store=store)] * count
+    return [ContextPipeline(settings, store=store if kind == "one store" else Elsewhere(store)) for _ in range(count)]
 
 
 SHARED = ["one pipeline", "one store", "no locks"]
 
 
-def watched(store: BaseStore, work: Callable[[], None]) -> ContextPipeline:
-    """Do some work while a pipeline that was open before reads all the time; that pipeline."""
-    reader, done, failures = ContextPipeline(store=Elsewhere(store)), Event(), []
+def watched(store: BaseStore, work: Callable[[], None], pause_seconds: float) -> ContextPipeline:
+    """Do some work while a pipeline that was open before reads again and again; that pipeline."""
+    reader, done, failures = ContextPipeline(SETTINGS, store=Elsewhere(store)), Event(), []
     reader.get_messages(**ADA)
 
     def read() -> None:
         try:
-            while not done.wait(0.01):
+            while not done.wait(pause_seconds):
                 reader.get_messages(**ADA)
         except BaseException as error:  # noqa: BLE001 - told in the test's own thread
             failures.append(error)
@@ -159,7 +163,7 @@ async def test_eight_threads_append_to_one_conversation(
 ) -> None:
     async with new_stores(kind, request) as new:
         store = new()
-        known = pipelines_of(shared, store, 8)
+        known = pipelines_of(shared, store, 8, SETTINGS)
         start = ThreadBarrier(8)
 
         def work(writer: int) -> None:
@@ -171,8 +175,8 @@ async def test_eight_threads_append_to_one_conversation(
             with ThreadPoolExecutor(8) as threads:
                 list(threads.map(work, range(8)))
 
-        reader = watched(store, all_work)
-        readers = [*known, reader, ContextPipeline(store=Elsewhere(store))]
+        reader = watched(store, all_work, pause_seconds=each / 2_500)
+        readers = [*known, reader, ContextPipeline(SETTINGS, store=Elsewhere(store))]
         check([pipeline.get_messages(**ADA) for pipeline in readers], 8, each)
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {
     name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("agents", "budgeting", "history", "knowledge", "retrieval")
+    for name in ("agents", "budgeting", "dashboard", "history", "knowledge", "reports", "retrieval", "usage")
 }
 SLOW = ("budgeting", "history")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

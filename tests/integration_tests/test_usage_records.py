@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 import pytest
 from langchain_core.messages import HumanMessage
-from langgraph.store.base import BaseStore, SearchOp
+from langgraph.store.base import BaseStore, Op, PutOp, Result, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, flow
 from langchain_ctxbudget.core.usage import NO_USAGE, Usage
 from langchain_ctxbudget.ledger import Ledger
+from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.records import Scope, label
-from langchain_ctxbudget.stores.usage import of_month, of_session, of_user, read_usage
+from langchain_ctxbudget.stores.usage import USAGE, of_month, of_session, of_user, read_usage
 from tests.integration_tests.conftest import Call
 
 MONTH = "2026-11"
@@ -148,3 +151,59 @@ def test_nothing_of_it_is_found_by_a_search_for_what_was_said(kind: type[BaseSto
 
 def test_a_month_has_a_place_below_its_user() -> None:
     assert of_month("ada", MONTH)[:2] == of_user("ada")
+
+
+class Slow(InMemoryStore):
+    """Holds up the write of usage until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        if any(isinstance(op, PutOp) and op.value and USAGE in op.namespace for op in todo):
+            self.begun.set()
+            assert self.let_go.wait(10)
+        return super().batch(todo)
+
+
+@pytest.mark.parametrize("erase", ["clear", "erase_user"])
+def test_what_is_being_written_while_it_is_erased_is_erased_too(erase: str) -> None:
+    store = Slow()
+    with ContextPipeline({"learn": False}, store=store) as pipeline:
+        scope = {"user_id": "ada", "conversation_id": "c1"}
+        pipeline.add_messages([HumanMessage("Hello")], **scope)
+        arguments = scope if erase == "clear" else {"user_id": "ada"}
+        writing = threading.Thread(target=lambda: pipeline.usage.record({"input_tokens": 5}, **scope))
+        erasing = threading.Thread(target=lambda: getattr(pipeline, erase)(**arguments))
+        writing.start()
+        assert store.begun.wait(10)
+        erasing.start()
+        erasing.join(0.2)
+        store.let_go.set()
+        for thread in (writing, erasing):
+            thread.join(10)
+        pipeline.flush()
+        assert pipeline.usage.of_session(**scope) == NO_USAGE
+        assert pipeline.usage.of_month(user_id="ada").calls == (1 if erase == "clear" else 0)
+        assert not store.search(of_session(SCOPE))
+
+
+def test_what_another_process_has_erased_is_not_written_again_by_a_pipeline() -> None:
+    store, scope = InMemoryStore(), {"user_id": "ada", "conversation_id": "c1"}
+    with ContextPipeline({"learn": False}, store=store) as pipeline:
+        pipeline.usage.record({"input_tokens": 5}, **scope)
+        flow.drive(bulk.delete_below(store, of_user("ada"), "", ""))
+        pipeline.usage.record({"input_tokens": 7}, **scope)
+        assert pipeline.usage.of_session(**scope).input_tokens == 7
+        assert pipeline.usage.of_month(user_id="ada").input_tokens == 7
+
+
+def test_every_pipeline_of_a_process_forgets_what_one_erases() -> None:
+    store, scope = InMemoryStore(), {"user_id": "ada", "conversation_id": "c1"}
+    with ContextPipeline(store=store) as one, ContextPipeline(store=store) as other:
+        one.usage.record({"input_tokens": 5}, **scope)
+        other.erase_user(user_id="ada")
+        one.usage.record({"input_tokens": 7}, **scope)
+        assert other.usage.of_session(**scope).input_tokens == 7

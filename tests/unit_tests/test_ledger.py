@@ -142,6 +142,18 @@ def test_a_write_that_fails_is_done_the_next_time(store: Failing, fails: str) ->
     assert read(process(), store) == (ONE, ONE)
 
 
+def test_what_is_noted_during_a_write_that_fails_is_written_the_next_time_with_the_rest(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    store.on_write, store.after = (lambda: ledger.note(store, ADA, ONE, None, MONTH)), 1
+    with pytest.raises(ConnectionError):
+        drive(ledger.write(store, ADA))
+    store.on_write = None
+    assert read(ledger, store) == (ONE + ONE, ONE + ONE)
+    drive(ledger.write(store, ADA))
+    assert read(process(), store) == (ONE + ONE, ONE + ONE)
+
+
 def test_what_is_noted_while_it_writes_is_written_the_next_time(store: Failing) -> None:
     ledger = process()
     ledger.note(store, ADA, ONE, None, MONTH)
@@ -182,6 +194,16 @@ def test_lanes_that_are_written_leave_the_memory_and_lose_nothing(
         write(ledger, store)
         assert len(ledger._by_store[store]) == 2
     assert [read(ledger, store, scope)[0] for scope in SCOPES] == [total([ONE] * 3)] * 3
+
+
+def test_the_lanes_that_were_counted_in_last_stay_in_memory(store: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers, "KEPT_LANES", 2)
+    ledger = process()
+    for user in ("ada", "ben", "ada"):
+        ledger.note(store, Scope(user, "c1"), ONE, None, MONTH)
+    drive(ledger.write(store, Scope("ben", "c1")))
+    write(ledger, store)
+    assert list(ledger._by_store[store]) == [of_session(ADA), of_month("ada", MONTH)]
 
 
 def test_lanes_that_are_not_written_stay_in_memory(store: Failing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle, StepPatch
 from matplotlib.text import Text
 
 from langchain_ctxbudget import ContextPipeline, ContextReport
@@ -36,8 +37,26 @@ from langchain_ctxbudget.core.allocation import (
 )
 from langchain_ctxbudget.core.layers import TITLES
 from langchain_ctxbudget.core.report import CoverageState
-from langchain_ctxbudget.reporting.parts import FREE, LAYERS, OTHERS, OVERHEAD, OWN_COLOURS, STATES, divided
-from langchain_ctxbudget.reporting.plots import plot_allocation, plot_report, plot_strategies, plot_what_if
+from langchain_ctxbudget.replay import ReplayResult, replay
+from langchain_ctxbudget.reporting.parts import (
+    FREE,
+    LAYERS,
+    OTHERS,
+    OVERHEAD,
+    OWN_COLOURS,
+    STATES,
+    STRATEGY_COLOURS,
+    divided,
+)
+from langchain_ctxbudget.reporting.plots import (
+    plot_allocation,
+    plot_frontier,
+    plot_replay,
+    plot_report,
+    plot_strategies,
+    plot_turns,
+    plot_what_if,
+)
 from langchain_ctxbudget.settings import CustomLayer
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +119,29 @@ def pipeline() -> Iterator[ContextPipeline]:
 @pytest.fixture(scope="module")
 def reports(pipeline: ContextPipeline) -> list[ContextReport]:
     return pipeline.what_if([300, 1_200, 8_000])
+
+
+@pytest.fixture(scope="module")
+def turns() -> list[ContextReport]:
+    """The prompts of 60 turns, the first of which need no compaction."""
+    found = []
+    with ContextPipeline({"max_context_tokens": 900, "learn": False}, system_prompt="You know a tool library.") as made:
+        for number in range(60):
+            asked = HumanMessage(f"Where are the drills of shelf {number}, and who took one?", id=f"q{number}")
+            found.append(made.assemble(asked, user_id="maya", conversation_id="c").report)
+            answer = AIMessage(f"On shelf {number}; member {number * 3} took one on day {number}.", id=f"a{number}")
+            made.add_messages([asked, answer], user_id="maya", conversation_id="c")
+    return found
+
+
+@pytest.fixture(scope="module")
+def replayed() -> ReplayResult:
+    said = [
+        part
+        for number in range(12)
+        for part in (HumanMessage(f"Who has drill {number}?", id=f"q{number}"), AIMessage("Me.", id=f"a{number}"))
+    ]
+    return replay(said, ["recency", "full", "recency@60"], budget=120)
 
 
 def texts(figure: Figure) -> list[str]:
@@ -173,6 +215,125 @@ def test_a_what_if_without_messages_is_drawn() -> None:
 def test_a_what_if_needs_a_report() -> None:
     with pytest.raises(ValueError, match="at least one report"):
         plot_what_if([])
+
+
+def test_every_message_has_its_place_in_the_strip(reports: list[ContextReport]) -> None:
+    [axes] = plot_frontier(reports[1]).axes
+    drawn = {to_hex(spans.get_facecolor()[0]).upper(): spans.get_paths() for spans in axes.collections}
+    for state, count in reports[1].coverage_counts().items():
+        places = [path.vertices[:, 0] for path in drawn.get(STATES[state][1], [])]
+        assert sum(place.max() - place.min() for place in places) == count
+    [first, *_, last] = reports[1].coverage
+    assert axes.get_xlim() == (first.first - 0.5, last.last + 0.5)
+
+
+def test_the_newest_messages_are_at_the_right_of_the_strip(reports: list[ContextReport]) -> None:
+    [axes] = plot_frontier(reports[1]).axes
+    colour = STATES["verbatim"][1]
+    [verbatim] = [spans for spans in axes.collections if to_hex(spans.get_facecolor()[0]).upper() == colour]
+    assert max(path.vertices[:, 0].max() for path in verbatim.get_paths()) == 120.5
+
+
+def test_a_strip_says_how_many_messages_are_where(reports: list[ContextReport]) -> None:
+    counts = reports[1].coverage_counts()
+    [title] = [text for text in texts(plot_frontier(reports[1])) if text.startswith("120 messages in 1,200 tokens")]
+    assert f"{counts['verbatim']:,} verbatim" in title
+    assert f"{counts['retrieved']:,} retrieved" in title
+
+
+def test_several_prompts_have_a_strip_each(reports: list[ContextReport]) -> None:
+    [axes] = plot_frontier(reports).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["300", "1,200", "8,000"]
+
+
+def test_a_strip_without_messages_says_so(turns: list[ContextReport]) -> None:
+    figure = plot_frontier(turns[0])
+    assert "No messages yet" in texts(figure)
+    assert figure._repr_png_()
+
+
+def test_a_strip_needs_a_report() -> None:
+    with pytest.raises(ValueError, match="at least one report"):
+        plot_frontier([])
+
+
+def test_columns_of_turns_are_what_each_prompt_used(turns: list[ContextReport]) -> None:
+    columns: dict[int, float] = {}
+    for bar in plot_turns(turns).axes[0].patches:
+        if isinstance(bar, Rectangle):
+            place = round(bar.get_x() + bar.get_width() / 2)
+            columns[place] = columns.get(place, 0) + bar.get_height()
+    assert list(columns.values()) == [report.total_tokens for report in turns]
+
+
+def test_every_compaction_step_is_marked(turns: list[ContextReport]) -> None:
+    figure = plot_turns(turns)
+    steps = [place for place, report in enumerate(turns) if report.stability.compaction_step]
+    [marks] = figure.axes[0].lines
+    assert list(marks.get_xdata()) == steps
+    assert 0 < len(steps) < len(turns)
+    assert any(text.startswith(f"60 prompts, {len(steps)} compaction step") for text in texts(figure))
+
+
+def test_where_nothing_was_compacted_there_is_no_mark(turns: list[ContextReport]) -> None:
+    figure = plot_turns(turns[:3])
+    assert not figure.axes[0].lines
+    assert "compaction step" not in texts(figure)
+
+
+def test_below_the_turns_stands_what_each_shares_with_the_last(turns: list[ContextReport]) -> None:
+    [stairs] = [patch for patch in plot_turns(turns).axes[1].patches if isinstance(patch, StepPatch)]
+    assert list(stairs.get_data().values) == [report.stability.prompt_share or 0 for report in turns]
+
+
+def test_turns_need_one() -> None:
+    with pytest.raises(ValueError, match="at least one report"):
+        plot_turns([])
+
+
+def steps_of(axes: Axes) -> list[StepPatch]:
+    return [patch for patch in axes.patches if isinstance(patch, StepPatch)]
+
+
+def test_a_replay_has_a_panel_per_strategy_as_high_as_what_it_sent(replayed: ReplayResult) -> None:
+    figure = plot_replay(replayed)
+    *panels, _ = figure.axes
+    assert len(panels) == len(replayed.tracks)
+    for axes, track, colour in zip(panels, replayed.tracks, STRATEGY_COLOURS, strict=False):
+        assert {to_hex(steps.get_facecolor()).upper() for steps in steps_of(axes)} == {colour}
+        assert list(steps_of(axes)[-1].get_data().values) == [turn.tokens for turn in track.turns]
+        assert any(f"{track.tokens:,} sent" in text for text in texts(figure))
+
+
+def test_what_a_cache_has_is_pale(replayed: ReplayResult) -> None:
+    for axes, track in zip(plot_replay(replayed).axes, replayed.tracks, strict=False):
+        [pale] = [steps for steps in steps_of(axes) if steps.get_alpha()]
+        high, _, low = pale.get_data()
+        assert list(high - low) == [turn.cached_tokens for turn in track.turns]
+
+
+def test_a_turn_without_an_answer_is_a_gap() -> None:
+    said = [HumanMessage("a"), AIMessage("b"), HumanMessage("c"), HumanMessage("d"), AIMessage("e")]
+    panel, _ = plot_replay(replay(said, ["full"], budget=100)).axes
+    first, gap, third = steps_of(panel)[-1].get_data().values
+    assert gap == 0 < first < third
+
+
+def test_the_line_of_a_strategy_ends_at_what_it_costs(replayed: ReplayResult) -> None:
+    figure = plot_replay(replayed)
+    ends = [line.get_ydata()[-1] for line in figure.axes[-1].lines]
+    assert ends == pytest.approx([track.effective_tokens for track in replayed.tracks])
+    assert all(f"{track.name}: {track.effective_tokens:,.0f}" in texts(figure) for track in replayed.tracks)
+
+
+def test_a_budget_is_drawn_where_there_is_one(replayed: ReplayResult) -> None:
+    limits = [[line.get_ydata()[0] for line in axes.lines] for axes in plot_replay(replayed).axes[:-1]]
+    assert limits == [[120], [], [60]]
+
+
+def test_a_replay_in_which_no_prompt_could_be_made_is_drawn() -> None:
+    said = [HumanMessage("word " * 200, id="q"), AIMessage("Yes.", id="a")]
+    assert plot_replay(replay(said, ["elastic"], budget=50))._repr_png_()
 
 
 def test_bars_of_strategies_add_up_to_the_budget() -> None:
@@ -275,6 +436,13 @@ def test_colours_are_told_apart_by(sight: str) -> None:
     colours = [*(colour for _, colour in LAYERS.values()), *OWN_COLOURS, OTHERS[OVERHEAD], OTHERS[FREE]]
     seen = {colour: lab(colour, SIGHTS[sight]) for colour in colours}
     close = [pair for pair in combinations(colours, 2) if np.linalg.norm(seen[pair[0]] - seen[pair[1]]) < APART]
+    assert not close
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_lines_of_strategies_are_told_apart_by(sight: str) -> None:
+    seen = {colour: lab(colour, SIGHTS[sight]) for colour in STRATEGY_COLOURS}
+    close = [pair for pair in combinations(seen, 2) if np.linalg.norm(seen[pair[0]] - seen[pair[1]]) < APART]
     assert not close
 
 

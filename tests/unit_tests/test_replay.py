@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from langchain_ctxbudget.replay_strategies import NAMES
 
 SYSTEM = "You know a tool library."
 COUNTER = TiktokenCounter()
-BUDGET = 700
+BUDGET, TURNS = 500, 24
 
 
 def said(count: int) -> list[BaseMessage]:
@@ -34,7 +35,7 @@ def said(count: int) -> list[BaseMessage]:
     return messages
 
 
-LONG = said(40)
+LONG = said(TURNS)
 
 
 def call(number: int) -> AIMessage:
@@ -44,19 +45,25 @@ def call(number: int) -> AIMessage:
 
 
 LOOP: list[BaseMessage] = [
-    HumanMessage("Which drills are in?", id="q"),
+    HumanMessage("Which drills are in?", id="loop-q"),
     call(1),
     ToolMessage("Drill 1 is in.", tool_call_id="t1", id="r1"),
     call(2),
     ToolMessage("Drill 2 is out.", tool_call_id="t2", id="r2"),
-    AIMessage("Only drill 1.", id="a"),
-    HumanMessage("Thank you", id="q2"),
-    AIMessage("You are welcome.", id="a2"),
+    AIMessage("Only drill 1.", id="loop-a"),
+    HumanMessage("Thank you", id="loop-q2"),
+    AIMessage("You are welcome.", id="loop-a2"),
 ]
 
 
 def costs(messages: Sequence[BaseMessage]) -> int:
     return COUNTER.count_messages(messages)
+
+
+@cache
+def of_long(name: str) -> tuple[Turn, ...]:
+    """The turns of the long chat with one strategy."""
+    return turns_of(LONG, name, system_prompt=SYSTEM)
 
 
 def turns_of(messages: Sequence[BaseMessage], strategy: Any, budget: int = BUDGET, **options: Any) -> tuple[Turn, ...]:
@@ -80,11 +87,11 @@ def test_a_tiny_conversation_counts_as_by_hand() -> None:
 
 def test_the_whole_history_is_the_sum_of_everything_before_each_answer() -> None:
     sent = [costs([SystemMessage(SYSTEM), *LONG[:place]]) for place, part in enumerate(LONG) if part.type == "ai"]
-    assert [turn.tokens for turn in turns_of(LONG, "full", system_prompt=SYSTEM)] == sent
+    assert [turn.tokens for turn in of_long("full")] == sent
 
 
 def test_of_the_whole_history_everything_is_cached_that_was_sent_before() -> None:
-    turns = turns_of(LONG, "full", system_prompt=SYSTEM)
+    turns = of_long("full")
     reply = costs([])
     assert [turn.cached_tokens for turn in turns[1:]] == [turn.tokens - reply for turn in turns[:-1]]
 
@@ -102,7 +109,7 @@ def test_recency_is_what_trim_messages_gives() -> None:
                 include_system=True,
             )
             sent.append((costs(prompt), len(prompt) - 2))
-    turns = turns_of(LONG, "recency", system_prompt=SYSTEM)
+    turns = of_long("recency")
     assert [(turn.tokens, turn.messages["verbatim"]) for turn in turns] == sent
     assert sent[-1][1] < len(LONG) - 2  # it does trim
 
@@ -116,7 +123,7 @@ def test_the_package_is_replayed_as_an_application_uses_it() -> None:
         for turn in split_turns(LONG):
             reports.append(pipeline.assemble(turn[:1], **who).report)
             pipeline.add_messages(turn, **who)
-    turns = turns_of(LONG, "elastic", system_prompt=SYSTEM)
+    turns = of_long("elastic")
     assert [turn.tokens for turn in turns] == [report.total_tokens for report in reports]
     assert [turn.cached_tokens for turn in turns] == [report.stability.shared_tokens or 0 for report in reports]
     assert [turn.compaction_steps for turn in turns] == [report.stability.compaction_step for report in reports]
@@ -126,19 +133,19 @@ def test_the_package_is_replayed_as_an_application_uses_it() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_message_before_a_turn_is_somewhere(name: str) -> None:
-    turns = turns_of(LONG, name, system_prompt=SYSTEM)
+    turns = of_long(name)
     assert [sum(turn.messages.values()) for turn in turns] == list(range(0, len(LONG), 2))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "full"])
 def test_no_prompt_is_over_its_budget(name: str) -> None:
-    assert 0 < max(turn.largest_tokens for turn in turns_of(LONG, name, system_prompt=SYSTEM)) <= BUDGET
+    assert 0 < max(turn.largest_tokens for turn in of_long(name)) <= BUDGET
 
 
 def test_a_prefix_below_the_minimum_is_not_cached() -> None:
-    turns, few = turns_of(LONG, "full"), turns_of(LONG, "full", min_cached_tokens=500)
+    turns, few = turns_of(LONG, "full"), turns_of(LONG, "full", min_cached_tokens=300)
     assert [turn.cached_tokens for turn in few] == [
-        turn.cached_tokens if turn.cached_tokens >= 500 else 0 for turn in turns
+        turn.cached_tokens if turn.cached_tokens >= 300 else 0 for turn in turns
     ]
     assert 0 < sum(turn.cached_tokens for turn in few) < sum(turn.cached_tokens for turn in turns)
 
@@ -158,15 +165,15 @@ def test_a_price_without_one_for_cached_input_takes_all_input_alike() -> None:
 
 
 def test_evidence_is_what_stands_in_the_prompt_word_by_word() -> None:
-    old, new = ["q1", "a1"], ["a38"]
-    named = {2: ["q0"], 39: [*old, *new], 40: new}
+    named = {2: ["q0"], TURNS - 1: ["q1", "a1", "a22"], TURNS: ["a22"]}
     whole, window = turns_of(LONG, "full", evidence=named), turns_of(LONG, "recency", evidence=named)
-    assert [turn.evidence for turn in whole] == [None, 1.0, *[None] * 36, 1.0 * 2 / 3, 1.0]  # a38 comes after turn 39
-    assert [turn.evidence for turn in window][38:] == [0.0, 1.0]
+    # The last answer but one comes after the last turn but one.
+    assert {turn.number: turn.evidence for turn in whole if turn.evidence is not None} == {2: 1, 23: 2 / 3, 24: 1}
+    assert [turn.evidence for turn in window][-2:] == [0, 1]
 
 
 def test_the_mean_of_the_evidence_is_over_the_turns_that_name_some() -> None:
-    track = replay(LONG, ["recency"], budget=BUDGET, evidence={40: ["q0"], 39: ["q37"]}).track("recency")
+    track = replay(LONG, ["recency"], budget=BUDGET, evidence={TURNS: ["q0"], TURNS - 1: ["q21"]}).track("recency")
     assert track.evidence == 0.5
 
 
@@ -175,8 +182,8 @@ def test_the_mean_of_the_evidence_is_over_the_turns_that_name_some() -> None:
 
 def test_a_turn_is_everything_up_to_the_next_human_message() -> None:
     assert [[part.id for part in turn] for turn in split_turns(LOOP)] == [
-        ["q", "call1", "r1", "call2", "r2", "a"],
-        ["q2", "a2"],
+        ["loop-q", "call1", "r1", "call2", "r2", "loop-a"],
+        ["loop-q2", "loop-a2"],
     ]
 
 
@@ -191,12 +198,27 @@ def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
 
 
 def test_what_the_package_chose_for_a_turn_stays_while_tools_are_called() -> None:
-    turns = turns_of([*LONG, *LOOP], "elastic", system_prompt=SYSTEM)
-    loop = turns[len(LONG) // 2]
-    only_first = turns_of([*LONG, *LOOP[:2]], "elastic", system_prompt=SYSTEM)[-1]
+    look_up = {"name": "look_up", "description": "Whether a tool is in.", "parameters": {"type": "object"}}
+    tools = [{"type": "function", "function": look_up}]
+    loop = turns_of([*LONG, *LOOP], "elastic", tools=tools)[TURNS]
+    first = turns_of([*LONG, *LOOP[:2]], "elastic", tools=tools)[TURNS]
+    second = turns_of([*LONG, *LOOP[:4]], "elastic", tools=tools)[TURNS]
     assert loop.calls == 3
-    # Both later calls begin with the whole of the one before them.
-    assert loop.cached_tokens >= only_first.cached_tokens + 2 * (only_first.tokens - costs([]))
+    # Both later calls begin with the whole of the one before them, and add only the call and its result.
+    new = second.tokens - first.tokens - costs([])
+    assert loop.cached_tokens == first.cached_tokens + (first.tokens - costs([])) + new
+
+
+def test_tools_are_sent_with_every_prompt_and_cached_behind_the_first() -> None:
+    tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+    more = COUNTER.count_tools(tools)
+    for name in ("full", "elastic"):
+        without, turns = turns_of(LONG[:6], name), turns_of(LONG[:6], name, tools=tools)
+        assert [turn.tokens for turn in turns] == [turn.tokens + more for turn in without]
+        assert [turn.cached_tokens for turn in turns] == [
+            turn.cached_tokens + more * bool(n) for n, turn in enumerate(without)
+        ]
+    assert turns_of(LONG, "recency", tools=tools)[-1].tokens <= BUDGET
 
 
 def test_a_conversation_may_start_with_an_answer() -> None:
@@ -216,8 +238,8 @@ def test_messages_without_an_answer_are_kept_for_the_next_prompt() -> None:
 
 def test_a_system_message_at_the_beginning_is_the_system_prompt() -> None:
     messages = [SystemMessage(SYSTEM), *LONG]
-    assert turns_of(messages, "recency") == turns_of(LONG, "recency", system_prompt=SYSTEM)
-    assert turns_of(messages, "elastic") == turns_of(LONG, "elastic", system_prompt=SYSTEM)
+    assert turns_of(messages, "recency") == of_long("recency")
+    assert turns_of(messages, "elastic") == of_long("elastic")
 
 
 # Several strategies
@@ -236,7 +258,7 @@ def test_strategies_do_not_change_each_other() -> None:
 
 
 def test_what_is_learned_on_the_way_is_the_same_every_time() -> None:
-    told = [HumanMessage("My name is Ada and I live in Porto.", id="n"), AIMessage("Noted.", id="m"), *said(8)]
+    told = [HumanMessage("My name is Ada and I live in Porto.", id="n"), AIMessage("Noted.", id="m"), *LONG]
     first, second = (turns_of(told, "elastic", settings={"learn": True}) for _ in range(2))
     assert first == second
     assert first != turns_of(told, "elastic")
@@ -281,7 +303,7 @@ def test_settings_of_all_lie_below_those_of_a_strategy() -> None:
 
 def test_emphasis_and_strategy_differ_where_they_should() -> None:
     names = [*STRATEGIES, "recall", "cache"]
-    assert len({replay(LONG, [name], budget=BUDGET).tracks[0].tokens for name in names}) == len(names)
+    assert len({sum(turn.tokens for turn in of_long(name)) for name in names}) == len(names)
 
 
 def test_a_usage_tier_lets_in_its_share_of_the_budget() -> None:
@@ -382,7 +404,7 @@ def test_strategies_are_named_once_each(names: list[str]) -> None:
         ({"price_share": 1.5}, "price_share"),
         ({"price_share": float("nan")}, "price_share"),
         ({"min_cached_tokens": -1}, "min_cached_tokens"),
-        ({"evidence": {41: ["q0"]}}, "turns 1 to 40"),
+        ({"evidence": {TURNS + 1: ["q0"]}}, "turns 1 to 24"),
     ],
 )
 def test_numbers_out_of_range_are_an_error(options: dict[str, Any], problem: str) -> None:

@@ -18,7 +18,7 @@ from langchain_ctxbudget.core.turns import Repair
 from langchain_ctxbudget.errors import InputError
 from tests.unit_tests.test_report import example, reports
 
-everything = settings(deadline=None, max_examples=60)
+everything = settings(deadline=None, max_examples=40)
 STATES = ("verbatim", "summarized", "retrieved", "omitted")
 
 
@@ -151,7 +151,7 @@ def test_a_compaction_step_is_told_with_the_messages_that_it_moved() -> None:
         stability=step,
     )
     assert after.diff(before).lines[1] == (
-        "L6 -1,100: compaction step; 1 summary line came; messages 41-60 verbatim -> behind the summary"
+        "L6 -1,100: compaction step; 1 summary line came; messages 41-60: verbatim -> behind the summary"
     )
 
 
@@ -163,19 +163,19 @@ def test_a_step_that_changed_nothing_of_the_history_is_not_told() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (covered((1, 2, "verbatim")), covered((1, 4, "verbatim")), "messages 3-4 new, verbatim"),
-        (covered((1, 4, "verbatim")), covered((1, 3, "verbatim")), "message 4 verbatim -> gone"),
+        (covered((1, 2, "verbatim")), covered((1, 4, "verbatim")), "messages 3-4: new, verbatim"),
+        (covered((1, 4, "verbatim")), covered((1, 3, "verbatim")), "message 4: verbatim -> gone"),
         (
             covered((1, 9, "verbatim")),
             covered((1, 1, "omitted"), (2, 2, "verbatim"), (3, 5, "omitted"), (6, 9, "verbatim")),
-            "messages 1, 3-5 verbatim -> left out",
+            "messages 1, 3-5: verbatim -> left out",
         ),
         (
             covered((1, 12, "verbatim")),
             covered(*((n, n, "omitted" if n % 2 else "verbatim") for n in range(1, 13))),
-            "messages 1, 3, 5, 7 and 2 more verbatim -> left out",
+            "messages 1, 3, 5, 7 and 2 more: verbatim -> left out",
         ),
-        ((), covered((1, 1, "retrieved")), "message 1 new, retrieved"),
+        ((), covered((1, 1, "retrieved")), "message 1: new, retrieved"),
     ],
 )
 def test_the_history_says_which_messages_changed_their_state(
@@ -188,7 +188,7 @@ def test_what_was_only_found_for_this_message_is_no_news_of_the_history() -> Non
     before, after = covered((1, 9, "summarized")), covered((1, 4, "summarized"), (5, 5, "retrieved"), (6, 9, "omitted"))
     found = report_with({}, coverage=after).diff(report_with({}, coverage=before))
     assert MessageChange(first=5, last=5, before="summarized", after="retrieved") in found.messages
-    assert found.lines[1] == "L6 +0: messages 6-9 behind the summary -> left out"
+    assert found.lines[1] == "L6 +0: messages 6-9: behind the summary -> left out"
 
 
 ledgers = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(STATES)), max_size=8)

@@ -25,7 +25,7 @@ export class Frontier {
 
   /** Draws the coverage of a report; `messages` reads the conversation's. */
   show(report, messages) {
-    if (this.messages?.session !== messages.session) this.position = null;
+    if (this.messages?.session !== messages.session) this.position = this.drawn = null;
     this.messages = messages;
     const total = messagesOf(report);
     const drawn = JSON.stringify(report.coverage);
@@ -36,8 +36,12 @@ export class Frontier {
       return;
     }
     this.position = Math.min(this.position ?? total, total);
-    if (this.drawn !== drawn) this.draw(total);
+    if (this.drawn === drawn) {
+      this.read();
+      return;
+    }
     this.drawn = drawn;
+    this.draw(total);
     this.move(this.position);
   }
 
@@ -45,13 +49,13 @@ export class Frontier {
     this.hovered = null;
     this.ranges = this.report.coverage.map((part) => {
       const length = part.last - part.first + 1;
-      return el("span", { class: `range state-${part.state}`, css: { "flex-grow": length, "--messages": length }, title: wordsOf(part) });
+      return el("span", { class: `range state-${part.state}`, css: { "flex-grow": length }, title: wordsOf(part) });
     });
     this.cursor = el("span", { class: "cursor" });
     this.strip = el(
       "div",
       {
-        class: "strip", role: "slider", tabindex: 0, "aria-label": "Message of the history; arrow keys move", "aria-valuemin": 1,
+        class: "strip", role: "slider", tabindex: 0, css: { "--least": `min(2px, ${40 / this.ranges.length}%)` }, "aria-label": "Message of the history; arrow keys move", "aria-valuemin": 1,
         "aria-valuemax": total, data: { key: "strip" },
         on: {
           keydown: (event) => this.steer(event, total),

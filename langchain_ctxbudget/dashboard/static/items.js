@@ -47,7 +47,7 @@ export class Items {
     this.report = report;
     const names = report.layers.map((part) => part.layer);
     this.classes = layerClasses(names);
-    this.all = report.layers.flatMap((part) => part.items.map((item) => ({ ...item, layer: part.layer, key: `${part.layer} ${item.id}` })));
+    this.all = report.layers.flatMap((part) => part.items.map((item, index) => ({ ...item, layer: part.layer, key: `${part.layer} ${item.id} ${index}` })));
     const kept = this.layer.value;
     fill(this.layer, option("", "all"), names.map((name) => option(name, titleOf(name))));
     this.layer.value = names.includes(kept) ? kept : "";

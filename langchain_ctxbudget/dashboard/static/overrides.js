@@ -8,11 +8,17 @@ import { FORCED, PRESERVATIONS } from "./words.js";
 const FACT = "fact/";
 const EXCERPT = 90;
 
-/** Pinned messages, and the facts of which a report tells. */
+let drawn;
+
+/** Pinned messages, and the facts of which a report tells; drawn anew only where they have changed. */
 export function showPins({ messages, total, report, jump, changed, failed }) {
+  const place = document.getElementById("pins");
   const attempt = (work) => () => work().then(changed, failed);
   const pinned = messages.pinned();
   const facts = (report.layers.find((part) => part.layer === "L1")?.items ?? []).filter((item) => item.id.startsWith(FACT));
+  const wanted = JSON.stringify([messages.session, total, pinned, facts]);
+  if (wanted === drawn) return; // a click may be on its way
+  drawn = wanted;
   const messageEntry = (message) =>
     el(
       "li",
@@ -23,22 +29,32 @@ export function showPins({ messages, total, report, jump, changed, failed }) {
       el("button", { type: "button", "aria-label": `Clear the pin of message ${message.position}`, data: { key: `clear ${message.id}` }, on: { click: attempt(() => messages.pin(message, null)) } }, "Clear"),
     );
   const factEntry = (item) => {
-    const isPinned = item.reason === "pinned";
     return el(
       "li",
       {},
       el("span", { class: "text" }, said(item.preview.replace(/^- /, "") || item.id)),
-      isPinned ? el("span", { class: "tag pinned" }, "Pinned") : null,
-      el("button", { type: "button", "aria-pressed": String(isPinned), data: { key: item.id }, on: { click: attempt(() => api.pinFact(item.id.slice(FACT.length), !isPinned)) } }, isPinned ? "Unpin" : "Pin"),
+      isPinned(item) ? el("span", { class: "tag pinned" }, "Pinned") : null,
+      el("button", { type: "button", data: { key: item.id }, on: { click: attempt(() => api.pinFact(item.id, !isPinned(item))) } }, isPinned(item) ? "Unpin" : "Pin"),
     );
   };
   fill(
-    document.getElementById("pins"),
+    place,
     el("h3", {}, "Messages"),
     pinned.length ? el("ul", { class: "entries" }, pinned.map(messageEntry)) : el("p", { class: "hint" }, "None. Pick a message in the history above, and say what is to become of it."),
     total > SEARCHED ? el("p", { class: "small muted" }, `Among the latest ${count(SEARCHED)} messages and those looked at.`) : null,
-    facts.length ? [el("h3", {}, `${plural(facts.length, "fact")} about you`), el("ul", { class: "entries" }, facts.map(factEntry))] : null,
+    facts.length
+      ? [el("h3", {}, "Facts about the user"), el("ul", { class: "entries" }, facts.filter(isPinned).map(factEntry)), others(facts.filter((item) => !isPinned(item)).map(factEntry))]
+      : null,
   );
+}
+
+const isPinned = (fact) => fact.reason === "pinned";
+
+/** Facts that are not pinned: out of the way, and as open or closed as they were. */
+function others(entries) {
+  if (!entries.length) return null;
+  const open = document.querySelector("#pins details")?.open ?? false;
+  return el("details", { open }, el("summary", {}, plural(entries.length, "fact"), " not pinned"), el("ul", { class: "entries" }, entries));
 }
 
 const shortened = (text) => (text.length > EXCERPT ? `${text.slice(0, EXCERPT)}…` : text);

@@ -14,6 +14,8 @@ import { WhatIf } from "./whatif.js";
 
 const AUTO_MILLISECONDS = 10_000;
 const QUIET_MILLISECONDS = 200;
+/** What differs from one answer to the next though nothing has changed. */
+const VOLATILE = new Set(["timings_ms", "tokenizer_calls", "last_updated"]);
 const NARROW = matchMedia("(max-width: 860px)");
 
 const node = (id) => document.getElementById(id);
@@ -21,7 +23,7 @@ const node = (id) => document.getElementById(id);
 /** What is known and what is looked at; `looking` is a snapshot's id, "preview" or "what-if". */
 const view = {
   sessions: [], session: null, settings: null, usage: null, snapshots: [], current: null, next: null, whatIf: null,
-  base: null, shown: null, looking: null, messages: null,
+  base: null, shown: null, looking: null, messages: null, drawn: null,
 };
 let loading = 0;
 
@@ -70,6 +72,14 @@ async function load(session, { isQuiet = false } = {}) {
 
 function shows(picked, read, isQuiet) {
   const isOther = view.session !== picked;
+  const drawn = essence(read);
+  const isSame = isQuiet && !isOther && view.drawn === drawn;
+  view.drawn = drawn;
+  if (isSame) {
+    showSessions(view);
+    lookAhead();
+    return;
+  }
   const wasLatest = isOther || view.looking === latest();
   const hasGrown = isOther || read.current.current_context.coverage.at(-1)?.last !== messagesOf(view.current.current_context);
   Object.assign(view, read, { session: picked });
@@ -90,6 +100,8 @@ function shows(picked, read, isQuiet) {
   lookAhead();
 }
 
+const essence = (data) => JSON.stringify(data, (name, value) => (VOLATILE.has(name) ? undefined : value));
+
 /** Draws what is looked at. */
 function draw() {
   const { shown, current, looking } = view;
@@ -107,7 +119,7 @@ function draw() {
     { "what-if": "What if: everything below shows this forecast, not what was sent.", preview: "The next prompt, as it would be now." }[looking] ??
     `An earlier prompt, of ${when(shown.last_updated)}: everything below shows it as it was.`;
   showBudget(report);
-  showStrategy(report);
+  showStrategy(shown);
   showBars(view, { look });
   showLegend(report, compared, { filterLayer: (name) => items.filterLayer(name) });
   frontier.show(report, view.messages);
@@ -152,10 +164,16 @@ async function lookAhead() {
   try {
     const next = current.source === "preview" ? current : await api.preview(session);
     if (!isStill()) return;
+    const isNew = essence(view.next) !== essence(next);
     view.next = whatIf.base = next;
-    if (view.looking === "preview") view.shown = next;
+    if (isNew && view.looking === "preview") {
+      view.shown = next;
+      draw();
+    } else if (isNew) {
+      showBars(view, { look });
+    }
     await messages.newest(messagesOf(current.current_context));
-    if (isStill()) draw();
+    if (isStill()) drawPins();
   } catch (problem) {
     if (isStill()) failed(problem, session);
   }
@@ -187,16 +205,20 @@ function noSessions() {
   );
 }
 
+/** Says what went wrong; of a session, that there is none. */
 function failed(problem, session) {
   if (problem.name === "AbortError") return;
-  const isGone = problem.status === 404 && view.sessions.length;
+  const isGone = problem.status === 404 && session !== undefined;
   fill(
     node("notice"),
     el("p", {}, visible(isGone ? "There is no such session, or it is another user's. Pick one from the list." : problem.message)),
     isGone ? null : el("button", { type: "button", on: { click: () => load(session ?? sessionInAddress()) } }, "Try again"),
   );
   node("notice").hidden = false;
-  if (isGone) showSessions(view);
+  if (!isGone) return;
+  node("content").hidden = true;
+  view.session = null;
+  showSessions(view);
 }
 
 const announce = (words) => {

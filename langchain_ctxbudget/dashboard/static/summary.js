@@ -1,8 +1,7 @@
 // The three cards at the top: budget, tier and strategy, usage.
 
 import { count, el, fill, money, percent, plural, said } from "./dom.js";
-import { coverageOf } from "./report.js";
-import { FORCED, HISTORY, LIMITS, STATES, TIERS, zoneOf } from "./words.js";
+import { FORCED, HISTORY, LIMITS, TIERS, zoneOf } from "./words.js";
 
 const place = (id) => document.getElementById(id);
 const meterWidth = (share) => `${Math.min(1, Math.max(0, share)) * 100}%`;
@@ -34,11 +33,11 @@ export function showBudget(report) {
       },
       el("span", { css: { width: meterWidth(share) } }),
     ),
-    el("p", { class: "scale small muted", "aria-hidden": "true" }, ["0", "60 %", "80 %", "100 %"].map((mark) => el("span", {}, mark))),
+    el("p", { class: "scale small muted", "aria-hidden": "true" }, ["60 %", "80 %"].map((mark) => el("span", {}, mark))),
     facts([
       ["Used", el("span", { id: "total", data: { tokens: total } }, `${count(total)} of ${count(budget)} tokens`)],
       ["Free", count(budget - total)],
-      ["Kept for the answer", report.output_reserve_tokens ? count(report.output_reserve_tokens) : null],
+      ["For the answer", report.output_reserve_tokens ? count(report.output_reserve_tokens) : null],
       ["Window", report.window_tokens === null ? null : `${count(report.window_tokens)} (${report.window_detail || report.window_source})`],
       ["Counted", counted(report)],
       ["Stable zone", stable(report.stability)],
@@ -54,11 +53,9 @@ function counted(report) {
   return `${how} (${report.tokenizer})${note}`;
 }
 
-export function showStrategy(report) {
+export function showStrategy({ current_context: report, pruning_strategy: strategy }) {
   const { usage } = report;
-  const counts = coverageOf(report);
-  const messages = Object.entries(counts).filter(([, number]) => number);
-  const tier = usage ? usage.tier : "healthy";
+  const tier = usage ? usage.tier : "none";
   fill(
     place("strategy"),
     el(
@@ -67,17 +64,26 @@ export function showStrategy(report) {
       el("strong", { class: `tier-word tier-${tier}` }, usage ? tier : "no limits"),
       usage ? el("span", { class: "muted" }, `${percent(usage.left, 0)} left of the ${LIMITS[usage.limit] ?? usage.limit}`) : null,
     ),
-    el("p", { class: "hint" }, usage ? TIERS[tier]?.[1] : "No usage limit is set, so nothing is held back."),
+    el("p", { class: "hint" }, usage ? TIERS[tier] : "No usage limit is set, so nothing is held back."),
     facts([
-      ["Let in regardless", usage?.forced.length ? usage.forced.map((name) => FORCED[name]?.[0] ?? name).join(", ") : null],
+      ...(usage ? letIn(strategy) : []),
+      ["Forced", usage?.forced.length ? usage.forced.map((name) => FORCED[name]?.[0] ?? name).join(", ") : null],
       ["Allocation", report.allocation_strategy],
       ["History", HISTORY[report.history_strategy] ?? report.history_strategy],
-      ["Messages", messages.map(([state, number]) => `${count(number)} ${STATES[state]}`).join(", ") || "none yet"],
       ["Settings from", report.settings_from.join(" < ")],
       ["Summaries waiting", report.summaries_waiting || null],
     ]),
     troubles(report),
   );
+}
+
+/** What the tier lets in, and what is forced. */
+function letIn({ tier2_items: items, tier3_mode: documents, tier4_messages: messages }) {
+  return [
+    ["Knowledge", typeof items === "number" ? `at most ${plural(items, "item")}` : "all"],
+    ["Documents", { full: "in full", summary: "summaries", none: "none" }[documents] ?? documents],
+    ["Verbatim", typeof messages === "number" ? `at most ${plural(messages, "message")}` : "as budgeted"],
+  ];
 }
 
 function stable(stability) {
@@ -130,16 +136,18 @@ export function showUsage(usage, settings) {
       ),
     ),
     unpriced ? el("p", { class: "small muted" }, `${plural(unpriced, "call")} of models without a known price: tokens only.`) : null,
-    standing ? limitMeter(standing) : null,
+    standing ? limitMeter(standing, usage.tier) : null,
     limits.length
       ? el("p", { class: "small muted" }, `Limits: ${limits.map(([name, value]) => `${amount(name, value)} ${LIMITS[name]}`).join(", ")}`)
       : el("p", { class: "small muted" }, "No limits are set (usage_limits)."),
   );
 }
 
+const TIER_FILL = { healthy: "green", caution: "yellow", warning: "yellow", critical: "red" };
+
 const amount = (limit, value) => (limit.endsWith("cost") ? money(value) : count(value));
 
-function limitMeter(standing) {
+function limitMeter(standing, tier) {
   const share = standing.allowed ? standing.used / standing.allowed : 0;
   const text = `${amount(standing.limit, standing.used)} of ${amount(standing.limit, standing.allowed)}`;
   const name = LIMITS[standing.limit] ?? standing.limit;
@@ -149,7 +157,7 @@ function limitMeter(standing) {
     el("p", { class: "small" }, el("span", {}, `Closest limit: ${name}`), el("span", { class: "number" }, text)),
     el(
       "div",
-      { class: `meter ${zoneOf(share).name}`, role: "meter", "aria-label": name, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(share * 100), "aria-valuetext": text },
+      { class: `meter ${TIER_FILL[tier] ?? "green"}`, role: "meter", "aria-label": name, "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(share * 100), "aria-valuetext": text },
       el("span", { css: { width: meterWidth(share) } }),
     ),
   );

@@ -1,7 +1,7 @@
 // The what-if slider: the same candidates at another budget, live, and what differs.
 
 import { api, ApiError } from "./api.js";
-import { count, debounced, el, fill, percent, said, signed } from "./dom.js";
+import { count, debounced, el, fill, said, signed } from "./dom.js";
 import { coverageOf, differences, leastOf } from "./report.js";
 import { LAYERS, STATES } from "./words.js";
 
@@ -15,6 +15,13 @@ const node = (id) => document.getElementById(id);
 function rounded(budget) {
   const unit = 10 ** Math.max(0, Math.floor(Math.log10(budget)) - 2);
   return Math.round(budget / unit) * unit;
+}
+
+/** How much of a budget may be used, where that is less. */
+function allowed(budget, { budget_tokens: most, usage }) {
+  if (most >= budget) return "";
+  const why = usage && usage.tier !== "healthy" ? `in the tier “${usage.tier}”` : "by the model's window";
+  return `, of which ${count(most)} may be used ${why},`;
 }
 
 export class WhatIf {
@@ -67,6 +74,7 @@ export class WhatIf {
     if (forgetMessage) node("try-message").value = "";
     node("reset").disabled = true;
     this.place(true);
+    this.told = null;
     fill(node("what-if-result"));
   }
 
@@ -107,7 +115,7 @@ export class WhatIf {
       const base = this.base;
       const answer = await api.preview(session, { budget, message }, request.signal);
       if (request.signal.aborted) return;
-      this.tell(base.current_context, answer.current_context);
+      this.tell(budget, base.current_context, answer.current_context);
       this.found(answer, base);
     } catch (problem) {
       if (problem.name === "AbortError" || request.signal.aborted) return;
@@ -118,7 +126,10 @@ export class WhatIf {
     }
   }
 
-  tell(before, after) {
+  tell(budget, before, after) {
+    const told = JSON.stringify([budget, before.total_tokens, after.layers, after.coverage]);
+    if (told === this.told) return; // said already: a screen reader need not hear it again
+    this.told = told;
     const changes = differences(before, after);
     const [was, is] = [coverageOf(before), coverageOf(after)];
     const moved = Object.keys(STATES).filter((state) => was[state] !== is[state]);
@@ -127,9 +138,9 @@ export class WhatIf {
       el(
         "p",
         {},
-        `With ${count(after.budget_tokens)} tokens the prompt has `,
+        `With a budget of ${count(budget)} tokens${allowed(budget, after)} the prompt has `,
         el("strong", { class: "number", id: "what-if-total", data: { tokens: after.total_tokens } }, count(after.total_tokens)),
-        ` (${percent(after.total_tokens / after.budget_tokens)} of them), ${signed(after.total_tokens - before.total_tokens)} against ${count(before.total_tokens)} now.`,
+        `, ${signed(after.total_tokens - before.total_tokens)} against ${count(before.total_tokens)} now.`,
       ),
       changes.length
         ? el("ul", { class: "changes" }, changes.map(({ name, change }) => el("li", {}, said(Object.hasOwn(LAYERS, name) ? `${name} ${LAYERS[name]}` : name), " ", el("strong", { class: "number" }, signed(change)))))
@@ -140,6 +151,7 @@ export class WhatIf {
 
   /** Says why not and what must be sent, and lets the slider begin there from now on. */
   tooSmall({ message, body: { floors = {} } }) {
+    this.told = null;
     const needed = Object.values(floors).reduce((total, tokens) => total + tokens, 0);
     fill(
       node("what-if-result"),

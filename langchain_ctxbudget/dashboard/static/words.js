@@ -82,10 +82,10 @@ export const FORCED = {
 };
 
 export const TIERS = {
-  healthy: ["healthy", "Over 80 % of the limit is left: nothing is held back."],
-  caution: ["caution", "Less history is sent word for word."],
-  warning: ["warning", "Less knowledge, documents as summaries, little history."],
-  critical: ["critical", "Only what must be sent, and very little besides."],
+  healthy: "Enough of the limit is left: nothing is held back.",
+  caution: "Less history is sent word for word, and less of the budget is used.",
+  warning: "Less knowledge, documents in short, little history, a smaller budget.",
+  critical: "What must be sent, and little besides.",
 };
 
 export const LIMITS = {
@@ -98,9 +98,9 @@ export const LIMITS = {
 export const HISTORY = {
   empty: "empty",
   full: "whole",
-  windowed: "windowed: recent messages and a summary",
+  windowed: "windowed: recent messages, a summary of the rest",
   compacted: "compacted: summary, key messages, recent messages",
-  multi_level: "multi-level: summaries of summaries, recent messages",
+  multi_level: "multi-level: summaries of summaries",
 };
 
 /** How full a budget is, in three steps. */

@@ -1,0 +1,18 @@
+"""Processes of their own that start at once: forked from one that has imported what takes seconds, and done nothing."""
+
+from __future__ import annotations
+
+from multiprocessing import get_context
+
+FORKED = get_context("forkserver")
+FORKED.set_forkserver_preload(
+    [
+        "chromadb.api.async_fastapi",
+        "chromadb.api.fastapi",
+        "chromadb.api.rust",
+        "langchain_ctxbudget.stores.chroma",
+        "tests.integration_tests.test_kills",
+        "tests.integration_tests.test_many_writers",
+        "wordllama",
+    ]
+)
