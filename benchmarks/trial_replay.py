@@ -24,7 +24,7 @@ import json
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -93,8 +93,8 @@ class Equal(NamedTuple):
 class Work:
     """Everything that was measured, by system and budget."""
 
-    def __init__(self, sets: Sequence[DataSet], turns: int, embeddings: Remembered) -> None:
-        self.sets, self.turns = sets, turns
+    def __init__(self, turns: int, embeddings: Remembered) -> None:
+        self.turns = turns
         self.options = Options(SYSTEM_PROMPT, embeddings=embeddings)
         self.asked: defaultdict[tuple[str, str], list[Asked]] = defaultdict(list)
         self.tracks: defaultdict[tuple[str, str], list[Track]] = defaultdict(list)
@@ -198,23 +198,18 @@ def equal(ours: Row, theirs: Row) -> Equal:
     )
 
 
-def run(work: Work, budgets: Mapping[str, Sequence[int]], progress: Progress) -> tuple[list[Row], list[Equal]]:
-    """All rows, and what equal recall costs."""
-    rows: list[Row] = []
-    same: list[Equal] = []
-    for data in work.sets:
-        several = budgets[data.name]
-        tiers = [f"{tier}@{max(several)}" for tier in TIER_LEFT]
-        ours, theirs = ([f"{name}@{budget}" for budget in several] for name in (OURS, THEIRS))
-        names = [WHOLE, *theirs, *ours, *tiers]
-        bar = progress.add_task(data.name, total=(len(names) + len(ours)) * len(data.conversations))
-        made = {name: measured(work, data, name, progress, bar) for name in names}
-        rows += made.values()
-        needs = needed(data)
-        for name in ours:
-            reached = trim_budget(needs, made[name].recall / 100)
-            same.append(equal(made[name], measured(work, data, f"{THEIRS}@{reached}", progress, bar)))
-    return rows, same
+def run(work: Work, data: DataSet, budgets: Sequence[int], progress: Progress) -> tuple[list[Row], list[Equal]]:
+    """All rows of a data set, and what equal recall costs."""
+    tiers = [f"{tier}@{max(budgets)}" for tier in TIER_LEFT]
+    ours, theirs = ([f"{name}@{budget}" for budget in budgets] for name in (OURS, THEIRS))
+    names = [WHOLE, *theirs, *ours, *tiers]
+    bar = progress.add_task(data.name, total=(len(names) + len(ours)) * len(data.conversations))
+    rows = {name: measured(work, data, name, progress, bar) for name in names}
+    needs, same = needed(data), list[Equal]()
+    for name in ours:
+        reached = trim_budget(needs, rows[name].recall / 100)
+        same.append(equal(rows[name], measured(work, data, f"{THEIRS}@{reached}", progress, bar)))
+    return list(rows.values()), same
 
 
 def measured(work: Work, data: DataSet, name: str, progress: Progress, bar: TaskID) -> Row:
@@ -279,10 +274,16 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
     options = parser.parse_args()
     sets = data_sets(options)
-    work = Work(sets, options.turns, Remembered())
+    budgets = budgets_of(options.budgets, sets)
+    work, rows, same = Work(options.turns, Remembered()), list[Row](), list[Equal]()
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        rows, same = run(work, budgets_of(options.budgets, sets), progress)
+        for data in sets:
+            more, equals = run(work, data, budgets[data.name], progress)
+            rows, same = [*rows, *more], [*same, *equals]
+            if options.json:  # after each set: what was measured is not lost
+                kept = {"rows": [row._asdict() for row in rows], "equal": [row._asdict() for row in same]}
+                options.json.write_text(json.dumps(kept, indent=1), encoding="utf-8")
     out = Console(width=None if sys.stdout.isatty() else 160)
     replayed = f"what is sent and what it holds; a cached token counts {PRICE_SHARE}"
     for title, some in ((replayed, rows), ("the same recall", same)):
@@ -290,9 +291,6 @@ def main() -> None:
             out.print(f"{title}\n\n{markdown(some)}\n", soft_wrap=True, highlight=False, markup=False)
         else:
             out.print(table(title, some))
-    if options.json:
-        data = {"rows": [row._asdict() for row in rows], "equal": [row._asdict() for row in same]}
-        options.json.write_text(json.dumps(data, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

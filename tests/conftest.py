@@ -8,11 +8,19 @@ from collections.abc import Iterator
 import pytest
 import tiktoken.registry
 from langchain_openai import ChatOpenAI
+from xdist.remote import Producer
+from xdist.scheduler import WorkStealingScheduling
 
 from langchain_ctxbudget.core import vocab
 from tests.servers import chroma_server, in_memory, postgres
 
 __all__ = ["chroma_server", "postgres"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> WorkStealingScheduling:
+    """Whoever has nothing left takes of what others have: tests take milliseconds, or minutes."""
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_configure() -> None:

@@ -6,7 +6,7 @@ Who erases a message or a fact need not look for what a report says of it: repor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.records import Record, Scope, storable
 
 SNAPSHOTS = "reports"
+_SCOPE = ("user_id", "conversation_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,11 @@ def without_previews(report: ContextReport) -> ContextReport:
 
 def record_of(report: ContextReport, created_at: datetime, messages: int) -> ReportRecord:
     """What is kept of a prompt."""
-    return ReportRecord(created_at=created_at, messages=messages, report=without_previews(report).to_dict())
+    said = without_previews(report).to_dict()
+    # Where it is kept says whose it is.
+    return ReportRecord(
+        created_at=created_at, messages=messages, report={name: said[name] for name in said if name not in _SCOPE}
+    )
 
 
 def write(scope: Scope, key: str, record: ReportRecord | None) -> PutOp:
@@ -107,7 +112,7 @@ def read_one(store: BaseStore, scope: Scope, key: str) -> Flow[ContextSnapshot |
 def _snapshot(scope: Scope, item: Item) -> ContextSnapshot:
     record = ReportRecord.read(item.value, f"the snapshot {item.key!r}")
     try:
-        report = ContextReport.from_dict(record.report)
+        report = ContextReport.from_dict(record.report | dict(zip(_SCOPE, astuple(scope), strict=True)))
     except ValueError as error:
         raise StoreDataError(f"the report of the snapshot {item.key!r} cannot be read: {error}") from error
     return ContextSnapshot(

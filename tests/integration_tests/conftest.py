@@ -98,12 +98,22 @@ THOROUGH = {
     "test_saved_settings",
 }
 """Modules of many tests: Chroma's stores are for the long suite."""
+FIRST = {
+    "test_every_way_in_long",
+    "test_isolation",
+    "test_kills",
+    "test_long_replay",
+    "test_many_writers",
+    "test_real_conversations",
+}
+"""Modules of tests that take minutes: they begin first, so that no worker ends long after the others."""
 LONG = {"test_examples", "test_kills", "test_many_writers", "test_same_prompt", "test_store_on_servers"}
 """Modules that are for the long suite."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: Path(item.path).stem not in FIRST)
     for item in items:
         if Path(item.path).stem in LONG:
             item.add_marker(pytest.mark.slow)

@@ -30,7 +30,9 @@ from langchain_ctxbudget import (
 )
 from langchain_ctxbudget.draft import AssembledContext
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MessageConflictError, MissingScopeError
+from langchain_ctxbudget.snapshot_book import SnapshotBook
 from langchain_ctxbudget.stores.records import label
+from langchain_ctxbudget.usage_book import UsageBook
 from langchain_ctxbudget.user_knowledge import UserKnowledge
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.learning_models import asks_to_learn
@@ -64,6 +66,7 @@ SETTINGS = {
     "max_context_tokens": 700,
     "segment_messages": 4,
     "keep_messages": 4,
+    "keep_snapshots": 2,
     "summarize_in_background": False,
 }
 QUESTION = "What did we say about the river and the morning train?"
@@ -115,6 +118,10 @@ class World:
     bookmarks: list[str] = field(default_factory=list)
     items: list[str] = field(default_factory=list)
     """Ids of what is known about anybody."""
+    spent: dict[tuple[str, str | None], int] = field(default_factory=lambda: defaultdict(int))
+    """Tokens by user and conversation; without one, of the month."""
+    snapshots: list[str] = field(default_factory=list)
+    """Ids of anybody's."""
     number: int = 0
     done: set[str] = field(default_factory=set)
 
@@ -227,6 +234,7 @@ class World:
         if self.rng.random() < 0.7:
             return self.do_add_messages()
         self.mine.clear()
+        self.spent[self.user, self.conversation] = 0
         return self.ask("clear")
 
     def do_pin(self) -> object:
@@ -261,6 +269,7 @@ class World:
             if user == self.user:
                 self.expected[user, conversation] = {}
         self.settings = {at: said for at, said in self.settings.items() if at[0] != self.user}
+        self.spent = defaultdict(int, {at: tokens for at, tokens in self.spent.items() if at[0] != self.user})
         assert self.call(self.pipeline, "export_user", user_id=self.user) == []
         return count
 
@@ -371,6 +380,43 @@ class World:
     def do_knowledge_prewarm(self) -> object:
         return self.know("prewarm")
 
+    def do_usage_record(self) -> object:
+        tokens = self.rng.randrange(1, 1_000)
+        usage = {"input_tokens": tokens, "output_tokens": 0, "total_tokens": tokens}
+        for conversation in (self.conversation, None):
+            self.spent[self.user, conversation] += tokens
+        return self.call(self.pipeline.usage, "record", usage, **self.scope)
+
+    def do_usage_of_session(self) -> object:
+        found = self.call(self.pipeline.usage, "of_session", **self.scope)
+        assert found.total_tokens == self.spent[self.user, self.conversation]
+        return found
+
+    def do_usage_of_month(self) -> object:
+        found = self.call(self.pipeline.usage, "of_month", user_id=self.user)
+        assert found.total_tokens == self.spent[self.user, None]
+        return found
+
+    def do_usage_standing(self) -> object:
+        found = self.call(self.pipeline.usage, "standing", limits={"month_tokens": 100}, **self.scope)
+        assert found.used == self.spent[self.user, None]
+        return found
+
+    def do_snapshots_list(self) -> object:
+        found = self.call(self.pipeline.snapshots, "list", **self.scope)
+        self.snapshots += [one.id for one in found]
+        assert all((one.report.user_id, one.conversation_id) == tuple(self.scope.values()) for one in found)
+        return found
+
+    def do_snapshots_latest(self) -> object:
+        return self.call(self.pipeline.snapshots, "latest", **self.scope)
+
+    def do_snapshots_get(self) -> object:
+        wanted = self.rng.choice(["none", *self.snapshots[-20:]])
+        found = self.call(self.pipeline.snapshots, "get", wanted, **self.scope)
+        assert found is None or found.report.user_id == self.user
+        return found
+
     def check_all(self) -> None:
         for (user, conversation), texts in self.expected.items():
             for pipeline in (*self.pipelines, ContextPipeline(store=self.store)):
@@ -385,7 +431,12 @@ BY_OTHER_NAMES = {"observe_usage", "flush", "close"}
 
 def methods() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every public method of a pipeline, by how it is reached."""
-    for prefix, kind in (("", ContextPipeline), ("knowledge.", UserKnowledge)):
+    for prefix, kind in (
+        ("", ContextPipeline),
+        ("knowledge.", UserKnowledge),
+        ("usage.", UsageBook),
+        ("snapshots.", SnapshotBook),
+    ):
         for name, method in inspect.getmembers(kind, callable):
             if not name.startswith("_"):
                 yield prefix + name, method
@@ -447,6 +498,8 @@ def arguments(method: Callable[..., Any]) -> dict[str, Any]:
         "text": "Likes trains",
         "item_id": "f1",
         "device_id": "d1",
+        "usage_metadata": {"input_tokens": 5, "output_tokens": 1, "total_tokens": 6},
+        "snapshot_id": "s1",
     }
     parameters = inspect.signature(method).parameters.values()
     wanted = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD and p.name != "self"]

@@ -1,7 +1,7 @@
 """A writer is killed at a random point, again and again: what it was told is there stays there, and work goes on.
 
-The writer is a process. It tells what it is about to do and, once the pipeline has returned, that it is done; so after a
-kill the log is as it was when the last thing was done, or what was under way is there too.
+The writer is a process. It tells what it is about to do and, once the pipeline has returned, that it is done; so after
+a kill the log is as it was when the last thing was done, or what was under way is there too.
 """
 
 from __future__ import annotations

@@ -196,9 +196,7 @@ def test_pages_show_what_two_writers_said_at_once_as_the_whole_does(
     ],
 )
 @pytest.mark.parametrize("joined", [True, False])
-def test_whoever_appends_while_another_changes_agrees_with_every_reader(
-    change: Act, joined: bool, orders: int
-) -> None:
+def test_whoever_appends_while_another_changes_agrees_with_every_reader(change: Act, joined: bool, orders: int) -> None:
     def world() -> World:
         return World([change, add(*said("new"))], before=said("a", "b", "c"), opened=True, joined=joined)
 

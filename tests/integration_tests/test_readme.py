@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {
     name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("agents", "budgeting", "dashboard", "history", "knowledge", "reports", "retrieval", "usage")
+    for name in ("agents", "budgeting", "dashboard", "history", "knowledge", "replay", "reports", "retrieval", "usage")
 }
-SLOW = ("budgeting", "history")
+SLOW = ("budgeting", "history", "replay")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
 END_OF_BLOCK = "\x1e"

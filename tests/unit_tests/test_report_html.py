@@ -235,6 +235,13 @@ def test_a_layer_that_gives_back_tokens_has_an_empty_bar() -> None:
     assert "width:-" not in report._repr_html_()
 
 
+def test_a_layer_that_took_more_than_was_planned_has_no_pale_part() -> None:
+    layers = tuple(replace(part, used_tokens=500, allocated_tokens=100) for part in example().layers)
+    html = example(layers=layers)._repr_html_()
+    assert "opacity:0.28" not in html
+    assert "width:50.000%" in html
+
+
 def test_every_layer_has_its_colour() -> None:
     layers = tuple(replace(part, used_tokens=10) for part in example().layers)
     html = example(layers=layers)._repr_html_()

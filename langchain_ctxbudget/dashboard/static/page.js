@@ -23,7 +23,7 @@ const node = (id) => document.getElementById(id);
 /** What is known and what is looked at; `looking` is a snapshot's id, "preview" or "what-if". */
 const view = {
   sessions: [], session: null, settings: null, usage: null, snapshots: [], current: null, next: null, whatIf: null,
-  base: null, shown: null, looking: null, messages: null, drawn: null,
+  base: null, shown: null, looking: null, messages: null, stored: 0, drawn: "",
 };
 let loading = 0;
 
@@ -62,7 +62,8 @@ async function load(session, { isQuiet = false } = {}) {
       api.status(picked), api.snapshots(picked), optional(api.usage(picked)), optional(api.settings()),
     ]);
     if (!isLatest()) return;
-    shows(picked, { current, snapshots, usage, settings }, isQuiet);
+    const stored = sessions.find((one) => one.session_id === picked)?.messages ?? messagesOf(current.current_context);
+    shows(picked, { current, snapshots, usage, settings, stored }, isQuiet);
   } catch (problem) {
     if (isLatest()) failed(problem, session);
   } finally {
@@ -75,13 +76,15 @@ function shows(picked, read, isQuiet) {
   const drawn = essence(read);
   const isSame = isQuiet && !isOther && view.drawn === drawn;
   view.drawn = drawn;
+  node("notice").hidden = node("empty").hidden = true;
+  node("content").hidden = false;
   if (isSame) {
     showSessions(view);
     lookAhead();
     return;
   }
   const wasLatest = isOther || view.looking === latest();
-  const hasGrown = isOther || read.current.current_context.coverage.at(-1)?.last !== messagesOf(view.current.current_context);
+  const hasGrown = isOther || read.stored !== view.stored;
   Object.assign(view, read, { session: picked });
   if (isOther) Object.assign(view, { whatIf: null, base: null, next: null });
   if (view.current.source === "preview") view.next = view.current;
@@ -89,8 +92,6 @@ function shows(picked, read, isQuiet) {
   const isGone = view.looking !== "what-if" && view.looking !== "preview" && !view.snapshots.some((line) => line.id === view.looking);
   if (wasLatest || isGone) Object.assign(view, { looking: latest(), shown: view.current });
   if (location.hash !== addressOf(picked)) history.replaceState(null, "", addressOf(picked));
-  node("notice").hidden = node("empty").hidden = true;
-  node("content").hidden = false;
   whatIf.show(picked, view.current.current_context, view.settings);
   showSessions(view);
   showUsage(view.usage, view.settings);
@@ -130,14 +131,13 @@ function draw() {
 /** Looks at a snapshot, at the next prompt, or at the what-if. */
 async function look(key) {
   const session = view.session;
-  const turn = loading;
   const here = { preview: view.next, "what-if": view.whatIf };
   try {
     view.looking = key;
     const isCurrent = key === latest();
     if (!isCurrent && !(key in here)) showBars(view, { look });
     const shown = isCurrent ? view.current : (here[key] ?? (await api.snapshot(session, key)));
-    if (session !== view.session || turn !== loading || view.looking !== key) return;
+    if (session !== view.session || view.looking !== key) return;
     view.shown = shown;
     draw();
   } catch (problem) {
@@ -153,7 +153,7 @@ function jumpTo(position) {
 
 const drawPins = () =>
   showPins({
-    messages: view.messages, total: messagesOf(view.current.current_context), report: (view.next ?? view.current).current_context,
+    messages: view.messages, total: view.stored, report: (view.next ?? view.current).current_context,
     jump: jumpTo, failed, changed: () => pinsChanged("The pin is changed; the next prompt goes by it."),
   });
 
@@ -172,7 +172,7 @@ async function lookAhead() {
     } else if (isNew) {
       showBars(view, { look });
     }
-    await messages.newest(messagesOf(current.current_context));
+    await messages.newest(view.stored);
     if (isStill()) drawPins();
   } catch (problem) {
     if (isStill()) failed(problem, session);

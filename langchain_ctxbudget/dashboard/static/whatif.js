@@ -27,7 +27,7 @@ function allowed(budget, { budget_tokens: most, usage }) {
 export class WhatIf {
   constructor({ found, ended, failed }) {
     Object.assign(this, { found, ended, failed, session: null, base: null, from: 1, to: 2 });
-    this.ask = debounced(PAUSE_MILLISECONDS, () => this.run());
+    this.ask = debounced(PAUSE_MILLISECONDS, () => this.isActive && this.run());
     node("budget-slider").addEventListener("input", () => this.choose(this.budgetAt(Number(node("budget-slider").value))));
     node("budget-number").addEventListener("input", () => {
       const budget = Math.round(Number(node("budget-number").value));
