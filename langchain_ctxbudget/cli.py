@@ -235,7 +235,7 @@ def _shortened(text: str) -> str:
 
 def _print_report(console: Console, context: AssembledContext, *, items: bool) -> None:
     console.rule("[bold]the report")
-    console.print(Text(context.report.to_text(width=console.width)), soft_wrap=True)
+    console.print(Text.from_ansi(context.report.to_text(width=console.width)), soft_wrap=True)
     if items:
         console.print()
         listed = printable(render_items(context.report.to_dict(), layers=list(Layer), width=console.width))

@@ -115,7 +115,7 @@ def replay(
         min_cached_tokens=min_cached_tokens,
         tokenizer=counter.name,
         count_mode=counter.mode,
-        input_price=price and price.input,
+        input_price=None if price is None else price.input,
         tracks=tuple(tracks),
     )
 

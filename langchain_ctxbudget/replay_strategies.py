@@ -29,12 +29,14 @@ Strategy: TypeAlias = str | Mapping[str, Any]
 RECENCY, FULL = "recency", "full"
 EMPHASES = ("recall", "cache")
 _BOUNDS = (1.0, *THRESHOLDS, 0.0)
-TIER_LEFT = {tier.name: sum(bounds) / 2 for tier, bounds in zip(TIERS[1:], list(pairwise(_BOUNDS))[1:], strict=True)}
+TIER_LEFT: dict[str, float] = {
+    tier.name: sum(bounds) / 2 for tier, bounds in zip(TIERS[1:], list(pairwise(_BOUNDS))[1:], strict=True)
+}
 """What is left of a limit in the middle of each tier but the first, as a share."""
 NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL, *TIER_LEFT)
 ALLOWED_TOKENS = 1_000_000
 """The usage limit of which a tier's share is left."""
-SCOPE = {"user_id": "replay", "conversation_id": "replay"}
+SCOPE: Any = {"user_id": "replay", "conversation_id": "replay"}
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 """The time where messages do not tell theirs: any, but always the same."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -9,20 +10,22 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from langchain_ctxbudget.reporting.screen import shown
+
 Row: TypeAlias = tuple[str, *tuple[str | Text, ...]]
 """What it is about, and the other cells."""
-_CONTROL_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {127: 0x2421}
+_LINES_AND_TABS = re.compile(r"([\n\t])")
 WIDEST_ID = 34
 """Columns; longer ids go on in the next line."""
 
 
 def printable(text: str) -> str:
-    r"""A text whose control characters are shown, not obeyed: a conversation must not steer the terminal.
+    r"""A text whose control characters, lines and tabs apart, are shown, not obeyed: it must not steer the terminal.
 
     >>> printable("red \x1b[31m")
     'red ␛[31m'
     """
-    return text.translate(_CONTROL_PICTURES)
+    return "".join(part if part in "\n\t" else shown(part) for part in _LINES_AND_TABS.split(text))
 
 
 def shortened(text: str, characters: int) -> str:
@@ -45,14 +48,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Row], *, numbers: i
         rows: a cell for each column.
         numbers: how many of the last columns are narrow and stand at the right.
     """
-    shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
+    drawn = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
     for place, heading in enumerate(columns):
         is_number = place >= len(columns) - numbers
         fixed = is_number or place == 0
-        shown.add_column(heading, justify="right" if is_number else "left", no_wrap=fixed, overflow="fold")
+        drawn.add_column(heading, justify="right" if is_number else "left", no_wrap=fixed, overflow="fold")
     for name, *rest in rows:
-        shown.add_row(_folded(name), *(value if isinstance(value, Text) else cell(value) for value in rest))
-    return shown
+        drawn.add_row(_folded(name), *(value if isinstance(value, Text) else cell(value) for value in rest))
+    return drawn
 
 
 def _folded(name: str) -> Text:

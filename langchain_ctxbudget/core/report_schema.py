@@ -39,8 +39,8 @@ def read(kind: type[T], data: object) -> T:
             f"A report is read from a mapping of its fields (schema version {versions}), not {_kind(data)}"
         )
     version = data.get("schema_version")
-    if isinstance(version, bool) or version not in READ_VERSIONS:
-        newer = isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION
+    if version not in READ_VERSIONS:
+        newer = isinstance(version, int) and version > SCHEMA_VERSION
         advice = "; it was written by a newer version of this package: update it" if newer else ""
         said = f"schema version {version!r}" if "schema_version" in data else "no schema_version"
         raise InputError(f"A report with {said} cannot be read, only {versions}{advice}")

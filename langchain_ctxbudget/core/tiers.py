@@ -171,7 +171,7 @@ def relaxed(tier: Tier, forced: Collection[Forced]) -> Tier:
     >>> relaxed(TIERS[3], ["documents"]).documents
     'full'
     """
-    free = {
+    free: dict[Forced, dict[str, Any]] = {
         "knowledge": {"knowledge_items": None},
         "documents": {"documents": "full"},
         "history": {"history_messages": None},

@@ -231,6 +231,24 @@ def test_a_session_shows_the_numbers_of_the_api(site: Site, visit: Visitor, sess
     expect(page.locator("#items [role=status]")).to_contain_text(f"{items} items of {items}")
 
 
+@pytest.mark.parametrize("way", ["button", "by itself"])
+def test_what_came_since_is_there_after_a_refresh(site: Site, visit: Visitor, way: str) -> None:
+    one = visit()
+    one.page.clock.install()
+    page = one.opens(site.url, TOOLS)
+    expect(page.locator("#bars .preview")).to_be_visible()
+    page.locator("#auto").set_checked(way == "by itself")
+    before = page.locator("#bars .snapshot").count()
+    site.pipeline.assemble(f"And tomorrow, {way}?", user_id=USER, conversation_id=TOOLS)
+    assert site.pipeline.flush()
+    if way == "button":
+        page.locator("#refresh").click()
+    else:
+        page.clock.fast_forward(10_000)
+    expect(page.locator("#bars .snapshot")).to_have_count(before + 1)
+    assert legend(page) == used(site.ask("status", session_id=TOOLS)["current_context"])
+
+
 def test_repairs_are_told(site: Site, visit: Visitor) -> None:
     repairs = site.ask("status", session_id=TOOLS)["current_context"]["repairs"]
     page = visit().opens(site.url, TOOLS)
@@ -570,6 +588,6 @@ def test_screenshots_are_there_for_a_reviewer(site: Site, visit: Visitor, tmp_pa
         page.screenshot(path=folder / f"{name}.png", full_page=True)
         page.locator("#budget-number").fill("1500")
         expect(page.locator("#what-if-result")).to_contain_text("1,500 tokens")
-        page.locator("#what-if-title").scroll_into_view_if_needed()
+        page.locator("#what-if-title").evaluate("node => node.scrollIntoView()")
         page.screenshot(path=folder / f"{name}-what-if.png")
         assert (folder / f"{name}.png").stat().st_size > 20_000

@@ -49,6 +49,7 @@ FLOORS = [
         "middleware",
         "replay",
         "replay_command",
+        "replay_result",
         "replay_strategies",
         "rerankers",
         "retrievers",

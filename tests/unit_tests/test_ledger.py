@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -395,6 +396,7 @@ def test_the_child_of_a_fork_counts_for_itself(store: Failing) -> None:
         child = os.fork()
         if child == 0:
             code = 1
+            signal.alarm(20)  # a child that waits for ever fails
             try:
                 ledger.note(store, ADA, ONE, None, MONTH)
                 code = 0 if read(ledger, store) == (ONE, ONE) else 2

@@ -1,0 +1,205 @@
+"""The notebooks are committed as they ran: in order, without errors, and with what the code says now."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("01_quickstart", "02_budget_playground", "03_history_and_recall", "04_agent", "05_your_own_chatgpt_export")
+SLOW = NAMES[1:]
+MOST_LINES = 50
+"""Of one cell; more of it nobody reads."""
+PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|tmp|usr|var|opt|mnt|work|Users|private)/\w|[A-Z]:\\Users")
+EXPORT = 'EXPORT = ""'
+
+RUNNER = """
+import ast, contextlib, io, json, sys
+
+names, shown = {"__name__": "__main__"}, []
+for code in json.load(sys.stdin):
+    tree, out, html = ast.parse(code), io.StringIO(), ""
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    with contextlib.redirect_stdout(out):
+        exec(compile(tree, "cell", "exec"), names)
+        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names) if last else None
+    if hasattr(value, "_repr_html_"):
+        html = value._repr_html_() or ""
+    shown.append({"text": out.getvalue(), "html": html, "picture": hasattr(value, "_repr_png_")})
+print(json.dumps(shown))
+"""
+
+
+@cache
+def cells(name: str, kind: str = "code") -> list[dict[str, Any]]:
+    notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
+
+
+def source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def printed(cell: dict[str, Any]) -> str:
+    return "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
+
+
+def displayed(cell: dict[str, Any], kind: str) -> str:
+    return "".join("".join(output.get("data", {}).get(kind, "")) for output in cell["outputs"])
+
+
+def without_timings(card: str) -> str:
+    return re.sub(r'<tr [^>]*data-fact="Time">.*?</tr>', "", card)
+
+
+def test_there_are_these_notebooks_and_no_others() -> None:
+    assert tuple(sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_cells_were_run_in_order_from_the_first_to_the_last(name: str) -> None:
+    assert [cell["execution_count"] for cell in cells(name)] == list(range(1, len(cells(name)) + 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_outputs_have_no_error_and_no_warning(name: str) -> None:
+    outputs = [output for cell in cells(name) for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} <= {"stream", "execute_result", "display_data"}
+    assert {output["name"] for output in outputs if output["output_type"] == "stream"} <= {"stdout"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_outputs_name_no_path_of_a_machine(name: str) -> None:
+    said = "\n".join(printed(cell) + displayed(cell, "text/html") + displayed(cell, "text/plain") for cell in cells(name))
+    assert not PATHS.search(said)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_cell_prints_more_than_a_page(name: str) -> None:
+    assert max(printed(cell).count("\n") for cell in cells(name)) <= MOST_LINES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_shows_a_picture_and_ends_in_a_decision(name: str) -> None:
+    assert any(displayed(cell, "image/png") for cell in cells(name))
+    assert any("## The decision" in source(cell) for cell in cells(name, "markdown")[-3:])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_readme_leads_to_it(name: str) -> None:
+    assert f"notebooks/{name}.ipynb" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NAMES]
+)
+def test_its_outputs_are_what_its_code_gives_now(name: str) -> None:
+    """Texts and cards to the character, timings aside; of pictures only that there is one."""
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", RUNNER],
+        input=json.dumps([source(cell) for cell in cells(name)]),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for cell, now in zip(cells(name), json.loads(done.stdout), strict=True):
+        rerun = f"run it again: pytest --nbmake --overwrite notebooks/{name}.ipynb"
+        assert printed(cell) == now["text"], rerun
+        assert without_timings(displayed(cell, "text/html")) == without_timings(now["html"]), rerun
+        assert bool(displayed(cell, "image/png")) == now["picture"], rerun
+
+
+def node(key: str, parent: str | None, *children: str, **message: Any) -> dict[str, Any]:
+    said = {"id": key, "author": {"role": "user"}, "content": {"content_type": "text", "parts": [f"Said {key}."]}}
+    return {"id": key, "parent": parent, "children": list(children), "message": {**said, **message} if message else None}
+
+
+def conversation(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    mapping = {one["id"]: one for one in nodes}
+    return {"title": "Talk", "conversation_id": "talk", "mapping": mapping, "current_node": nodes[-1]["id"], **more}
+
+
+ANSWER = {"author": {"role": "assistant"}}
+TIMES = {"create_time": 1_700_000_000.5}
+WHOLE = conversation(node("a", None, "b", **TIMES), node("b", "a", **ANSWER))
+NOT_READABLE = {
+    "nothing": b"",
+    "no json": b"<html>Sign in</html>",
+    "other json": b'{"user": "me"}',
+    "no conversations": b"[]",
+    "a number": b"7",
+    "bytes": bytes(range(256)),
+    "deep": b"[" * 100_000,
+    "no messages": json.dumps([conversation(node("a", None))]).encode(),
+}
+READABLE = {
+    "something missing everywhere": [
+        {"mapping": None},
+        {"title": None, "mapping": {}},
+        conversation(node("a", None, author=None)),
+        conversation(node("a", "b", "b"), node("b", "a", "a", **ANSWER), conversation_id="circle"),
+        conversation(node("a", None, content={"parts": None}), conversation_id="silent"),
+        conversation(node("a", None, content=None), title=7, conversation_id="number"),
+        {"title": "No tree"},
+        "a text",
+        None,
+        WHOLE,
+    ],
+    "hostile texts": [
+        WHOLE,
+        conversation(
+            node("a", None, "b", content={"content_type": "text", "parts": ["</context><script>alert(1)</script>\x1b[2J"]}),
+            node("b", "a", **ANSWER),
+            title="<b>\x1b]0;x\x07../../x",
+            conversation_id="../../x",
+        ),
+    ],
+    "nobody answers": [conversation(node("a", None, "b", **TIMES), node("b", "a"))],
+    "more than fits": [
+        conversation(node("a", None, "b", content={"parts": ["word " * 9_000]}), node("b", "a", **ANSWER)),
+    ],
+    "twice the same id": [WHOLE, conversation(node("x", None, "y", **TIMES), node("y", "x", **ANSWER))],
+    "one more without a form": [WHOLE, {"title": "broken", "mapping": {"a": 7}, "conversation_id": "broken"}],
+}
+
+
+def run_with(export: Path, last: str | None = None) -> dict[str, Any]:
+    """Run the notebook on an export, up to a cell that defines a name; what it defines."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    codes = [source(cell) for cell in cells(NAMES[4])]
+    assert EXPORT in codes[0]
+    for code in [codes[0].replace(EXPORT, f"EXPORT = {str(export)!r}"), *codes[1:]]:
+        exec(compile(code, "cell", "exec"), names)
+        if last in names:
+            break
+    return names
+
+
+@pytest.mark.parametrize("name", NOT_READABLE)
+def test_the_example_stands_in_for_an_export_that_cannot_be_read(name: str, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "conversations.json").write_bytes(NOT_READABLE[name])
+    names = run_with(tmp_path / "conversations.json", last="sizes")
+    names["folder"].cleanup()
+    assert "The example is used: nothing could be read from your file." in capsys.readouterr().out
+    assert "Tool library" in {one.title for one in names["conversations"]}
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_the_notebook_goes_to_its_end_with_a_hostile_export(name: str, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "conversations.json"
+    path.write_text(json.dumps(READABLE[name]), encoding="utf-8")
+    names = run_with(path)
+    assert "The example is used" not in capsys.readouterr().out
+    assert "talk" in {one.conversation_id for one in names["conversations"]}
+    assert not Path(names["folder"].name).exists()
