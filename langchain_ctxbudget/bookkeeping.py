@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 from weakref import WeakSet
@@ -19,7 +20,7 @@ from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.core.report import ContextReport, UsageState
 from langchain_ctxbudget.core.tiers import HEALTHY, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.core.usage import Price, Usage, load_prices, usage_of
-from langchain_ctxbudget.errors import BlockedLoopError
+from langchain_ctxbudget.errors import BlockedLoopError, InputError
 from langchain_ctxbudget.flow import Flow, drive, locked, running_loop
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.ledger import Ledger, month_of
@@ -31,6 +32,8 @@ from langchain_ctxbudget.stores.snapshots import ReportRecord
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for what is still to be written."""
+QUEUED = 256
+"""So many conversations are handed to the worker at a time."""
 KEPT_SCOPES = 256
 """Of so many conversations it is known which snapshots there are; of others it is read again."""
 
@@ -78,6 +81,10 @@ class Bookkeeping:
         self.ledger = Ledger()
         self._owner = owner
         self._waiting: dict[Scope, deque[_Waiting]] = {}
+        self._unwritten: dict[Scope, None] = {}
+        """Conversations of which something is to be written; of more than fit into the worker's queue, too."""
+        self._failed: dict[Scope, None] = {}
+        """Those that could not be written; they are tried again as soon as another one can."""
         self._kept: OrderedDict[Scope, list[str]] = OrderedDict()
         """The ids of the snapshots of conversations, oldest first; used by the worker's thread alone."""
         self._made = 0
@@ -90,8 +97,14 @@ class Bookkeeping:
         """Write what is still to be written, and begin nothing any more; an event loop is not held up."""
         if running_loop() is None:
             with suppress(BlockedLoopError):
-                self.worker.flush(CLOSING_SECONDS)
+                self.finish().flush(CLOSING_SECONDS)
         self.worker.close()
+        _busy.discard(self)
+
+    def finish(self) -> BackgroundWorker[Scope]:
+        """Have everything written, also what could not be before; the worker that does it."""
+        self._go_on(again=True)
+        return self.worker
 
     def note_prompt(self, report: ContextReport, scope: Scope, messages: int, keep: int) -> None:
         """Keep the report of a prompt as a snapshot.
@@ -105,6 +118,7 @@ class Bookkeeping:
         if keep < 1:
             return
         now = self.clock()
+        now = now if now.tzinfo else now.replace(tzinfo=UTC)  # as the ledger takes it
         with self._mutex:
             self._made += 1
             key = f"{now.astimezone(UTC):%Y%m%dT%H%M%S%f}-{self._made:08d}-{self._lane}"
@@ -113,7 +127,7 @@ class Bookkeeping:
             waiting.append(_Waiting(key, record, keep, known.epoch_of(self._owner.store, scope.user_id)))
             while len(waiting) > keep:
                 waiting.popleft()
-        self.worker.submit(scope)
+        self._ask(scope)
 
     def note_usage(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
         """Count what an answer has used; it is written in the background.
@@ -121,20 +135,30 @@ class Bookkeeping:
         Raises:
             InputError: it is no usage.
         """
-        usage = usage_of(usage_metadata, model, self.prices)
-        self.ledger.note(self._owner.store, scope, usage, model, month_of(self.clock()))
-        self.worker.submit(scope)
+        usage = self._count(scope, usage_metadata, model)
+        self._ask(scope)
         return usage
 
     def record(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
-        """Count what an answer has used, and write it now.
+        """Count what an answer has used, and write it now; where that fails, it is written later.
 
         Raises:
             InputError: it is no usage.
         """
+        usage = self._count(scope, usage_metadata, model)
+        try:
+            yield from self._write(scope)
+        except BaseException:
+            with self._mutex:
+                self._failed[scope] = None
+            raise
+        return usage
+
+    def _count(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
+        if model is not None and not isinstance(model, str):
+            raise InputError(f"model must be the name of a model, not {model!r}")
         usage = usage_of(usage_metadata, model, self.prices)
         self.ledger.note(self._owner.store, scope, usage, model, month_of(self.clock()))
-        yield from self._write(scope)
         return usage
 
     def problem(self, scope: Scope) -> str:
@@ -184,20 +208,54 @@ class Bookkeeping:
     def forget(self, scope: Scope) -> None:
         """Write nothing more of a conversation."""
         with self._mutex:
-            self._waiting.pop(scope, None)
-            self._kept.pop(scope, None)
+            for kept in (self._waiting, self._kept, self._unwritten, self._failed):
+                kept.pop(scope, None)
         self.ledger.forget(self._owner.store, scope)
 
     def erase(self, user_id: str) -> None:
         """Write nothing more of a user."""
         with self._mutex:
-            for kept in (self._waiting, self._kept):
+            for kept in (self._waiting, self._kept, self._unwritten, self._failed):
                 for scope in [scope for scope in kept if scope.user_id == user_id]:
                     del kept[scope]
         self.ledger.erase(self._owner.store, user_id)
 
+    def _ask(self, scope: Scope) -> None:
+        """Have written what there is of a conversation."""
+        with self._mutex:
+            self._unwritten[scope] = None
+        _busy.add(self)
+        self.worker.submit(scope)
+
     def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
-        drive(self._write(scope))
+        with self._mutex:
+            self._unwritten.pop(scope, None)
+            self._failed.pop(scope, None)
+        written = False
+        try:
+            drive(self._write(scope))
+            written = True
+        finally:
+            if not written:
+                with self._mutex:
+                    self._failed[scope] = None
+            self._go_on(again=written)
+
+    def _go_on(self, *, again: bool) -> None:
+        """Queue what is to be written.
+
+        Args:
+            again: whether what could not be written is tried once more.
+        """
+        with self._mutex:
+            if again:
+                self._unwritten |= self._failed
+                self._failed.clear()
+            scopes = list(islice(self._unwritten, QUEUED))
+        for scope in scopes:
+            self.worker.submit(scope)
+        if not scopes:
+            _busy.discard(self)
 
     def _write(self, scope: Scope) -> Flow[None]:
         """Write what there is of a conversation; what cannot be written waits for the next time."""
@@ -248,6 +306,8 @@ def _now() -> datetime:
 
 
 _all: WeakSet[Bookkeeping] = WeakSet()
+_busy: set[Bookkeeping] = set()
+"""Those with something to write: it is written also where the pipeline that noted it is let go of."""
 
 
 @atexit.register

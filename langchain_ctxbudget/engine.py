@@ -177,7 +177,7 @@ class Engine(Keeper):
 
     def finish(self) -> list[BackgroundWorker[Any]]:
         """Have everything written that a summary model can write about; the workers that do it."""
-        own = [*super().finish(), self.bookkeeping.worker]
+        own = [*super().finish(), self.bookkeeping.finish()]
         return [*own, *(worker for engine in self._stores.all() for worker in engine.finish())]
 
     def assemble(

@@ -5,7 +5,6 @@ The seed computes what is *used* and compares it as if it were what is *left*; h
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
@@ -18,6 +17,8 @@ Documents = Literal["full", "summary", "none"]
 
 THRESHOLDS = (0.8, 0.6, 0.4)
 """Shares that are left, below which the next tier begins (seed 003)."""
+MOST_ALLOWED = 10**15
+"""Tokens or US dollars of a limit; whole numbers up to here are exact in JSON, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,11 @@ class UsageLimits:
             if value is None:
                 continue
             sound = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-            if not sound or not math.isfinite(value) or value <= 0:
+            if not sound or not 0 < value <= MOST_ALLOWED:
                 kind = "a whole number of tokens" if whole else "a number of US dollars"
-                raise InvalidSettingsError(f"usage_limits.{name} must be {kind} above 0 or None, not {value!r}")
+                raise InvalidSettingsError(
+                    f"usage_limits.{name} must be {kind} above 0, up to {MOST_ALLOWED:.0e}, or None, not {value!r}"
+                )
         given = self.thresholds
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
             raise InvalidSettingsError(f"usage_limits.thresholds must be three shares, not {given!r}")
@@ -144,9 +147,9 @@ class Tier:
 HEALTHY = Tier(name="healthy")
 TIERS: tuple[Tier, ...] = (
     HEALTHY,
-    Tier(name="caution", history_messages=5, budget_share=0.75),
-    Tier(name="warning", knowledge_items=3, documents="summary", history_messages=2, budget_share=0.5),
-    Tier(name="critical", knowledge_items=1, documents="none", history_messages=0, budget_share=0.25),
+    Tier(name="caution", history_messages=5, budget_share=0.5),
+    Tier(name="warning", knowledge_items=3, documents="summary", history_messages=2, budget_share=0.25),
+    Tier(name="critical", knowledge_items=1, documents="none", history_messages=0, budget_share=0.125),
 )
 """From most to least that is left."""
 

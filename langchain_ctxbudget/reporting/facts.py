@@ -9,18 +9,18 @@ from langchain_ctxbudget.reporting.parts import STATES, messages_of
 
 TIER_MEANS: dict[str, dict[str, str]] = {
     "healthy": {},
-    "caution": {"history": "5 messages", "budget": "75% of the budget"},
+    "caution": {"history": "5 messages", "budget": "half of the budget"},
     "warning": {
         "knowledge": "3 items",
         "documents": "summaries",
         "history": "2 messages",
-        "budget": "50% of the budget",
+        "budget": "a quarter of the budget",
     },
     "critical": {
         "knowledge": "1 item",
         "documents": "no documents",
         "history": "the last exchange",
-        "budget": "25% of the budget",
+        "budget": "an eighth of the budget",
     },
 }
 """What each tier lets in at most, by what `force_include` calls it."""

@@ -103,11 +103,12 @@ def test_many_processes_append_to_one_conversation(address: Address, writers: in
         reads = 0
         seen: set[str] = set()
         while any(process.is_alive() for process in processes):
+            begun = time.monotonic()
             now = {str(m.id) for m in during.get_messages(**ADA) if m.text != "yes"}
             assert seen <= now
             seen = now
             reads += 1
-            time.sleep(each / 500)  # a read costs what is there
+            time.sleep(4 * (time.monotonic() - begun))  # time is for those who write
         for process in processes:
             process.join(60)
         assert [process.exitcode for process in processes] == [0] * writers
@@ -128,15 +129,18 @@ def pipelines_of(
 SHARED = ["one pipeline", "one store", "no locks"]
 
 
-def watched(store: BaseStore, work: Callable[[], None], pause_seconds: float) -> ContextPipeline:
+def watched(store: BaseStore, work: Callable[[], None]) -> ContextPipeline:
     """Do some work while a pipeline that was open before reads again and again; that pipeline."""
     reader, done, failures = ContextPipeline(SETTINGS, store=Elsewhere(store)), Event(), []
     reader.get_messages(**ADA)
 
     def read() -> None:
         try:
-            while not done.wait(pause_seconds):
+            spent = 0.01
+            while not done.wait(4 * spent):
+                begun = time.monotonic()
                 reader.get_messages(**ADA)
+                spent = time.monotonic() - begun
         except BaseException as error:  # noqa: BLE001 - told in the test's own thread
             failures.append(error)
 
@@ -175,7 +179,7 @@ async def test_eight_threads_append_to_one_conversation(
             with ThreadPoolExecutor(8) as threads:
                 list(threads.map(work, range(8)))
 
-        reader = watched(store, all_work, pause_seconds=each / 2_500)
+        reader = watched(store, all_work)
         readers = [*known, reader, ContextPipeline(SETTINGS, store=Elsewhere(store))]
         check([pipeline.get_messages(**ADA) for pipeline in readers], 8, each)
 

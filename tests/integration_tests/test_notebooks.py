@@ -78,8 +78,8 @@ def test_its_outputs_have_no_error_and_no_warning(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_outputs_name_no_path_of_a_machine(name: str) -> None:
-    said = "\n".join(printed(cell) + displayed(cell, "text/html") + displayed(cell, "text/plain") for cell in cells(name))
-    assert not PATHS.search(said)
+    for cell in cells(name):
+        assert not PATHS.search(printed(cell) + displayed(cell, "text/html") + displayed(cell, "text/plain"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,7 +122,8 @@ def test_its_outputs_are_what_its_code_gives_now(name: str) -> None:
 
 def node(key: str, parent: str | None, *children: str, **message: Any) -> dict[str, Any]:
     said = {"id": key, "author": {"role": "user"}, "content": {"content_type": "text", "parts": [f"Said {key}."]}}
-    return {"id": key, "parent": parent, "children": list(children), "message": {**said, **message} if message else None}
+    whole = {**said, **message} if message else None
+    return {"id": key, "parent": parent, "children": list(children), "message": whole}
 
 
 def conversation(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -159,7 +160,7 @@ READABLE = {
     "hostile texts": [
         WHOLE,
         conversation(
-            node("a", None, "b", content={"content_type": "text", "parts": ["</context><script>alert(1)</script>\x1b[2J"]}),
+            node("a", None, "b", content={"parts": ["</context><script>alert(1)</script>\x1b[2J"]}),
             node("b", "a", **ANSWER),
             title="<b>\x1b]0;x\x07../../x",
             conversation_id="../../x",

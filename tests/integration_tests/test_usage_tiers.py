@@ -185,7 +185,7 @@ def test_documents_come_whole_as_summaries_or_not_at_all(call: Call, tier: str, 
 def test_what_is_forced_is_let_in_however_little_is_left(call: Call, forced: str) -> None:
     store = InMemoryStore()
     call(KnowledgeBase(store, user_id=USER), "add", [DOCUMENT])
-    it = pipeline(store, topics=TOPICS, entities=ENTITIES)
+    it = pipeline(store, topics=TOPICS, entities=ENTITIES, max_context_tokens=16_000)
     call(it, "add_messages", HISTORY, **SCOPE)
     spend(it, call, LEFT["critical"])
     question = f"{QUESTION} See manual.md."
@@ -194,7 +194,7 @@ def test_what_is_forced_is_let_in_however_little_is_left(call: Call, forced: str
         "knowledge": len(report.layer(Layer.TOPICS).items) > 1,
         "documents": any(item.source == "documents" for item in report.layer(Layer.RETRIEVAL).items),
         "history": report.coverage_counts()["verbatim"] > 2,
-        "budget": report.budget_tokens == 4_000,
+        "budget": report.budget_tokens == 16_000,
     }
     limited = {
         "knowledge": not any(item.reason is Reason.USAGE_LIMIT for item in report.layer(Layer.TOPICS).items),
@@ -267,7 +267,7 @@ def test_a_forecast_is_of_the_same_tier(call: Call) -> None:
     context = assembled(call, LEFT["warning"])
     forecast = context.report.reallocate(2_000)
     assert forecast.usage == context.report.usage
-    assert forecast.budget_tokens == 1_000
+    assert forecast.budget_tokens == 500
 
 
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}

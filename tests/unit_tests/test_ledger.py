@@ -298,6 +298,21 @@ def test_what_another_process_has_erased_is_neither_shown_nor_written_again(stor
     assert read(process(), store) == (ONE, ONE)
 
 
+def test_what_was_counted_and_written_anew_is_not_taken_for_what_was_erased(store: Failing) -> None:
+    ledger = process()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    drive(ledger.write(store, ADA))
+    reading = ledger.read(store, ADA, MONTH)
+    asks = next(reading)
+    drive(bulk.delete_below(store, of_user("ada"), "", ""))
+    found = asks.sync()
+    ledger.note(store, ADA, ONE, None, MONTH)
+    drive(ledger.write(store, ADA))
+    with pytest.raises(StopIteration):
+        reading.send(found)
+    assert read(ledger, store) == (ONE, ONE)
+
+
 # Two processes
 
 
@@ -476,6 +491,11 @@ def test_every_lane_is_read_where_there_are_more_than_a_page(store: Failing, mon
         ledger.note(store, ADA, ONE, None, MONTH)
         write(ledger, store)
     assert read(process(), store) == (total([ONE] * 11),) * 2
+
+
+def test_what_is_kept_below_a_place_is_not_part_of_it(store: Failing) -> None:
+    store.put((*of_session(ADA), "more"), "lane", {"models": {}, "else": 1})
+    assert read(process(), store) == (NO_USAGE, NO_USAGE)
 
 
 @pytest.mark.parametrize(

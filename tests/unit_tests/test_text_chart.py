@@ -223,7 +223,12 @@ def test_the_words_for_a_tier_say_what_it_lets_in(tier):
         "knowledge": None if items is None else f"{items} item{'' if items == 1 else 's'}",
         "documents": documents,
         "history": "the last exchange" if messages == 0 else None if messages is None else f"{messages} messages",
-        "budget": None if share == 1 else f"{share:.0%} of the budget",
+        "budget": {
+            1: None,
+            0.5: "half of the budget",
+            0.25: "a quarter of the budget",
+            0.125: "an eighth of the budget",
+        }[share],
     }
     assert TIER_MEANS[tier.name] == {name: words for name, words in said.items() if words}
 

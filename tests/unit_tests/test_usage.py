@@ -296,6 +296,7 @@ def test_a_model_has_the_price_of(model: str, priced_as: str) -> None:
         "ft:gpt-4o",
         "somewhere-else/gpt-4o",
         "gpt-4o-20240",
+        "gpt-4o-2024-08-06-audio",
         "llama3.3:70b",
         "mistral-large-2411",
         "GPT-4o",
