@@ -25,9 +25,25 @@ from langchain_ctxbudget.callbacks import ContextUsageHandler
 from langchain_ctxbudget.core.usage import Usage
 
 MODEL = "gpt-4o-mini"
-LIMITS = {"session_tokens": 18_000}
-SETTINGS = {"max_context_tokens": 1_000, "learn": False}
-QUESTIONS = [f"Tell me about mountain {number}: how high is it, and who was up there first?" for number in range(24)]
+LIMITS = {"session_tokens": 25_000}
+SETTINGS = {"max_context_tokens": 2_000, "learn": False}
+EARLIER, NOW = range(25), range(25, 45)
+"""The mountains that were spoken of before there was a limit, and those that are asked for now."""
+
+
+def question(number: int) -> str:
+    """What the user asks."""
+    return f"Tell me about mountain {number}: how high is it, and who was up there first?"
+
+
+def story(number: int) -> str:
+    """What the scripted model knows."""
+    return (
+        f"Mountain {number} is {2_000 + 37 * number:,} metres high. A party of {number + 2} from the valley was first "
+        f"on its top, in {1850 + number}, by the {('north', 'south', 'west')[number % 3]} ridge and in rain. They "
+        f"left {number + 3} coins under a stone, which were found {number + 40} years later, and the diary of their "
+        f"guide, which is in the museum, room {number % 7 + 1}, beside his rope and his boots."
+    )
 
 
 class ScriptedModel(BaseChatModel):
@@ -44,13 +60,8 @@ class ScriptedModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,  # noqa: ARG002
         **_kwargs: Any,  # noqa: ANN401
     ) -> ChatResult:
-        number = QUESTIONS.index(messages[-1].text.rpartition("</context>")[2].strip())
-        text = (
-            f"Mountain {number} is {2_000 + 37 * number:,} metres high. A party of {number + 2} from the valley was "
-            f"first on its top, in {1850 + number}, by the {('north', 'south', 'west')[number % 3]} ridge and in bad "
-            f"weather. They left {number + 3} coins under a stone, which were found {number + 40} years later, and the "
-            f"diary of their guide, which is in the museum, room {number % 7 + 1}, beside his rope and his boots."
-        )
+        asked = messages[-1].text.rpartition("</context>")[2].strip()
+        text = story(next(number for number in NOW if question(number) == asked))
         counter = TiktokenCounter()
         read, said = counter.count_messages(messages), counter.count_text(text)
         usage = UsageMetadata(input_tokens=read, output_tokens=said, total_tokens=read + said)
@@ -68,7 +79,7 @@ def make_model() -> BaseChatModel:
 
 
 def talk(limits: dict[str, int] | None, *, tell: bool) -> Usage:
-    """A chat of all questions; what it used.
+    """Go on with a chat; what that used.
 
     Args:
         limits: of usage; None: none.
@@ -79,12 +90,16 @@ def talk(limits: dict[str, int] | None, *, tell: bool) -> Usage:
     scope = {"user_id": "ada", "conversation_id": "mountains"}
     with ContextPipeline(settings, system_prompt="You know mountains.", model=MODEL) as pipeline:
         handler = ContextUsageHandler(pipeline)
-        for turn, question in enumerate(QUESTIONS, 1):
-            context = pipeline.assemble(question, user_id=scope["user_id"], conversation_id=scope["conversation_id"])
+        for number in EARLIER:
+            pipeline.add_messages([HumanMessage(question(number)), AIMessage(story(number))], **scope)
+        for turn, number in enumerate(NOW, 1):
+            context = pipeline.assemble(
+                question(number), user_id=scope["user_id"], conversation_id=scope["conversation_id"]
+            )
             before = pipeline.usage.of_session(**scope)
             answer = model.invoke(context.messages, {"callbacks": [handler]})
             used = pipeline.usage.of_session(**scope)
-            pipeline.add_messages([HumanMessage(question), answer], **scope)
+            pipeline.add_messages([HumanMessage(question(number)), answer], **scope)
             report = context.report
             if tell and report.usage:
                 left, tier, shown = report.usage.left, report.usage.tier, report.coverage_counts()

@@ -27,6 +27,7 @@ from langchain_ctxbudget.core.turn_fit import fit_turn
 from langchain_ctxbudget.core.turns import group, newest_that_fit
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.errors import (
+    BudgetError,
     BudgetTooSmallError,
     InvalidAllocationError,
     InvalidSettingsError,
@@ -59,7 +60,7 @@ def compute_budget(draft: Draft) -> None:
         InvalidAllocationError: a strategy of the application's own gave away more than there is.
         SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
     """
-    settings, counter, conversation = draft.settings, draft.counter, draft.conversation
+    settings, counter = draft.settings, draft.counter
     draft.limit_tokens = _limit(draft)
     if draft.window.tokens is None and settings.output_reserve_tokens:
         draft.failures.append(
@@ -75,7 +76,19 @@ def compute_budget(draft: Draft) -> None:
         if tokens
     }
     identity = _identity_tokens(draft)
-    draft.limit_tokens = _lowered(draft, identity)
+    whole, draft.limit_tokens = draft.limit_tokens, _lowered(draft, identity)
+    try:
+        _divide(draft, identity)
+    except BudgetError:
+        if draft.limit_tokens == whole:
+            raise
+        # What must be sent is sent, however little is left of a usage limit.
+        draft.limit_tokens, draft.long_turn, draft.turn_note = whole, 0, ""
+        _divide(draft, identity)
+
+
+def _divide(draft: Draft, identity: int) -> None:
+    settings, counter, conversation = draft.settings, draft.counter, draft.conversation
     framing = counter.count_messages([]) + (counter.count_message(SystemMessage("")) if identity else 0)
     if not isinstance(draft.turn[0], HumanMessage):
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -20,6 +23,17 @@ from langchain_ctxbudget.pipeline import ContextPipeline
 _RUNS = 256
 """How many runs may be under way; beyond them, the oldest is taken for one that never ends."""
 _logger = logging.getLogger(__name__)
+_left_to_others = ContextVar("whether somebody else observes the usage of the calls that begin here", default=False)
+
+
+@contextmanager
+def observed_elsewhere() -> Iterator[None]:
+    """Have handlers leave calls that begin inside to whoever observes their usage, so that none is counted twice."""
+    token = _left_to_others.set(True)  # noqa: FBT003 - its only argument
+    try:
+        yield
+    finally:
+        _left_to_others.reset(token)
 
 
 class ContextUsageHandler(BaseCallbackHandler):
@@ -27,7 +41,7 @@ class ContextUsageHandler(BaseCallbackHandler):
 
     Pass it in a run's config, `config={"callbacks": [ContextUsageHandler(pipeline)]}`; one handler serves all runs,
     sync and async, of threads and tasks. Where a model streams, it must report its usage (`stream_usage=True`). The
-    middleware observes usage by itself: do not add the handler to its agent.
+    middleware observes usage by itself: calls that it makes are left to it.
     Calls whose prompt the pipeline did not make, or whose prompt is not one of its latest, change nothing.
 
     Attributes:
@@ -78,7 +92,7 @@ class ContextUsageHandler(BaseCallbackHandler):
         **kwargs: Any,  # noqa: ANN401, ARG002
     ) -> None:
         """Remember which prompt the run answers."""
-        report = self._pipeline.engine.recent.find(messages[0])
+        report = None if _left_to_others.get() else self._pipeline.engine.recent.find(messages[0])
         if report is None:
             return
         with self._mutex:

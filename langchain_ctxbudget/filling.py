@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from langchain_ctxbudget.budgeting import CONTEXT_FRAME, JOINS, excess_tokens
-from langchain_ctxbudget.core.assembly import has_human, with_headings, without_least
+from langchain_ctxbudget.core.assembly import group_tokens, has_human, with_headings, without_least
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.turns import distinct
 from langchain_ctxbudget.draft import Draft
@@ -140,10 +140,21 @@ def _left_tokens(draft: Draft) -> int:
 def _retrieve(draft: Draft, budget_tokens: int) -> None:
     if draft.pool is None:
         return
+    if draft.tier.history_messages is not None and not (draft.pool.others or draft.pool.named):
+        # What a usage limit takes from verbatim history must not come back as quotes, where all of it is small.
+        most = int(draft.conversation.total_tokens * draft.tier.budget_share)
+        budget_tokens = min(budget_tokens, most - _history_tokens(draft))
     room = budget_tokens - max(map(draft.counter.count_text, (quotes.OWN_SECTION, quotes.MIXED_SECTION)))
     style = quotes.Style(references=quotes.has_recall_tool(draft.tools))
     shown = {position for part in draft.history.groups for position in part.positions if position < draft.history.cut}
     draft.retrieved = select(draft.conversation, draft.pool, draft.history.cut, max(0, room), shown=shown, style=style)
+
+
+def _history_tokens(draft: Draft) -> int:
+    """What is shown of the history costs, verbatim and in short."""
+    view = draft.history
+    verbatim = sum(group_tokens(part, draft.counter) for part in view.groups)
+    return verbatim + sum(part.tokens for part in (*view.summary, *view.arc))
 
 
 def _render_again(draft: Draft, name: str, budgets: dict[str, int]) -> None:

@@ -23,6 +23,7 @@ from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
+from langchain_ctxbudget.callbacks import observed_elsewhere
 from langchain_ctxbudget.core.calls import call_ids
 from langchain_ctxbudget.core.messages import model_of, split_instructions
 from langchain_ctxbudget.core.turns import split_turn
@@ -131,7 +132,7 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         """Have the model see what fits its budget."""
         engine = self._engine_for(request)
         draft = drive(self._shape(engine, request))
-        with described(_context(draft).report):
+        with described(_context(draft).report), observed_elsewhere():
             response = handler(_shaped(request, draft))
         return _finished(engine, draft, response)
 
@@ -141,7 +142,7 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         """Have the model see what fits its budget; see `wrap_model_call`."""
         engine = self._engine_for(request)
         draft = await adrive(self._shape(engine, request))
-        with described(_context(draft).report):
+        with described(_context(draft).report), observed_elsewhere():
             response = await handler(_shaped(request, draft))
         return _finished(engine, draft, response)
 

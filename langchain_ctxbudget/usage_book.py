@@ -54,6 +54,7 @@ class UsageBook:
         Raises:
             InputError: it is no usage.
             MissingScopeError: no user or no conversation.
+            Exception: what the store raised. It is counted all the same and written later: do not record it again.
         """
         return drive(self._record(usage_metadata, Scope(user_id, conversation_id), model))
 

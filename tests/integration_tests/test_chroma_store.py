@@ -157,6 +157,7 @@ def test_what_is_not_json_is_refused_with_its_place(store: ChromaStore, bad: obj
     assert store.get(("n",), "k") is None
 
 
+@pytest.mark.slow
 def test_more_items_than_sqlite_takes_in_one_statement(store: ChromaStore) -> None:
     store.batch([PutOp(("n",), str(n), {"n": n}) for n in range(33_000)])
     assert len(store.search(("n",), limit=40_000)) == 33_000
@@ -211,6 +212,7 @@ def sentences(count: int) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_search_of_ten_thousand_sentences_is_that_of_brute_force() -> None:
     texts, embeddings = sentences(10_000), LocalEmbeddings()
     order = np.random.default_rng(2).permutation(len(texts))
@@ -339,6 +341,7 @@ def test_closed_store_says_so() -> None:
         store.get(("n",), "k")
 
 
+@pytest.mark.slow
 def test_memory_is_released_by_close_and_by_garbage_collection() -> None:
     done = run(
         """
@@ -368,14 +371,14 @@ print(first, last)
 
 def test_threads_lose_nothing(store: ChromaStore) -> None:
     def work(lane: int) -> None:
-        for n in range(40):
+        for n in range(20):
             store.put(("n", str(lane)), str(n), {"v": n})
             store.search(("n",), limit=3)
             assert store.get(("n", str(lane)), str(n)).value == {"v": n}
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
-    assert len(store.search(("n",), limit=1000)) == 320
+    assert len(store.search(("n",), limit=1000)) == 160
 
 
 def test_threads_leave_an_item_and_its_vector_in_step() -> None:

@@ -386,7 +386,7 @@ def test_what_broke_a_promise_once_holds(story: Any) -> None:
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(common, max_examples=120)
+@settings(common, max_examples=40)
 @given(story=stories)
 def test_every_promise_holds_after_every_operation(story: Any) -> None:
     play(story)

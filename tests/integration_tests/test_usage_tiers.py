@@ -122,6 +122,24 @@ def test_what_must_be_sent_is_never_refused_for_want_of_usage(call: Call, tier: 
     assert context.messages[-1].content == question
 
 
+def test_what_a_provider_adds_to_every_request_is_among_what_must_be_sent(call: Call) -> None:
+    it = ContextPipeline(
+        {"max_context_tokens": 4_000, "usage_limits": {"session_tokens": 1_000}}, model="gpt-4o", store=InMemoryStore()
+    )
+    first = call(it, "assemble", "Hello", **SCOPE)
+    it.observe_usage({"input_tokens": 500, "output_tokens": 300, "total_tokens": 800}, report=first.report)
+    second = call(it, "assemble", "Hello again", **SCOPE).report
+    assert second.usage.tier == "critical"
+    assert second.total_tokens <= second.budget_tokens
+
+
+@pytest.mark.parametrize("messages", [6, 12, 20])
+def test_no_tier_sends_more_than_the_one_before(call: Call, messages: int) -> None:
+    settings = {"max_context_tokens": 12_000}
+    sent = [assembled(call, left, HISTORY[:messages], **settings).report.total_tokens for left in LEFT.values()]
+    assert sent == sorted(sent, reverse=True)
+
+
 def test_the_words_of_the_user_and_the_system_prompt_stay(call: Call, tier: str) -> None:
     it = ContextPipeline(
         {"usage_limits": {"session_tokens": ALLOWED}, "max_context_tokens": 2_000, "preferences": ["Rhyme."]},

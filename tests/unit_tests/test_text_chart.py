@@ -196,7 +196,7 @@ WARNING = UsageState(tier="warning", left=0.52, limit="month_tokens", used=48_00
     [
         (
             {},
-            f"{WARNED}; 3 items, summaries, 2 messages, 50% of the budget",
+            f"{WARNED}; 3 items, summaries, 2 messages, a quarter of the budget",
         ),
         (
             {"forced": ("documents", "budget")},
