@@ -23,6 +23,7 @@ from langchain_ctxbudget.core.calls import is_user
 from langchain_ctxbudget.core.last_resort import MEMORIES_HEADING
 from langchain_ctxbudget.core.layers import Layer
 from langchain_ctxbudget.core.messages import as_sent
+from langchain_ctxbudget.core.tiers import TIERS
 from langchain_ctxbudget.core.turn_fit import fit_turn
 from langchain_ctxbudget.core.turns import group, newest_that_fit
 from langchain_ctxbudget.draft import Draft
@@ -192,15 +193,16 @@ def _limit(draft: Draft) -> int:
 
 
 def _lowered(draft: Draft, identity: int) -> int:
-    """The share of the limit that the usage tier lets in; all of it where what must be sent would take most of that.
+    """The share of the limit that the usage tier lets in, or the next larger one of which half is left.
 
-    It does not depend on what an agent adds to its turn: the prompt of a loop keeps its beginning.
+    Where what must be sent takes more than half of every share, it is the whole limit. It does not depend on what an agent adds to its turn: the prompt of a loop keeps its beginning.
     """
-    lowered = int(draft.limit_tokens * draft.tier.budget_share)
     asked = asking(draft.turn)
     said = 0 if asked is None else draft.counter.count_message(draft.turn[asked])
     required = identity + said + sum(draft.extras.values())
-    return lowered if required <= lowered * MOST_REQUIRED else draft.limit_tokens
+    shares = sorted({share for tier in TIERS if (share := tier.budget_share) >= draft.tier.budget_share})
+    lowered = (int(draft.limit_tokens * share) for share in shares)
+    return next((tokens for tokens in lowered if required <= tokens * MOST_REQUIRED), draft.limit_tokens)
 
 
 def _identity_tokens(draft: Draft) -> int:

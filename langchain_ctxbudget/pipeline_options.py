@@ -12,6 +12,7 @@ from langchain_core.language_models import BaseChatModel
 from langgraph.store.base import BaseStore
 from typing_extensions import TypedDict
 
+from langchain_ctxbudget.bookkeeping import Prices
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.pipeline import ContextPipeline
@@ -30,6 +31,7 @@ class PipelineOptions(TypedDict, total=False):
     reranker: BaseDocumentCompressor | None
     writer_id: str | None
     clock: Callable[[], datetime] | None
+    prices: Prices | None
 
 
 def pipeline_of(

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import tiktoken.registry
 from langchain_openai import ChatOpenAI
-from xdist.remote import Producer
-from xdist.scheduler import WorkStealingScheduling
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
 
 from langchain_ctxbudget.core import vocab
 from tests.servers import chroma_server, in_memory, postgres

@@ -563,7 +563,7 @@ class LogContract:
         self, store: BaseStore, call: Call, change: str, by: str
     ) -> None:
         told = Scripted(answer=lambda text: summary("The plover sings." if "plover" in text else "They talked."))
-        given = conversation(120)
+        given = conversation(60)
         given[10] = HumanMessage("The plover sings at noon, and we decided to listen.", id="secret")
         with pipelines(store, 2, settings={"max_context_tokens": 2_000}, summary_model=told) as (teller, another):
             call(teller, "add_messages", given, **ADA)

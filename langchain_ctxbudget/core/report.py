@@ -316,6 +316,9 @@ class ContextReport(_WithCandidates):
         """The chart in 80 columns and without colours, wherever it is written."""
         return render_text(self.to_dict(), width=PLAIN_WIDTH)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001, ARG002 - IPython's interface
+        printer.text(str(self))
+
     def _repr_html_(self) -> str:
         """A card for notebooks: the layers, what is behind them, and every item."""
         return render_html(self.to_dict())

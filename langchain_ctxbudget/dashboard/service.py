@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import UTC, datetime
 
 from langchain_ctxbudget.core.report import ContextReport
@@ -12,17 +13,20 @@ from langchain_ctxbudget.dashboard.forecasts import Forecasts
 from langchain_ctxbudget.dashboard.quoting import with_previews
 from langchain_ctxbudget.dashboard.refusals import CONFLICT, UNKNOWN, RefusedError
 from langchain_ctxbudget.dashboard.transcripts import Outline, Recent, Transcript, Transcripts
-from langchain_ctxbudget.errors import FactError, InputError, InvalidSettingsError
+from langchain_ctxbudget.errors import FactError, InputError, InvalidSettingsError, StoreDataError
+from langchain_ctxbudget.flow import adrive
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope, label
+from langchain_ctxbudget.stores.snapshots import ContextSnapshot, read_keys
 
 AT_ONCE = 8
 """Conversations that are read at a time for the list of them."""
 KEPT_COUNTS = 10_000
-ALL_SNAPSHOTS = 1_000_000
 UNASKED = "What do you know?"
 """What is asked in a conversation in which its user has said nothing."""
+
+_log = logging.getLogger(__name__)
 
 
 class DashboardService:
@@ -69,7 +73,7 @@ class DashboardService:
     async def status(self, user_id: str, asked: questions.OfSession) -> answers.ContextStatus:
         """What is in the context: the newest snapshot, else what would be sent now."""
         scope, transcript = await self._open(user_id, asked)
-        latest = await self._pipeline.snapshots.alatest(user_id=user_id, conversation_id=asked.session_id)
+        latest = await self._latest(scope)
         if latest is None:
             return await self._preview(scope, transcript, None, None)
         return await self._shown(scope, transcript, latest.report, latest.created_at)
@@ -211,10 +215,7 @@ class DashboardService:
             return self._pipeline.settings
 
     async def _summary(self, scope: Scope, outline: Outline, *, has_snapshots: bool) -> answers.SessionSummary:
-        latest = None
-        if has_snapshots:
-            book = self._pipeline.snapshots
-            latest = await book.alatest(user_id=scope.user_id, conversation_id=scope.conversation_id)
+        latest = await self._latest(scope) if has_snapshots else None
         shown = None if latest is None else views.snapshot_summary(latest)
         said = views.moment(outline.last_said)
         return answers.SessionSummary(
@@ -228,13 +229,19 @@ class DashboardService:
             tier=shown.tier if shown else None,
         )
 
+    async def _latest(self, scope: Scope) -> ContextSnapshot | None:
+        """The newest snapshot of a conversation; one that cannot be read hides nothing else."""
+        book = self._pipeline.snapshots
+        try:
+            return await book.alatest(user_id=scope.user_id, conversation_id=scope.conversation_id)
+        except StoreDataError:
+            _log.warning("A snapshot cannot be read, so it is not shown", exc_info=True)
+            return None
+
     async def _count(self, scope: Scope, newest: str) -> int:
         """How many snapshots a conversation has; while the newest one is the same, as many as before."""
         known = self._counts.recall(scope)
         if known is None or known[0] != newest:
-            found = await self._pipeline.snapshots.alist(
-                user_id=scope.user_id, conversation_id=scope.conversation_id, limit=ALL_SNAPSHOTS
-            )
-            known = (newest, len(found))
+            known = (newest, len(await adrive(read_keys(self._pipeline.store, scope))))
             self._counts.keep(scope, known)
         return known[1]

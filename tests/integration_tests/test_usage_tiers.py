@@ -133,6 +133,23 @@ def test_what_a_provider_adds_to_every_request_is_among_what_must_be_sent(call: 
     assert second.total_tokens <= second.budget_tokens
 
 
+def test_where_the_share_is_too_small_the_next_larger_one_counts_so_that_less_left_is_never_more_sent(
+    call: Call,
+) -> None:
+    it = ContextPipeline(
+        {"max_context_tokens": 4_000, "usage_limits": {"month_tokens": ALLOWED}},
+        system_prompt="You know all zebras of the park by name. " * 30,
+        store=InMemoryStore(),
+    )
+    budgets = []
+    for name, left in LEFT.items():
+        scope = {"user_id": USER, "conversation_id": name}
+        spend(it, call, left, **scope)
+        limits = {"usage_limits": {"session_tokens": ALLOWED}}
+        budgets.append(call(it, "assemble", "Hello", settings=limits, **scope).report.budget_tokens)
+    assert budgets == [4_000, 2_000, 1_000, 1_000]
+
+
 @pytest.mark.parametrize("messages", [6, 12, 20])
 def test_no_tier_sends_more_than_the_one_before(call: Call, messages: int) -> None:
     settings = {"max_context_tokens": 12_000}

@@ -1,0 +1,163 @@
+"""What is counted and kept in the background arrives in the store: after failures, in bursts, however a pipeline ends."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langgraph.store.base import Op, PutOp
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.callbacks import ContextUsageHandler
+from langchain_ctxbudget.core.usage import Usage
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.ledger import Ledger, month_of
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.stores.records import Scope
+from tests.integration_tests.conftest import Call
+
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+USAGE: Any = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+SETTINGS = {"learn": False, "keep_snapshots": 3}
+
+
+class Store(InMemoryStore):
+    """Takes no writes while it is down, and lets them wait while it is slow."""
+
+    down = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fast = threading.Event()
+        self.fast.set()
+        self.refused = threading.Event()
+
+    def batch(self, ops: Any) -> Any:
+        listed = list(ops)
+        self._admit(listed)
+        return super().batch(listed)
+
+    async def abatch(self, ops: Any) -> Any:
+        listed = list(ops)
+        self._admit(listed)
+        return await super().abatch(listed)
+
+    def _admit(self, ops: list[Op]) -> None:
+        if any(isinstance(op, PutOp) for op in ops):
+            self.fast.wait(30)
+            if self.down:
+                self.refused.set()
+                raise OSError("no space left")
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    made = Store()
+    yield made
+    made.fast.set()
+
+
+def written(store: Store, conversation_id: str = "c1") -> Usage:
+    """What another process would find."""
+    session, _ = drive(
+        Ledger(WeakKeyDictionary()).read(store, Scope("ada", conversation_id), month_of(datetime.now().astimezone()))
+    )
+    return session
+
+
+def answered(store: Store, call: Call, conversation_id: str = "c1") -> ContextPipeline:
+    """A pipeline that has made a prompt and has seen what the answer used."""
+    it = ContextPipeline(SETTINGS, store=store)
+    context = call(it, "assemble", "Hello", user_id="ada", conversation_id=conversation_id)
+    it.observe_usage(USAGE, report=context.report)
+    return it
+
+
+@pytest.mark.parametrize("end", [ContextPipeline.flush, ContextPipeline.close], ids=["flush", "close"])
+def test_what_could_not_be_written_is_written_at_the_end(
+    store: Store, call: Call, end: Callable[[ContextPipeline], object]
+) -> None:
+    store.down = True
+    it = answered(store, call)
+    assert it.engine.bookkeeping.worker.flush(30)
+    assert store.refused.is_set()
+    store.down = False
+    end(it)
+    assert written(store).total_tokens == 110
+    assert len(ContextPipeline(store=store).snapshots.list(**SCOPE)) == 1
+
+
+def test_a_store_that_stays_down_is_not_tried_for_ever(store: Store, call: Call) -> None:
+    store.down = True
+    it = answered(store, call)
+    assert it.flush(30)
+    assert "no space left" in it.engine.bookkeeping.problem(Scope(**SCOPE))
+
+
+def test_a_burst_of_more_conversations_than_the_queue_holds_is_written(store: Store, call: Call) -> None:
+    it = ContextPipeline({"learn": False}, store=store)
+    names = [f"c{number}" for number in range(300)]
+    contexts = [call(it, "assemble", "Hello", user_id="ada", conversation_id=name) for name in names]
+    store.fast.clear()
+    for context in contexts:
+        it.observe_usage(USAGE, report=context.report)
+    store.fast.set()
+    assert it.flush(60)
+    assert {written(store, name).calls for name in names} == {1}
+
+
+def test_what_a_pipeline_counted_is_written_after_it_was_let_go_of(store: Store, call: Call) -> None:
+    store.fast.clear()
+    for name in ("c1", "c2"):
+        it = answered(store, call, name)
+        worker = it.engine.bookkeeping.worker
+        del it
+        gc.collect()
+    store.fast.set()
+    assert worker.flush(30)
+    assert written(store, "c2").calls == 1
+
+
+def test_where_it_cannot_be_written_a_record_is_counted_and_written_later(store: Store, call: Call) -> None:
+    it = ContextPipeline(SETTINGS, store=store)
+    store.down = True
+    with pytest.raises(OSError, match="no space left"):
+        call(it.usage, "record", USAGE, **SCOPE)
+    store.down = False
+    assert it.flush(30)
+    assert written(store).calls == 1
+
+
+def test_a_model_is_named_by_a_string(store: Store, call: Call) -> None:
+    it = ContextPipeline(SETTINGS, store=store)
+    with pytest.raises(InputError, match="model must be the name of a model, not 5"):
+        call(it.usage, "record", USAGE, model=5, **SCOPE)
+    assert call(it.usage, "of_session", **SCOPE).calls == 0
+
+
+def test_a_clock_without_a_time_zone_is_taken_for_utc(store: Store, call: Call) -> None:
+    it = ContextPipeline(SETTINGS, store=store, clock=lambda: datetime(2026, 11, 30, 23, 59))  # noqa: DTZ001
+    call(it, "assemble", "Hello", **SCOPE)
+    assert it.flush(30)
+    latest = call(it.snapshots, "latest", **SCOPE)
+    assert latest.created_at.isoformat() == "2026-11-30T23:59:00+00:00"
+    assert latest.id.startswith("20261130T235900")
+
+
+def test_a_call_that_the_middleware_observes_is_not_counted_again_by_a_handler(store: Store) -> None:
+    budget = ContextBudgetMiddleware(SETTINGS, store=store, default_user="ada", recall_tool=False)
+    model = GenericFakeChatModel(messages=iter([AIMessage("Good day!", usage_metadata=USAGE)]))
+    handler = ContextUsageHandler(budget.pipeline)
+    config: Any = {"configurable": {"thread_id": "c1"}, "callbacks": [handler]}
+    create_agent(model, middleware=[budget]).invoke({"messages": [("human", "Hello")]}, config)
+    assert budget.pipeline.usage.of_session(**SCOPE).calls == 1
