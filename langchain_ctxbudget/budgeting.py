@@ -195,7 +195,8 @@ def _limit(draft: Draft) -> int:
 def _lowered(draft: Draft, identity: int) -> int:
     """The share of the limit that the usage tier lets in, or the next larger one of which half is left.
 
-    Where what must be sent takes more than half of every share, it is the whole limit. It does not depend on what an agent adds to its turn: the prompt of a loop keeps its beginning.
+    Where what must be sent takes more than half of every share, it is the whole limit. It does not depend on what an
+    agent adds to its turn: the prompt of a loop keeps its beginning.
     """
     asked = asking(draft.turn)
     said = 0 if asked is None else draft.counter.count_message(draft.turn[asked])

@@ -29,7 +29,7 @@ _left_to_others = ContextVar("whether somebody else observes the usage of the ca
 @contextmanager
 def observed_elsewhere() -> Iterator[None]:
     """Have handlers leave calls that begin inside to whoever observes their usage, so that none is counted twice."""
-    token = _left_to_others.set(True)  # noqa: FBT003 - its only argument
+    token = _left_to_others.set(True)
     try:
         yield
     finally:

@@ -30,6 +30,8 @@ from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.dashboard.questions import LONGEST_ID, MOST_MESSAGES
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MissingScopeError
+from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores.snapshots import SNAPSHOTS
 from tests.servers import LOOPBACK
 
 ADA = {"user_id": "ada", "conversation_id": "trip"}
@@ -670,6 +672,17 @@ async def test_a_store_that_fails_is_told_plainly(caplog: pytest.LogCaptureFixtu
     assert set(answer.json()) == {"error"}
     assert "hunter2" not in answer.text
     assert "hunter2" in caplog.text
+
+
+async def test_a_damaged_snapshot_hides_nothing_else(pipeline: ContextPipeline) -> None:
+    pipeline.add_messages(talk("sintra"), user_id="ada", conversation_id="other")
+    kept(pipeline)
+    place = Scope("ada", "trip").namespace(SNAPSHOTS)
+    pipeline.store.put(place, "9", {"created_at": "never"}, index=False)
+    async with served(pipeline) as client:
+        sessions = (await get(client, "sessions"))["sessions"]
+        assert {one["session_id"]: one["total_tokens"] for one in sessions} == {"trip": None, "other": None}
+        assert (await get(client, "status", session_id="trip"))["source"] == "preview"
 
 
 async def test_a_closed_pipeline_is_told_plainly(pipeline: ContextPipeline) -> None:

@@ -122,6 +122,27 @@ def test_what_must_be_sent_is_never_refused_for_want_of_usage(call: Call, tier: 
     assert context.messages[-1].content == question
 
 
+def test_a_tier_refuses_no_step_of_a_loop_that_the_whole_budget_has_room_for(call: Call, tier: str) -> None:
+    it = pipeline(max_context_tokens=400)
+    spend(it, call, LEFT[tier])
+    turn: list[BaseMessage] = [HumanMessage("Look at all zebras.", id="q")]
+    for step in range(4):
+        names = [f"t{step}-{number}" for number in range(2 + step)]
+        calls = [{"name": "look", "args": {"at": "meadow"}, "id": name, "type": "tool_call"} for name in names]
+        turn += [AIMessage("", tool_calls=calls, id=f"a{step}")]
+        turn += [ToolMessage("Meadow 7. " * 20, tool_call_id=name, id=name) for name in names]
+        context = call(it, "assemble", turn, tools=[LOOK], **SCOPE)
+        assert TiktokenCounter().count_messages(context.messages) <= context.report.total_tokens <= 400
+
+
+def test_a_tier_refuses_no_system_prompt_that_the_whole_budget_has_room_for(call: Call, tier: str) -> None:
+    settings = {"learn": False, "max_context_tokens": 1_000, "allocation": "prioritized"}
+    limited = {**settings, "usage_limits": {"month_tokens": ALLOWED}}
+    it = ContextPipeline(limited, system_prompt="Zebras are calm. " * 20, store=InMemoryStore())
+    spend(it, call, LEFT[tier])
+    assert call(it, "assemble", "Hello", **SCOPE).messages[0].text == it.engine.system_prompt
+
+
 def test_what_a_provider_adds_to_every_request_is_among_what_must_be_sent(call: Call) -> None:
     it = ContextPipeline(
         {"max_context_tokens": 4_000, "usage_limits": {"session_tokens": 1_000}}, model="gpt-4o", store=InMemoryStore()

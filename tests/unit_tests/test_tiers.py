@@ -100,6 +100,8 @@ def test_what_is_forced_is_as_in_the_first_tier(forced: Forced) -> None:
         {"session_cost": float("nan")},
         {"session_cost": float("inf")},
         {"session_cost": "1"},
+        {"session_cost": 10**400},
+        {"month_tokens": 10**16},
         {"thresholds": (0.8, 0.6)},
         {"thresholds": (0.4, 0.6, 0.8)},
         {"thresholds": (1.1, 0.6, 0.4)},
