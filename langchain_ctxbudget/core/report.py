@@ -227,7 +227,7 @@ class ContextReport(_WithCandidates):
             other: the earlier one, or what `reallocate` gave.
 
         Raises:
-            InputError: it is of another user or another conversation.
+            InputError: it is no report, or of another user or another conversation.
 
         Example:
             >>> from langchain_ctxbudget import ContextPipeline
@@ -237,6 +237,8 @@ class ContextReport(_WithCandidates):
             Budget 12,000 -> 500
             Forecast no -> yes
         """
+        if not isinstance(other, ContextReport):
+            raise InputError(f"A report is compared with another ContextReport, not with {type(other).__name__}")
         return difference(self, other)
 
     def explain(self, what: str | int) -> Explanation:
