@@ -259,7 +259,8 @@ def _join(store: BaseStore, conversation: Conversation, lane: str) -> Flow[None]
             yield from message_log.write_head(store, scope, lane, message_log.new_head())
         yield from message_log.tell(store, scope)
         yield from refresh(store, conversation, listing=True)
-        if lane in (conversation.heads or Heads()).lanes:
+        heads = conversation.heads or Heads()
+        if lane in heads.lanes and heads.joined is not None:  # else the register went after it had been told
             break
     conversation.joined = True
 

@@ -1,4 +1,4 @@
-"""What is counted and kept in the background arrives in the store: after failures, in bursts, however a pipeline ends."""
+"""What is counted and kept in the background arrives in the store: after failures, in bursts, at a pipeline's end."""
 
 from __future__ import annotations
 
