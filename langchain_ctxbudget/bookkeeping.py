@@ -224,7 +224,11 @@ class Bookkeeping:
         """Have written what there is of a conversation."""
         with self._mutex:
             self._unwritten[scope] = None
-        _busy.add(self)
+            if self not in _busy:
+                _busy.add(self)
+                # Again, as what is registered last is called first: before the store closes itself.
+                atexit.unregister(_close_all)
+                atexit.register(_close_all)
         self.worker.submit(scope)
 
     def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
@@ -252,10 +256,10 @@ class Bookkeeping:
                 self._unwritten |= self._failed
                 self._failed.clear()
             scopes = list(islice(self._unwritten, QUEUED))
+            if not scopes:
+                _busy.discard(self)
         for scope in scopes:
             self.worker.submit(scope)
-        if not scopes:
-            _busy.discard(self)
 
     def _write(self, scope: Scope) -> Flow[None]:
         """Write what there is of a conversation; what cannot be written waits for the next time."""
@@ -310,7 +314,6 @@ _busy: set[Bookkeeping] = set()
 """Those with something to write: it is written also where the pipeline that noted it is let go of."""
 
 
-@atexit.register
 def _close_all() -> None:
     """What was counted last is not lost with the process, and no thread is in a database while the interpreter ends."""
     for one in list(_all):

@@ -118,7 +118,7 @@ def _divide(draft: Draft, identity: int) -> None:
         learned_tokens=learned,
         message_tokens=draft.turn_tokens + draft.turn_free_tokens,
         message_count=len(conversation.entries),
-        history_tokens=conversation.total_tokens,
+        history_tokens=compact.history_tokens(conversation, draft.limit_tokens),
         keep_tokens=sum(newest[len(newest) - keep :]),
         pinned_tokens=compact.pinned_tokens(conversation, draft.limit_tokens),
         exchanges=exchanges,

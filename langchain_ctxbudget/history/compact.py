@@ -31,6 +31,8 @@ PINNED_SHARE = 0.5
 """What messages that are kept from before the cut may take of the room for verbatim ones."""
 MOST_VERBATIM = 0.9
 """What verbatim messages may take of their layer, whatever the trigger: the rest is the summaries'."""
+LONGEST_CLIPPED = 1_000
+"""Messages of a conversation up to which it may be shown whole but for its largest ones."""
 MAX_MOVES = 4
 """Tries to make room for what is kept from before the cut; two are enough."""
 
@@ -96,6 +98,21 @@ def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) 
     return [limits.shown(conversation, position)[1] for position in range(max(0, end - messages), end)]
 
 
+def history_tokens(conversation: Conversation, budget_tokens: int) -> int:
+    """What a conversation would cost whole; where that fits only with its largest messages in short, what it costs so.
+
+    Args:
+        conversation: an open conversation.
+        budget_tokens: of the whole request.
+    """
+    whole, end = conversation.total_tokens, len(conversation.entries)
+    if whole <= budget_tokens or end > LONGEST_CLIPPED:
+        return whole
+    limits = Limits.of(budget_tokens)
+    shown = sum(limits.shown(conversation, position)[1] for position in range(end))
+    return shown if shown <= budget_tokens else whole
+
+
 def pinned_tokens(conversation: Conversation, budget_tokens: int) -> int:
     """What the messages cost that are to be kept, with the calls and results that they cannot be parted from."""
     limits, end = Limits.of(budget_tokens), len(conversation.entries)
@@ -135,12 +152,15 @@ def view(
     plan = _Plan(
         conversation, settings, limits=Limits.of(budget_tokens), history_tokens=history_tokens, keep=keep, most=most
     )
+    # Where not even the budget has room for all of it, what fits is with its largest messages in short.
+    limits = plan.limits if conversation.total_tokens > budget_tokens else None
     if fits_whole and plan.end <= plan.most:
-        return _verbatim(conversation, None)
+        return _verbatim(conversation, None, limits)
     record = conversation.cuts.get(made_for)
     room = plan.room_tokens * plan.trigger
-    if record is None and plan.end <= plan.most and stays(conversation.costs.__getitem__, 0, plan.end, room):
-        return _verbatim(conversation, None)
+    cost = plan.cost if limits else conversation.costs.__getitem__
+    if record is None and plan.end <= plan.most and stays(cost, 0, plan.end, room):
+        return _verbatim(conversation, None, limits)
     step = record is None or renew or plan.is_due(record)
     if record is None or step:
         record = plan.step(record, made_for, arc_tokens)

@@ -30,7 +30,7 @@ Counted: TypeAlias = Mapping[str, Usage]
 """By model."""
 
 _Count = Annotated[int, Field(ge=0, strict=True)]
-_MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
+_MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 
 
 class ModelUsage(Record):

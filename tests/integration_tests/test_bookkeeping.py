@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +20,7 @@ from langchain_core.messages import AIMessage
 from langgraph.store.base import Op, PutOp
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.callbacks import ContextUsageHandler
 from langchain_ctxbudget.core.usage import Usage
 from langchain_ctxbudget.errors import InputError
@@ -26,7 +30,7 @@ from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.conftest import Call
 
-SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
 USAGE: Any = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
 SETTINGS = {"learn": False, "keep_snapshots": 3}
 
@@ -116,16 +120,39 @@ def test_a_burst_of_more_conversations_than_the_queue_holds_is_written(store: St
     assert {written(store, name).calls for name in names} == {1}
 
 
-def test_what_a_pipeline_counted_is_written_after_it_was_let_go_of(store: Store, call: Call) -> None:
+def test_what_a_pipeline_counted_is_written_after_it_was_let_go_of(store: Store) -> None:
     store.fast.clear()
-    for name in ("c1", "c2"):
-        it = answered(store, call, name)
-        worker = it.engine.bookkeeping.worker
-        del it
-        gc.collect()
+    it = answered(store, call=lambda of, name, *args, **options: getattr(of, name)(*args, **options))
+    other = it.assemble("Hello", user_id="ada", conversation_id="c2")
+    it.observe_usage(USAGE, report=other.report)
+    del it, other
+    gc.collect()
     store.fast.set()
-    assert worker.flush(30)
-    assert written(store, "c2").calls == 1
+    assert eventually(lambda: written(store, "c2").calls == 1)
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:
+    until = time.monotonic() + seconds
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.02)
+    return holds()
+
+
+COUNTS = """
+import sys
+from langchain_ctxbudget import ChromaStore, ContextPipeline
+store = ChromaStore(sys.argv[1])
+pipeline = ContextPipeline({"learn": False, "keep_snapshots": 3}, store=store)
+report = pipeline.assemble("Hello", user_id="ada", conversation_id="c1").report
+pipeline.observe_usage({"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}, report=report)
+"""
+
+
+def test_a_process_that_ends_without_closing_anything_has_written_it(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", COUNTS, str(tmp_path)], check=True, timeout=120)
+    with ChromaStore(tmp_path) as opened, ContextPipeline(store=opened) as it:
+        assert it.usage.of_session(**SCOPE).calls == 1
+        assert len(it.snapshots.list(**SCOPE)) == 1
 
 
 def test_where_it_cannot_be_written_a_record_is_counted_and_written_later(store: Store, call: Call) -> None:
@@ -159,5 +186,6 @@ def test_a_call_that_the_middleware_observes_is_not_counted_again_by_a_handler(s
     model = GenericFakeChatModel(messages=iter([AIMessage("Good day!", usage_metadata=USAGE)]))
     handler = ContextUsageHandler(budget.pipeline)
     config: Any = {"configurable": {"thread_id": "c1"}, "callbacks": [handler]}
-    create_agent(model, middleware=[budget]).invoke({"messages": [("human", "Hello")]}, config)
+    agent: Any = create_agent(model, middleware=[budget])
+    agent.invoke({"messages": [("human", "Hello")]}, config)
     assert budget.pipeline.usage.of_session(**SCOPE).calls == 1

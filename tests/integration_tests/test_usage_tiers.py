@@ -136,9 +136,11 @@ def test_a_tier_refuses_no_step_of_a_loop_that_the_whole_budget_has_room_for(cal
 
 
 def test_a_tier_refuses_no_system_prompt_that_the_whole_budget_has_room_for(call: Call, tier: str) -> None:
-    settings = {"learn": False, "max_context_tokens": 1_000, "allocation": "prioritized"}
+    settings = {"learn": False, "max_context_tokens": 4_000, "allocation": "ratio"}  # it refuses 25 % and more
     limited = {**settings, "usage_limits": {"month_tokens": ALLOWED}}
-    it = ContextPipeline(limited, system_prompt="Zebras are calm. " * 20, store=InMemoryStore())
+    share = min(0.5, next(one.budget_share for one in TIERS if one.name == tier))
+    prompt = "Zebras are calm. " * int(4_000 * share * 0.35 / TiktokenCounter().count_text(" Zebras are calm."))
+    it = ContextPipeline(limited, system_prompt=prompt, store=InMemoryStore())
     spend(it, call, LEFT[tier])
     assert call(it, "assemble", "Hello", **SCOPE).messages[0].text == it.engine.system_prompt
 

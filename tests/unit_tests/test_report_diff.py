@@ -92,6 +92,12 @@ def test_reports_of_others_are_refused(changes: dict[str, str], message: str) ->
         example().diff(example(**changes))
 
 
+def test_what_is_no_report_is_refused() -> None:
+    nothing: Any = None
+    with pytest.raises(InputError, match="compared with another ContextReport, not with NoneType"):
+        example().diff(nothing)
+
+
 FOUND = [item("d1", source="documents"), item("d2", source="documents"), item("m1", source="messages")]
 
 
