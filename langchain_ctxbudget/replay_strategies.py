@@ -148,7 +148,7 @@ def _label(strategy: Mapping[str, Any]) -> str:
 
 
 def _budget(text: str, strategy: str) -> int:
-    if not text.isdecimal() or not int(text):
+    if not (text.isascii() and text.isdecimal()) or not int(text):
         raise InvalidSettingsError(f"{strategy!r}: a number of tokens above 0 stands behind the @, not {text!r}")
     return int(text)
 

@@ -99,7 +99,9 @@ def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) 
 
 
 def history_tokens(conversation: Conversation, budget_tokens: int) -> int:
-    """What a conversation would cost whole; where that fits only with its largest messages in short, what it costs so.
+    """What a conversation would cost whole, results of tools that are too large in short.
+
+    Where it fits the budget only with its largest messages in short, what it costs so.
 
     Args:
         conversation: an open conversation.
@@ -109,8 +111,11 @@ def history_tokens(conversation: Conversation, budget_tokens: int) -> int:
     if whole <= budget_tokens or end > LONGEST_CLIPPED:
         return whole
     limits = Limits.of(budget_tokens)
-    shown = sum(limits.shown(conversation, position)[1] for position in range(end))
-    return shown if shown <= budget_tokens else whole
+    costs = [limits.shown(conversation, position)[1] for position in range(end)]
+    if sum(costs) <= budget_tokens:
+        return sum(costs)
+    results = (at for at in range(end) if isinstance(conversation.entries[at].message, ToolMessage))
+    return whole - sum(conversation.costs[at] - costs[at] for at in results)
 
 
 def pinned_tokens(conversation: Conversation, budget_tokens: int) -> int:
