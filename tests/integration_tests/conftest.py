@@ -107,7 +107,19 @@ FIRST = {
     "test_real_conversations",
 }
 """Modules of tests that take minutes: they begin first, so that no worker ends long after the others."""
-LONG = {"test_examples", "test_kills", "test_many_writers", "test_same_prompt", "test_store_on_servers"}
+LONG = {
+    "test_chroma_server",
+    "test_examples",
+    "test_kills",
+    "test_many_writers",
+    "test_other_models",
+    "test_same_prompt",
+    "test_serialisation",
+    "test_store_on_servers",
+    "test_summary_faults",
+    "test_what_if",
+    "test_windows",
+}
 """Modules that are for the long suite."""
 
 
