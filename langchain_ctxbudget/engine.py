@@ -76,7 +76,7 @@ class Engine(Keeper):
             writer_id: None makes one.
             summary_model: writes summaries; None leaves them to extraction.
             reranker: puts what was found in another order; None leaves it as it is.
-            clock: tells when a summary was written; None takes the computer's.
+            clock: tells what time it is; None takes the computer's.
             prices: of models, over those that come with the package.
             inherited: conversations of another engine on the same store, which need not be read again.
             sibling: an engine on the same store, whose open conversations it shares.

@@ -42,12 +42,10 @@ def fill_preferences(draft: Draft) -> None:
     )
     draft.preferences = (*preferences, *shown, *facts)
     since = {fact.id for fact in known.learned_since}
+    limited = most is not None and len(draft.facts_shown) >= most - len(shown)
     draft.preferences_left_out = (
         *(part for part in (*given, *memories) if part not in draft.preferences),
-        *(
-            remembered.left_out(fact, count, since=fact.id in since, limited=most is not None)
-            for fact in draft.facts_left_out
-        ),
+        *(remembered.left_out(fact, count, since=fact.id in since, limited=limited) for fact in draft.facts_left_out),
     )
 
 
@@ -147,7 +145,15 @@ def _retrieve(draft: Draft, budget_tokens: int) -> None:
     room = budget_tokens - max(map(draft.counter.count_text, (quotes.OWN_SECTION, quotes.MIXED_SECTION)))
     style = quotes.Style(references=quotes.has_recall_tool(draft.tools))
     shown = {position for part in draft.history.groups for position in part.positions if position < draft.history.cut}
-    draft.retrieved = select(draft.conversation, draft.pool, draft.history.cut, max(0, room), shown=shown, style=style)
+    draft.retrieved = select(
+        draft.conversation,
+        draft.pool,
+        draft.history.cut,
+        max(0, room),
+        shown=shown,
+        in_short=draft.history.shortened,
+        style=style,
+    )
 
 
 def _history_tokens(draft: Draft) -> int:

@@ -83,7 +83,7 @@ class Keeper:
             embeddings: None takes the local ones, where they are installed.
             writer_id: None makes one.
             summary_model: writes summaries; None leaves them to extraction.
-            clock: tells when a summary was written; None takes the computer's.
+            clock: tells what time it is; None takes the computer's.
             inherited: conversations of another keeper on the same store, which need not be read again.
             sibling: a keeper on the same store, whose open conversations and summary model it shares.
         """

@@ -82,7 +82,8 @@ class ContextPipeline(StoredConversations, StoredSettings):
                 for every turn that retrieves. Default: none.
             writer_id: the name under which this pipeline appends to conversations that others append to as
                 well; unique among them. Default: a random one.
-            clock: tells when a summary was written; default: the time in UTC.
+            clock: tells what time it is: of summaries, facts and snapshots, and in which month usage counts; default:
+                the time in UTC.
             prices: of models, by name, in US dollars per million tokens, over those that come with the package: for
                 instance `{"my-model": {"input": 2.5, "output": 10}}`.
 
@@ -298,7 +299,8 @@ class ContextPipeline(StoredConversations, StoredSettings):
         raised.
 
         Args:
-            usage_metadata: of the model's answer; its `input_tokens` are used, and None changes nothing.
+            usage_metadata: of the model's answer: its `input_tokens` correct the counts, all of it counts as used; None
+                changes nothing.
             report: of the prompt that was answered; default: the last one that this pipeline assembled.
             model: which model answered, for its price; default: the pipeline's.
 
@@ -344,7 +346,9 @@ class ContextPipeline(StoredConversations, StoredSettings):
         return [self.engine.last.report.reallocate(budget) for budget in budgets]
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Have the summary model write about everything that is behind the cut, and wait for it; for scripts and tests.
+        """Have everything written that is under way in the background, and wait for it; for scripts and tests.
+
+        Summaries, what is learned about users, usage and snapshots.
 
         Args:
             timeout_seconds: how long to wait at most, in seconds; None: as long as it takes.
@@ -356,7 +360,7 @@ class ContextPipeline(StoredConversations, StoredSettings):
         return all(worker.flush(_left(until)) for worker in self.engine.finish())
 
     async def aflush(self, timeout_seconds: float | None = None) -> bool:
-        """Have the summary model write about everything that is behind the cut, and wait for it; see `flush`."""
+        """Have everything written that is under way in the background, and wait for it; see `flush`."""
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         return all([await worker.aflush(_left(until)) for worker in self.engine.finish()])
 

@@ -162,7 +162,7 @@ def retrieve(draft: Draft, _store: BaseStore, embeddings: Embeddings | None) -> 
             others = yield from sources.read(draft.query, draft.failures, elsewhere=conversation.elsewhere)
             recent = [entry.text for entry in conversation.entries[-NAMING_MESSAGES:]]
             named = yield from sources.read_named([*recent, draft.query], draft.limit_tokens, draft.failures)
-        if draft.history.cut or others or named:
+        if draft.history.cut or draft.history.shortened or others or named:
             searched = replace(Searched.of(conversation), asked=draft.asked)
             pool, failure = yield from gather(searched, draft.query, embeddings, others)
             draft.pool = replace(pool, named=named)

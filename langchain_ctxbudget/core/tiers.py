@@ -95,7 +95,12 @@ LIMITS = ("session_tokens", "session_cost", "month_tokens", "month_cost")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How much is left of the most restrictive limit."""
+    """How much is left of the most restrictive limit.
+
+    Example:
+        >>> Standing(limit="month_tokens", used=250, allowed=1_000).left
+        0.75
+    """
 
     limit: str
     """A field of `UsageLimits`."""
@@ -126,7 +131,12 @@ def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """What a prompt may hold (seed 003: its pruning strategy)."""
+    """What a prompt may hold (seed 003: its pruning strategy).
+
+    Example:
+        >>> Tier(name="warning", knowledge_items=3).to_dict()["knowledge_items"]
+        3
+    """
 
     name: TierName
     knowledge_items: int | None = None

@@ -9,18 +9,18 @@ from langchain_ctxbudget.reporting.parts import STATES, messages_of
 
 TIER_MEANS: dict[str, dict[str, str]] = {
     "healthy": {},
-    "caution": {"history": "5 messages", "budget": "half of the budget"},
+    "caution": {"history": "5 messages", "budget": "half of the budget if that suffices"},
     "warning": {
         "knowledge": "3 items",
         "documents": "summaries",
         "history": "2 messages",
-        "budget": "a quarter of the budget",
+        "budget": "a quarter of the budget if that suffices",
     },
     "critical": {
         "knowledge": "1 item",
         "documents": "no documents",
         "history": "the last exchange",
-        "budget": "an eighth of the budget",
+        "budget": "an eighth of the budget if that suffices",
     },
 }
 """What each tier lets in at most, by what `force_include` calls it."""

@@ -61,7 +61,7 @@ def render_replay(data: Mapping[str, Any]) -> str:
             for track in tracks
         ),
     ]
-    parts = [_heading(data), "", *_table(sent), "", "Earlier messages, on average over all prompts:", *_table(became)]
+    parts = [_heading(data), "", *_table(sent), "", "Earlier messages, over all turns:", *_table(became)]
     notes = [note for track in tracks for note in _notes(track)]
     return "\n".join([*parts, *(["", *notes] if notes else [])])
 

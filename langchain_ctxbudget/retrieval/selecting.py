@@ -65,6 +65,7 @@ def select(
     budget_tokens: int,
     *,
     shown: Collection[int] = (),
+    in_short: Collection[int] = (),
     style: Style,
 ) -> Retrieved:
     """Fill a budget with the texts that are worth most per token.
@@ -75,9 +76,10 @@ def select(
         end: messages from here on stand in the prompt.
         budget_tokens: what the items and their headings may cost together.
         shown: positions of messages before that stand in it, too.
+        in_short: positions of messages of which only head and tail stand in it.
         style: what stands beside the words.
     """
-    return _Selection(conversation, pool, budget_tokens, style).filled(end, shown)
+    return _Selection(conversation, pool, budget_tokens, style).filled(end, shown, in_short)
 
 
 class _Selection:
@@ -92,13 +94,16 @@ class _Selection:
         self.whole: set[str] = set()
         """Ids of the documents that stand there whole."""
 
-    def filled(self, end: int, shown: Collection[int]) -> Retrieved:
+    def filled(self, end: int, shown: Collection[int], in_short: Collection[int]) -> Retrieved:
         pool = self.pool
         self._take_named()
         free = pool.meant.copy()
         for number, other in enumerate(pool.others):
             free[number] &= other.id.rpartition("#")[0] not in self.whole
+        later = [pool.number(position) for position in in_short if position >= end]
+        meant = free[later]
         free[pool.number(end) :] = False
+        free[later] = meant
         free[[pool.number(position) for position in shown if position < end]] = False
         most = max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE)
         order = _highest(np.flatnonzero(free), pool.ranking.keys, most)

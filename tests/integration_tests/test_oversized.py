@@ -486,3 +486,34 @@ def test_older_results_of_the_turn_are_clipped_before_their_calls_are_left_out()
     report = pipeline(3_000).assemble(turn, **SCOPE).report
     statuses = [item.status for item in report.layer("L7").items]
     assert statuses == [Status.INCLUDED, Status.SHRUNK, Status.SHRUNK, Status.INCLUDED]
+
+
+def with_a_log(line: str = "") -> list[BaseMessage]:
+    log = "\n".join(f"{number:04} INFO worker {number % 7} has done its part" for number in range(800))
+    call = {"name": "log", "args": {}, "id": "c", "type": "tool_call"}
+    said = log.replace("0400 INFO", f"0400 INFO {line}")
+    return [HumanMessage("Read it."), AIMessage("", tool_calls=[call]), ToolMessage(said, tool_call_id="c")]
+
+
+@pytest.mark.parametrize("emphasis", ["recall", "balanced", "cache"])
+def test_a_huge_result_of_long_ago_makes_no_step_of_every_turn(emphasis: str) -> None:
+    it = pipeline(4_000, [*with_a_log(), AIMessage("Done.")], emphasis=emphasis)
+    reports = []
+    for number in range(14):
+        reports.append(it.assemble(f"Where is part {number}?", **SCOPE).report)
+        said = AIMessage(f"It lies on shelf {number}, in room {number % 4}. " * 18)
+        it.add_messages([HumanMessage(f"Where is part {number}?"), said], **SCOPE)
+    assert sum(report.stability.compaction_step for report in reports) <= 1
+    used = [report.total_tokens for report in reports]
+    assert used == sorted(used), "it grows at its end"
+
+
+def test_what_a_message_in_short_leaves_out_is_quoted_where_it_is_asked_for() -> None:
+    line = "The night train leaves Basel at 21:13 from platform 8."
+    it = pipeline(2_000, [*with_a_log(line), AIMessage("Done.")])
+    context = it.assemble("From which platform does the night train leave Basel?", **SCOPE)
+    history = [message.text for message in context.messages if isinstance(message, ToolMessage)]
+    assert len(history) == 1
+    assert line not in history[0]
+    assert line in context.messages[-1].text
+    check_adds_up(context)

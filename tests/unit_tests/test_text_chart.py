@@ -196,7 +196,7 @@ WARNING = UsageState(tier="warning", left=0.52, limit="month_tokens", used=48_00
     [
         (
             {},
-            f"{WARNED}; 3 items, summaries, 2 messages, a quarter of the budget",
+            f"{WARNED}; 3 items, summaries, 2 messages, a quarter of the budget if that suffices",
         ),
         (
             {"forced": ("documents", "budget")},
@@ -225,9 +225,9 @@ def test_the_words_for_a_tier_say_what_it_lets_in(tier):
         "history": "the last exchange" if messages == 0 else None if messages is None else f"{messages} messages",
         "budget": {
             1: None,
-            0.5: "half of the budget",
-            0.25: "a quarter of the budget",
-            0.125: "an eighth of the budget",
+            0.5: "half of the budget if that suffices",
+            0.25: "a quarter of the budget if that suffices",
+            0.125: "an eighth of the budget if that suffices",
         }[share],
     }
     assert TIER_MEANS[tier.name] == {name: words for name, words in said.items() if words}
