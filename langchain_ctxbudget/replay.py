@@ -83,7 +83,7 @@ def replay(
     if not any(map(_calls, turns[max(0, first_turn - 1) :])):
         raise InputError("Nothing to replay: the conversation has no answer of a model that follows a message")
     share = _price_share(price) if price_share is None else price_share
-    _require_numbers(share, min_cached_tokens)
+    _require_numbers(budget, share, min_cached_tokens)
     named = {number: tuple(ids) for number, ids in (evidence or {}).items()}
     if unknown := sorted(set(named) - set(range(1, len(turns) + 1))):
         raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}")
@@ -220,7 +220,9 @@ def _price_share(price: Price | None) -> float:
     return 1.0 if price.cached_input is None else price.cached_input / price.input
 
 
-def _require_numbers(price_share: float, min_cached_tokens: int) -> None:
+def _require_numbers(budget: int, price_share: float, min_cached_tokens: int) -> None:
+    if budget < 1:
+        raise InputError(f"budget must be at least 1 token, not {budget!r}")
     if not 0 <= price_share <= 1:
         raise InputError(f"price_share must be from 0 to 1, not {price_share!r}")
     if min_cached_tokens < 0:

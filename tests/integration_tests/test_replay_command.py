@@ -140,7 +140,7 @@ def test_it_is_drawn(
         (["--compare", "elastc"], "InvalidSettingsError: There is no strategy 'elastc' to replay; there are elastic"),
         (["--compare", ""], "InputError: strategies must be at least one"),
         (["--compare", '{"strategy"'], "InvalidSettingsError: --compare"),
-        (["--budget", "0"], "InvalidSettingsError: max_context_tokens"),
+        (["--budget", "0"], "InputError: budget must be at least 1 token"),
         (["--tools", "no-such-file.json"], "InputError: --tools: no-such-file.json cannot be read"),
     ],
 )

@@ -21,6 +21,18 @@ from tests.integration_tests.conftest import Call
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 
 
+class Full(InMemoryStore):
+    """Takes no reports for a while."""
+
+    full = True
+
+    def batch(self, ops: Any) -> Any:
+        listed = list(ops)
+        if self.full and any(isinstance(op, PutOp) and SNAPSHOTS in op.namespace for op in listed):
+            raise OSError("no space left")
+        return super().batch(listed)
+
+
 def pipeline(store: BaseStore | None = None, keep: int = 3) -> ContextPipeline:
     return ContextPipeline({"keep_snapshots": keep, "learn": False}, store=store or InMemoryStore())
 
@@ -145,17 +157,6 @@ def test_erasing_leaves_none(store: BaseStore, call: Call, gone: str) -> None:
 
 
 def test_what_another_pipeline_erases_is_not_written_later(call: Call) -> None:
-    class Full(InMemoryStore):
-        """Takes no reports for a while."""
-
-        full = True
-
-        def batch(self, ops: Any) -> Any:
-            listed = list(ops)
-            if self.full and any(isinstance(op, PutOp) and SNAPSHOTS in op.namespace for op in listed):
-                raise OSError("no space left")
-            return super().batch(listed)
-
     store = Full()
     it, other = pipeline(store), pipeline(store)
     ask(it, call, "one that waits")
@@ -173,17 +174,6 @@ def test_an_export_has_them(call: Call) -> None:
 
 
 def test_where_they_cannot_be_written_the_next_report_says_so_and_they_are_written_later(call: Call) -> None:
-    class Full(InMemoryStore):
-        """Takes no reports for a while."""
-
-        full = True
-
-        def batch(self, ops: Any) -> Any:
-            listed = list(ops)
-            if self.full and any(isinstance(op, PutOp) and SNAPSHOTS in op.namespace for op in listed):
-                raise OSError("no space left")
-            return super().batch(listed)
-
     store = Full()
     it = pipeline(store)
     ask(it, call, "one")

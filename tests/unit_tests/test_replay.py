@@ -400,6 +400,7 @@ def test_strategies_are_named_once_each(names: list[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
+        ({"budget": 0}, "budget must be at least 1"),
         ({"price_share": 1.5}, "price_share"),
         ({"price_share": float("nan")}, "price_share"),
         ({"min_cached_tokens": -1}, "min_cached_tokens"),
@@ -408,7 +409,7 @@ def test_strategies_are_named_once_each(names: list[str]) -> None:
 )
 def test_numbers_out_of_range_are_an_error(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
-        replay(LONG, ["full"], budget=BUDGET, **options)
+        replay(LONG, ["full"], **{"budget": BUDGET, **options})
 
 
 def test_a_strategy_that_was_not_replayed_is_an_error() -> None:
