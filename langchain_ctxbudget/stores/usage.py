@@ -137,16 +137,6 @@ def read_lanes(store: BaseStore, places: Sequence[Place]) -> Flow[list[dict[str,
     return found
 
 
-def read_usage(store: BaseStore, places: Sequence[Place]) -> Flow[list[dict[str, Usage]]]:
-    """What was used in each place, by model.
-
-    Raises:
-        StoreDataError: a lane that cannot be read; the message names it.
-    """
-    found = yield from read_lanes(store, places)
-    return [added(*(record.to_counted() for record in lanes.values())) for lanes in found]
-
-
 def added(*parts: Counted) -> dict[str, Usage]:
     """The sum of what was counted, by model."""
     models = dict.fromkeys(model for part in parts for model in part)

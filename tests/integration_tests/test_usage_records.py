@@ -16,7 +16,7 @@ from langchain_ctxbudget.core.usage import NO_USAGE, Usage
 from langchain_ctxbudget.ledger import Ledger
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.records import Scope, label
-from langchain_ctxbudget.stores.usage import USAGE, of_month, of_session, of_user, read_usage
+from langchain_ctxbudget.stores.usage import USAGE, added, of_month, of_session, of_user, read_lanes
 from tests.integration_tests.conftest import Call
 
 MONTH = "2026-11"
@@ -60,7 +60,8 @@ def test_every_model_is_kept_under_its_name(store: BaseStore, call: Call) -> Non
     for model in MODELS:
         ledger.note(store, SCOPE, ONE, model, MONTH)
     call(flow, "drive", ledger.write(store, SCOPE))
-    [models] = call(flow, "drive", read_usage(store, [of_session(SCOPE)]))
+    [lanes] = call(flow, "drive", read_lanes(store, [of_session(SCOPE)]))
+    models = added(*(record.to_counted() for record in lanes.values()))
     assert models == dict.fromkeys(MODELS, ONE)
 
 
