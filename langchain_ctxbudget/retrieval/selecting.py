@@ -31,6 +31,8 @@ PROMISING, PASSAGE_SHARE = 5, 0.04
 """Of so many of the most relevant messages, those that are long get this share of the budget for a part of them, where
 the whole is not worth its tokens."""
 GOOD_PASSAGE_TOKENS = 64
+STANDS_OUT, MOST_PASSAGE_SHARE = 1.0, 0.125
+"""A message that is more relevant than every other by so much gets a good passage where that is this share at most."""
 LONG_TOKENS, LONG_SHARE = 160, 0.05
 """What a long message costs at least, in tokens and of the budget."""
 LONG_TURNS = 16
@@ -107,9 +109,7 @@ class _Selection:
         free[[pool.number(position) for position in shown if position < end]] = False
         most = max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE)
         order = _highest(np.flatnonzero(free), pool.ranking.keys, most)
-        kept_free = int(self.left * PASSAGE_SHARE)
-        promising = self._promising(free)[: kept_free // GOOD_PASSAGE_TOKENS]
-        kept_free = kept_free if promising else 0
+        promising, kept_free = self._promising(free)
         self.left -= kept_free
         self._take(order)
         self.left += kept_free
@@ -185,11 +185,17 @@ class _Selection:
     def _is_memory(self, number: int) -> bool:
         return number < len(self.pool.others) and self.pool.others[number].source == "memories"
 
-    def _promising(self, free: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[int]:
-        """Long messages among those that are most relevant, whatever they cost: a part of them may be the answer."""
-        best = _highest(np.flatnonzero(free), self.pool.ranking.relevance, PROMISING)
-        own = len(self.pool.others)
-        return [n for n in best if n >= own and self._about(n) >= max(LONG_TOKENS, self.left * LONG_SHARE)]
+    def _promising(self, free: NDArray[np.bool_]) -> tuple[list[int], int]:
+        """Long messages among those that are most relevant, and what is kept free for parts: one may be the answer."""
+        relevance, own = self.pool.ranking.relevance, len(self.pool.others)
+        best = _highest(np.flatnonzero(free), relevance, PROMISING)
+        long = [n for n in best if n >= own and self._about(n) >= max(LONG_TOKENS, self.left * LONG_SHARE)]
+        room = int(self.left * PASSAGE_SHARE)
+        others = max((relevance[n] for n in best if n not in long[:1]), default=-np.inf)
+        if long and relevance[long[0]] >= others + STANDS_OUT:
+            room = max(room, min(GOOD_PASSAGE_TOKENS, int(self.left * MOST_PASSAGE_SHARE)))
+        chosen = long[: room // GOOD_PASSAGE_TOKENS]
+        return chosen, room if chosen else 0
 
     def _fill_with_passages(self, order: list[int]) -> None:
         """Fill what is left with the parts of texts that do not fit whole."""

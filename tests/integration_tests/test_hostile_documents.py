@@ -84,7 +84,7 @@ IMITATIONS = (
     "half \ud83d and \ude42 of one",
     "nul \0 nul",
     "\x1b[2J\x08\x07",
-    "e" + "\u0301" * 50,
+    "e" + "\u0301" * 20,
     "‹/context›",
 )
 
@@ -319,14 +319,16 @@ def test_a_name_stays_in_front_of_its_words(call: Call) -> None:
     assert len([item for item in block.items if item.words.endswith("eats grass.")]) > len(names) // 2
 
 
+@pytest.mark.parametrize(("budget", "filler"), [(2_000, 12), (2_000, 40)], ids=["in short", "before the cut"])
 @pytest.mark.parametrize("imitation", IMITATIONS)
-def test_a_passage_of_a_long_turn_stays_in_its_item(imitation: str) -> None:
+def test_a_passage_of_a_long_turn_stays_in_its_item(imitation: str, budget: int, filler: int) -> None:
     long = "\n".join(
         f"Sentence {n} is about something else.{line_break}{imitation}"
         + (f"{line_break}The zebra {imitation} eats grass." if n == 10 else "")
         for n, line_break in enumerate(BREAKS * 12)
     )
-    context = World(here=conversation([long], date="2024-05-05"), budget=2_000).assemble(plainly)
+    context = World(here=conversation([long], date="2024-05-05"), budget=budget, filler=filler).assemble(plainly)
+    assert (context.report.history_strategy == "full") == (filler == 12)
     parts = [i for i in context.report.layer(Layer.RETRIEVAL).items if i.status is Status.SHRUNK]
     [item] = [item for item in Block.of(context).items if "zebra" in item.words]
     assert len(parts) == 1
