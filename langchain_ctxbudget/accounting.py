@@ -33,6 +33,7 @@ from langchain_ctxbudget.core.report import (
     preview,
     ranges,
 )
+from langchain_ctxbudget.core.report_parts import JOINED
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turns import Group, Repair
 from langchain_ctxbudget.draft import Draft
@@ -242,7 +243,7 @@ def _of_fragment(fragment: Fragment) -> ReportItem:
 def _of_groups(groups: Iterable[Group], counter: TokenCounter, status: Status, reason: Reason) -> list[ReportItem]:
     return [
         _item(
-            " + ".join(message.id or message.type for message in part.messages),
+            JOINED.join(message.id or message.type for message in part.messages),
             group_tokens(part, counter),
             status,
             reason,

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from langchain_ctxbudget.core.layers import Reason, Status
-from langchain_ctxbudget.core.report_parts import CoverageRange, ReportItem
+from langchain_ctxbudget.core.report_parts import JOINED, CoverageRange, ReportItem
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.reporting.html import render_lines
 from langchain_ctxbudget.reporting.parts import STATES
@@ -83,7 +83,6 @@ GET_BACK = (
 NEAREST, LONGEST_NAME = 3, 80
 LEAST_SCORE = 0.0005
 _POSITION = re.compile(r"(?:message |#)?([0-9]{1,9})")
-_JOINED = " + "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +224,7 @@ def _position(what: str | int, *, is_id: bool) -> int | None:
 def _places(report: ContextReport, name: str) -> Iterator[Place]:
     """The items with an id; else those of which it is a part, as results stand with their call."""
     exact = [place for place in _all_places(report) if place.item.id == name]
-    yield from exact or (place for place in _all_places(report) if name in place.item.id.split(_JOINED))
+    yield from exact or (place for place in _all_places(report) if name in place.item.id.split(JOINED))
 
 
 def _all_places(report: ContextReport) -> Iterator[Place]:
@@ -239,7 +238,7 @@ def _unknown(report: ContextReport, what: str | int, messages: int) -> str:
     if isinstance(what, int):
         return f"This report knows no message {what!r}: {positions}"
     known = dict.fromkeys(
-        name for place in _all_places(report) for name in (place.item.id, *place.item.id.split(_JOINED))
+        name for place in _all_places(report) for name in (place.item.id, *place.item.id.split(JOINED))
     )
     what = what if len(what) <= LONGEST_NAME else f"{what[:LONGEST_NAME]}…"
     near = get_close_matches(what, known, n=NEAREST, cutoff=0.5)

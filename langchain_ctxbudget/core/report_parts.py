@@ -14,6 +14,8 @@ from langchain_ctxbudget.core.tiers import Forced, TierName
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
 PREVIEW_CHARACTERS = 80
+JOINED = " + "
+"""Between the ids of a call and its results, which are one item."""
 
 CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
 

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from langchain_ctxbudget.core.layers import Layer, Reason
 from langchain_ctxbudget.core.report import ContextReport, LayerReport, ReportItem, preview
+from langchain_ctxbudget.core.report_parts import JOINED
 from langchain_ctxbudget.dashboard.transcripts import Transcript, Transcripts
 from langchain_ctxbudget.knowledge_base import KnowledgeBase
 from langchain_ctxbudget.pipeline import ContextPipeline
@@ -20,8 +21,6 @@ from langchain_ctxbudget.stores.records import Scope
 
 OTHER_CONVERSATIONS = 20
 """Other conversations that one report is filled in from."""
-_JOINED = " + "
-"""Between the ids of a call and its results, which are one item."""
 _LINE = "message "
 """What a line of a summary is called by: the position of the message that it comes from."""
 _SAID = (Layer.ARC, Layer.HISTORY, Layer.MESSAGE)
@@ -74,9 +73,9 @@ def _quoting(transcript: Transcript, texts: Mapping[str, Texts]) -> Callable[[La
 
 def _message(transcript: Transcript, name: str) -> str:
     """The message of an id, or the first of several; an id may itself have in it what joins them."""
-    parts = name.split(_JOINED)
+    parts = name.split(JOINED)
     for end in range(len(parts), 0, -1):
-        if message := transcript.by_id.get(_JOINED.join(parts[:end])):
+        if message := transcript.by_id.get(JOINED.join(parts[:end])):
             return message.text
     return ""
 

@@ -8,7 +8,7 @@ const LABELLED_PIXELS = 14;
 const CHART_PIXELS = 220;
 
 /** A bar for every snapshot, then one for the next prompt and one for the what-if. */
-export function barsOf({ snapshots, next, whatIf }) {
+function barsOf({ snapshots, next, whatIf }) {
   const bars = snapshots.map((line, index) => ({
     key: line.id, kind: "snapshot", used: usedOfSnapshot(line), total: line.total_tokens, budget: line.budget_tokens,
     step: line.compaction_step, name: `Snapshot ${index + 1} of ${snapshots.length}`,

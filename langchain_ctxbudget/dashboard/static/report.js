@@ -4,7 +4,7 @@ import { OVERHEAD, STATES } from "./words.js";
 
 const sum = (values) => Object.values(values).reduce((total, value) => total + value, 0);
 
-export const overheadOf = (report) => sum(report.overhead_tokens);
+const overheadOf = (report) => sum(report.overhead_tokens);
 
 /** Used tokens by layer in the order of the prompt's account, what no layer owns last. */
 export function usedOf(report) {
