@@ -17,14 +17,21 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.core.tokens import TiktokenCounter, TokenCounter
 from langchain_ctxbudget.documents import search as documents
 from langchain_ctxbudget.documents import writing
-from langchain_ctxbudget.documents.loading import Given, by_source, files_below, items_of
+from langchain_ctxbudget.documents.loading import (
+    Given,
+    by_source,
+    files_below,
+    items_of,
+    named,
+    require_names_of_one,
+)
 from langchain_ctxbudget.documents.progress_bar import progress_bar
 from langchain_ctxbudget.documents.records import owner_of
 from langchain_ctxbudget.documents.splitting import CHUNK_TOKENS, OVERLAP_TOKENS, Splitter
 from langchain_ctxbudget.documents.views import DocumentInfo, chunk_document, info_of, whole_document
 from langchain_ctxbudget.documents.writing import Added, Writer
 from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
-from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, MissingScopeError, StoreError
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MissingScopeError, StoreError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 
 if TYPE_CHECKING:
@@ -158,39 +165,47 @@ class KnowledgeBase:
         documents: Given | Iterable[Given],
         *,
         metadata: Mapping[str, Any] | None = None,
+        on_error: OnError = "raise",
         progress: bool | None = None,
     ) -> Added:
         """Add documents, or replace those with the same source.
 
         LangChain documents with the same `source` in their metadata, such as the pages of a PDF, are one document.
+        The source of a file that is given by its path is its absolute path.
 
         Args:
             documents: one or several of: a `Document`, a string (the text itself), a path, a `BaseLoader`.
             metadata: of all of them: `source`, `title`, `date` (`YYYY-MM-DD`), `type`, and anything else.
+            on_error: what a document that cannot be read, or a loader that fails, does: `raise`, or `skip` and be named
+                in `failures`.
             progress: whether a progress bar is shown; None: on a terminal.
 
         Returns:
             Which documents are new, have changed, are unchanged.
 
         Raises:
-            DocumentError: one cannot be read, or has no text; those before it are added.
-            StoreError: the store cannot be written; adding again goes on from there.
+            DocumentError: one cannot be read, or has no text, or a loader fails; those before it are added.
+            StoreError: the store cannot be written, or the embeddings of its index fail; adding again goes on from
+                there.
         """
-        groups = self._groups(documents, metadata)
+        groups, skips = self._groups(documents, metadata), _skips(on_error)
         with progress_bar(len(groups), progress) as advance:
-            return drive(writing.add(self._writer, groups, metadata or {}, advance=advance))
+            flow = writing.add(self._writer, groups, metadata or {}, skip_unreadable=skips, advance=advance)
+            return drive(flow)
 
     async def aadd(
         self,
         documents: Given | Iterable[Given],
         *,
         metadata: Mapping[str, Any] | None = None,
+        on_error: OnError = "raise",
         progress: bool | None = None,
     ) -> Added:
         """Add documents, or replace those with the same source; see `add`."""
-        groups = self._groups(documents, metadata)
+        groups, skips = self._groups(documents, metadata), _skips(on_error)
         with progress_bar(len(groups), progress) as advance:
-            return await adrive(writing.add(self._writer, groups, metadata or {}, advance=advance))
+            flow = writing.add(self._writer, groups, metadata or {}, skip_unreadable=skips, advance=advance)
+            return await adrive(flow)
 
     def add_directory(
         self,
@@ -201,7 +216,9 @@ class KnowledgeBase:
         on_error: OnError = "raise",
         progress: bool | None = None,
     ) -> Added:
-        """Add the files of a directory, or replace those that have changed; their source is their path.
+        """Add the files of a directory, or replace those that have changed; their source is their absolute path.
+
+        Links that lead out of the directory are left out. A file that is gone from it stays a document until `delete`.
 
         Args:
             path: of the directory.
@@ -211,10 +228,12 @@ class KnowledgeBase:
             progress: whether a progress bar is shown; None: on a terminal.
 
         Raises:
-            DocumentError: there is no such directory, or a file cannot be read.
-            StoreError: the store cannot be written; adding again goes on from there.
+            DocumentError: there is no such directory, or a file cannot be read; those before it are added.
+            InputError: a pattern that leads out of the directory.
+            StoreError: the store cannot be written, or the embeddings of its index fail; adding again goes on from
+                there.
         """
-        groups, skips = self._files(path, glob, metadata, on_error)
+        groups, skips = self._groups(files_below(Path(path), glob), metadata), _skips(on_error)
         with progress_bar(len(groups), progress) as advance:
             flow = writing.add(self._writer, groups, metadata or {}, skip_unreadable=skips, advance=advance)
             return drive(flow)
@@ -229,40 +248,55 @@ class KnowledgeBase:
         progress: bool | None = None,
     ) -> Added:
         """Add the files of a directory, or replace those that have changed; see `add_directory`."""
-        groups, skips = await asyncio.to_thread(self._files, path, glob, metadata, on_error)
+        files = await asyncio.to_thread(files_below, Path(path), glob)
+        groups, skips = self._groups(files, metadata), _skips(on_error)
         with progress_bar(len(groups), progress) as advance:
             flow = writing.add(self._writer, groups, metadata or {}, skip_unreadable=skips, advance=advance)
             return await adrive(flow)
 
     def update(
-        self, source: str, content: Document | str | PathLike[str], *, metadata: Mapping[str, Any] | None = None
+        self,
+        source: str | PathLike[str],
+        content: Document | str | PathLike[str],
+        *,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Added:
         """Replace what a document says; its metadata stays where nothing new is given.
 
+        A file, too, gives only its text: `add` takes title and date from it anew.
+
         Args:
-            source: its source, or its id.
-            content: the new content.
+            source: its source, or its id; of a file its path.
+            content: the new content; the metadata of a `Document` are new.
             metadata: what changes of it.
 
         Raises:
             DocumentError: there is no such document, or the content cannot be read.
-            StoreError: the store cannot be written.
+            StoreError: the store cannot be written, or the embeddings of its index fail.
         """
-        return drive(writing.update(self._writer, source, items_of(content), metadata or {}))
+        return drive(writing.update(self._writer, named(source), items_of(content), metadata or {}))
 
     async def aupdate(
-        self, source: str, content: Document | str | PathLike[str], *, metadata: Mapping[str, Any] | None = None
+        self,
+        source: str | PathLike[str],
+        content: Document | str | PathLike[str],
+        *,
+        metadata: Mapping[str, Any] | None = None,
     ) -> Added:
         """Replace what a document says; see `update`."""
-        return await adrive(writing.update(self._writer, source, items_of(content), metadata or {}))
+        return await adrive(writing.update(self._writer, named(source), items_of(content), metadata or {}))
 
-    def delete(self, source: str) -> bool:
-        """Delete a document, by its source or its id, with everything that was made of it; whether there was one."""
-        return drive(writing.delete(self._writer, source))
+    def delete(self, source: str | PathLike[str]) -> bool:
+        """Delete a document, by its source or its id, with everything that was made of it; whether there was one.
 
-    async def adelete(self, source: str) -> bool:
+        Raises:
+            StoreError: the store cannot be written; deleting again goes on from there.
+        """
+        return drive(writing.delete(self._writer, named(source)))
+
+    async def adelete(self, source: str | PathLike[str]) -> bool:
         """Delete a document; see `delete`."""
-        return await adrive(writing.delete(self._writer, source))
+        return await adrive(writing.delete(self._writer, named(source)))
 
     def list(self) -> _Infos:
         """Every document, by source."""
@@ -272,13 +306,13 @@ class KnowledgeBase:
         """Every document, by source."""
         return [info_of(record) for record in await adrive(documents.listed(self.store, self._owner))]
 
-    def get(self, source: str) -> Document | None:
+    def get(self, source: str | PathLike[str]) -> Document | None:
         """A document as it was given, whole, by its source or its id; None where there is none."""
-        return drive(self._get(source))
+        return drive(self._get(named(source)))
 
-    async def aget(self, source: str) -> Document | None:
+    async def aget(self, source: str | PathLike[str]) -> Document | None:
         """A document as it was given, whole; see `get`."""
-        return await adrive(self._get(source))
+        return await adrive(self._get(named(source)))
 
     def search(self, query: str, k: int = 4, *, max_tokens: int | None = None) -> _Documents:
         """The chunks that a query is about, best first.
@@ -313,16 +347,8 @@ class KnowledgeBase:
     @staticmethod
     def _groups(given: Given | Iterable[Given], metadata: Mapping[str, Any] | None) -> _Groups:
         groups = by_source(items_of(given))
-        if metadata and len(groups) > 1 and not metadata.keys().isdisjoint({"source", "title"}):
-            raise DocumentError("`source` and `title` are those of one document; give each document its own metadata")
+        require_names_of_one(groups, metadata or {})
         return groups
-
-    def _files(
-        self, path: str | PathLike[str], glob: str | None, metadata: Mapping[str, Any] | None, on_error: str
-    ) -> tuple[_Groups, bool]:
-        if on_error not in ("raise", "skip"):
-            raise InputError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
-        return self._groups(files_below(Path(path), glob), metadata), on_error == "skip"
 
     def _get(self, source: str) -> Flow[Document | None]:
         record = yield from writing.find(self._writer, source)
@@ -350,3 +376,9 @@ class KnowledgeBase:
                 left -= hit.tokens
             found.append(chunk_document(hit))
         return found
+
+
+def _skips(on_error: str) -> bool:
+    if on_error not in ("raise", "skip"):
+        raise InputError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
+    return on_error == "skip"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from langchain_ctxbudget.core.digest import EXTRACTION
 from langchain_ctxbudget.documents.loading import NewDocument
 from langchain_ctxbudget.documents.records import (
     PIECE_CHARACTERS,
@@ -41,9 +42,14 @@ def in_thread(work: Callable[[], Any]) -> Call:
 
 
 def is_same(old: DocumentRecord, new: NewDocument, splitter: Splitter, *, indexed: bool) -> bool:
-    """Whether nothing would be written."""
+    """Whether nothing would be written, but for a summary."""
     mine = (new.hash, splitter.name, indexed, new.title, new.date, new.type, dict(new.metadata))
     return mine == (old.hash, old.split, old.indexed, old.title, old.date, old.type, old.metadata)
+
+
+def lacks_summary(old: DocumentRecord, model: BaseChatModel | None) -> bool:
+    """Whether a model is to write the summary and has not done so, because it failed or there was none."""
+    return model is not None and old.summary_by == EXTRACTION
 
 
 def prepare(
@@ -55,7 +61,7 @@ def prepare(
     *,
     indexed: bool,
 ) -> Flow[tuple[Prepared, str | None]]:
-    """A document ready to be written, and what failed on the way; the summary of what has not changed stays.
+    """A document ready to be written, and what failed on the way; a model's summary of what has not changed stays.
 
     Args:
         key: its id.
@@ -66,7 +72,7 @@ def prepare(
         indexed: whether the store has an index.
     """
     prepared: Prepared = yield in_thread(lambda: _prepared(key, new, old, splitter, indexed=indexed))
-    if model is None or (old and old.hash == new.hash):
+    if model is None or (old and old.hash == new.hash and not lacks_summary(old, model)):
         return prepared, None
     summary, failure = yield from written(new.title, new.text, prepared.chunks, splitter.counter, model)
     if summary is None:

@@ -108,6 +108,11 @@ class DocumentRecord(Record):
         """How many chunks it has; a passage that comes twice is two."""
         return sum(len(section.chunks) for section in self.sections)
 
+    @property
+    def last_chunk(self) -> str | None:
+        """The hash of its last chunk; None where it has none."""
+        return next((section.chunks[-1] for section in reversed(self.sections) if section.chunks), None)
+
     def keys(self) -> Iterator[str]:
         """The keys of everything that belongs to it, each as `kind/document/hash`."""
         yield from dict.fromkeys(f"chunks/{self.id}/{key}" for section in self.sections for key in section.chunks)

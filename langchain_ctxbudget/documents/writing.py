@@ -2,26 +2,28 @@
 
 The order is always the same: what is about to change is noted; new chunks and texts are written; the manifest says what
 belongs to the document now; what no longer does is deleted, and then the note. Whoever writes next finishes what notes
-tell of. In one process one writer works on an owner's documents at a time; of two processes that write the same
-document at the same moment, the last one counts.
+tell of. In one process one writer works on a document at a time, through whatever store object. Of two processes that
+write the same document at the same moment, one may delete chunks of the other; adding the document again heals one
+that has lost its last chunk.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
-from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from langchain_core.documents import Document
-from langgraph.store.base import BaseStore, GetOp, Item, PutOp, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result, SearchOp
 
-from langchain_ctxbudget.documents.loading import Given, NewDocument, read
-from langchain_ctxbudget.documents.preparing import Prepared, in_thread, is_same, prepare
+from langchain_ctxbudget.core.digest import EXTRACTION
+from langchain_ctxbudget.documents.alone import alone, under_way
+from langchain_ctxbudget.documents.loading import KINDS, Given, NewDocument, read
+from langchain_ctxbudget.documents.preparing import Prepared, in_thread, is_same, lacks_summary, prepare
 from langchain_ctxbudget.documents.records import (
     DocumentRecord,
     UnfinishedRecord,
@@ -31,8 +33,8 @@ from langchain_ctxbudget.documents.records import (
     put,
 )
 from langchain_ctxbudget.documents.splitting import Splitter
-from langchain_ctxbudget.errors import DocumentError
-from langchain_ctxbudget.flow import Call, Flow, Lock, T, batch, locked
+from langchain_ctxbudget.errors import CtxBudgetError, DocumentError, StoreError
+from langchain_ctxbudget.flow import Call, Flow, batch
 from langchain_ctxbudget.stores.indexing import has_index
 
 if TYPE_CHECKING:
@@ -47,9 +49,6 @@ ABANDONED_AFTER = timedelta(hours=1)
 _MANY_NOTES = 1_000
 _ME = uuid4().hex
 _ID = re.compile("[0-9a-f]{24}")
-
-_locks: WeakKeyDictionary[BaseStore, WeakValueDictionary[str, Lock]] = WeakKeyDictionary()
-_locks_mutex = threading.Lock()
 
 Advance = Callable[[int, int], None]
 """Is told how many more documents are done, and how many more chunks."""
@@ -66,7 +65,7 @@ class Added:
     unchanged: tuple[str, ...] = ()
     """That were known and are the same: nothing was written."""
     failures: tuple[str, ...] = ()
-    """What was skipped, or done in a simpler way: unreadable files where that was asked for, summaries."""
+    """What was skipped, or done in a simpler way: what is unreadable where that was asked for, summaries."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -125,36 +124,24 @@ def add(
         DocumentError: something cannot be read; what came before it is written.
         StoreError: the store cannot be written, or its embeddings fail; adding again goes on from there.
     """
-    return (
-        yield from _alone(writer, _add(writer, groups, metadata, advance or _untold, skip_unreadable=skip_unreadable))
-    )
-
-
-def _add(
-    writer: Writer,
-    groups: Sequence[Sequence[Given]],
-    metadata: Mapping[str, Any],
-    advance: Advance,
-    *,
-    skip_unreadable: bool,
-) -> Flow[Added]:
     done = Added()
+    tell = advance or _untold
     yield from _repair(writer)
     waiting: list[NewDocument] = []
     for group in groups:
-        reading = _reading(group, metadata)
-        try:
-            waiting += yield reading
-        except DocumentError as error:
-            if not skip_unreadable:
-                yield from _write(writer, waiting, advance)
-                raise
-            done += Added(failures=(str(error),))
-            advance(1, 0)
-        if len(waiting) >= GROUP_DOCUMENTS or sum(map(_weight, waiting)) >= GROUP_CHUNKS:
-            done += yield from _write(writer, waiting, advance)
-            waiting = []
-    return done + (yield from _write(writer, waiting, advance))
+        for outcome in (yield _reading(group, metadata)):
+            if isinstance(outcome, NewDocument):
+                waiting.append(outcome)
+            elif skip_unreadable:
+                done += Added(failures=(str(outcome),))
+                tell(1, 0)
+            else:
+                yield from _write(writer, waiting, tell)
+                raise outcome
+            if len(waiting) >= GROUP_DOCUMENTS or sum(map(_weight, waiting)) >= GROUP_CHUNKS:
+                done += yield from _write(writer, waiting, tell)
+                waiting = []
+    return done + (yield from _write(writer, waiting, tell))
 
 
 def _weight(new: NewDocument) -> int:
@@ -166,40 +153,76 @@ def _reading(group: Sequence[Given], metadata: Mapping[str, Any]) -> Call:
     return in_thread(lambda: read(group, metadata))
 
 
+def _batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
+    """Run store operations.
+
+    Raises:
+        StoreError: the store fails, or the embeddings of its index do.
+    """
+    try:
+        return (yield from batch(store, operations))
+    except CtxBudgetError:
+        raise
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+        raise StoreError(f"The store of the documents, or the embeddings of its index, failed ({problem})") from error
+
+
 def _write(writer: Writer, documents: Sequence[NewDocument], advance: Advance) -> Flow[Added]:
     """Write documents that were read; of those with one source, the last."""
     given = {document_id(writer.owner, new.source): new for new in documents}
+    return (yield from alone(given, _write_each(writer, given, advance)))
+
+
+def _write_each(writer: Writer, given: Mapping[str, NewDocument], advance: Advance) -> Flow[Added]:
+    """Write documents, by id, that nobody else in this process writes."""
     known = yield from _known(writer, given)
+    broken = yield from _broken(writer, [old for old, _ in known.values() if old])
     group, done, indexed = _Group(), Added(), has_index(writer.store)
     for key, new in given.items():
-        old, left = known[key]
-        if old and not left and is_same(old, new, writer.splitter, indexed=indexed):
+        old, note = known[key]
+        left = note.keys if note else ()
+        same = old and not left and key not in broken and is_same(old, new, writer.splitter, indexed=indexed)
+        split = None
+        if not (old and same) or lacks_summary(old, writer.summary_model):
+            split, failure = yield from prepare(key, new, old, writer.splitter, writer.summary_model, indexed=indexed)
+            done += Added(failures=(failure,) if failure else ())
+        if split is None or (same and split.record.summary_by == EXTRACTION):
             done += Added(unchanged=(key,))
             advance(1, 0)
             continue
-        split, failure = yield from prepare(key, new, old, writer.splitter, writer.summary_model, indexed=indexed)
         mine, before = set(split.record.keys()), set(old.keys()) if old else set()
         group.ready.append(split)
-        there = before if old and old.indexed == indexed else set()  # an index that is new has none of it
+        # An index that is new has none of it.
+        there = before if old and old.indexed == indexed and key not in broken else set()
         group.new[key] = [name for name in split.contents if name not in there]
         group.superseded[key] = sorted((before | set(left)) - mine)
-        done += Added(failures=(failure,) if failure else ())
         done += Added(updated=(key,)) if old else Added(added=(key,))
     if group.ready:
         yield from _write_group(writer, group, advance)
     return done
 
 
-def _known(writer: Writer, keys: Iterable[str]) -> Flow[dict[str, tuple[DocumentRecord | None, tuple[str, ...]]]]:
-    """By document its record, and the keys that a writer has left unfinished."""
+def _broken(writer: Writer, records: Iterable[DocumentRecord]) -> Flow[set[str]]:
+    """Which documents have lost chunks, as far as their last chunk tells, which nearly every change changes."""
+    last = {record.id: name for record in records if (name := record.last_chunk)}
+    where = namespace(writer.owner, "chunks")
+    found = yield from _batch(writer.store, [GetOp(where, f"{key}/{name}") for key, name in last.items()])
+    return {key for key, item in zip(last, found, strict=True) if item is None}
+
+
+def _known(
+    writer: Writer, keys: Iterable[str]
+) -> Flow[dict[str, tuple[DocumentRecord | None, UnfinishedRecord | None]]]:
+    """By document its record, and the note of a writer who has not finished."""
     wanted = list(keys)
     kinds = [namespace(writer.owner, "manifest"), namespace(writer.owner, "unfinished")]
-    found = yield from batch(writer.store, [GetOp(where, key) for key in wanted for where in kinds])
+    found = yield from _batch(writer.store, [GetOp(where, key) for key in wanted for where in kinds])
     pairs = cast("list[Item | None]", found)
     return {
         key: (
             DocumentRecord.read(record.value, f"document {key!r}") if record else None,
-            UnfinishedRecord.read(note.value, f"note {key!r}").keys if note else (),
+            UnfinishedRecord.read(note.value, f"note {key!r}") if note else None,
         )
         for key, record, note in zip(wanted, pairs[::2], pairs[1::2], strict=True)
     }
@@ -209,14 +232,14 @@ def _write_group(writer: Writer, group: _Group, advance: Advance) -> Flow[None]:
     """Write documents in the order that survives a kill."""
     store, owner = writer.store, writer.owner
     keys = [split.record.id for split in group.ready]
-    yield from batch(store, [_note(writer, key, [*group.new[key], *group.superseded[key]]) for key in keys])
+    yield from _batch(store, [_note(writer, key, [*group.new[key], *group.superseded[key]]) for key in keys])
     puts = [put(owner, name, split.contents[name]) for split in group.ready for name in group.new[split.record.id]]
     for some in _batches(puts):
-        yield from batch(store, some)
+        yield from _batch(store, some)
         advance(0, sum(one.index is not False for one in some))
     manifest = namespace(owner, "manifest")
     records = [PutOp(manifest, split.record.id, split.record.to_value(), index=False) for split in group.ready]
-    yield from batch(store, [*records, mark_write(owner, uuid4().hex)])
+    yield from _batch(store, [*records, mark_write(owner, uuid4().hex)])
     yield from _finish(writer, group.superseded, renewed=True)
     advance(len(keys), 0)
 
@@ -240,34 +263,48 @@ def _finish(writer: Writer, superseded: Mapping[str, Sequence[str]], *, renewed:
     """
     doomed = [put(writer.owner, name, None) for names in superseded.values() for name in names]
     for some in _batches(doomed):
-        yield from batch(writer.store, some)
+        yield from _batch(writer.store, some)
     if not renewed:
-        [rest] = yield from batch(writer.store, [SearchOp(namespace(writer.owner, "manifest"), limit=1)])
-        yield from batch(writer.store, [mark_write(writer.owner, uuid4().hex if rest else None)])
+        yield from _tell(writer)
     notes = namespace(writer.owner, "unfinished")
-    yield from batch(writer.store, [PutOp(notes, key, None) for key in superseded])
+    yield from _batch(writer.store, [PutOp(notes, key, None) for key in superseded])
+
+
+def _tell(writer: Writer) -> Flow[None]:
+    """Tell readers of a change; where no document is left, there is nobody to tell."""
+    manifest, owner = namespace(writer.owner, "manifest"), writer.owner
+    [rest] = yield from _batch(writer.store, [SearchOp(manifest, limit=1)])
+    if not rest:
+        yield from _batch(writer.store, [mark_write(owner, None)])
+        [rest] = yield from _batch(writer.store, [SearchOp(manifest, limit=1)])  # added meanwhile, it would be hidden
+    if rest:
+        yield from _batch(writer.store, [mark_write(owner, uuid4().hex)])
 
 
 def _repair(writer: Writer) -> Flow[None]:
     """Finish what writers have left behind who are not there any more."""
-    [found] = yield from batch(writer.store, [SearchOp(namespace(writer.owner, "unfinished"), limit=_MANY_NOTES)])
-    notes = {
-        item.key: UnfinishedRecord.read(item.value, f"note {item.key!r}") for item in cast("list[Item]", found or [])
-    }
-    now = writer.clock()
-    left = {
-        key: note
-        for key, note in notes.items()
-        if note.writer == _ME or now - datetime.fromisoformat(note.since) >= ABANDONED_AFTER
-    }
-    if not left:
-        return
+    [found] = yield from _batch(writer.store, [SearchOp(namespace(writer.owner, "unfinished"), limit=_MANY_NOTES)])
+    notes = [(item.key, UnfinishedRecord.read(item.value, f"note {item.key!r}")) for item in cast("list[Item]", found)]
+    left = [key for key, note in notes if key not in under_way and _is_abandoned(note, writer.clock())]
+    if left:
+        yield from alone(left, _clean(writer, left))
+
+
+def _is_abandoned(note: UnfinishedRecord, now: datetime) -> bool:
+    """Whether whoever wrote a note does not write any more; one of this process that is under way is no such note."""
+    return note.writer == _ME or now - datetime.fromisoformat(note.since) >= ABANDONED_AFTER
+
+
+def _clean(writer: Writer, left: Sequence[str]) -> Flow[None]:
+    """Delete what abandoned notes tell of and no document has."""
     known = yield from _known(writer, left)
     superseded = {}
-    for key, (record, keys) in known.items():
-        mine = set(record.keys()) if record else set()
-        superseded[key] = [name for name in keys if name not in mine]
-    yield from _finish(writer, superseded)
+    for key, (record, note) in known.items():
+        if note and _is_abandoned(note, writer.clock()):
+            mine = set(record.keys()) if record else set()
+            superseded[key] = [name for name in note.keys if name not in mine]
+    if superseded:
+        yield from _finish(writer, superseded)
 
 
 def update(writer: Writer, source: str, group: Sequence[Given], metadata: Mapping[str, Any]) -> Flow[Added]:
@@ -276,25 +313,30 @@ def update(writer: Writer, source: str, group: Sequence[Given], metadata: Mappin
     Raises:
         DocumentError: there is none, or its new content cannot be read.
     """
+    return (yield from alone(_ids(writer.owner, source), _update(writer, source, group, metadata)))
 
-    def body() -> Flow[Added]:
-        old = yield from find(writer, source)
-        if old is None:
-            raise DocumentError(f"There is no document {source!r} to update; `add` adds one")
-        stays = {**_known_of(old, group), **metadata, "source": old.source}
-        documents = yield _reading(group, stays)
-        if len(documents) != 1:
-            raise DocumentError(f"{source!r} is one document, but {len(documents)} were given")
-        return (yield from _write(writer, documents, _untold))
 
-    return (yield from _alone(writer, body()))
+def _update(writer: Writer, source: str, group: Sequence[Given], metadata: Mapping[str, Any]) -> Flow[Added]:
+    old = yield from find(writer, source)
+    if old is None:
+        raise DocumentError(f"There is no document {source!r} to update; `add` adds one")
+    stays = {**_known_of(old, group), **metadata, "source": old.source}
+    outcomes = (yield _reading(group, stays)) if group else []
+    if len(outcomes) != 1:
+        raise DocumentError(f"{source!r} is one document, but {len(outcomes)} were given")
+    [new] = outcomes
+    if isinstance(new, DocumentError):
+        raise new
+    return (yield from _write_each(writer, {old.id: new}, _untold))
 
 
 def _known_of(old: DocumentRecord, group: Sequence[Given]) -> dict[str, Any]:
-    """What was known of a document, and its new content does not say."""
+    """What was known of a document, and its new content does not say; how a file is read, its ending says."""
     told = {name for item in group if isinstance(item, Document) for name in item.metadata}
-    stays: dict[str, Any] = {name: value for name, value in old.metadata.items() if name not in told}
-    return {"title": old.title, "type": old.type, **stays} if isinstance(group[0], str) else stays
+    if old.type in KINDS and any(isinstance(item, PathLike) for item in group):
+        told.add("type")
+    known = {"title": old.title, "type": old.type, "date": old.date, **old.metadata}
+    return {name: value for name, value in known.items() if name not in told and value is not None}
 
 
 def _untold(_documents: int, _chunks: int) -> None:
@@ -308,19 +350,23 @@ def delete(writer: Writer, source: str) -> Flow[bool]:
         writer: where.
         source: its source, or its id.
     """
-    return (yield from _alone(writer, _delete(writer, source)))
+    keys = _ids(writer.owner, source)
+    return (yield from alone(keys, _delete(writer, keys)))
 
 
-def _delete(writer: Writer, source: str) -> Flow[bool]:
-    known = yield from _known(writer, _ids(writer.owner, source))
-    there = {key: pair for key, pair in known.items() if pair[0] or pair[1]}
+def _delete(writer: Writer, keys: Sequence[str]) -> Flow[bool]:
+    known = yield from _known(writer, keys)
+    there = {key: (old, note) for key, (old, note) in known.items() if old or note}
     if not there:
         return False
-    doomed = {key: [*dict.fromkeys([*(old.keys() if old else ()), *left])] for key, (old, left) in there.items()}
-    yield from batch(writer.store, [_note(writer, key, keys) for key, keys in doomed.items()])
+    doomed = {
+        key: [*dict.fromkeys([*(old.keys() if old else ()), *(note.keys if note else ())])]
+        for key, (old, note) in there.items()
+    }
+    yield from _batch(writer.store, [_note(writer, key, keys) for key, keys in doomed.items()])
     manifest = namespace(writer.owner, "manifest")
     records = [PutOp(manifest, key, None) for key in doomed]
-    yield from batch(writer.store, [*records, mark_write(writer.owner, uuid4().hex)])
+    yield from _batch(writer.store, [*records, mark_write(writer.owner, uuid4().hex)])
     yield from _finish(writer, doomed)
     return True
 
@@ -334,10 +380,3 @@ def find(writer: Writer, source: str) -> Flow[DocumentRecord | None]:
     """A document, by its source or its id."""
     known = yield from _known(writer, _ids(writer.owner, source))
     return next((record for record, _ in known.values() if record), None)
-
-
-def _alone(writer: Writer, flow: Flow[T]) -> Flow[T]:
-    """Run a flow while nobody else in this process writes the same owner's documents."""
-    with _locks_mutex:
-        lock = _locks.setdefault(writer.store, WeakValueDictionary()).setdefault(writer.owner, Lock())
-    return (yield from locked(lock, flow))
