@@ -145,6 +145,8 @@ class Question:
     speakers: frozenset[int] = frozenset()
     """The numbers of the speakers whom it names."""
     dates: tuple[NamedDate, ...] = ()
+    text: str = ""
+    """What it says."""
 
     @classmethod
     def of(cls, text: str, names: Sequence[str] = ()) -> Question:
@@ -156,7 +158,7 @@ class Question:
         """
         folded = fold(text)
         named = (number for number, name in enumerate(names) if is_name(name) and mentions(folded, [name]))
-        return cls(tuple(terms(text)), frozenset(named), named_dates(text))
+        return cls(tuple(terms(text)), frozenset(named), named_dates(text), text)
 
 
 @dataclass(frozen=True, slots=True)

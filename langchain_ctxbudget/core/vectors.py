@@ -7,7 +7,7 @@ the texts alone, and between two of its changes a new text costs nothing for the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,8 @@ class CentredVectors:
         self._rows = Rows(np.float32)
         self._counted = 0
         """How many of them are in the mean."""
+        self.absent: list[int] = []
+        """Numbers of texts that the embeddings gave no usable vector; they are similar to nothing."""
         self._mean: Vectors = np.zeros(0, np.float32)
         self._lengths = Rows(np.float32)
         """Of each without the mean."""
@@ -45,18 +47,25 @@ class CentredVectors:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def extend(self, vectors: Sequence[Sequence[float]] | NDArray[Any]) -> None:
+    def extend(self, vectors: Sequence[Sequence[float]] | NDArray[Any], absent: Iterable[int] = ()) -> None:
         """Add some.
+
+        Args:
+            vectors: one per text.
+            absent: which of them only stand for one that is absent.
 
         Raises:
             ValueError: a value is not a number, or the vectors have not one width.
         """
+        first = len(self)
         self._rows.extend(units(np.asarray(vectors, np.float32)))
+        self.absent += [first + number for number in absent]
 
     def truncate(self, length: int) -> None:
         """Keep only the first ones."""
         self._rows.truncate(length)
         self._lengths.truncate(length)
+        self.absent = [number for number in self.absent if number < length]
         if length < self._counted:
             self._counted = 0  # the mean has some that are gone
 
@@ -64,7 +73,7 @@ class CentredVectors:
         """The same ones, to grow by themselves."""
         twin = CentredVectors()
         twin._rows, twin._lengths = self._rows.copy(), self._lengths.copy()
-        twin._counted, twin._mean = self._counted, self._mean
+        twin._counted, twin._mean, twin.absent = self._counted, self._mean, self.absent.copy()
         return twin
 
     def similarities(self, query: NDArray[Any], others: Vectors | None = None) -> NDArray[np.float64]:
@@ -80,18 +89,28 @@ class CentredVectors:
         Raises:
             ValueError: a value is not a number.
         """
-        rows = self._rows.values
         [target] = units(np.asarray([query], np.float32))
         more = np.zeros((0, target.size), np.float32) if others is None or not len(others) else units(others)
-        if len(rows) < FEW:
-            rows = np.concatenate((more, rows.reshape(-1, target.size)))
-            mean = rows.mean(axis=0) if len(rows) else target
-            return _rounded(_cosines(rows - mean, target - mean))
+        found = _rounded(self._few(target, more) if len(self) < FEW else self._many(target, more))
+        found[[len(more) + number for number in self.absent]] = 0
+        return found
+
+    def _few(self, target: Vectors, others: Vectors) -> NDArray[np.float64]:
+        rows = np.concatenate((others, self.units.reshape(-1, target.size)))
+        mean = rows.mean(axis=0) if len(rows) else target
+        return _cosines(rows - mean, target - mean)
+
+    def _many(self, target: Vectors, others: Vectors) -> NDArray[np.float64]:
         self._renew()
         aim = target - self._mean
         length = max(float(np.linalg.norm(aim)), _TINY)
-        own = (rows @ aim - self._mean @ aim) / (np.maximum(self._lengths.values, _TINY) * length)
-        return _rounded(np.concatenate((_cosines(more - self._mean, aim), own), dtype=np.float64))
+        own = (self.units @ aim - self._mean @ aim) / (np.maximum(self._lengths.values, _TINY) * length)
+        return np.concatenate((_cosines(others - self._mean, aim), own), dtype=np.float64)
+
+    @property
+    def width(self) -> int:
+        """How many values each has; 0 while there are none."""
+        return self.units.shape[1] if len(self) else 0
 
     @property
     def units(self) -> Vectors:
@@ -123,6 +142,41 @@ def units(vectors: Vectors) -> Vectors:
     if not np.isfinite(lengths).all():
         raise ValueError("the embeddings hold values that are not numbers (NaN or infinite)")
     return np.asarray(vectors / np.where(lengths > _TINY, lengths, 1), np.float32)
+
+
+def comparable(vectors: Sequence[Sequence[float]], width: int) -> tuple[Vectors, tuple[int, ...]]:
+    """Vectors as they came, and the numbers of those that cannot be compared, which are zeros.
+
+    Those hold values that are not numbers, or have another width. One such vector must not cost the other texts theirs.
+    """
+    rows, absent = np.zeros((len(vectors), width), np.float32), []
+    for number, vector in enumerate(vectors):
+        row = np.asarray(vector, np.float32)
+        if row.shape == (width,) and np.isfinite(np.linalg.norm(row)):
+            rows[number] = row
+        else:
+            absent.append(number)
+    return rows, tuple(absent)
+
+
+def as_query(vector: Sequence[float], width: int = 0) -> Vectors:
+    """The vector of a query, if it can be compared.
+
+    It is looked at first: where it is sound, so are the embeddings, and what else they give that is not is a matter of
+    the single text.
+
+    Args:
+        vector: as the embeddings gave it.
+        width: of the vectors that it is compared with; 0 where there are none yet.
+
+    Raises:
+        ValueError: a value is not a number, or it has another width.
+    """
+    target = np.asarray(vector, np.float32)
+    units(target)
+    if width and target.size != width:
+        raise ValueError(f"the vector of the query has {target.size} dimensions, and those of the texts have {width}")
+    return target
 
 
 def _rounded(similarities: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.core.candidates import Candidate
 from langchain_ctxbudget.core.text import terms
-from langchain_ctxbudget.core.vectors import Vectors, units
+from langchain_ctxbudget.core.vectors import Vectors, as_query, units
 from langchain_ctxbudget.documents.names import newest_mentions
 from langchain_ctxbudget.documents.records import SHARED, ChunkRecord, DocumentRecord, namespace, owner_of
 from langchain_ctxbudget.documents.shelves import (
@@ -42,7 +42,6 @@ FEW = 32
 """Fewer vectors than this have no mean worth taking off."""
 
 _TINY = 1e-9
-_WORDS_ALONE = "Documents are searched by their words alone: %s: %s"
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +78,13 @@ class NamedDocument:
 
 
 def candidates(
-    store: BaseStore, user_id: str, query: str, *, limit: int, embeddings: Embeddings | None = None
+    store: BaseStore,
+    user_id: str,
+    query: str,
+    *,
+    limit: int,
+    embeddings: Embeddings | None = None,
+    failures: list[str] | None = None,
 ) -> Flow[list[Candidate]]:
     """The chunks of a user's documents, and of everyone's, that a query may be about; best first.
 
@@ -89,11 +94,13 @@ def candidates(
         query: what is asked.
         limit: how many at most.
         embeddings: for a store without an index; None leaves it to the words there.
+        failures: what is to be reported; appended to.
 
     Raises:
         MissingScopeError: there is no user.
     """
-    found = yield from search(store, (owner_of(user_id), SHARED), query, limit=limit, embeddings=embeddings)
+    owners = owner_of(user_id), SHARED
+    found = yield from search(store, owners, query, limit=limit, embeddings=embeddings, failures=failures)
     return [
         Candidate(
             id=f"{hit.chunk.document.id}#{hit.chunk.place}",
@@ -150,7 +157,13 @@ def listed(store: BaseStore, owner: str) -> Flow[tuple[DocumentRecord, ...]]:
 
 
 def search(
-    store: BaseStore, owners: Sequence[str], query: str, *, limit: int, embeddings: Embeddings | None = None
+    store: BaseStore,
+    owners: Sequence[str],
+    query: str,
+    *,
+    limit: int,
+    embeddings: Embeddings | None = None,
+    failures: list[str] | None = None,
 ) -> Flow[list[Hit]]:
     """The chunks of some owners' documents that a query is about, best first.
 
@@ -163,6 +176,7 @@ def search(
         query: what is asked.
         limit: how many at most.
         embeddings: for a store without an index.
+        failures: what is to be reported besides the log; appended to.
     """
     shelves = yield from read_shelves(store, owners)
     if not shelves or limit < 1 or not query.strip():
@@ -174,7 +188,7 @@ def search(
         try:
             dense = yield from _nearest(store, shelves, query, pool, beside)
         except Exception as error:  # noqa: BLE001 - whatever embeddings raise, words are still searched
-            _log.warning(_WORDS_ALONE, type(error).__name__, error)
+            _tell(failures, f"documents not searched by the store's index: {type(error).__name__}: {error}")
     lexical: dict[str, float] = {}
     for number, shelf in enumerate(shelves):
         shelves[number], index = yield from with_texts(store, shelf)
@@ -183,7 +197,10 @@ def search(
         try:
             dense = yield from _similar(store, shelves, query, pool, embeddings)
         except Exception as error:  # noqa: BLE001 - whatever embeddings raise, words are still searched
-            _log.warning(_WORDS_ALONE, type(error).__name__, error)
+            _tell(failures, f"documents not searched by vectors: {type(error).__name__}: {error}")
+        if absent := sum(len(shelf.absent) for shelf in shelves):
+            size = sum(len(shelf.searched) for shelf in shelves)
+            _tell(failures, f"documents: no usable vector for {absent} of {size} passages, found by their words alone")
     hits = []
     for key, score in _fused(lexical, dense).items():
         shelf = next(shelf for shelf in shelves if key in shelf.chunks)
@@ -201,6 +218,12 @@ def search(
             hits.append(hit)
     hits.sort(key=lambda hit: (-hit.score, hit.chunk.document.source, hit.chunk.document.id, hit.chunk.place))
     return hits[:limit]
+
+
+def _tell(failures: list[str] | None, problem: str) -> None:
+    _log.warning("%s", problem)
+    if failures is not None:
+        failures.append(problem)
 
 
 def _best(keys: Sequence[str], scores: NDArray[np.float64], limit: int) -> dict[str, float]:
@@ -237,9 +260,10 @@ def _similar(
     store: BaseStore, shelves: list[Shelf], query: str, limit: int, embeddings: Embeddings
 ) -> Flow[dict[str, float]]:
     """Similarities by vectors that are made here, without what all chunks have in common."""
+    width = next((shelf.width for shelf in shelves if shelf.embeddings is embeddings and shelf.width), 0)
+    [target] = units(as_query((yield from embed_query(embeddings, query)), width)[np.newaxis])
     for number, shelf in enumerate(shelves):
-        shelves[number] = yield from with_vectors(store, shelf, embeddings)
-    [target] = units(np.asarray([(yield from embed_query(embeddings, query))], np.float32))
+        shelves[number] = yield from with_vectors(store, shelf, embeddings, target.size)
     size = sum(len(shelf.searched) for shelf in shelves)
     mean = np.zeros_like(target)
     if size >= FEW:
@@ -248,7 +272,8 @@ def _similar(
     keys = [key for shelf in shelves for key in shelf.searched]
     scores = np.concatenate([_cosines(shelf.matrix, mean, aim) for shelf in shelves])
     order = np.argsort(-scores, kind="stable")[:limit].tolist()
-    return {keys[place]: float(scores[place]) for place in order}
+    absent = frozenset[str]().union(*(shelf.absent for shelf in shelves))
+    return {keys[place]: float(scores[place]) for place in order if keys[place] not in absent}
 
 
 def _cosines(rows: Vectors, mean: Vectors, aim: Vectors) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.core.lexical import LexicalIndex
 from langchain_ctxbudget.core.text import terms
-from langchain_ctxbudget.core.vectors import Vectors, units
+from langchain_ctxbudget.core.vectors import Vectors, comparable, units
 from langchain_ctxbudget.documents.names import Names, names_of
 from langchain_ctxbudget.documents.preparing import in_thread
 from langchain_ctxbudget.documents.records import (
@@ -62,10 +62,14 @@ class Shelf:
     """By source."""
     texts: Mapping[str, ChunkRecord] = field(default_factory=dict)
     """Of `searched`, by key, as far as they were read."""
+    terms: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Of `texts`, so that after a change only what is new is read for words."""
     lexical: LexicalIndex | None = None
     """Over `searched`; None until somebody searches."""
     vectors: Mapping[str, Vectors] = field(default_factory=dict)
     """Of `searched`, each of length 1, as far as they were made."""
+    absent: frozenset[str] = frozenset()
+    """Keys of texts that the embeddings gave no usable vector; zeros stand for it."""
     embeddings: Embeddings | None = None
     """What made them."""
 
@@ -90,6 +94,11 @@ class Shelf:
     def names(self) -> tuple[Names, ...]:
         """What each document may be called."""
         return tuple(names_of(record.title, record.source) for record in self.records)
+
+    @property
+    def width(self) -> int:
+        """Of the vectors; 0 while there are none."""
+        return len(next(iter(self.vectors.values()), ()))
 
     @cached_property
     def matrix(self) -> Vectors:
@@ -137,7 +146,9 @@ def _renewed(store: BaseStore, owner: str, mark: str, old: Shelf | None) -> Flow
     return replace(
         shelf,
         texts={key: text for key, text in old.texts.items() if key in alive},
+        terms={key: found for key, found in old.terms.items() if key in alive},
         vectors={key: vector for key, vector in old.vectors.items() if key in alive},
+        absent=old.absent & alive,
         embeddings=old.embeddings,
     )
 
@@ -150,34 +161,36 @@ def with_texts(store: BaseStore, shelf: Shelf) -> Flow[tuple[Shelf, LexicalIndex
     items = yield from _read(store, namespace(shelf.owner, "chunks"), missing)
     new = {item.key: ChunkRecord.read(item.value, f"chunk {item.key!r}") for item in items if item}
     texts = {**shelf.texts, **new}
-    # One that is not there was replaced at this moment, and the mark will say so.
-    said = [texts[key].text if key in texts else "" for key in shelf.searched]
-    lexical: LexicalIndex = yield in_thread(lambda: _index(said))
-    full = replace(shelf, texts=texts, lexical=lexical)
+    said, lexical = yield in_thread(lambda: _indexed(shelf, texts))
+    full = replace(shelf, texts=texts, terms=said, lexical=lexical)
     _keep(store, full)
     return full, lexical
 
 
-def _index(texts: Sequence[str]) -> LexicalIndex:
+def _indexed(shelf: Shelf, texts: Mapping[str, ChunkRecord]) -> tuple[dict[str, Sequence[str]], LexicalIndex]:
+    said = {key: shelf.terms.get(key) or tuple(terms(record.text)) for key, record in texts.items()}
     index = LexicalIndex()
-    index.extend(map(terms, texts))
-    return index
+    # One that is not there was replaced at this moment, and the mark will say so.
+    index.extend(said.get(key, ()) for key in shelf.searched)
+    return said, index
 
 
-def with_vectors(store: BaseStore, shelf: Shelf, embeddings: Embeddings) -> Flow[Shelf]:
-    """A shelf whose texts were read, with a vector for each; none is made twice."""
-    known = dict(shelf.vectors) if shelf.embeddings is embeddings else {}
-    missing = [key for key in shelf.searched if key not in known]
-    if not missing and shelf.embeddings is embeddings:
-        return shelf
+def with_vectors(store: BaseStore, shelf: Shelf, embeddings: Embeddings, width: int) -> Flow[Shelf]:
+    """A shelf whose texts were read, with a vector of some width for each; none is made twice."""
+    if shelf.embeddings is not embeddings:
+        shelf = replace(shelf, vectors={}, absent=frozenset(), embeddings=embeddings)
+    missing = [key for key in shelf.searched if key not in shelf.vectors]
     for first in range(0, len(missing), EMBEDDED_TOGETHER):
         keys = missing[first : first + EMBEDDED_TOGETHER]
         texts = [shelf.texts[key].text if key in shelf.texts else "" for key in keys]
-        rows = units(np.asarray((yield from embed(embeddings, texts)), np.float32))
-        known.update(zip(keys, rows, strict=True))
-    full = replace(shelf, vectors=known, embeddings=embeddings)
-    _keep(store, full)
-    return full
+        rows, absent = comparable((yield from embed(embeddings, texts)), width)
+        shelf = replace(
+            shelf,
+            vectors={**shelf.vectors, **dict(zip(keys, units(rows), strict=True))},
+            absent=shelf.absent.union(keys[number] for number in absent),
+        )
+        _keep(store, shelf)  # each time: what the next ones cannot undo need not be made again
+    return shelf
 
 
 def whole_text(store: BaseStore, owner: str, record: DocumentRecord) -> Flow[str | None]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -26,7 +26,7 @@ from langchain_ctxbudget.core.ranking import (
     without_repetition,
 )
 from langchain_ctxbudget.core.text import terms
-from langchain_ctxbudget.core.vectors import units
+from langchain_ctxbudget.core.vectors import CentredVectors, Vectors, as_query, comparable, units
 from langchain_ctxbudget.flow import Flow, embed, embed_query
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.entry import Entry
@@ -39,6 +39,8 @@ PRIORITY_WEIGHT = 1.0
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
 _CHARACTERS_PER_TOKEN = 4
+_ABSENT = np.zeros(0, np.float32)
+"""Kept for a text that the embeddings gave no usable vector: it is not asked for again."""
 
 
 class Named(NamedTuple):
@@ -67,6 +69,10 @@ class Pool:
     def number(self, position: int) -> int:
         """Where a message of the conversation stands in the ranking."""
         return len(self.others) + position
+
+    def position(self, number: int) -> int | None:
+        """Which message of the conversation it is; None for a text from elsewhere."""
+        return number - len(self.others) if number >= len(self.others) else None
 
     def scores(self, number: int) -> dict[str, float]:
         """What every part of the ranking says of a text."""
@@ -114,10 +120,11 @@ def gather(
     question = Question.of(query, list(index.speakers))
     shelf = LexicalIndex()
     shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
-    dense, failure = None, None
+    similar, failure = None, None
     if embeddings is not None and (elsewhere or searched.entries):
         try:
-            dense = yield from similarities(searched, query, embeddings, [other.text for other in elsewhere])
+            similar = yield from similarities(searched, query, embeddings, [other.text for other in elsewhere])
+            failure = similar.problem
         except Exception as error:  # noqa: BLE001 - whatever embeddings raise, lexical search still works
             failure = f"embeddings: {type(error).__name__}: {error}"
     groups, subjects = _groups(elsewhere), index.subjects()
@@ -125,12 +132,12 @@ def gather(
         shelf.scores(question.terms, background=index.lexical), index.lexical.scores(question.terms, background=shelf)
     )
     sessions = _joined(shelf.group_scores(question.terms, groups), index.lexical.group_scores(question.terms, subjects))
-    alike = None if dense is None else _Likeness(index, [other.text for other in elsewhere])
+    dense, alike = (None, None) if similar is None else (similar.scores, similar.to)
     ranking = rank(_texts(elsewhere, shelf, groups, index), question, words, dense, sessions, alike=alike)
     if elsewhere:
         ranking = _with(ranking, "priority", _priorities(elsewhere, len(words)))
-    if dense is not None:
-        ranking = _with(ranking, "repetition", _repetitions(ranking.keys, elsewhere, index))
+    if similar is not None:
+        ranking = _with(ranking, "repetition", _repetitions(ranking.keys, similar))
     near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
     meant = np.concatenate((near[: len(elsewhere)], index.quotable))
     return Pool(question, tuple(elsewhere), len(index), ranking, meant), failure
@@ -202,48 +209,71 @@ def _priorities(others: Sequence[Candidate], size: int) -> Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class _Likeness:
-    """How like a few texts every one is; all have a vector."""
+class Similar:
+    """How like a query all texts are by their vectors: first those from elsewhere, then the conversation's messages."""
 
-    index: SearchIndex
-    others: Sequence[str]
+    scores: Scores
+    others: Vectors
+    """Of what lies elsewhere, of length 1 or 0."""
+    own: CentredVectors
+    absent: tuple[int, ...] = ()
+    """Numbers of the others that the embeddings gave no usable vector."""
 
-    def __call__(self, numbers: NDArray[np.intp], weights: Scores) -> Scores:
+    @property
+    def problem(self) -> str | None:
+        """What is to be reported where texts have no vector."""
+        if not (count := len(self.absent) + len(self.own.absent)):
+            return None
+        return f"embeddings: no usable vector for {count} of {len(self.scores)} texts, found by their words alone"
+
+    def to(self, numbers: NDArray[np.intp], weights: Scores) -> Scores:
         """The cosine of every text with the mean of some, by number and weight."""
-        others = units(np.asarray([self.index.elsewhere[text] for text in self.others], np.float32))
-        own, first = self.index.vectors, len(self.others)
-        rows = [others[number] if number < first else own.units[number - first] for number in numbers]
-        return own.similarities(weights @ np.asarray(rows), others)
+        return _compared(self.own, weights @ self.of(numbers), self.others, self.absent)
+
+    def of(self, numbers: NDArray[np.intp]) -> Vectors:
+        """The vectors of some texts, by number."""
+        first, is_own = len(self.others), numbers >= len(self.others)
+        rows = np.zeros((len(numbers), self.others.shape[1]), np.float32)
+        rows[~is_own] = self.others[numbers[~is_own]]
+        if is_own.any():
+            rows[is_own] = self.own.units[numbers[is_own] - first]
+        return rows
 
 
-def _repetitions(keys: Scores, others: Sequence[Candidate], index: SearchIndex) -> Scores:
+def _compared(own: CentredVectors, target: NDArray[Any], others: Vectors, absent: Sequence[int]) -> Scores:
+    scores = own.similarities(target, others)
+    scores[list(absent)] = 0
+    return scores
+
+
+def _repetitions(keys: Scores, similar: Similar) -> Scores:
     """What the best texts lose where they say what a better one says."""
     best = np.argpartition(-keys, COMPARED)[:COMPARED] if len(keys) > COMPARED else np.arange(len(keys))
     best.sort()
-    own = best[best >= len(others)] - len(others)
-    elsewhere = [index.elsewhere[others[number].text] for number in best[: len(best) - len(own)]]
-    vectors = index.vectors.units[own] if len(own) else np.zeros((0, len(elsewhere[0])), np.float32)
-    if elsewhere:
-        vectors = np.concatenate((units(np.asarray(elsewhere, np.float32)), vectors))
     result = np.zeros(len(keys))
-    result[best] = without_repetition(keys[best], vectors) - keys[best]
+    result[best] = without_repetition(keys[best], similar.of(best)) - keys[best]
     return result
 
 
-def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Scores]:
-    """How alike the vectors of all texts are to that of a query; no text is embedded twice."""
-    index = searched.index
-    while texts := index.texts_to_embed(searched.entries):
-        index.vectors.extend((yield from embed(embeddings, texts)))
-    known = index.elsewhere
-    missing = [text for text in dict.fromkeys(others) if text not in known]
-    made = yield from embed(embeddings, missing)
-    known.update((text, np.asarray(vector, np.float32)) for text, vector in zip(missing, made, strict=True))
-    vectors = np.asarray([known[text] for text in others], np.float32) if others else None
-    wanted = frozenset(others)  # they are still compared with one another
-    for text in [text for text in known if text not in wanted][: max(0, len(known) - REMEMBERED_TEXTS)]:
-        del known[text]
+def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Similar]:
+    """How alike the vectors of all texts are to that of a query; no text is embedded twice, whatever came of it."""
+    index, own, known = searched.index, searched.index.vectors, searched.index.elsewhere
     asked = without_names(query, searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
-    target = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
-    return index.vectors.similarities(np.asarray(target, np.float32), vectors)
+    vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
+    target = as_query(vector, own.width or max((len(row) for row in known.values()), default=0))
+    while texts := index.texts_to_embed(searched.entries):
+        rows, absent = comparable((yield from embed(embeddings, texts)), target.size)
+        own.extend(rows, [number for number in absent if texts[number].strip()])  # a blank one loses nothing
+    missing = [text for text in dict.fromkeys(others) if text not in known]
+    rows, absent = comparable((yield from embed(embeddings, missing)), target.size)
+    known.update((text, row.copy()) for text, row in zip(missing, rows, strict=True))
+    known.update((missing[number], _ABSENT) for number in absent)
+    wanted = frozenset(others)
+    for text in [text for text in known if text not in wanted][: max(0, len(known) - REMEMBERED_TEXTS)]:
+        del known[text]
+    absent = tuple(number for number, text in enumerate(others) if not known[text].size)
+    vectors = np.zeros((len(others), target.size), np.float32)
+    for number, text in enumerate(others):
+        vectors[number] = known[text] if known[text].size else 0
+    return Similar(_compared(own, target, vectors, absent), units(vectors), own, absent)

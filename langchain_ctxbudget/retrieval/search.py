@@ -71,7 +71,9 @@ class Sources:
             )
             found += yield from _or_nothing("other conversations", said, failures)
         if "documents" in self.names and not self.summaries_only:
-            chunks = documents.candidates(self.store, self.user_id, query, limit=CHUNKS, embeddings=self.embeddings)
+            chunks = documents.candidates(
+                self.store, self.user_id, query, limit=CHUNKS, embeddings=self.embeddings, failures=failures
+            )
             found += yield from _or_nothing("documents", chunks, failures)
         if "memories" in self.names:
             found += self.memories
@@ -162,8 +164,8 @@ def _hit(pool: Pool, number: int, conversation: Conversation | None) -> Hit:
 
 
 def _candidate(pool: Pool, number: int, conversation: Conversation | None) -> Candidate:
-    position = number - len(pool.others)
-    if position < 0 or conversation is None:
+    position = pool.position(number)
+    if position is None or conversation is None:
         return pool.others[number]
     entry, name = conversation.entries[position], conversation.scope.conversation_id
     return Candidate(

@@ -38,7 +38,7 @@ def ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) ->
         texts = [transcript[at].text for at in rest]
         with suppress(Exception):  # whatever embeddings raise, the words are still searched
             meanings = yield from similarities(Searched.of(transcript.conversation), query, embeddings, texts)
-            relevances = relevances + z_scores(meanings)
+            relevances = relevances + z_scores(meanings.scores)
     # Where all messages are equally relevant, as in a conversation of one, those with a word of the query are meant.
     meant = (relevances > 0) | ((relevances == 0) & (words > 0))
     order = [place for place in np.argsort(-relevances, kind="stable").tolist() if meant[place]]

@@ -14,6 +14,7 @@ from langchain_ctxbudget.core.packing import pack
 from langchain_ctxbudget.core.passages import passage
 from langchain_ctxbudget.core.ranking import Scores
 from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
+from langchain_ctxbudget.core.text import fold, one_line
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.retrieval import quotes
 from langchain_ctxbudget.retrieval.pool import Pool
@@ -95,6 +96,8 @@ class _Selection:
         self.named: list[Fragment] = []
         self.whole: set[str] = set()
         """Ids of the documents that stand there whole."""
+        self.said: set[tuple[str, str]] = set()
+        """What stands in the prompt word for word, each with who says it."""
 
     def filled(self, end: int, shown: Collection[int], in_short: Collection[int]) -> Retrieved:
         pool = self.pool
@@ -106,9 +109,12 @@ class _Selection:
         meant = free[later]
         free[pool.number(end) :] = False
         free[later] = meant
-        free[[pool.number(position) for position in shown if position < end]] = False
-        most = max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE)
-        order = _highest(np.flatnonzero(free), pool.ranking.keys, most)
+        shown_before = [position for position in shown if position < end]
+        free[[pool.number(position) for position in shown_before]] = False
+        verbatim = {*shown_before, *range(end, pool.own)}.difference(in_short)
+        self.said = {self._said(n) for n in map(pool.number, verbatim) if pool.meant[n]}
+        all_free = int(np.count_nonzero(free))
+        order = self._candidates(free, max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE))
         promising, kept_free = self._promising(free)
         self.left -= kept_free
         self._take(order)
@@ -121,20 +127,44 @@ class _Selection:
         self._fill_with_passages(order)
         left_out = [number for number in order if number not in self.chosen]
         listed = left_out[:LISTED_OMISSIONS]
-        more = int(np.count_nonzero(free)) - len(self.chosen) - len(listed)
-        in_order = sorted(self.chosen, key=self._place)
-        own = len(pool.others)
+        more = all_free - len(self.chosen) - len(listed)
+        whole = [pool.position(n) for n, part in sorted(self.chosen.items()) if part.status is Status.INCLUDED]
         return Retrieved(
-            fragments=(*self.named, *(self.chosen[number] for number in in_order)),
-            positions=tuple(
-                n - own for n in sorted(self.chosen) if n >= own and self.chosen[n].status is Status.INCLUDED
-            ),
+            fragments=(*self.named, *(self.chosen[number] for number in sorted(self.chosen, key=self._place))),
+            positions=tuple(position for position in whole if position is not None),
             omitted=tuple(self._omitted(number) for number in listed),
             more_omitted={Reason.RANKED_LOWER: more} if more else {},
         )
 
-    def _price(self, number: int) -> int:
-        """What a text costs now, its heading included; one that fits is taken."""
+    def _candidates(self, free: NDArray[np.bool_], most: int) -> list[int]:
+        """About so many of the best, each text once; what the prompt says in any case is no longer free."""
+        size = most
+        while True:
+            best = _highest(np.flatnonzero(free), self.pool.ranking.keys, size)
+            once = self._once(best)
+            if len(once) >= most // 2 or len(best) < size:  # else "Go on.", said a hundred times, is all there is
+                free[best] = False
+                free[once] = True
+                return once
+            size *= 2
+
+    def _once(self, numbers: list[int]) -> list[int]:
+        """The first of all texts that say the same, and none that the prompt has already."""
+        said, once, asked = set(self.said), list[int](), _folded(self.pool.question.text)
+        for number in numbers:
+            saying = self._said(number)
+            if saying not in said and saying[1] != asked:
+                said.add(saying)
+                once.append(number)
+        return once
+
+    def _said(self, number: int) -> tuple[str, str]:
+        position = self.pool.position(number)
+        item = self.pool.others[number] if position is None else self.conversation.entries[position]
+        return item.speaker, _folded(item.text)
+
+    def _buy(self, number: int) -> int:
+        """What a text costs now, its heading included; where that is left, it is spent."""
         line, heading = self._line(number)
         about = self._about(number)
         if about - UNLIKE_TOKENS > self.left:
@@ -179,17 +209,18 @@ class _Selection:
                 break
 
     def _take(self, order: list[int]) -> None:
-        for number in pack(order, self._price, self.left, SMALLEST_ITEM_TOKENS):
+        for number in pack(order, self._buy, self.left, SMALLEST_ITEM_TOKENS):
             self.chosen[number] = self._fragment(number, *self._line(number))
 
     def _is_memory(self, number: int) -> bool:
-        return number < len(self.pool.others) and self.pool.others[number].source == "memories"
+        return self._source(number) == "memories"
 
     def _promising(self, free: NDArray[np.bool_]) -> tuple[list[int], int]:
         """Long messages among those that are most relevant, and what is kept free for parts: one may be the answer."""
-        relevance, own = self.pool.ranking.relevance, len(self.pool.others)
-        best = _highest(np.flatnonzero(free), relevance, PROMISING)
-        long = [n for n in best if n >= own and self._about(n) >= max(LONG_TOKENS, self.left * LONG_SHARE)]
+        relevance = self.pool.ranking.relevance
+        best = self._once(_highest(np.flatnonzero(free), relevance, PROMISING))
+        least = max(LONG_TOKENS, self.left * LONG_SHARE)
+        long = [n for n in best if self.pool.position(n) is not None and self._about(n) >= least]
         room = int(self.left * PASSAGE_SHARE)
         others = max((relevance[n] for n in best if n not in long[:1]), default=-np.inf)
         if long and relevance[long[0]] >= others + STANDS_OUT:
@@ -199,16 +230,17 @@ class _Selection:
 
     def _fill_with_passages(self, order: list[int]) -> None:
         """Fill what is left with the parts of texts that do not fit whole."""
-        own = len(self.pool.others)
-        too_long = [n for n in order if n not in self.chosen and n >= own and self._about(n) > self.left]
-        for number in too_long[:LONG_TURNS]:
+        too_long = (n for n in order if n not in self.chosen and self._about(n) > self.left)
+        own = [n for n in too_long if self.pool.position(n) is not None]
+        for number in own[:LONG_TURNS]:
             if self.left < SMALLEST_PASSAGE_TOKENS:
                 break
             self._add_passage(number, self.left)
 
     def _add_passage(self, number: int, most_tokens: int) -> None:
         """Take the part of a message that has the words of the query, where it has any."""
-        if number in self.chosen or not (part := self._passage(number - len(self.pool.others), most_tokens)):
+        position = self.pool.position(number)
+        if position is None or number in self.chosen or not (part := self._passage(position, most_tokens)):
             return
         self.left -= part.tokens + (0 if part.heading in self.headings else self.count(part.heading))
         self.headings.add(part.heading)
@@ -238,28 +270,25 @@ class _Selection:
 
     def _line(self, number: int) -> tuple[str, str]:
         """A text as an item, and what it stands under."""
-        own = len(self.pool.others)
-        if number < own:
+        position = self.pool.position(number)
+        if position is None:
             other = self.pool.others[number]
             return quotes.line(other, self.style), quotes.heading(other, self.style)
-        entry = self.conversation.entries[number - own]
-        line = quotes.message_line(entry, number - own + 1, self.style)
-        return line, quotes.message_heading(entry, self.style)
+        entry = self.conversation.entries[position]
+        return quotes.message_line(entry, position + 1, self.style), quotes.message_heading(entry, self.style)
 
     def _about(self, number: int) -> int:
         """What a text costs at least, about."""
-        own = len(self.pool.others)
-        if number < own:
+        position = self.pool.position(number)
+        if position is None:
             return len(self.pool.others[number].text) // _MOST_CHARACTERS_PER_TOKEN
-        entry = self.conversation.entries[number - own]
+        entry = self.conversation.entries[position]
         return entry.tokens if isinstance(entry.message.content, str) else 0
 
     def _place(self, number: int) -> tuple[int, str, int]:
         """What items are sorted by; a merged log goes back and forth in time."""
-        own = len(self.pool.others)
-        if number < own:
-            return (0, "", number)
-        return (1, self.conversation.entries[number - own].date or "", number)
+        position = self.pool.position(number)
+        return (0, "", number) if position is None else (1, self.conversation.entries[position].date or "", number)
 
     def _fragment(self, number: int, line: str, heading: str, status: Status = Status.INCLUDED) -> Fragment:
         return Fragment(
@@ -277,19 +306,19 @@ class _Selection:
         )
 
     def _identity(self, number: int) -> str:
-        own = len(self.pool.others)
-        return self.pool.others[number].id if number < own else self.conversation.entries[number - own].id
+        position = self.pool.position(number)
+        return self.pool.others[number].id if position is None else self.conversation.entries[position].id
 
     def _source(self, number: int) -> str:
-        return self.pool.others[number].source if number < len(self.pool.others) else OWN_MESSAGES
+        return self.pool.others[number].source if self.pool.position(number) is None else OWN_MESSAGES
 
     def _omitted(self, number: int) -> ReportItem:
-        own = len(self.pool.others)
-        if number < own:
+        position = self.pool.position(number)
+        if position is None:
             text = self.pool.others[number].text
             tokens = len(text) // _CHARACTERS_PER_TOKEN
         else:
-            entry = self.conversation.entries[number - own]
+            entry = self.conversation.entries[position]
             text, tokens = entry.text, entry.tokens
         return ReportItem(
             id=self._identity(number),
@@ -300,6 +329,10 @@ class _Selection:
             source=self._source(number),
             scores=self.pool.scores(number),
         )
+
+
+def _folded(text: str) -> str:
+    return one_line(fold(text))
 
 
 def _highest(numbers: NDArray[np.intp], scores: Scores, most: int) -> list[int]:

@@ -13,7 +13,13 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import IndexConfig, Op, PutOp, Result, SearchOp
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, ContextReport, KnowledgeBase, create_recall_tool
+from langchain_ctxbudget import (
+    ContextPipeline,
+    ContextReport,
+    KnowledgeBase,
+    LocalEmbeddings,
+    create_recall_tool,
+)
 from langchain_ctxbudget.core.layers import Reason, Status
 from tests.integration_tests.conftest import Call
 from tests.log_contract import Elsewhere
@@ -201,6 +207,60 @@ def test_where_a_source_fails_the_prompt_goes_out_without_it(
     text, report = ask(call, pipeline)
     assert sources_of(text) == {"own", "conversations", "documents", "memories"} - {gone}
     assert told in report.failures
+
+
+class Spoilt(LocalEmbeddings):
+    """Gives no usable vector for some texts, and notes what it is asked for."""
+
+    def __init__(self, *marks: str) -> None:
+        super().__init__()
+        self.marks = marks
+        self.asked: list[str] = []
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        self.asked += texts
+        rows = super().embed_documents(texts)
+        bad = [float("nan")] * self.dimensions
+        return [bad if any(m in text for m in self.marks) else row for text, row in zip(texts, rows, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("mark", "told"),
+    [
+        ("week 7,", "embeddings: no usable vector for 1 of 221 texts, found by their words alone"),
+        ("harbour office", "embeddings: no usable vector for 1 of 221 texts, found by their words alone"),
+        ("paraffin", "documents: no usable vector for 1 of 2 passages, found by their words alone"),
+    ],
+    ids=["own", "conversations", "documents"],
+)
+def test_one_text_without_a_usable_vector_is_told_of_and_not_embedded_again(call: Call, mark: str, told: str) -> None:
+    store, embeddings = InMemoryStore(), Spoilt(mark)
+    pipeline = filled(store, embeddings=embeddings)
+    KnowledgeBase(store, user_id="ada").add([Document("A kettle.", metadata={"source": "kettle.md"})])
+    text, report = ask(call, pipeline)
+    assert told in report.failures
+    assert sources_of(text) == {"own", "conversations", "documents", "memories"}
+    embeddings.asked.clear()
+    _, report = ask(call, pipeline)
+    assert told in report.failures
+    assert set(embeddings.asked) == {QUESTION}
+
+
+def test_where_the_index_of_a_store_cannot_embed_a_query_the_prompt_says_so(call: Call) -> None:
+    class Down(LocalEmbeddings):
+        broken = False
+
+        def embed_query(self, text: str) -> list[float]:
+            if self.broken:
+                raise OSError("the model is gone")
+            return super().embed_query(text)
+
+    embeddings = Down()
+    index: IndexConfig = {"dims": 256, "embed": embeddings}
+    pipeline = filled(InMemoryStore(index=index))
+    embeddings.broken = True
+    _, report = ask(call, pipeline)
+    assert "documents not searched by the store's index: OSError: the model is gone" in report.failures
 
 
 class Reversing(BaseDocumentCompressor):

@@ -21,6 +21,7 @@ from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, KnowledgeBase, LocalEmbeddings, TiktokenCounter
+from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.documents import search as documents
 from langchain_ctxbudget.documents import shelves
 from langchain_ctxbudget.documents.summary import SUMMARY_TOKENS
@@ -110,7 +111,7 @@ class KnowledgeContract:
         counting.reset()
         second = call(knowledge, "add", given)
         assert (second.unchanged, second.added, second.updated) == (first.added, (), ())
-        assert (counting.bytes_written, counting.batches) == (0, 2)
+        assert (counting.bytes_written, counting.batches) == (0, 3)
 
     def test_deleting_leaves_nothing(self, store: BaseStore, call: Call) -> None:
         knowledge = KnowledgeBase(store, user_id="ada")
@@ -194,7 +195,7 @@ class KnowledgeContract:
             text = words(writes + 2, 30)
             try:
                 call(knowledge, "add", Document(text, metadata={"source": "one"}))
-            except OSError:
+            except StoreError:
                 done = False
             else:
                 done = True
@@ -213,7 +214,7 @@ class KnowledgeContract:
         for writes in range(7):
             call(knowledge, "add", Document(words(1, 20), metadata={"source": "one"}))
             faulty.writes_left = writes
-            with suppress(OSError):
+            with suppress(StoreError):
                 call(knowledge, "delete", "one")
             assert (faulty.writes_left == 0) == (writes < 6)
             faulty.writes_left = None
@@ -467,6 +468,24 @@ def test_adding_again_to_a_store_that_has_an_index_by_now_embeds(tmp_path: Path,
         assert call(KnowledgeBase(store, user_id="ada"), "add", given).unchanged
 
 
+def test_only_what_has_changed_is_read_for_words_again(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counted(text: str) -> list[str]:
+        read.append(text)
+        return terms(text)
+
+    monkeypatch.setattr(shelves, "terms", counted)
+    knowledge = KnowledgeBase(InMemoryStore(), user_id="ada")
+    call(knowledge, "add", [Document(words(number, 4), metadata={"source": f"{number}.md"}) for number in range(12)])
+    call(knowledge, "search", "material")
+    assert len(read) == 12
+    read.clear()
+    call(knowledge, "add", Document(KETTLE, metadata={"source": "3.md"}))
+    assert texts(call(knowledge, "search", "citric acid", k=1)) == [KETTLE]
+    assert read == [KETTLE]
+
+
 def test_a_document_without_a_change_of_text_is_not_embedded_again(call: Call) -> None:
     embeddings = CountingEmbeddings()
     store = InMemoryStore(index={"dims": 256, "embed": embeddings, "fields": ["text"]})
@@ -555,24 +574,38 @@ def test_embeddings_that_fail_leave_the_words(call: Call) -> None:
     assert texts(call(knowledge, "search", "citric acid")) == [KETTLE]
 
 
-def test_a_store_whose_embeddings_fail_says_so_and_loses_nothing(call: Call) -> None:
-    class Once(LocalEmbeddings):
-        broken = True
-
+def test_a_passage_without_a_usable_vector_is_found_by_its_words_and_not_embedded_again(call: Call) -> None:
+    class Spoilt(CountingEmbeddings):
         def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            if self.broken:
+            rows = super().embed_documents(texts)
+            return [[float("nan")] * 256 if text == KETTLE else row for text, row in zip(texts, rows, strict=True)]
+
+    embeddings = Spoilt()
+    knowledge = KnowledgeBase(InMemoryStore(), user_id="ada", embeddings=embeddings)
+    call(knowledge, "add", [KETTLE, BIKE])
+    found = [call(knowledge, "search", "citric acid for my bicycle") for _ in range(2)][-1]
+    dense = {hit.page_content: hit.metadata["dense"] is not None for hit in found}
+    assert dense == {KETTLE: False, BIKE: True}
+    assert sorted(embeddings.texts) == sorted([KETTLE, BIKE])
+
+
+def test_vectors_that_were_made_before_the_embeddings_failed_are_kept(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Tiring(CountingEmbeddings):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            if len(self.texts) == 2:
                 raise OSError("gone")
             return super().embed_documents(texts)
 
-    embeddings = Once()
-    store = InMemoryStore(index={"dims": 256, "embed": embeddings, "fields": ["text"]})
-    knowledge = KnowledgeBase(store, user_id="ada")
-    with pytest.raises(OSError, match="gone"):
-        call(knowledge, "add", Document(KETTLE, metadata={"source": "a"}))
-    assert call(knowledge, "list") == []
-    embeddings.broken = False
-    assert call(knowledge, "add", Document(KETTLE, metadata={"source": "a"})).added
-    assert call(knowledge, "search", "kettle", k=1)[0].metadata["dense"] is not None
+    monkeypatch.setattr(shelves, "EMBEDDED_TOGETHER", 2)
+    embeddings = Tiring()
+    knowledge = KnowledgeBase(InMemoryStore(), user_id="ada", embeddings=embeddings)
+    call(knowledge, "add", [KETTLE, BIKE, "A boat."])
+    call(knowledge, "search", "kettle")
+    embeddings.texts.append("")  # it works again
+    call(knowledge, "search", "kettle")
+    assert sorted(embeddings.texts) == sorted(["", KETTLE, BIKE, "A boat."])
 
 
 def test_a_search_keeps_to_its_tokens_and_skips_what_does_not_fit(call: Call) -> None:
@@ -658,7 +691,7 @@ def test_what_a_killed_process_left_is_deleted_after_an_hour(monkeypatch: pytest
     faulty = Faulty(store)
     faulty.writes_left = 2
     monkeypatch.setattr("langchain_ctxbudget.documents.writing._ME", "another process")
-    with pytest.raises(OSError, match="disk"):
+    with pytest.raises(StoreError, match="disk"):
         KnowledgeBase(faulty, user_id="ada", clock=lambda: now[0]).add(words(1))
     monkeypatch.undo()
     knowledge = KnowledgeBase(store, user_id="ada", clock=lambda: now[0])

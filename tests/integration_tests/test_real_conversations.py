@@ -41,22 +41,32 @@ def measured(evaluation: ModuleType, name: str, budget: int, limit: int | None) 
     return evaluation.run(path, "ctxbudget", budget, limit, {"adversarial"})
 
 
-@pytest.mark.parametrize(("budget", "limit"), [(512, None), (1024, 50), (2048, None), (4096, None), (8192, 50)])
+# What must hold is about three points under what these very questions reached when it was written down.
+
+
+@pytest.mark.parametrize(
+    ("budget", "limit", "recall", "recent"),
+    [(512, 50, 72, 0), (1024, 50, 83, 100), (2048, None, 89, 100), (4096, 50, 93, 100), (8192, 50, 96, 100)],
+)
 def test_human_chats_fit_and_hold_the_newest_messages_and_the_evidence(
-    evaluation: ModuleType, budget: int, limit: int | None
+    evaluation: ModuleType, budget: int, limit: int | None, recall: float, recent: float
 ) -> None:
     row = measured(evaluation, "locomo", budget, limit)
     assert row["over"] == 0
     assert row["dated"] == 100
-    assert row["recent"] == 100 or budget < 2048
-    assert row["recall"] >= {512: 55, 1024: 65, 2048: 75, 4096: 80, 8192: 85}[budget]
+    assert row["recent"] >= recent
+    assert row["recall"] >= recall
 
 
-@pytest.mark.parametrize("budget", [512, 8192])
-def test_assistant_chats_fit(evaluation: ModuleType, budget: int) -> None:
+@pytest.mark.parametrize(("budget", "recall", "recent"), [(512, 26, 0), (2048, 59, 0), (8192, 81, 92)])
+def test_assistant_chats_fit_and_hold_the_evidence_and_with_room_the_newest_messages(
+    evaluation: ModuleType, budget: int, recall: float, recent: float
+) -> None:
     row = measured(evaluation, "realmem", budget, 20)
     assert row["over"] == 0
     assert row["dated"] == 100
+    assert row["recent"] >= recent
+    assert row["recall"] >= recall
 
 
 @pytest.mark.parametrize("budget", [512, 2048])

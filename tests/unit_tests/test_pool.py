@@ -21,7 +21,7 @@ from langchain_ctxbudget.core.tokens import TiktokenCounter
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history import editing
 from langchain_ctxbudget.retrieval import pool as pools
-from langchain_ctxbudget.retrieval.pool import Searched, by_words, gather, without_names
+from langchain_ctxbudget.retrieval.pool import Searched, by_words, gather, similarities, without_names
 from langchain_ctxbudget.retrieval.search import RERANKED, Sources, rerank, search
 from langchain_ctxbudget.stores.records import Scope
 from tests.log_contract import Elsewhere
@@ -55,6 +55,23 @@ class BagOfWords(Embeddings):
 class Broken(BagOfWords):
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         raise ConnectionError("down")
+
+
+class Spoilt(BagOfWords):
+    """Gives no usable vector for texts about the kettle."""
+
+    def __init__(self, instead: list[float]) -> None:
+        super().__init__()
+        self.instead = instead
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        rows = super().embed_documents(texts)
+        return [self.instead if "kettle" in text else row for text, row in zip(texts, rows, strict=True)]
+
+
+UNUSABLE = pytest.mark.parametrize(
+    "instead", [[float("nan")] * 64, [float("inf")] * 64, [1.0] * 32], ids=["nan", "infinite", "width"]
+)
 
 
 def conversation(*texts: str, name: str | None = None) -> Any:
@@ -181,6 +198,54 @@ def test_vectors_that_are_no_numbers_leave_the_words_and_are_told_of(run: Flows)
     _, failure = run(gather(Searched.of(conversation("The bike.")), QUERY, NotNumbers()))
     assert failure is not None
     assert "not numbers" in failure
+
+
+@UNUSABLE
+def test_a_text_without_a_usable_vector_leaves_the_others_theirs(run: Flows, instead: list[float]) -> None:
+    given = conversation("It rained.", "The kettle is loud.", "The bike is blue.")
+    others = [message(0, "A kettle bike."), message(1, "A bike.")]
+    for _ in range(2):
+        pool, failure = run(gather(Searched.of(given), QUERY, Spoilt(instead), others))
+        assert failure == "embeddings: no usable vector for 2 of 5 texts, found by their words alone"
+        assert np.ptp(pool.ranking.components["dense"]) > 0
+        assert np.isfinite(pool.ranking.keys).all()
+
+
+@UNUSABLE
+def test_a_text_without_a_usable_vector_is_not_embedded_again(run: Flows, instead: list[float]) -> None:
+    given, embeddings = conversation("It rained.", "The kettle is loud."), Spoilt(instead)
+    others = [message(0, "A kettle bike."), message(1, "A bike.")]
+    for _ in range(3):
+        run(gather(Searched.of(given), QUERY, embeddings, others))
+    assert sorted(embeddings.asked) == ["A bike.", "A kettle bike.", "It rained.", "The kettle is loud."]
+
+
+def test_what_has_no_usable_vector_is_similar_to_nothing(run: Flows) -> None:
+    given = conversation("It rained.", "The kettle is loud.", "We slept.")
+    others = ["A kettle bike.", "A boat.", "A garden."]
+    found = run(similarities(Searched.of(given), "stone", Spoilt([float("nan")] * 64), others))
+    assert found.scores[[0, 4]].tolist() == [0, 0]
+
+
+def test_a_blank_message_without_a_vector_is_no_failure(run: Flows) -> None:
+    class Blank(BagOfWords):
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            return [row if text else [float("nan")] * 64 for text, row in zip(texts, embed(texts), strict=True)]
+
+    gathered(run, conversation("", "The bike is blue."), embeddings=Blank())
+
+
+def test_a_query_with_a_vector_of_another_width_does_no_harm(run: Flows) -> None:
+    class Narrow(BagOfWords):
+        def embed_query(self, text: str) -> list[float]:
+            return [1.0] * 32
+
+    given = conversation("It rained.")
+    gathered(run, given, [message(0, "A bike.")], BagOfWords())
+    _, failure = run(gather(Searched.of(given), QUERY, Narrow(), [message(1, "A boat.")]))
+    assert failure is not None
+    assert "the vector of the query has 32 dimensions, and those of the texts have 64" in failure
+    gathered(run, given, [message(0, "A bike."), message(1, "A boat.")], BagOfWords())
 
 
 def test_no_text_is_embedded_twice(run: Flows) -> None:

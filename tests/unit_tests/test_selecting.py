@@ -89,14 +89,24 @@ def conversation(messages, counter=TIKTOKEN):
 
 
 def retrieved(
-    messages, budget, *, others=(), named=(), end=None, shown=(), style=None, embeddings=None, counter=TIKTOKEN
+    messages,
+    budget,
+    *,
+    others=(),
+    named=(),
+    end=None,
+    shown=(),
+    in_short=(),
+    style=None,
+    embeddings=None,
+    counter=TIKTOKEN,
 ) -> Retrieved:
     open_conversation = conversation(messages, counter)
     pool, failure = drive(gather(Searched.of(open_conversation), QUERY, embeddings, others))
     assert failure is None
     end = len(open_conversation.entries) if end is None else end
     pool = replace(pool, named=tuple(named))
-    return select(open_conversation, pool, end, budget, shown=shown, style=style or Style())
+    return select(open_conversation, pool, end, budget, shown=shown, in_short=in_short, style=style or Style())
 
 
 def cost(found, counter=TIKTOKEN):
@@ -199,6 +209,62 @@ def test_nothing_is_quoted_that_the_prompt_has_already(case):
 def test_nothing_is_quoted_twice(case):
     ids = [part.id for part in retrieved(**case).fragments]
     assert len(set(ids)) == len(ids)
+
+
+SAME = ["The blue bike is mine.", "the  BLUE bike\nis mine. "]
+
+
+def quoted(found):
+    return {part.id for part in found.fragments}
+
+
+@pytest.mark.parametrize("again", SAME)
+def test_what_was_said_twice_is_quoted_once(again):
+    messages = said(SAME[0], "It rained.", again, "The bike is here.")
+    found = retrieved(messages, 400)
+    assert len(quoted(found) & {"m0", "m2"}) == 1
+    assert "m3" in quoted(found)
+
+
+@pytest.mark.parametrize("again", SAME)
+def test_what_stands_in_the_verbatim_history_is_not_quoted(again):
+    found = retrieved(said(SAME[0], "The bike is here.", again), 400, end=2)
+    assert quoted(found) == {"m1"}
+
+
+def test_what_stands_before_the_cut_verbatim_is_not_quoted():
+    found = retrieved(said(SAME[0], "The bike is here.", SAME[0]), 400, shown={2})
+    assert quoted(found) == {"m1"}
+
+
+def test_what_stands_in_the_verbatim_history_in_short_alone_is_quoted():
+    assert "m0" in quoted(retrieved(said(SAME[0], "The bike is here.", SAME[0]), 400, end=2, in_short={2}))
+
+
+def test_what_the_application_takes_from_the_verbatim_history_is_quoted_where_it_was_said_before():
+    dropped = HumanMessage(SAME[0], id="x", additional_kwargs={"ctxbudget": "drop"})
+    assert quoted(retrieved([*said(SAME[0]), dropped], 400, end=1)) == {"m0"}
+
+
+@pytest.mark.parametrize("again", [QUERY, "where is  the blue BIKE?"])
+def test_the_message_itself_is_not_quoted_from_earlier_or_elsewhere(again):
+    elsewhere = Candidate(id="c2/1", source="conversations", text=again, speaker="user")
+    assert quoted(retrieved(said(again, "The bike is here."), 400, others=[elsewhere])) == {"m1"}
+
+
+def test_what_two_people_say_is_quoted_from_both():
+    messages = [HumanMessage(SAME[0], id="a", name="Ann"), HumanMessage(SAME[0], id="b", name="Bob")]
+    assert quoted(retrieved(messages, 400)) == {"a", "b"}
+
+
+def test_where_nearly_all_say_the_same_what_else_was_said_is_quoted():
+    found = retrieved([*said("It rained on the garden."), *(HumanMessage(QUERY, id=f"q{n}") for n in range(600))], 400)
+    assert quoted(found) == {"m0"}
+
+
+def test_of_a_long_message_that_came_twice_one_has_a_passage():
+    found = retrieved([*said(LONG, LONG), *RAIN], 2_000)
+    assert len(quoted(found) & {"m0", "m1"}) == 1
 
 
 @pytest.mark.parametrize("wish", ["drop", "summarize"])

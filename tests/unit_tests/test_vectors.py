@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.vectors import FEW, GROWTH, CentredVectors, units
+from langchain_ctxbudget.core.vectors import FEW, GROWTH, CentredVectors, as_query, comparable, units
 
 WIDTH = 6
 SIZES = st.integers(0, 3 * FEW)
@@ -129,6 +129,38 @@ def test_vectors_of_another_width_are_refused():
     vectors = filled(drawn(3, 1))
     with pytest.raises(ValueError):
         vectors.extend(np.ones((1, WIDTH + 1)))
+
+
+def test_of_vectors_that_cannot_be_compared_zeros_are_kept_and_their_numbers():
+    given = [[1.0, 2.0], [np.nan, 1.0], [3.0, 4.0], [1.0], [np.inf, 1.0], [[1.0, 2.0]]]
+    rows, absent = comparable(given, 2)
+    assert rows.tolist() == [[1, 2], [0, 0], [3, 4], [0, 0], [0, 0], [0, 0]]
+    assert absent == (1, 3, 4, 5)
+
+
+@pytest.mark.parametrize("size", [3, 2 * FEW])
+def test_what_is_absent_is_similar_to_nothing(size):
+    rows = drawn(size, 1)
+    rows[1] = 0
+    vectors = CentredVectors()
+    vectors.extend(rows[:1])
+    vectors.extend(rows[1:], [0])
+    for kept in (vectors, vectors.copy()):
+        found = kept.similarities(-rows[0], rows[:2])
+        assert found[3] == 0
+        assert np.count_nonzero(found) == size + 1
+
+
+def test_what_is_absent_is_forgotten_with_the_last_vectors():
+    vectors = CentredVectors()
+    vectors.extend(np.zeros((3, WIDTH)), [0, 2])
+    vectors.truncate(2)
+    assert vectors.absent == [0]
+
+
+def test_a_query_of_another_width_than_the_texts_is_refused():
+    with pytest.raises(ValueError, match="2 dimensions, and those of the texts have 3"):
+        as_query([1.0, 2.0], 3)
 
 
 def test_a_new_vector_leaves_the_others_as_similar_as_they_were_until_the_mean_is_renewed():
