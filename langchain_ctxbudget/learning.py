@@ -67,9 +67,9 @@ class Learning:
         Args:
             owner: who has the conversations open.
             model: any chat model that extracts; None: deterministic rules do.
-            clock: what time it is; default: UTC.
+            clock: what time it is, in UTC where it names no offset; default: the computer's.
         """
-        self.clock = clock or _now
+        self.clock = _with_offset(clock) if clock else _now
         self._owner = owner
         self._extractor = ChatModelExtractor(model) if model is not None else None
         self._ending: set[Scope] = set()
@@ -91,10 +91,17 @@ class Learning:
                 self.worker.flush(CLOSING_SECONDS)
 
     def note(self, conversation: Conversation) -> None:
-        """Learn from a conversation in the background once it has enough new messages, or when some have changed."""
-        settings, new = self._owner.settings, conversation.new_to_learn()
-        if settings.learn and (new is None or new >= settings.learn_every):
-            self.worker.submit(conversation.scope)
+        """Learn from a conversation in the background once it has enough new messages, or when some have changed.
+
+        Learning brings texts up to date that have expired; where nothing is to be learned yet, that is done by itself.
+        """
+        settings, new, scope = self._owner.settings, conversation.new_to_learn(), conversation.scope
+        if not settings.learn:
+            return
+        if new is None or new >= settings.learn_every:
+            self.worker.submit(scope)
+        elif known.is_to_be_renewed(self._owner.store, scope.user_id, self.clock()):
+            self.prewarm(scope.user_id)
 
     def problem(self, conversation: Conversation) -> str:
         """What went wrong when a conversation was learned from last; empty where nothing did."""
@@ -129,10 +136,10 @@ class Learning:
             self.worker.submit(scope)
 
     def _run(self, key: Scope | str, cancelled: Cancelled) -> None:
-        if isinstance(key, str):
-            drive(self.warm(key))
-        else:
+        if not isinstance(key, str):
             self._learn_all(key, cancelled)
+        elif self._settings_of(key).learn:
+            drive(self.warm(key))
 
     def _learn_all(self, scope: Scope, cancelled: Cancelled) -> None:
         """Learn from one conversation until nothing is new; its lock is not held while the model works."""
@@ -140,8 +147,7 @@ class Learning:
             ends = scope in self._ending
             self._ending.discard(scope)
         store = self._owner.store
-        [saved] = drive(batch(store, [saved_settings.place(scope.user_id, None)]))
-        settings = self._settings(saved_settings.of_item(saved))
+        settings = self._settings_of(scope.user_id)
         at_least = 1 if ends else settings.learn_every
 
         def find(conversation: Conversation) -> Flow[Work | None]:
@@ -160,9 +166,11 @@ class Learning:
         if not cancelled and drive(known.read(store, scope.user_id)).topics and self._owner.embeddings:
             drive(embed_topics(store, scope.user_id, self._owner.embeddings))
 
-    def _settings(self, saved: dict[str, object]) -> ContextSettings:
+    def _settings_of(self, user_id: str) -> ContextSettings:
+        """The settings with those that a user has saved."""
+        [saved] = drive(batch(self._owner.store, [saved_settings.place(user_id, None)]))
         try:
-            return self._owner.settings.override(saved)
+            return self._owner.settings.override(saved_settings.of_item(saved))
         except InvalidSettingsError:  # told of by every prompt
             return self._owner.settings
 
@@ -200,6 +208,14 @@ def _noting(problem: str) -> Callable[[Conversation], Flow[None]]:
         conversation.learning_problem = f"{problem}; rules have learned instead" if problem else ""
 
     return body
+
+
+def _with_offset(clock: Callable[[], datetime]) -> Callable[[], datetime]:
+    def now() -> datetime:
+        time = clock()
+        return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+    return now
 
 
 def _now() -> datetime:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_ctxbudget.engine import Engine
-from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.flow import Flow, adrive, drive, locked
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge import control, known, presence
 from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage
 from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
+from langchain_ctxbudget.knowledge.profiles import as_of
 from langchain_ctxbudget.knowledge.records import (
     ClientPresence,
     ContextBundle,
@@ -22,6 +23,8 @@ from langchain_ctxbudget.knowledge.records import (
     TopicProfile,
 )
 from langchain_ctxbudget.stores.records import Scope, require_id
+
+P = TypeVar("P", TopicProfile, EntityProfile)
 
 
 class UserKnowledge:
@@ -76,7 +79,7 @@ class UserKnowledge:
 
     def _topics(self, user_id: str) -> Flow[list[TopicProfile]]:
         knowledge = yield from known.read(self._engine.store, _user(user_id))
-        return sorted(knowledge.topics, key=lambda topic: (-topic.importance_score, topic.id))
+        return _by_importance(knowledge.topics, self._now)
 
     def list_entities(self, *, user_id: str) -> list[EntityProfile]:
         """The people, projects, organisations, tools and concepts of a user, most important first.
@@ -92,7 +95,7 @@ class UserKnowledge:
 
     def _entities(self, user_id: str) -> Flow[list[EntityProfile]]:
         knowledge = yield from known.read(self._engine.store, _user(user_id))
-        return sorted(knowledge.entities, key=lambda entity: (-entity.importance_score, entity.id))
+        return _by_importance(knowledge.entities, self._now)
 
     def list_bundles(self, *, user_id: str) -> list[ContextBundle]:
         """The texts that are compiled of what is known about a user, by id.
@@ -268,13 +271,14 @@ class UserKnowledge:
             idle: whether the user is not doing anything.
 
         Raises:
-            InputError: no device.
+            InputError: no device, more than 100 visible conversations, a text of more than 2,000 characters, a local
+                time without its UTC offset, or a value of another type.
             MissingScopeError: no user.
         """
         beat = Heartbeat(
             device_id=device_id,
             active_conversation_id=active_conversation_id,
-            visible_conversation_ids=tuple(visible_conversation_ids),
+            visible_conversation_ids=visible_conversation_ids,
             active_notebook_id=active_notebook_id,
             active_persona_id=active_persona_id,
             path=path,
@@ -300,7 +304,7 @@ class UserKnowledge:
         beat = Heartbeat(
             device_id=device_id,
             active_conversation_id=active_conversation_id,
-            visible_conversation_ids=tuple(visible_conversation_ids),
+            visible_conversation_ids=visible_conversation_ids,
             active_notebook_id=active_notebook_id,
             active_persona_id=active_persona_id,
             path=path,
@@ -310,7 +314,10 @@ class UserKnowledge:
         return await adrive(self._beat(user_id, beat))
 
     def _beat(self, user_id: str, beat: Heartbeat) -> Flow[ClientPresence]:
-        recorded = yield from presence.record(self._engine.store, _user(user_id), beat, self._now)
+        store = self._engine.store
+        # Whoever compiles writes devices, too: what they expect next.
+        alone = locked(known.lock_of(store, _user(user_id)), presence.record(store, user_id, beat, self._now))
+        recorded = yield from alone
         self._engine.learning.prewarm(user_id)
         return recorded
 
@@ -345,6 +352,11 @@ class UserKnowledge:
 
 def _user(user_id: str) -> str:
     return require_id("user_id", user_id)
+
+
+def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:
+    """Topics or entities as important as they are now, the most important one first."""
+    return sorted((as_of(profile, now) for profile in profiles), key=lambda one: (-one.importance_score, one.id))
 
 
 def _finding(sources: Sequence[Source]) -> Callable[[Conversation], Flow[list[SourceMessage]]]:

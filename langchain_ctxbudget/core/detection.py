@@ -220,14 +220,14 @@ def _trie(things: Iterable[Named]) -> _Node:
     for number, thing in enumerate(things):
         for place, name in enumerate(thing.names):
             compared, written = _tokens(name.strip())
-            if not compared:
+            is_plain_word = len(written) == 1 and compared[0] in STOP_WORDS
+            if not compared or (is_plain_word and written == compared):  # "it" names nothing
                 continue
             node = root
             for token in compared:
                 node = node.next.setdefault(token, _Node())
             if all(end[0] != number for end in node.ends):  # an alias that is the label in another case
-                exact = written[0] if len(written) == 1 and compared[0] in STOP_WORDS else ""
-                node.ends.append((number, place == 0, exact))
+                node.ends.append((number, place == 0, written[0] if is_plain_word else ""))
     return root
 
 

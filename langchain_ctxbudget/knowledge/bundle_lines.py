@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from langchain_ctxbudget.core.packing import ELLIPSIS, shrink_to
 from langchain_ctxbudget.core.text import one_line, terms
+from langchain_ctxbudget.knowledge.facts import shown
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, Highlight, TopicProfile
 
 Count = Callable[[str], int]
@@ -69,6 +70,28 @@ def holding(facts: Iterable[Fact], now: datetime) -> list[Fact]:
     ]
 
 
+def fact_text(fact: Fact) -> str:
+    """The line of a fact in a bundle."""
+    return one_line(shown(fact))
+
+
+def without_ended(text: str, facts: Iterable[Fact], now: datetime) -> str:
+    """The text of a bundle without the facts that hold no more; none where that leaves nothing but a name.
+
+    Args:
+        text: of the bundle.
+        facts: those that it shows, each in a line of its own.
+        now: what time it is.
+    """
+    given = tuple(facts)
+    ended = {fact_text(fact) for fact in given} - {fact_text(fact) for fact in holding(given, now)}
+    lines = text.split(BELOW[0])
+    left = [line for line in lines if line not in ended]
+    if left == lines:
+        return text
+    return BELOW[0].join(left) if len(left) > 1 else ""
+
+
 def topic_lines(
     profile: TopicProfile, facts: Iterable[Fact], parent: TopicProfile | None, children: Sequence[TopicProfile]
 ) -> list[Line]:
@@ -77,7 +100,7 @@ def topic_lines(
     context, told = _context(profile.compiled_context), tuple(facts)
     sources = {(one.conversation_id, one.message_id) for fact in told for one in fact.sources}
     known = [
-        *(Line(one_line(fact.text), (fact.id,)) for fact in told),
+        *(Line(fact_text(fact), (fact.id,)) for fact in told),
         *(
             Line(_dated(one))
             for one in reversed(profile.highlights)
@@ -122,7 +145,7 @@ def entity_lines(profile: EntityProfile, facts: Iterable[Fact]) -> list[Line]:
         *(Line(one_line(f"{name}: {value}")) for name, value in _key_attributes(profile)),
         *listing("Related: ", related),
         *(Line(one_line(text)) for text in reversed(profile.facts)),
-        *(Line(one_line(fact.text), (fact.id,)) for fact in facts if not _says_no_more(fact, profile.facts)),
+        *(Line(fact_text(fact), (fact.id,)) for fact in facts if not _says_no_more(fact, profile.facts)),
     ]
     head = Line(f"{one_line(profile.name)} ({profile.type})", (profile.id,), divisible=True)
     return [head, *known] if known else []

@@ -20,6 +20,7 @@ from langchain_ctxbudget.knowledge.bundle_lines import (
     Line,
     described,
     entity_lines,
+    fact_text,
     fitted,
     holding,
     listing,
@@ -338,7 +339,7 @@ def _of_facts(
     before: ContextBundle | None,
 ) -> ContextBundle:
     own = [fact for fact in facts if fact.category == category]
-    lines = [Line(one_line(fact.text), (fact.id,)) for fact in holding(own, now)]
+    lines = [Line(fact_text(fact), (fact.id,)) for fact in holding(own, now)]
     return _compiled(
         lines,
         LISTED,

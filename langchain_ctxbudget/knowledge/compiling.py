@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from langchain_ctxbudget.core.text import one_line
-from langchain_ctxbudget.knowledge.bundle_lines import Count, holding, utc
+from langchain_ctxbudget.knowledge.bundle_lines import Count, fact_text, holding, utc
 from langchain_ctxbudget.knowledge.bundles import (
     ENTITY_TOKENS,
     TOPIC_TOKENS,
@@ -18,6 +18,7 @@ from langchain_ctxbudget.knowledge.bundles import (
     needs,
 )
 from langchain_ctxbudget.knowledge.known import by_names
+from langchain_ctxbudget.knowledge.profiles import as_of
 from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, TopicProfile
 
 Profile = TypeVar("Profile", TopicProfile, EntityProfile)
@@ -64,14 +65,15 @@ def compile_all(  # noqa: PLR0917 - what is known, and what it is compiled with
     about = _facts_about(topics, entities, holding(facts, now))
     by_slug = {topic.slug: topic for topic in topics}
     children: defaultdict[str | None, list[TopicProfile]] = defaultdict(list)
-    for child in sorted(topics, key=lambda topic: (-topic.importance_score, topic.id)):
+    below = [as_of(topic, now) for topic in topics if topic.parent_slug]
+    for child in sorted(below, key=lambda topic: (-topic.importance_score, topic.id)):
         children[child.parent_slug].append(child)
     bundles = {key: bundle for key, bundle in old.items() if bundle.bundle_type not in ("topic", "entity")}
     new_topics: list[TopicProfile] = []
     for topic in topics:
         own, parent, parts = about[topic.id], by_slug.get(topic.parent_slug or ""), children[topic.slug]
         before, related = old.get(topic.id), tuple(fact.id for fact in own)
-        names = {fact.id: fact.text for fact in own} | {part.id: part.label for part in parts}
+        names = {fact.id: fact_text(fact) for fact in own} | {part.id: part.label for part in parts}
         names |= {parent.id: parent.label} if parent else {}
         added = any(part.is_dirty and part.id not in before.composition for part in parts) if before else True
         changed = topic.is_dirty or added or related != topic.related_memory_ids
@@ -83,7 +85,7 @@ def compile_all(  # noqa: PLR0917 - what is known, and what it is compiled with
     for entity in entities:
         own, before = about[entity.id], old.get(entity.id)
         added = any(utc(fact.created_at) > utc(before.compiled_at) for fact in own) if before else True
-        names = {fact.id: fact.text for fact in own}
+        names = {fact.id: fact_text(fact) for fact in own}
         if before is None or entity.is_dirty or added or needs(before, now) or not _still_so(before, names):
             before = compile_entity(entity, own, now=now, count=count, cap_tokens=entity_cap, before=before)
         bundles[entity.id] = before

@@ -24,8 +24,10 @@ from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.bundle_lines import utc
 from langchain_ctxbudget.knowledge.learned import LearnedFact
 from langchain_ctxbudget.knowledge.merging import line_above
+from langchain_ctxbudget.knowledge.news import begins_later, lasting
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
+    EntityDetails,
     EntityProfile,
     Fact,
     FactCategory,
@@ -111,11 +113,11 @@ def add_fact(
         latest = max((now, *(fact.last_seen for fact in state.facts)))
         merged = facts.learn((*state.facts, *state.ended), [new], {}, latest, BY_USER)
         before = {fact.id: fact for fact in state.facts}
-        fact = next((fact for fact in merged if fact.is_current and before.get(fact.id) != fact), None)
-        fact = fact or next(fact for fact in merged if fact.is_current and says_the_same(fact.text, said))
+        telling = [one for one in merged if one.is_current and (one.text == said or says_the_same(one.text, said))]
+        fact = next((one for one in telling if before.get(one.id) != one), telling[0])
         own = fact.model_copy(update={"made_by": BY_USER, "text": said})
         if pinned:
-            own = facts.pin([*(one for one in merged if one.id != own.id), own], own.id)
+            own = facts.pin([*(one for one in merged if one.id != own.id), own], own.id, now)
         current = [own if one.id == own.id else one for one in merged if one.is_current]
         pruned = facts.prune(current, now)
         ended = (*(one for one in merged if not one.is_current), *pruned.ended)
@@ -139,8 +141,10 @@ def edit(store: BaseStore, user_id: str, item_id: str, changes: Mapping[str, Any
         if not changes:
             return state, item
         _require_values(changes)
-        update = _of_fact(changes) if isinstance(item, Fact) else _of_profile(state, item, changes, now)
+        update = _of_fact(item, changes) if isinstance(item, Fact) else _of_profile(state, item, changes, now)
         new: KnownItem = _checked(type(item), {**item.model_dump(), **update})
+        if isinstance(new, Fact) and "slot" in changes:
+            return _with_value(state, new, now)
         return _with(state, new), new
 
     return (yield from _changing(store, user_id, now, change))
@@ -154,9 +158,10 @@ def _require_values(changes: Mapping[str, Any]) -> None:
         _confidence(changes["confidence"])
 
 
-def _of_fact(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """What changes of a fact: only another text makes it the user's own words."""
-    return {**changes, "made_by": BY_USER} if "text" in changes else dict(changes)
+def _of_fact(fact: Fact, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What changes of a fact: only another text makes it the user's own words, which end when the user says so."""
+    own = {"made_by": BY_USER, "valid_until": lasting(fact).valid_until}
+    return {**own, **changes} if "text" in changes else dict(changes)
 
 
 def _of_profile(
@@ -164,6 +169,8 @@ def _of_profile(
 ) -> dict[str, Any]:
     """What changes of a topic or an entity."""
     update = {**changes, "made_by": BY_USER, "is_dirty": True, "updated_at": now}
+    if isinstance(item, EntityProfile):
+        update["by_hand"] = _said_by_hand(item, changes)
     if isinstance(item, TopicProfile) and (parent := changes.get("parent_slug")) is not None:
         _require_parent(state, item, parent)
     if "proficiency_level" in changes:  # which is computed from these
@@ -172,6 +179,14 @@ def _of_profile(
         name = item.label if isinstance(item, TopicProfile) else item.name
         update.setdefault("aliases", tuple(dict.fromkeys((*item.aliases, name))))
     return update
+
+
+def _said_by_hand(entity: EntityProfile, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The details of an entity that were not learned, after a change by hand."""
+    said = {name: changes[name] for name in EntityDetails.model_fields if name in changes}
+    if "name" in changes:  # users go on saying what they used to
+        said.setdefault("aliases", (*entity.by_hand.aliases, entity.name))
+    return entity.by_hand.model_dump() | said
 
 
 def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[None]:
@@ -191,9 +206,12 @@ def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[
         if isinstance(item, Fact):
             topics = tuple(_untold(topic, item) for topic in topics)
             entities = tuple(_untold(entity, item) for entity in entities)
+        left = tuple(fact for fact in state.facts if fact.id != item_id)
+        if isinstance(item, Fact) and begins_later(item, now):
+            left = tuple(facts.released(left, {item_id}))
         return replace(
             state,
-            facts=tuple(fact for fact in state.facts if fact.id != item_id),
+            facts=left,
             topics=tuple(topic for topic in topics if topic.id != item_id),
             entities=tuple(entity for entity in entities if entity.id != item_id),
             links={key: link for key, link in state.links.items() if key[0] != item_id},
@@ -242,7 +260,7 @@ def pin(store: BaseStore, user_id: str, item_id: str, now: datetime, *, pinned: 
         item = _find(state, item_id)
         new: KnownItem
         if isinstance(item, Fact):
-            new = facts.pin(state.facts, item_id) if pinned else facts.unpin(state.facts, item_id)
+            new = facts.pin(state.facts, item_id, now) if pinned else facts.unpin(state.facts, item_id)
         else:
             new = item.model_copy(update={"pinned": pinned, "is_dirty": True, "updated_at": now})
         return _with(state, new), new
@@ -299,6 +317,14 @@ def _with(state: State, new: KnownItem) -> State:
     if isinstance(new, TopicProfile):
         return replace(state, topics=tuple(new if old.id == new.id else old for old in state.topics))
     return replace(state, entities=tuple(new if old.id == new.id else old for old in state.entities))
+
+
+def _with_value(state: State, value: Fact, now: datetime) -> tuple[State, Fact]:
+    """A state with a fact that was given its slot by hand, and that fact; other values of the slot end."""
+    every = facts.sole(_with(state, value).facts, value, now)
+    current = tuple(fact for fact in every if fact.is_current)
+    ended = tuple(fact for fact in every if not fact.is_current)
+    return replace(state, facts=current, ended=(*state.ended, *ended)), next(f for f in current if f.id == value.id)
 
 
 def _checked(kind: type[Any], values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the kind

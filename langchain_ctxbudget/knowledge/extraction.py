@@ -6,8 +6,10 @@ what it has. What the model is asked, and how the fields of its reply are read, 
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -15,6 +17,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_ctxbudget.core import extraction_prompts as prompts
 from langchain_ctxbudget.core.digest import Line
+from langchain_ctxbudget.core.sameness import says_the_same
 from langchain_ctxbudget.core.text import fold, iso_date, terms
 from langchain_ctxbudget.core.tokens import unwrapped
 from langchain_ctxbudget.errors import ExtractionError, InputError
@@ -50,8 +53,16 @@ KNOWN_SHARE, EARLIER_SHARE = 1 / 4, 1 / 10
 """Of what the instructions and the reply leave, for what is known and for earlier messages."""
 MOST_FACTS, MOST_NAMES = 150, 100
 """Known facts that are shown at most (as many as are kept); topics and entities, of each."""
-_NOBODY = frozenset(("i", "me", "myself", "user", "the user", "assistant", "the assistant"))
-"""What small models take for entities all the same."""
+_NOBODY = frozenset(
+    (
+        *("i", "me", "myself", "user", "the user", "assistant", "the assistant", "you", "yourself", "we", "us", "he"),
+        *("him", "himself", "she", "her", "hers", "herself", "it", "itself", "they", "them", "themselves", "this"),
+        *("that", "these", "those", "who", "someone", "somebody", "everyone", "everybody", "nobody", "one"),
+    )
+)
+"""What small models take for entities and names all the same."""
+_BELONGS = re.compile(r"(?:my|your|his|her|its|our|their|(?:the )?user['’]s)\s")  # noqa: RUF001 - models write both
+"""How a description begins: "my sister" is no name."""
 
 Item = Mapping[str, Any]
 Profile = TypeVar("Profile", Fact, TopicProfile, EntityProfile)
@@ -292,7 +303,7 @@ def _learned(lists: Mapping[str, Sequence[Item]], said: Sequence[Said], facts: S
         return ((item, found) for item in lists[name] if (found := sources(item)))
 
     return Learned(
-        facts=tuple(fact for item, found in sourced("facts") if (fact := _fact(item, found, facts))),
+        facts=_with_own_slots([fact for item, found in sourced("facts") if (fact := _fact(item, found, facts))]),
         topics=tuple(topic for item, found in sourced("topics") if (topic := _topic(item, found))),
         entities=tuple(entity for item, found in sourced("entities") if (entity := _entity(item, found))),
         made_by=made_by,
@@ -307,12 +318,13 @@ def _fact(item: Item, sources: tuple[str, ...], facts: Sequence[Fact]) -> Learne
         return None
     supersedes = tuple(facts[n - 1].id for n in prompts.facts_in(item.get("supersedes"), len(facts)))
     updates = (facts[n - 1].id for n in prompts.facts_in(item.get("updates"), len(facts)))
+    slot = fold(prompts.text_in(item.get("slot")))
     begin, end = _day(item.get("valid_from")), _day(item.get("valid_until"))
     return LearnedFact(
         text=text,
         category=cast("FactCategory", category),
         confidence=confidence,
-        slot=fold(prompts.text_in(item.get("slot"))),
+        slot="" if slot in prompts.CATEGORIES else slot,
         message_ids=sources,
         supersedes=supersedes,
         # What is no longer true is not said again.
@@ -320,6 +332,16 @@ def _fact(item: Item, sources: tuple[str, ...], facts: Sequence[Fact]) -> Learne
         valid_from=begin,
         valid_until=None if begin and end and end < begin else end,
     )
+
+
+def _with_own_slots(facts: Sequence[LearnedFact]) -> tuple[LearnedFact, ...]:
+    """The facts of a reply: what it names as the slot of several is none, but for one that merely ended."""
+    values: defaultdict[str, list[str]] = defaultdict(list)
+    for fact in facts:
+        if fact.valid_until is None:
+            values[fact.slot].append(fact.text)
+    shared = {slot for slot, (first, *rest) in values.items() if not all(says_the_same(first, text) for text in rest)}
+    return tuple(replace(fact, slot="") if fact.slot in shared else fact for fact in facts)
 
 
 def _day(value: object) -> datetime | None:
@@ -348,7 +370,7 @@ def _topic(item: Item, sources: tuple[str, ...]) -> LearnedTopic | None:
 
 def _entity(item: Item, sources: tuple[str, ...]) -> LearnedEntity | None:
     name = prompts.text_in(item.get("name"))
-    if not name or fold(name) in _NOBODY:
+    if not _is_name(name):
         return None
     kind = prompts.choice_in(item.get("type"), prompts.ENTITY_TYPES)
     return LearnedEntity(
@@ -364,5 +386,12 @@ def _entity(item: Item, sources: tuple[str, ...]) -> LearnedEntity | None:
 
 
 def _others(item: Item, name: str) -> tuple[str, ...]:
-    """The aliases of an item that are not its name."""
-    return tuple(alias for alias in prompts.texts_in(item.get("aliases")) if fold(alias) != fold(name))
+    """The aliases of an item that are names, and not its own."""
+    aliases = prompts.texts_in(item.get("aliases"))
+    return tuple(alias for alias in aliases if _is_name(alias) and fold(alias) != fold(name))
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text can name something: no pronoun, but for an abbreviation like "IT", and no description."""
+    is_abbreviation = text.isupper() and len(text) > 1
+    return bool(text) and (is_abbreviation or fold(text) not in _NOBODY) and not _BELONGS.match(text)

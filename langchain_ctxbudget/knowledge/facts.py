@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from hashlib import blake2b
-from typing import Self
 
 from langchain_ctxbudget.core.packing import pack
-from langchain_ctxbudget.core.sameness import names_another, says_more, says_the_opposite, says_the_same
-from langchain_ctxbudget.core.text import fold, one_line
+from langchain_ctxbudget.core.text import fold
 from langchain_ctxbudget.errors import FactError
 from langchain_ctxbudget.knowledge.learned import LearnedFact
-from langchain_ctxbudget.knowledge.records import BY_USER, MOST_SOURCES, Ending, Fact, FactCategory, Source
+from langchain_ctxbudget.knowledge.news import (
+    LEAST_CONFIDENCE,
+    News,
+    begins_later,
+    lasting,
+    same_slot,
+    speaks_of_soon,
+)
+from langchain_ctxbudget.knowledge.records import Ending, Fact, FactCategory, Source
 
 HARD_CAP, PRUNE_THRESHOLD = 150, 120
 """Above the first, facts are evicted down to the second; above the second, expired ones end."""
@@ -29,17 +34,10 @@ HEADINGS: Mapping[FactCategory, str] = {
 """What stands above the facts of a category, in the order of their priority."""
 KEPT_PREFERENCES_ABOVE = 0.8
 """Confidence from which on (exclusive) a preference stays where the window is tight."""
-LEAST_CONFIDENCE, MOST_MERGED_CONFIDENCE = 0.01, 0.99
 
 _DAY = timedelta(days=1)
-_SOON = re.compile(
-    r"\b(?:today|tonight|tomorrow|(?:this|next) (?:week|weekend|month|morning|afternoon|evening|\w+day))\b"
-)
 _LATELY = re.compile(r"\b(?:yesterday|last (?:week|weekend|month|night|\w+day))\b")
-SOON = timedelta(days=30)
-"""How long something holds that is said of a day near the one on which it is said."""
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
-_ID_BYTES = 6
 
 
 # How long facts last
@@ -54,8 +52,11 @@ def is_expired(fact: Fact, now: datetime) -> bool:
     """Whether a fact was not said for longer than its category lasts, or is past its `valid_until`; never if pinned."""
     if fact.pinned:
         return False
-    is_over = fact.valid_until is not None and fact.valid_until <= now
-    return is_over or now - fact.last_seen > EXPIRY_DAYS[fact.category] * _DAY
+    return _is_over(fact, now) or now - fact.last_seen > EXPIRY_DAYS[fact.category] * _DAY
+
+
+def _is_over(fact: Fact, now: datetime) -> bool:
+    return fact.valid_until is not None and fact.valid_until <= now
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +92,24 @@ def _ended(fact: Fact, reason: Ending, now: datetime) -> Fact:
     return fact.model_copy(update={"ended": reason, "ended_at": now})
 
 
-def pin(facts: Iterable[Fact], fact_id: str) -> Fact:
-    """The fact, pinned: always kept, and shown first.
+def pin(facts: Iterable[Fact], fact_id: str, now: datetime) -> Fact:
+    """The fact, pinned: always kept, and shown first. It loses an end that nobody has said.
 
     Raises:
-        FactError: it is not a current one, or 10 others are pinned.
+        FactError: it is not a current one, or 10 others are pinned that are not over.
     """
     current = {fact.id: fact for fact in facts if fact.is_current}
     fact = _known(current, fact_id)
-    pinned = sum(other.pinned for other in current.values())
+    pinned = sum(other.pinned and not _is_over(other, now) for other in current.values())
     if not fact.pinned and pinned >= MAX_PINNED:
         raise FactError(
             f"At most {MAX_PINNED} facts can be pinned, and {pinned} are: unpin one of them before pinning {fact_id!r}"
         )
-    return fact.model_copy(update={"pinned": True})
+    return _pinned(fact)
+
+
+def _pinned(fact: Fact) -> Fact:
+    return lasting(fact).model_copy(update={"pinned": True})
 
 
 def unpin(facts: Iterable[Fact], fact_id: str) -> Fact:
@@ -159,8 +164,7 @@ def shown(fact: Fact) -> str:
     >>> shown(Fact(id="f", text="Flies to Rome next week", category="project", created_at=now, last_seen=now))
     'Flies to Rome next week (said 2026-05-01)'
     """
-    folded = fold(fact.text)
-    is_relative = _SOON.search(folded) or _LATELY.search(folded)
+    is_relative = speaks_of_soon(fact.text) or _LATELY.search(fold(fact.text))
     return f"{fact.text} (said {fact.last_seen.date().isoformat()})" if is_relative else fact.text
 
 
@@ -200,7 +204,9 @@ def learn(
     is more certain by `1 - (1 - a)(1 - b)`, at most 0.99; its text is replaced only where `same_as` says more and the
     user did not write it. Facts that are named by `supersedes`, have another value for the same slot, or say the
     opposite end as superseded and hand on their pin, but for those that were said later: then it is the learned one
-    that has ended. Learning the same from the same messages again changes nothing.
+    that has ended. An item that names more than 3 facts is not believed in that, and pinned and hand-written ones do
+    not end by being named. What begins later ends what is true now only then. Learning the same from the same messages
+    again changes nothing.
 
     Args:
         known: all that is known, also what has ended; what the user deleted is not among them.
@@ -212,20 +218,72 @@ def learn(
     """
     facts = {fact.id: fact for fact in known}
     for item in learned:
-        news = _News.of(item, sources, said_at or {}, now)
+        news = News.of(item, sources, said_at or {}, now, made_by)
         if news is None or any(news.is_in(fact) for fact in facts.values()):
             continue
         same = news.same_among(facts.values())
-        fact = news.merged_into(same, made_by) if same else news.as_fact(_free_id(news.key, facts), now, made_by)
+        fact = news.merged_into(same) if same else news.as_fact(_free_id(news.key, facts), now)
         rivals = [other for other in facts.values() if other.is_current and other.id != fact.id and news.ends(other)]
-        newest = max(rivals, key=lambda other: other.last_seen, default=fact)
+        beside = [rival for rival in rivals if news.lets_stand(fact, rival, now)]
+        against = [rival for rival in rivals if rival not in beside]
+        newest = max(against, key=lambda other: other.last_seen, default=fact)
         if newest.last_seen > fact.last_seen:
-            facts[fact.id], facts[newest.id] = _superseded(fact, newest, newest.last_seen, now)
-            continue
-        for rival in rivals:
-            facts[rival.id], fact = _superseded(rival, fact, news.ended_at, now)
-        facts[fact.id] = fact
+            facts = _settled(facts, newest, [fact], [], at=newest.last_seen, now=now)
+        else:
+            facts = _settled(facts, fact, against, beside, at=news.ended_at, now=now)
     return list(facts.values())
+
+
+def sole(facts: Iterable[Fact], value: Fact, now: datetime) -> list[Fact]:
+    """The facts where one of them was given its slot by hand: no other one is a value of that at the same time."""
+    known = {fact.id: fact for fact in facts}
+    rivals = [
+        one for one in known.values() if one.is_current and one.id != value.id and same_slot(one.slot, value.slot)
+    ]
+    later = begins_later(value, now)
+    beside = [rival for rival in rivals if begins_later(rival, now) != later]
+    against = [rival for rival in rivals if rival not in beside]
+    return list(_settled(known, value, against, beside, at=now, now=now).values())
+
+
+def released(facts: Iterable[Fact], gone: Collection[str]) -> list[Fact]:
+    """The facts, of which none ends any more because something begins that was planned and is given up."""
+    return [
+        fact.model_copy(update={"valid_until": None, "superseded_by": None})
+        if fact.is_current and fact.superseded_by in gone
+        else fact
+        for fact in facts
+    ]
+
+
+def _settled(
+    facts: Mapping[str, Fact],
+    fact: Fact,
+    against: Sequence[Fact],
+    beside: Sequence[Fact],
+    *,
+    at: datetime,
+    now: datetime,
+) -> dict[str, Fact]:
+    """Facts with one among them that ends some at a time, and is true before or after others."""
+    settled = dict(facts)
+    for rival in against:
+        settled[rival.id], fact = _superseded(rival, fact, at, now)
+    settled[fact.id] = fact
+    settled = {
+        one.id: one for one in released(settled.values(), {rival.id for rival in against if begins_later(rival, now)})
+    }
+    for other in beside:
+        first, then = (other.id, fact.id) if begins_later(fact, now) else (fact.id, other.id)
+        settled[first] = _until(settled[first], settled[then])
+    return settled
+
+
+def _until(fact: Fact, plan: Fact) -> Fact:
+    """A fact that ends when something else begins, if not before."""
+    if plan.valid_from is None or (fact.valid_until is not None and fact.valid_until <= plan.valid_from):
+        return fact
+    return fact.model_copy(update={"valid_until": plan.valid_from, "superseded_by": plan.id})
 
 
 def _superseded(old: Fact, new: Fact, at: datetime, now: datetime) -> tuple[Fact, Fact]:
@@ -235,13 +293,8 @@ def _superseded(old: Fact, new: Fact, at: datetime, now: datetime) -> tuple[Fact
         "valid_until": at if old.valid_until is None else min(at, old.valid_until),
         "pinned": False,
     }
-    pinned = new.model_copy(update={"pinned": old.pinned or new.pinned})
-    return _ended(old, "superseded", now).model_copy(update=changes), pinned
-
-
-def _key(category: FactCategory, text: str) -> str:
-    said = f"{category}\n{fold(one_line(text)).rstrip('.! ')}"
-    return "fact/" + blake2b(said.encode(errors="surrogatepass"), digest_size=_ID_BYTES).hexdigest()
+    heir = _pinned(new) if old.pinned else new
+    return _ended(old, "superseded", now).model_copy(update=changes), heir
 
 
 def _free_id(key: str, taken: Mapping[str, Fact]) -> str:
@@ -250,122 +303,3 @@ def _free_id(key: str, taken: Mapping[str, Fact]) -> str:
         number += 1
         free = f"{key}-{number}"
     return free
-
-
-@dataclass(frozen=True, slots=True)
-class _News:
-    """A learned fact, where it was said and when."""
-
-    fact: LearnedFact
-    key: str
-    sources: tuple[Source, ...]
-    said: datetime
-    only_ends: bool
-    """Whether it says no more than that the value of its slot is no longer true."""
-
-    @classmethod
-    def of(
-        cls, fact: LearnedFact, sources: Mapping[str, Source], said_at: Mapping[str, datetime], now: datetime
-    ) -> Self | None:
-        """None where there is no text, or where it names messages and none of them is known."""
-        text = one_line(fact.text)
-        found = [message for message in dict.fromkeys(fact.message_ids) if message in sources]
-        if not text or (fact.message_ids and not found):
-            return None
-        said = max((said_at[message] for message in found if message in said_at), default=now)
-        confidence = min(1.0, max(LEAST_CONFIDENCE, fact.confidence))
-        return cls(
-            fact=replace(fact, text=text, slot=one_line(fact.slot), confidence=confidence),
-            key=_key(fact.category, text),
-            sources=tuple(sources[message] for message in found),
-            said=min(now, said),
-            only_ends=bool(fact.slot.strip()) and fact.valid_until is not None and fact.valid_until <= max(now, said),
-        )
-
-    @property
-    def ended_at(self) -> datetime:
-        """When what it supersedes stopped being true."""
-        return (self.only_ends and self.fact.valid_until) or self.said
-
-    @property
-    def slot(self) -> str:
-        return "" if self.only_ends else self.fact.slot
-
-    @property
-    def valid_from(self) -> datetime | None:
-        return self.fact.valid_until if self.only_ends else self.fact.valid_from
-
-    @property
-    def valid_until(self) -> datetime | None:
-        if self.only_ends:
-            return None
-        return self.fact.valid_until or (self.said + SOON if _SOON.search(fold(self.fact.text)) else None)
-
-    def says(self, other: Fact) -> bool:
-        return other.category == self.fact.category and says_the_same(other.text, self.fact.text)
-
-    def is_in(self, other: Fact) -> bool:
-        """Whether it was learned from the same messages before, whatever became of it."""
-        digests = {_place(source): source.digest for source in other.sources}
-        if not self.sources or any(digests.get(_place(source)) != source.digest for source in self.sources):
-            return False
-        return other.id == self.fact.same_as or other.id.partition("-")[0] == self.key or self.says(other)
-
-    def same_among(self, facts: Iterable[Fact]) -> Fact | None:
-        current = [fact for fact in facts if fact.is_current]
-        named = (fact for fact in current if fact.id == self.fact.same_as)
-        return next(named, None) or next((fact for fact in current if self.says(fact)), None)
-
-    def ends(self, other: Fact) -> bool:
-        """Whether both cannot be true at the same time."""
-        if other.id in self.fact.supersedes:
-            return True
-        if self.fact.slot and fold(self.fact.slot) == fold(other.slot):
-            # "No longer works at Acme" does not end "Works at Globex".
-            return not (self.only_ends and names_another(self.fact.text, other.text))
-        return other.category == self.fact.category and says_the_opposite(other.text, self.fact.text)
-
-    def as_fact(self, fact_id: str, now: datetime, made_by: str) -> Fact:
-        return Fact(
-            id=fact_id,
-            text=self.fact.text,
-            category=self.fact.category,
-            confidence=self.fact.confidence,
-            slot=self.slot,
-            sources=_bounded(self.sources),
-            made_by=made_by,
-            created_at=now,
-            last_seen=self.said,
-            valid_from=self.valid_from,
-            valid_until=self.valid_until,
-        )
-
-    def merged_into(self, known: Fact, made_by: str) -> Fact:
-        places = {_place(source): source for source in known.sources}
-        is_new = not self.sources or any(_place(source) not in places for source in self.sources)
-        places |= {_place(source): source for source in self.sources}
-        changes: dict[str, object] = {
-            "sources": _bounded(tuple(places.values())),
-            "slot": known.slot or self.slot,
-            "valid_from": known.valid_from or self.valid_from,
-        }
-        if is_new:
-            was_over = known.valid_until is not None and known.valid_until <= self.said
-            changes["last_seen"] = max(known.last_seen, self.said)
-            changes["valid_until"] = self.valid_until or (None if was_over else known.valid_until)
-        if is_new and self.sources and len(known.sources) < MOST_SOURCES:
-            # Of a full list, it is not known which messages have counted.
-            merged = 1 - (1 - known.confidence) * (1 - self.fact.confidence)
-            changes["confidence"] = max(known.confidence, min(MOST_MERGED_CONFIDENCE, merged))
-        is_named = known.id == self.fact.same_as and known.made_by != BY_USER
-        if is_named and says_more(self.fact.text, known.text):
-            changes |= {"text": self.fact.text, "made_by": made_by}
-        return known.model_copy(update=changes)
-
-
-def _place(source: Source) -> tuple[str, str]:
-    return source.conversation_id, source.message_id
-
-
-def _bounded(sources: tuple[Source, ...]) -> tuple[Source, ...]:
-    return sources if len(sources) <= MOST_SOURCES else (sources[0], *sources[1 - MOST_SOURCES :])

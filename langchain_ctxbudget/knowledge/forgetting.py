@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from langchain_ctxbudget.knowledge.known import entity_by_hand
 from langchain_ctxbudget.knowledge.records import (
     BY_RULES,
     BY_USER,
@@ -26,7 +27,7 @@ def without(state: State, conversation_id: str, there: Mapping[str, str]) -> Sta
     """What is known without what came from messages that are no longer there, or say something else.
 
     A fact that they superseded counts again, unless something else stands in its place. What they said about an entity
-    is not told apart from what others did: of one that loses a source, the details are dropped, too.
+    is not told apart from what others did: of one that loses a source, all details go but for those said by hand.
 
     Args:
         state: what is known.
@@ -107,10 +108,7 @@ def _without_sources(topic: TopicProfile, conversation_id: str, there: Mapping[s
 
 
 def _without_details(entity: EntityProfile, sources: tuple[Source, ...]) -> EntityProfile:
-    details: dict[str, object] = {"facts": (), "attributes": (), "relations": ()}
-    if entity.made_by != BY_USER:
-        details |= {"relationship": None, "aliases": ()}
-    return entity.model_copy(update={"sources": sources, "is_dirty": True, **details})
+    return entity_by_hand(entity).model_copy(update={"sources": sources, "is_dirty": True})
 
 
 def _uncounted(phrase: PhraseRecord, conversation_id: str, there: Mapping[str, str], kept: Kept) -> PhraseRecord:

@@ -9,6 +9,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from itertools import islice
 from typing import TypeAlias
@@ -18,12 +19,17 @@ import numpy as np
 from langgraph.store.base import BaseStore, Item
 
 from langchain_ctxbudget.core.detection import Detector, Named
+from langchain_ctxbudget.core.estimate import estimate_tokens
 from langchain_ctxbudget.core.vectors import Vectors
 from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.bundle_lines import utc
+from langchain_ctxbudget.knowledge.bundles import ENTITY_TOKENS, TOPIC_TOKENS, compile_entity, compile_topic
+from langchain_ctxbudget.knowledge.profiles import importance_at
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
     ContextBundle,
+    EntityDetails,
     EntityProfile,
     Fact,
     KnowledgeMark,
@@ -74,6 +80,11 @@ class Knowledge:
         """Whether a message's vector can be compared with topics."""
         return any(topic.embedding for topic in self.topics)
 
+    @cached_property
+    def expires_at(self) -> datetime | None:
+        """When the first of the texts is to be compiled again."""
+        return min((utc(bundle.expires_at) for bundle in self.bundles.values() if bundle.expires_at), default=None)
+
     @property
     def profiles(self) -> tuple[Profile, ...]:
         """Topics, then entities."""
@@ -81,13 +92,42 @@ class Knowledge:
 
     @cached_property
     def by_hand(self) -> Knowledge:
-        """What of it the user or the application has said by hand."""
+        """What of it the user or the application has said by hand; the texts say no more than that."""
+        topics = tuple(_topic_by_hand(topic) for topic in self.topics if topic.made_by == BY_USER)
+        entities = tuple(entity_by_hand(entity) for entity in self.entities if entity.made_by == BY_USER)
+        profiles: tuple[Profile, ...] = (*topics, *entities)
         return replace(
             self,
             facts=tuple(fact for fact in self.facts if fact.made_by == BY_USER),
-            topics=tuple(topic for topic in self.topics if topic.made_by == BY_USER),
-            entities=tuple(entity for entity in self.entities if entity.made_by == BY_USER),
+            topics=topics,
+            entities=entities,
+            bundles={
+                profile.id: _text_by_hand(profile, bundle)
+                for profile in profiles
+                if (bundle := self.bundles.get(profile.id))
+            },
         )
+
+
+def entity_by_hand(entity: EntityProfile) -> EntityProfile:
+    """An entity without what was learned about it."""
+    return entity.model_copy(update={name: getattr(entity.by_hand, name) for name in EntityDetails.model_fields})
+
+
+def _topic_by_hand(topic: TopicProfile) -> TopicProfile:
+    counted = {"total_conversations": 0, "first_engaged_at": None, "last_engaged_at": None}
+    level = "unknown" if topic.proficiency_signals else topic.proficiency_level  # a level by hand has no signals
+    return topic.model_copy(update={**counted, "highlights": (), "proficiency_level": level})
+
+
+def _text_by_hand(profile: Profile, bundle: ContextBundle) -> ContextBundle:
+    """The bundle of a topic or an entity of which nothing was learned; as nothing in it ends, it does not expire."""
+    now = bundle.compiled_at
+    if isinstance(profile, TopicProfile):
+        made = compile_topic(profile, (), None, (), now=now, count=estimate_tokens, cap_tokens=TOPIC_TOKENS)
+    else:
+        made = compile_entity(profile, (), now=now, count=estimate_tokens, cap_tokens=ENTITY_TOKENS)
+    return made.model_copy(update={"expires_at": None})
 
 
 NOTHING = Knowledge()
@@ -106,8 +146,14 @@ class Counts:
 
 
 def detector(profiles: Sequence[Profile]) -> Detector:
-    """Finds profiles in a message, by name and by what they are about."""
-    return Detector(things(profiles), _vectors(profiles))
+    """Finds profiles in a message, by name and by what they are about; of equals, the more important one first.
+
+    They are as important as when the newest of them came up, so that none fades while nothing is learned.
+    """
+    times = (one.last_engaged_at if isinstance(one, TopicProfile) else one.last_mentioned_at for one in profiles)
+    newest = max((utc(time) for time in times if time), default=datetime.max.replace(tzinfo=UTC))
+    compared = (one.model_copy(update={"importance_score": importance_at(one, newest)}) for one in profiles)
+    return Detector(things(compared), _vectors(profiles))
 
 
 def by_names(profiles: Iterable[Profile]) -> Detector:
@@ -181,6 +227,8 @@ class _Kept:
         self.hits: Counter[str] = Counter()
         self.misses: Counter[str] = Counter()
         """Of bundles, by id, since they were counted last."""
+        self.renewed = ""
+        """The mark of the knowledge whose expired texts somebody was told to compile."""
 
 
 _kept: WeakKeyDictionary[BaseStore, OrderedDict[str, _Kept]] = WeakKeyDictionary()
@@ -237,6 +285,16 @@ def take_use(store: BaseStore, user_id: str) -> tuple[Counter[str], Counter[str]
     hits, misses = kept.hits, kept.misses
     kept.hits, kept.misses = Counter(), Counter()
     return hits, misses
+
+
+def is_to_be_renewed(store: BaseStore, user_id: str, now: datetime) -> bool:
+    """Whether some text of what was read last has expired; True once, as whoever asks has it compiled."""
+    kept = _of(store, user_id)
+    knowledge = kept.knowledge
+    if knowledge is None or knowledge.expires_at is None or knowledge.expires_at > utc(now):
+        return False
+    asked, kept.renewed = kept.renewed, knowledge.mark.mark
+    return asked != knowledge.mark.mark
 
 
 def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool = False) -> Flow[Knowledge]:

@@ -17,7 +17,9 @@ class Said:
     """A fingerprint of what it says."""
     text: str
     from_user: bool = True
-    """False: the assistant's, or a tool's where those are asked for."""
+    """False: the assistant's, another person's, or a tool's where those are asked for."""
+    from_tool: bool = False
+    """Whether it is what a tool gave."""
     speaker: str = ""
     at: datetime | None = None
 

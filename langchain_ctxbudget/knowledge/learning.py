@@ -31,7 +31,7 @@ from langchain_ctxbudget.knowledge.known import Profile
 from langchain_ctxbudget.knowledge.learned import Learned
 from langchain_ctxbudget.knowledge.merging import merge_entities, merge_topics
 from langchain_ctxbudget.knowledge.presence import Prediction
-from langchain_ctxbudget.knowledge.profiles import entity_metrics, topic_metrics
+from langchain_ctxbudget.knowledge.profiles import entity_metrics, importance_at, topic_metrics
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
     ClientPresence,
@@ -93,7 +93,7 @@ def learn(store: BaseStore, work: Work, extract: Extract, now: datetime, count: 
         after = updated(replace(state, phrases=tuple(phrases)), work, learned, now)
         after = compiled(store, user, after, now, count)
         yield from save(store, user, before, after, mark)
-        yield from bulk.write(store, [repos.progress_write(work.scope, work.done)])
+        yield from bulk.write(store, [repos.progress_write(work.scope, work.done if work.entries else None)])
 
     yield from locked(known.lock_of(store, user), body())
 
@@ -194,8 +194,8 @@ def updated(state: State, work: Work, learned: Learned, now: datetime) -> State:
         for entry in work.new
     }
     said_at = {said.id: said.at for said in work.said if said.at}
-    # What an assistant says of the user is no fact, whatever a model makes of it.
-    own = {said.id: sources[said.id] for said in work.said if said.from_user or work.from_tools}
+    # What an assistant or somebody else says of the user is no fact, whatever a model makes of it.
+    own = {said.id: sources[said.id] for said in work.said if said.from_user or said.from_tool}
     every = (*state.facts, *state.ended)
     merged = facts.learn(every, learned.facts, own, now, learned.made_by, said_at=said_at)
     pruned = facts.prune(merged, now)
@@ -214,7 +214,7 @@ def updated(state: State, work: Work, learned: Learned, now: datetime) -> State:
         entities=entities,
         links=links,
     )
-    return _capped(_measured(after, touched | changed, now))
+    return _capped(_measured(after, touched | changed, now), now)
 
 
 def remeasured(after: State, before: State, now: datetime) -> State:
@@ -243,9 +243,9 @@ def _stays(profile: TopicProfile | EntityProfile) -> bool:
     return bool(profile.sources or spoken or profile.pinned or profile.made_by == BY_USER)
 
 
-def _capped(state: State) -> State:
+def _capped(state: State, now: datetime) -> State:
     """At most `MOST_PROFILES` topics and as many entities; those that the user has made or pinned stay."""
-    topics, entities = _most_important(state.topics), _most_important(state.entities)
+    topics, entities = _most_important(state.topics, now), _most_important(state.entities, now)
     if len(topics) == len(state.topics) and len(entities) == len(state.entities):
         return state
     capped = replace(state, topics=topics, entities=entities)
@@ -253,10 +253,10 @@ def _capped(state: State) -> State:
     return replace(capped, links={key: link for key, link in state.links.items() if key[0] in kept})
 
 
-def _most_important(profiles: tuple[P, ...]) -> tuple[P, ...]:
+def _most_important(profiles: tuple[P, ...], now: datetime) -> tuple[P, ...]:
     if len(profiles) <= MOST_PROFILES:
         return profiles
-    ranked = sorted(profiles, key=lambda p: (not p.pinned, p.made_by != BY_USER, -p.importance_score, p.id))
+    ranked = sorted(profiles, key=lambda p: (not p.pinned, p.made_by != BY_USER, -importance_at(p, now), p.id))
     kept = {profile.id for profile in ranked[:MOST_PROFILES]}
     return tuple(profile for profile in profiles if profile.id in kept)
 

@@ -35,6 +35,10 @@ FORGOTTEN_AFTER = timedelta(days=90)
 """Without a heartbeat."""
 MOST_VISITS = 50
 """In a device's navigation history."""
+MOST_VISIBLE = 100
+"""Conversations that one device can show at once."""
+MOST_CHARACTERS = 2_000
+"""Of an id or a path that a device tells."""
 
 OPEN, RECENT, USUAL = 0.5, 0.3, 0.2
 """What counts how much for a prediction; a score is from 0 to 1."""
@@ -57,7 +61,8 @@ class Heartbeat:
     """What a device tells of itself, every minute or so and when something changes.
 
     Raises:
-        InputError: no device, or a local time without its UTC offset.
+        InputError: no device, more than `MOST_VISIBLE` conversations, a text of more than `MOST_CHARACTERS`, a local
+            time without its UTC offset, or a value of another type.
 
     Example:
         >>> Heartbeat(device_id="phone", active_conversation_id="c1", path="/chat/c1").idle
@@ -66,7 +71,7 @@ class Heartbeat:
 
     device_id: str
     active_conversation_id: str | None = None
-    visible_conversation_ids: tuple[str, ...] = ()
+    visible_conversation_ids: Sequence[str] = ()
     active_notebook_id: str | None = None
     active_persona_id: str | None = None
     path: str | None = None
@@ -79,8 +84,35 @@ class Heartbeat:
     def __post_init__(self) -> None:
         if not isinstance(self.device_id, str) or not self.device_id:
             raise InputError(f"device_id must be a non-empty string that names the device, not {self.device_id!r}")
+        _require_short("device_id", self.device_id)
+        for name in ("active_conversation_id", "active_notebook_id", "active_persona_id", "path"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise InputError(f"{name} must be a string or None, not {value!r:.100}")
+            _require_short(name, value or "")
+        _require_ids("visible_conversation_ids", self.visible_conversation_ids)
+        if self.local_time is not None and not isinstance(self.local_time, datetime):
+            raise InputError(f"local_time must be a datetime or None, not {self.local_time!r:.100}")
         if self.local_time is not None and self.local_time.utcoffset() is None:
             raise InputError(f"local_time must have a UTC offset, as `datetime.now().astimezone()`: {self.local_time}")
+        if not isinstance(self.idle, bool):
+            raise InputError(f"idle must be true or false, not {self.idle!r}")
+
+
+def _require_ids(name: str, ids: object) -> None:
+    if not isinstance(ids, Sequence) or isinstance(ids, str | bytes):
+        raise InputError(f"{name} must be a list of ids, not {ids!r:.100}")
+    if len(ids) > MOST_VISIBLE:
+        raise InputError(f"{name} must have at most {MOST_VISIBLE} ids, not {len(ids):,}")
+    for one in ids:
+        if not isinstance(one, str):
+            raise InputError(f"{name} must be a list of ids, not of {one!r:.100}")
+        _require_short(name, one)
+
+
+def _require_short(name: str, text: str) -> None:
+    if len(text) > MOST_CHARACTERS:
+        raise InputError(f"{name} must have at most {MOST_CHARACTERS:,} characters, not {len(text):,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +150,7 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
     return ClientPresence(
         device_id=beat.device_id,
         active_conversation_id=beat.active_conversation_id,
-        visible_conversation_ids=beat.visible_conversation_ids,
+        visible_conversation_ids=tuple(beat.visible_conversation_ids),
         active_notebook_id=beat.active_notebook_id,
         active_persona_id=beat.active_persona_id,
         last_navigation_path=history[-1].path if history else None,
@@ -135,7 +167,7 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
 def _has_changed(old: ClientPresence, beat: Heartbeat) -> bool:
     return (
         beat.active_conversation_id,
-        beat.visible_conversation_ids,
+        tuple(beat.visible_conversation_ids),
         beat.active_notebook_id,
         beat.active_persona_id,
         beat.path if beat.path is not None else old.last_navigation_path,

@@ -204,6 +204,20 @@ def importance(messages: int, conversations: int, last: datetime | None, now: da
     return RECENCY * recency + FREQUENCY * frequency + BREADTH * breadth
 
 
+def as_of(profile: Profile, now: datetime) -> Profile:
+    """A topic or an entity with its importance at a time; the stored one is that of when it was counted last."""
+    return profile.model_copy(update={"importance_score": importance_at(profile, now)})
+
+
+def importance_at(profile: TopicProfile | EntityProfile, now: datetime) -> float:
+    """How important a topic or an entity is at a time."""
+    if isinstance(profile, TopicProfile):
+        messages, conversations, last = profile.total_messages, profile.total_conversations, profile.last_engaged_at
+    else:
+        messages, conversations, last = profile.mention_count, profile.conversation_count, profile.last_mentioned_at
+    return importance(messages, conversations, last, now, pinned=profile.pinned)
+
+
 def sentiment_of(text: str) -> Sentiment:
     """Whether a text is in a good (1), a bad (-1) or no particular mood, by the English words in it.
 

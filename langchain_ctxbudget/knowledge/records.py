@@ -64,7 +64,7 @@ class Fact(Record):
     """Why it is no longer current."""
     ended_at: datetime | None = None
     superseded_by: str | None = None
-    """The id of the fact that stands in its place."""
+    """The id of the fact that stands in its place; of a current one, that will from its `valid_until` on."""
 
     @property
     def is_current(self) -> bool:
@@ -168,6 +168,16 @@ class Relation(Record):
     """The name of the other one."""
 
 
+class EntityDetails(Record):
+    """What of an entity may be learned as well as said by hand."""
+
+    relationship: str | None = None
+    aliases: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
+    relations: tuple[Relation, ...] = ()
+
+
 class EntityProfile(Record):
     """A person, project, organisation, tool or concept that a user speaks of (seed 000; attributes of seed 004).
 
@@ -204,6 +214,8 @@ class EntityProfile(Record):
     embedding_model: str | None = None
     sources: tuple[Source, ...] = ()
     made_by: str = BY_RULES
+    by_hand: EntityDetails = EntityDetails()
+    """What of the above was said by hand; the rest was learned."""
     created_at: datetime | None = None
     updated_at: datetime | None = None
 

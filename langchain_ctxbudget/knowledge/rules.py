@@ -68,7 +68,8 @@ def learn(
     A message that was learned from before is not counted again.
 
     Args:
-        said: messages of one conversation, in their order; those that are not the user's are not read.
+        said: messages of one conversation, in their order; those that are not the user's are not read, nor is what
+            tools gave.
         phrases: what the call before gave.
         conversation_id: the conversation of the messages.
 
@@ -90,13 +91,13 @@ def learn(
 
 
 def _facts(said: Iterable[Said]) -> tuple[LearnedFact, ...]:
-    """What messages say about the user; what is said twice is one fact."""
+    """What messages say about the user, in the order in which it was said last; what is said twice is one fact."""
     facts: dict[tuple[str, bool], LearnedFact] = {}
     for message in said:
         for statement in statements(message.text):
             if statement.ends and message.at is None:
                 continue  # Nothing can end at an unknown time.
-            known = facts.get((fold(statement.text), statement.ends))
+            known = facts.pop((fold(statement.text), statement.ends), None)
             facts[fold(statement.text), statement.ends] = LearnedFact(
                 text=statement.text,
                 category=statement.category,

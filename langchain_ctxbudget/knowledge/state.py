@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from uuid import uuid4
 
 from langgraph.store.base import BaseStore, PutOp
 
-from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.errors import StoreError
+from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.known import Counts, Knowledge, Profile
@@ -23,6 +24,8 @@ from langchain_ctxbudget.knowledge.records import (
     TopicProfile,
 )
 from langchain_ctxbudget.stores import bulk
+
+_BEGUN = KnowledgeMark(mark="begun")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,9 @@ def save(
         after: as it is to be.
         mark: of `before`.
         edited: whether it was changed by hand.
+
+    Raises:
+        StoreError: another process has erased the user since `before` was read; what was written is deleted again.
     """
     ended = nlargest(repos.MOST_ENDED, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id))
     old = {fact.id: fact for fact in before.ended}
@@ -105,14 +111,44 @@ def save(
         mark=renewed, facts=after.facts, topics=after.topics, entities=after.entities, bundles=after.bundles
     )
     try:
-        if not mark.mark:  # where there is no mark, nothing is looked for
-            yield from bulk.write(store, [repos.mark_write(user_id, KnowledgeMark(mark="begun"))])
-        yield from bulk.write(store, puts)
-        yield from bulk.write(store, [repos.mark_write(user_id, renewed)])
+        is_alone = yield from _written(store, user_id, puts, mark, None if after == State() and not edited else renewed)
     except BaseException:  # some of it may be written: it is read again
         known.drop(store, user_id)
         raise
-    known.keep(store, user_id, knowledge, Counts(after.links, after.phrases, tuple(ended)))
+    if is_alone:
+        known.keep(store, user_id, knowledge, Counts(after.links, after.phrases, tuple(ended)))
+    else:
+        known.drop(store, user_id)
+
+
+def _written(
+    store: BaseStore, user_id: str, puts: Sequence[PutOp], old: KnowledgeMark, new: KnowledgeMark | None
+) -> Flow[bool]:
+    """Write what has changed, and a new mark in the place of the old one; whether nobody else has written meanwhile.
+
+    Raises:
+        StoreError: another process has erased the user.
+    """
+    begun = old if old.mark else _BEGUN
+    # Where there is no mark, nothing is looked for.
+    is_alone = begun is old or (yield from _marked(store, user_id, begun)) == old
+    yield from bulk.write(store, puts)
+    found = yield from _marked(store, user_id, new)
+    if not found.mark:
+        yield from bulk.write(store, [*(put._replace(value=None) for put in puts), repos.mark_write(user_id, None)])
+        raise StoreError("All that was known of the user was erased elsewhere at the same moment: nothing is kept")
+    if is_alone and found == begun:
+        return True
+    # What is there now is of both, and the other one may have changed it by hand.
+    both = KnowledgeMark(mark=uuid4().hex, edited=uuid4().hex)
+    yield from bulk.write(store, [repos.mark_write(user_id, both)])
+    return False
+
+
+def _marked(store: BaseStore, user_id: str, mark: KnowledgeMark | None) -> Flow[KnowledgeMark]:
+    """Renew the mark, or remove it; the one that stood there before, which tells who else has written."""
+    found, _ = yield from batch(store, [repos.mark_read(user_id), repos.mark_write(user_id, mark)])
+    return repos.found(KnowledgeMark, found) or KnowledgeMark(mark="")
 
 
 def _unpredicted(store: BaseStore, user_id: str, gone: Collection[str]) -> Flow[list[PutOp]]:

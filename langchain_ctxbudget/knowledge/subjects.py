@@ -15,6 +15,7 @@ from langchain_ctxbudget.core.packing import shrink_to
 from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.core.text import fold, one_line
 from langchain_ctxbudget.core.tiers import Tier
+from langchain_ctxbudget.knowledge.bundle_lines import without_ended
 from langchain_ctxbudget.knowledge.bundles import MAX_ENTITIES, MAX_TOPICS, equal_shares, is_fresh, shares
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.records import ContextBundle, Fact, TopicProfile
@@ -224,7 +225,7 @@ def _learned(
         label = profile.label if isinstance(profile, TopicProfile) else profile.name
         if _compared(label) in taken:
             continue
-        bundle = knowledge.bundles.get(one.id)
+        bundle = _bundle(one.id, knowledge, now)
         if bundle is not None and not bundle.compiled_prompt:  # nothing is known but the name
             continue
         subjects.append(
@@ -238,6 +239,18 @@ def _learned(
             )
         )
     return subjects
+
+
+def _bundle(name: str, knowledge: Knowledge, now: datetime | None) -> ContextBundle | None:
+    """The bundle of a topic or an entity, without what has ended since it was compiled; then there is none in short."""
+    bundle = knowledge.bundles.get(name)
+    if bundle is None or now is None or is_fresh(bundle, now):
+        return bundle
+    items = (knowledge.by_id.get(part) for part in bundle.composition)
+    text = without_ended(bundle.compiled_prompt, (item for item in items if isinstance(item, Fact)), now)
+    if text == bundle.compiled_prompt:
+        return bundle
+    return bundle.model_copy(update={"compiled_prompt": text, "compressed_prompt": ""})
 
 
 def _compared(name: str) -> str:

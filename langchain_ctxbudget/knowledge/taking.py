@@ -6,14 +6,15 @@ and the newest that fits is where reading goes on. What came from messages that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.core.calls import is_user
+from langchain_ctxbudget.core.calls import is_user, result_ids
 from langchain_ctxbudget.core.text import fold
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.conversation import Conversation
@@ -30,6 +31,8 @@ BEFORE_MESSAGES = 4
 """Messages before the new ones that a model is shown, to understand them."""
 MOST_MESSAGES = 200
 """The most that are read at once."""
+
+_WORD = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +52,7 @@ class Work:
     epoch: int
     """Of the user's knowledge when they were taken up."""
     from_tools: bool = False
-    """Whether results of tools are to be learned from, too."""
+    """Whether results of tools are to be learned from, too, which only a model does."""
 
     @property
     def new(self) -> Sequence[Entry]:
@@ -59,12 +62,17 @@ class Work:
     @property
     def said(self) -> list[Said]:
         """What they say, as far as it may be learned from."""
-        return as_said(self.new, from_tools=self.from_tools, others=others_in(self.entries, self.scope.user_id))
+        return as_said(self.new, from_tools=self.from_tools, others=self._others)
 
     @property
     def before(self) -> list[Said]:
         """What was said right before."""
-        return as_said(self.entries[max(0, self.first - BEFORE_MESSAGES) : self.first], from_tools=False)
+        entries = self.entries[max(0, self.first - BEFORE_MESSAGES) : self.first]
+        return as_said(entries, from_tools=False, others=self._others)
+
+    @property
+    def _others(self) -> frozenset[str]:
+        return others_in(self.entries, self.scope.user_id)
 
     @property
     def changed(self) -> bool:
@@ -156,19 +164,49 @@ def thinned(marks: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
 
 
 def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
-    """The names of those who write beside the user: where several people do, only who is called as the user is."""
-    names = {str(entry.message.name) for entry in entries if entry.message.type == "human" and entry.message.name}
-    return frozenset(name for name in names if fold(name) != fold(user_id)) if len(names) > 1 else frozenset()
+    """The names of those who write beside the user.
+
+    A message without a name is the user's, and so is one whose name is the user's id, or the beginning of it, or begins
+    with it, in any case and punctuation. Where nobody writes but under one name, that is the user, whatever it is.
+    """
+    people = [entry.message for entry in entries if isinstance(entry.message, HumanMessage)]
+    names = {message.name for message in people if message.name}
+    if not names or (len(names) == 1 and not any(is_user(message) and not message.name for message in people)):
+        return frozenset()
+    return frozenset(names - _of_user(names, _words(user_id)))
+
+
+def _of_user(names: Collection[str], user: list[str]) -> set[str]:
+    """The names that the user goes by; of several that only resemble the id, none is sure."""
+    same = {name for name in names if _words(name) == user}
+    alike = {name for name in names if _begins_alike(_words(name), user)}
+    return same or (alike if len(alike) == 1 else set())
+
+
+def _begins_alike(name: list[str], user: list[str]) -> bool:
+    size = min(len(name), len(user))
+    return size > 0 and name[:size] == user[:size]
+
+
+def _words(name: str) -> list[str]:
+    return _WORD.findall(fold(name))
 
 
 def as_said(entries: Sequence[Entry], *, from_tools: bool, others: Collection[str] = ()) -> list[Said]:
-    """Messages as an extraction reads them; those without words, and what tools gave, are left out."""
+    """Messages as an extraction reads them, but for those without words.
+
+    Args:
+        entries: the messages.
+        from_tools: whether what tools gave is read, too.
+        others: the names of those who are not the user.
+    """
     return [
         Said(
             id=entry.id,
             digest=entry.fingerprint,
             text=entry.text,
             from_user=is_user(entry.message) and entry.message.name not in others,
+            from_tool=_is_result(entry.message),
             speaker=entry.speaker,
             at=time_of(entry),
         )
@@ -178,9 +216,14 @@ def as_said(entries: Sequence[Entry], *, from_tools: bool, others: Collection[st
 
 
 def _may_be_read(entry: Entry, *, from_tools: bool) -> bool:
-    if isinstance(entry.message, ToolMessage):
+    if _is_result(entry.message):
         return from_tools
-    return isinstance(entry.message, HumanMessage | AIMessage) and (is_user(entry.message) or not _only_calls(entry))
+    return isinstance(entry.message, HumanMessage) or (isinstance(entry.message, AIMessage) and not _only_calls(entry))
+
+
+def _is_result(message: BaseMessage) -> bool:
+    """Whether a message is nothing but what tools gave, in whatever form."""
+    return bool(result_ids(message)) and not is_user(message)
 
 
 def _only_calls(entry: Entry) -> bool:

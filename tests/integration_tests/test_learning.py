@@ -778,12 +778,14 @@ def with_tools(first: int = 0) -> list[Any]:
     ]
 
 
+def credulous(prompt: str) -> str:
+    """What a model says that finds a fact in every message."""
+    many = [fact(f"Likes number {number}", number) for number in range(1, 9)]
+    return json.dumps({"facts": many, "topics": [], "entities": []}) if asks_to_learn(prompt) else answer(prompt)
+
+
 @pytest.mark.parametrize("by_model", [False, True])
 def test_neither_tools_nor_the_assistant_make_facts(*, by_model: bool) -> None:
-    def credulous(prompt: str) -> str:
-        many = [fact(f"Likes number {number}", number) for number in range(1, 8)]
-        return json.dumps({"facts": many, "topics": [], "entities": []}) if asks_to_learn(prompt) else answer(prompt)
-
     model = Reader(answer=credulous) if by_model else None
     with opened(model=model) as pipeline:
         learn(pipeline, with_tools())
@@ -799,6 +801,20 @@ def test_tools_are_learned_from_where_that_is_asked_for() -> None:
     with opened(model=model, learn_from_tools=True) as pipeline:
         learn(pipeline, with_tools())
         assert "papaya" in model.learned[0]
+
+
+def test_where_tools_are_learned_from_neither_the_assistant_nor_another_person_is() -> None:
+    model = Reader(answer=credulous)
+    with opened(model=model, learn_from_tools=True) as pipeline:
+        learn(pipeline, [HumanMessage("I live in Rome.", id="bob", name="Bob"), *with_tools()])
+        sources = {one.message_id for fact_ in pipeline.knowledge.list_facts(**ADA) for one in fact_.sources}
+        assert sources == {"h0", "t0", "m100", "m101", "m102"}
+
+
+def test_rules_read_no_tools_whatever_is_asked_for() -> None:
+    with opened(learn_from_tools=True) as pipeline:
+        learn(pipeline, with_tools())
+        assert texts(pipeline) == []
 
 
 def test_neither_documents_nor_the_context_block_are_learned_from() -> None:

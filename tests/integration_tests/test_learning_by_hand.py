@@ -285,6 +285,71 @@ def test_a_clock_that_is_behind_does_not_make_a_fact_by_hand_an_old_one(call: Ca
         assert texts(pipeline) == ["Favourite colour is teal"]
 
 
+def test_a_fact_that_is_given_a_slot_by_hand_supersedes_its_other_value(call: Call) -> None:
+    with opened() as pipeline:
+        old = pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", slot="home", pinned=True, **ADA)
+        new = pipeline.knowledge.add_fact("Based in Porto", category="identity", **ADA)
+        edited = call(pipeline.knowledge, "edit", new.id, slot="home", **ADA)
+        every = {fact.id: fact for fact in pipeline.knowledge.list_facts(include_ended=True, **ADA)}
+        assert (every[old.id].ended, every[old.id].superseded_by) == ("superseded", new.id)
+        assert every[new.id] == edited
+        assert (edited.slot, edited.pinned) == ("home", True)
+
+
+def test_a_category_edited_by_hand_outlives_the_next_mention(call: Call) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human("I like green tea.", *FILLER[:4]))
+        [fact] = pipeline.knowledge.list_facts(**ADA)
+        call(pipeline.knowledge, "edit", fact.id, category="project", **ADA)
+        learn(pipeline, human("I like green tea.", *FILLER[:4], first=5))
+        [again] = pipeline.knowledge.list_facts(include_ended=True, **ADA)
+        assert (again.id, again.category, len(again.sources)) == (fact.id, "project", 2)
+
+
+def test_the_same_words_by_hand_in_another_category_are_another_fact(call: Call) -> None:
+    with opened() as pipeline:
+        for category in ("preference", "identity"):
+            call(pipeline.knowledge, "add_fact", "Likes tea", category=category, **ADA)
+        assert [fact.category for fact in pipeline.knowledge.list_facts(**ADA)] == ["preference", "identity"]
+
+
+SOON_TEXT = "Flies to Rome next week"
+
+
+def test_a_fact_by_hand_about_next_week_has_no_end(call: Call) -> None:
+    with opened() as pipeline:
+        assert call(pipeline.knowledge, "add_fact", SOON_TEXT, pinned=True, **ADA).valid_until is None
+
+
+def test_a_fact_whose_text_is_changed_by_hand_loses_the_end_that_nobody_has_said(call: Call) -> None:
+    with opened() as pipeline:
+        learn(pipeline, human("I'm flying to Rome next week.", *FILLER[:4]))
+        [fact] = pipeline.knowledge.list_facts(**ADA)
+        edited = call(pipeline.knowledge, "edit", fact.id, text="Has an aunt in Rome", **ADA)
+        assert (fact.valid_until is None, edited.valid_until) == (False, None)
+
+
+def test_a_fact_whose_plan_is_deleted_has_no_end(call: Call) -> None:
+    with opened() as pipeline:
+        home = pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", slot="home", **ADA)
+        plan = pipeline.knowledge.add_fact("Lives in Porto", category="identity", **ADA)
+        call(pipeline.knowledge, "edit", plan.id, slot="home", valid_from=NOW + timedelta(days=9), **ADA)
+        waits = next(fact for fact in pipeline.knowledge.list_facts(**ADA) if fact.id == home.id)
+        call(pipeline.knowledge, "delete", plan.id, **ADA)
+        [left] = pipeline.knowledge.list_facts(**ADA)
+        assert (waits.valid_until, left) == (NOW + timedelta(days=9), home)
+
+
+def test_a_fact_by_hand_that_gives_up_a_plan_is_told(call: Call) -> None:
+    with opened() as pipeline:
+        pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", slot="home", **ADA)
+        plan = pipeline.knowledge.add_fact("Moves to Porto", category="identity", **ADA)
+        pipeline.knowledge.edit(plan.id, slot="home", valid_from=NOW + timedelta(days=9), **ADA)
+        added = call(pipeline.knowledge, "add_fact", "Does not move to Porto", category="identity", **ADA)
+        assert added.text == "Does not move to Porto"
+        assert texts(pipeline) == ["Does not move to Porto", "Lives in Lisbon"]
+
+
 def test_a_fact_edited_by_hand_outlives_its_message(call: Call) -> None:
     with opened() as pipeline:
         learn(pipeline, human(*STORY))

@@ -77,6 +77,13 @@ def test_only_what_is_dirty_is_compiled_again():
     assert (changed, after.topics[0].context_version, after.topics[0].is_dirty) == ({"topic/hops"}, 2, False)
 
 
+def test_a_fact_that_speaks_of_days_says_when_it_was_said():
+    after = compiled([topic("hops")], [entity("Sarah")], [fact("Sells hops to Sarah next week")])
+    said = "Sells hops to Sarah next week (said 2026-01-10)"
+    assert [bundle.compiled_prompt for bundle in after.bundles.values()] == [f"hops\n{said}", f"Sarah (person)\n{said}"]
+    assert again(after, facts=[fact("Sells hops to Sarah next week")]) == set()
+
+
 def test_a_fact_goes_to_what_it_names():
     after = compiled([topic("hops"), topic("malt")], [entity("Sarah")], [fact("Sarah grows hops")])
     assert after.bundles["topic/hops"].compiled_prompt == "hops\nSarah grows hops"

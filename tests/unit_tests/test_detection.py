@@ -109,6 +109,13 @@ def test_of_things_as_sure_the_more_important_one_comes_first():
     assert ids("alpha beta", thing("alpha"), thing("beta", importance=0.6)) == ["beta", "alpha"]
 
 
+@pytest.mark.parametrize("alias", ["she", "her", "it", "will"])
+def test_a_word_that_says_nothing_is_no_name(alias):
+    detector = Detector([thing("Clara", alias)])
+    assert detector.named(f"How do I deploy {alias} with docker?") == []
+    assert detector.named(f"{alias.capitalize()} runs.") == []
+
+
 @pytest.mark.parametrize(
     ("message", "named"),
     [("you will see", []), ("I met Will today", ["Will"]), ("Will you come?", []), ("Fine. Will you?", [])],

@@ -492,6 +492,39 @@ def test_an_entity_of_no_known_type_is_a_concept(kind, read_as):
     assert [found.type for found in one_entity(type=kind)] == [read_as]
 
 
+@pytest.mark.parametrize("slot", ["preference", "Identity", "project"])
+def test_a_category_is_no_slot(slot):
+    [found] = one_fact(slot=slot)
+    assert found.slot == ""
+
+
+def several(*items):
+    facts = [{"category": "preference", "confidence": 0.9, "messages": [1], **item} for item in items]
+    return [(fact.text, fact.slot) for fact in learned({"facts": facts}).facts]
+
+
+def test_a_slot_of_several_facts_of_a_reply_is_none():
+    assert several(
+        {"text": "Likes tea", "slot": "likes"},
+        {"text": "Likes hiking", "slot": "likes", "messages": [3]},
+        {"text": "Lives in Lisbon", "slot": "home"},
+    ) == [("Likes tea", ""), ("Likes hiking", ""), ("Lives in Lisbon", "home")]
+
+
+def test_a_slot_of_a_fact_that_a_reply_repeats_is_one():
+    one = {"text": "Lives in Lisbon", "slot": "home"}
+    assert several(one, {**one, "text": "lives in Lisbon.", "messages": [3]}) == [
+        ("Lives in Lisbon", "home"),
+        ("lives in Lisbon.", "home"),
+    ]
+
+
+def test_the_end_of_one_value_and_another_value_share_their_slot():
+    over = {"text": "Left Acme", "slot": "employer", "valid_until": "2026-04-01"}
+    new = {"text": "Works at Globex", "slot": "employer"}
+    assert [slot for _, slot in several(over, new)] == ["employer", "employer"]
+
+
 @pytest.mark.parametrize("name", ["", None, "The user", "assistant", "I", "--"])
 def test_the_user_and_nobody_are_no_entities(name):
     assert one_entity(name=name) == ()
@@ -511,6 +544,23 @@ def test_the_user_and_nobody_are_no_entities(name):
 )
 def test_attributes_are_pairs_of_texts(attributes, pairs):
     assert [found.attributes for found in one_entity(attributes=attributes)] == [pairs]
+
+
+@pytest.mark.parametrize("alias", ["she", "Her", "it", "they", "my sister", "the user's sister", "me", "user"])
+def test_what_is_no_name_is_no_alias(alias):
+    [found] = one_entity(aliases=["Sally", alias])
+    assert found.aliases == ("Sally",)
+
+
+@pytest.mark.parametrize("alias", ["IT", "US", "Her Majesty", "My Chemical Romance", "Will"])
+def test_a_name_that_reads_like_a_pronoun_is_an_alias(alias):
+    [found] = one_entity(aliases=[alias])
+    assert found.aliases == (alias,)
+
+
+def test_a_pronoun_is_no_alias_of_a_topic():
+    [found] = one_topic(aliases=["it", "oak furniture"])
+    assert found.aliases == ("oak furniture",)
 
 
 def test_of_a_list_without_end_the_first_items_are_read():

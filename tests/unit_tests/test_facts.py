@@ -1,5 +1,6 @@
 """Facts about the user: how they last, what is shown, how they are learned."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from langchain_ctxbudget.core.sameness import says_the_opposite, says_the_same
 from langchain_ctxbudget.errors import FactError, InputError
+from langchain_ctxbudget.knowledge.bundle_lines import holding
 from langchain_ctxbudget.knowledge.facts import (
     eviction_score,
     grouped,
@@ -17,9 +19,11 @@ from langchain_ctxbudget.knowledge.facts import (
     prune,
     reduced,
     select,
+    sole,
     unpin,
 )
 from langchain_ctxbudget.knowledge.learned import LearnedFact
+from langchain_ctxbudget.knowledge.news import MOST_NAMED, SOON
 from langchain_ctxbudget.knowledge.records import BY_USER, MOST_SOURCES, Fact, Source
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -145,7 +149,7 @@ def test_pruning_leaves_at_most_150_and_every_pinned_fact(facts):
 
 
 def test_a_fact_can_be_pinned_and_unpinned():
-    pinned = pin([fact()], "f")
+    pinned = pin([fact()], "f", NOW)
     assert pinned == fact(pinned=True)
     assert unpin([pinned], "f") == fact()
 
@@ -153,20 +157,20 @@ def test_a_fact_can_be_pinned_and_unpinned():
 def test_an_eleventh_pin_is_refused_with_the_numbers():
     facts = [*many(10, pinned=True), fact("one more")]
     with pytest.raises(FactError, match="At most 10 facts can be pinned, and 10 are: unpin one") as raised:
-        pin(facts, "one more")
+        pin(facts, "one more", NOW)
     assert isinstance(raised.value, InputError)
 
 
 def test_a_tenth_pin_is_allowed_and_pins_of_ended_facts_do_not_count():
     ended = many(5, start=20, pinned=True, ended="superseded", ended_at=NOW)
-    assert pin([*many(9, pinned=True), *ended, fact("one more")], "one more").pinned
+    assert pin([*many(9, pinned=True), *ended, fact("one more")], "one more", NOW).pinned
 
 
 def test_a_pinned_fact_can_be_pinned_again():
-    assert pin(many(10, pinned=True), "f003").pinned
+    assert pin(many(10, pinned=True), "f003", NOW).pinned
 
 
-@pytest.mark.parametrize("change", [pin, unpin])
+@pytest.mark.parametrize("change", [lambda facts, fact_id: pin(facts, fact_id, NOW), unpin], ids=["pin", "unpin"])
 def test_only_current_facts_can_be_pinned_or_unpinned(change):
     with pytest.raises(FactError, match="'f' is none of the 1 current facts"):
         change([fact("g"), fact(ended="expired", ended_at=NOW)], "f")
@@ -573,3 +577,201 @@ def test_a_fact_with_a_full_list_of_sources_is_not_made_surer():
     known = fact("k", confidence=0.5, sources=tuple(SOURCES[f"m{number}"] for number in range(MOST_SOURCES)))
     (learned,) = taught(says("Likes tea", 30), known=[known])
     assert (learned.confidence, learned.sources[-1]) == (0.5, SOURCES["m30"])
+
+
+# What one item may end
+
+
+def test_an_item_that_names_many_facts_ends_none_of_them():
+    known = many(MOST_NAMED + 1, days=90)
+    facts = taught(says("Said hello", 1, supersedes=tuple(ids(known))), known=known)
+    assert [each.id for each in facts if not each.is_current] == []
+
+
+def test_an_item_ends_as_many_facts_as_it_may_name():
+    known = [fact(f"f{number}", f"Uses editor {number}", days=90) for number in range(MOST_NAMED)]
+    facts = taught(says("Gave up on editors", 1, supersedes=tuple(ids(known))), known=known)
+    assert current(facts) == ["Gave up on editors"]
+
+
+@pytest.mark.parametrize("kept", [{"pinned": True}, {"made_by": BY_USER}], ids=["pinned", "by hand"])
+def test_what_is_kept_by_hand_does_not_end_because_an_item_names_it(kept):
+    known = fact("k", "Is vegan", days=90, **kept)
+    facts = taught(says("Said hello", 1, supersedes=("k",)), known=[known])
+    assert facts[0] == known
+    assert not facts[1].pinned
+
+
+@pytest.mark.parametrize("kept", [{"pinned": True}, {"made_by": BY_USER}], ids=["pinned", "by hand"])
+def test_what_is_kept_by_hand_ends_by_another_value_of_its_slot_or_by_the_opposite(kept):
+    lives = fact("k", "Lives in Lisbon", "identity", days=90, slot="home", **kept)
+    assert current(taught(home("Porto", 1), known=[lives])) == ["Lives in Porto"]
+    likes = fact("k", "Likes tea", days=90, **kept)
+    assert current(taught(says("Does not like tea", 1), known=[likes])) == ["Does not like tea"]
+
+
+# What begins later
+
+
+LATER = NOW + timedelta(days=20)
+
+
+def moves(place, number, begin=LATER, **rest):
+    return home(place, number, valid_from=begin, **rest)
+
+
+def test_what_is_true_until_something_else_begins_ends_then_and_not_before():
+    lisbon, porto = taught(home("Lisbon", 1), moves("Porto", 5))
+    assert (lisbon.ended, lisbon.valid_until, lisbon.superseded_by) == (None, LATER, porto.id)
+    assert (porto.ended, porto.valid_from) == (None, LATER)
+
+
+@pytest.mark.parametrize("day", [0, 19.9, 20, 90])
+def test_of_a_present_and_a_future_value_one_holds_at_any_time(day):
+    facts = taught(home("Lisbon", 1), moves("Porto", 5))
+    assert len(holding(facts, NOW + timedelta(days=day))) == 1
+
+
+def test_a_named_fact_ends_when_what_names_it_begins():
+    known = fact("k", "Commutes by car", days=90)
+    old, new = taught(says("Commutes by train", 1, supersedes=("k",), valid_from=LATER), known=[known])
+    assert (old.ended, old.valid_until, old.superseded_by) == (None, LATER, new.id)
+
+
+def test_saying_the_present_again_changes_no_plan():
+    facts = taught(home("Lisbon", 1), moves("Porto", 5), home("Lisbon", 9))
+    assert [(each.ended, each.valid_from, each.valid_until) for each in facts] == [
+        (None, None, LATER),
+        (None, LATER, None),
+    ]
+
+
+def test_another_present_lasts_until_the_plan_begins():
+    lisbon, porto, sintra = taught(home("Lisbon", 1), moves("Porto", 5), home("Sintra", 9))
+    assert (lisbon.superseded_by, porto.ended) == (sintra.id, None)
+    assert (sintra.ended, sintra.valid_until) == (None, LATER)
+
+
+def test_another_plan_supersedes_the_plan():
+    plan = LATER + timedelta(days=10)
+    lisbon, porto, berlin = taught(home("Lisbon", 1), moves("Porto", 5), moves("Berlin", 9, plan))
+    assert (porto.ended, porto.superseded_by) == ("superseded", berlin.id)
+    assert (lisbon.ended, lisbon.valid_until, lisbon.superseded_by) == (None, plan, berlin.id)
+
+
+def test_a_plan_that_is_given_up_ends_nothing():
+    moving = says("Moves to Porto", 5, category="identity", slot="home", valid_from=LATER)
+    staying = says("Does not move to Porto", 9, category="identity")
+    lisbon, plan, _ = taught(home("Lisbon", 1), moving, staying)
+    assert (plan.ended, lisbon.valid_until, lisbon.superseded_by) == ("superseded", None, None)
+
+
+def test_what_goes_on_after_the_plan_was_to_begin_has_superseded_it():
+    facts = taught(home("Lisbon", 1), moves("Porto", 5))
+    after = LATER + timedelta(days=30)
+    lisbon, porto = taught(home("Lisbon", 9), known=facts, now=after, said_at={"m9": after})
+    assert (lisbon.ended, lisbon.valid_until, lisbon.superseded_by) == (None, None, None)
+    assert porto.superseded_by == lisbon.id
+
+
+def test_the_end_of_what_has_begun_does_not_bring_back_what_was_before():
+    facts = taught(home("Lisbon", 1), moves("Porto", 5))
+    after = LATER + timedelta(days=30)
+    gone = home("nowhere", 9, valid_until=after)
+    facts = taught(replace(gone, text="No longer lives in Porto"), known=facts, now=after, said_at={"m9": after})
+    assert [each.text for each in holding(facts, after)] == ["No longer lives in Porto"]
+
+
+plans = st.lists(
+    st.builds(
+        lambda place, number, begin: home(place, number, valid_from=begin),
+        st.sampled_from(["Lisbon", "Porto", "Berlin"]),
+        st.integers(0, 9),
+        st.sampled_from([None, LATER, LATER + timedelta(days=10)]),
+    ),
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(plans, plans)
+def test_learning_plans_again_changes_nothing(before, learned):
+    once = taught(*learned, known=taught(*before))
+    assert taught(*learned, known=once) == once
+
+
+@settings(deadline=None, max_examples=200)
+@given(plans, st.integers(0, 40))
+def test_of_a_slot_with_plans_at_most_one_value_holds_at_any_time(learned, day):
+    assert len(holding(taught(*learned), NOW + timedelta(days=day))) <= 1
+
+
+def test_what_has_begun_since_it_was_said_ends_the_old_value_when_it_began():
+    begin = ago(10)
+    old, _ = taught(home("Lisbon", 1), moves("Porto", 5, begin))
+    assert (old.ended, old.valid_until) == ("superseded", begin)
+
+
+# Ends that nobody has said
+
+
+SOON_TEXT = "Flies to Rome next week"
+
+
+def test_what_is_said_of_days_near_ends_after_30_days():
+    (learned,) = taught(says(SOON_TEXT, 1))
+    assert learned.valid_until == TIMES["m1"] + SOON
+
+
+def test_what_is_said_by_hand_has_no_end_that_nobody_has_said():
+    (written,) = learn([], [says(SOON_TEXT)], {}, NOW, BY_USER)
+    assert written.valid_until is None
+
+
+def test_a_fact_that_is_said_again_by_hand_loses_the_end_that_nobody_has_said():
+    (written,) = learn(taught(says(SOON_TEXT, 1)), [says(SOON_TEXT)], {}, NOW, BY_USER)
+    assert written.valid_until is None
+
+
+def test_a_fact_that_is_pinned_loses_the_end_that_nobody_has_said():
+    (learned,) = taught(says(SOON_TEXT, 1))
+    assert pin([learned], learned.id, NOW).valid_until is None
+
+
+def test_a_fact_that_is_pinned_keeps_the_end_that_was_said():
+    (learned,) = taught(says(SOON_TEXT, 1, valid_until=LATER))
+    assert pin([learned], learned.id, NOW).valid_until == LATER
+
+
+@pytest.mark.parametrize("kept", [{"pinned": True}, {"made_by": BY_USER}], ids=["pinned", "by hand"])
+def test_what_is_kept_by_hand_gets_no_end_by_being_said_again(kept):
+    (learned,) = taught(says(SOON_TEXT, 1), known=[fact("k", SOON_TEXT, days=90, **kept)])
+    assert learned.valid_until is None
+
+
+def test_pins_of_what_is_over_do_not_count():
+    over = many(10, pinned=True, valid_until=NOW)
+    assert pin([*over, fact("one more")], "one more", NOW).pinned
+
+
+# What is changed by hand
+
+
+def test_a_category_that_was_changed_by_hand_stays_when_it_is_said_again():
+    (learned,) = taught(says("Likes tea", 1, slot="prefers:tea"))
+    edited = learned.model_copy(update={"category": "project"})
+    (again,) = taught(says("likes tea!", 5, slot="prefers:tea"), known=[edited])
+    assert (again.id, again.category, len(again.sources)) == (learned.id, "project", 2)
+
+
+def test_a_fact_that_gets_a_slot_by_hand_is_its_only_value():
+    rival, other = fact("a", "Lives in Lisbon", "identity", slot="Home", pinned=True), fact("b", "Likes tea")
+    value = fact("c", "Based in Porto", "identity", days=90, slot="home")
+    facts = {each.id: each for each in sole([rival, other, value], value, NOW)}
+    assert (facts["a"].ended, facts["a"].superseded_by, facts["b"]) == ("superseded", "c", other)
+    assert (facts["c"].is_current, facts["c"].pinned) == (True, True)
+
+
+def test_facts_without_a_slot_are_no_rivals_when_one_is_changed_by_hand():
+    facts = [fact("a", "Likes cocoa"), fact("b", "Likes tea")]
+    assert sole(facts, facts[1], NOW) == facts

@@ -48,6 +48,11 @@ def test_what_is_said_twice_is_one_fact_of_both_messages() -> None:
     assert [fact.message_ids for fact in facts] == [("m1", "m2")]
 
 
+def test_what_is_said_again_stands_where_it_was_said_last() -> None:
+    facts = learned(*(f"My favourite colour is {colour}." for colour in ("teal", "red", "teal"))).facts
+    assert [fact.text for fact in facts] == ["Favourite colour is red", "Favourite colour is teal"]
+
+
 def test_what_has_ended_is_valid_until_the_message() -> None:
     ended = [fact for fact in learned("I no longer work at Siemens.").facts if fact.valid_until]
     assert [(fact.valid_until, bool(fact.slot)) for fact in ended] == [(START, True)]

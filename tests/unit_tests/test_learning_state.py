@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from langgraph.store.memory import InMemoryStore
 
+from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.knowledge import repositories as repos
@@ -19,12 +20,14 @@ from langchain_ctxbudget.knowledge.records import (
     BY_RULES,
     BY_USER,
     MOST_SOURCES,
+    EntityDetails,
     EntityProfile,
     Fact,
     Highlight,
     KnowledgeMark,
     PhraseRecord,
     ProgressRecord,
+    Relation,
     Source,
     TopicConversation,
     TopicProfile,
@@ -117,21 +120,38 @@ def test_an_entity_that_loses_a_source_loses_its_details() -> None:
     assert (left.facts, left.attributes, left.sources, left.is_dirty) == ((), (), (source("m0"),), True)
 
 
+SAID_BY_HAND = EntityDetails(
+    relationship="sister",
+    aliases=("Sal",),
+    facts=("Plays chess",),
+    attributes=(("email", "s@example.org"),),
+    relations=(Relation(relation="works at", target="Acme"),),
+)
+SARAH = EntityProfile(
+    id="e",
+    name="Sarah",
+    relationship="sister",
+    aliases=("Sal", "Sarah Chen"),
+    compiled_context="Calls on Sundays.",
+    facts=("Plays chess", "x"),
+    attributes=(("email", "s@example.org"), ("phone", "1")),
+    relations=(Relation(relation="works at", target="Acme"), Relation(relation="lives in", target="Rome")),
+    sources=(source("m1"),),
+    made_by=BY_USER,
+    by_hand=SAID_BY_HAND,
+)
+
+
 def test_an_entity_by_hand_keeps_what_is_said_by_hand_and_loses_what_messages_said() -> None:
-    sarah = EntityProfile(
-        id="e",
-        name="Sarah",
-        relationship="sister",
-        aliases=("Sal",),
-        compiled_context="Calls on Sundays.",
-        facts=("x",),
-        attributes=(("email", "s@example.org"),),
-        sources=(source("m1"),),
-        made_by=BY_USER,
-    )
-    [left] = without(State(entities=(sarah,)), "c1", CUT).entities
-    assert (left.facts, left.attributes, left.sources) == ((), (), ())
-    assert (left.relationship, left.aliases, left.compiled_context) == ("sister", ("Sal",), "Calls on Sundays.")
+    [left] = without(State(entities=(SARAH,)), "c1", CUT).entities
+    assert {name: getattr(left, name) for name in EntityDetails.model_fields} == dict(SAID_BY_HAND)
+    assert (left.sources, left.compiled_context, left.is_dirty) == ((), "Calls on Sundays.", True)
+
+
+def test_an_entity_with_another_name_by_hand_loses_all_that_messages_said() -> None:
+    learned = SARAH.model_copy(update={"by_hand": EntityDetails()})
+    [left] = without(State(entities=(learned,)), "c1", CUT).entities
+    assert (left.relationship, left.aliases, left.name) == (None, (), "Sarah")
 
 
 def test_an_entity_of_more_messages_than_it_lists_loses_its_details_with_any_of_them() -> None:
@@ -245,7 +265,11 @@ def test_what_is_named_is_counted_and_measured() -> None:
 def test_of_too_many_topics_the_least_important_go() -> None:
     many = tuple(
         TopicProfile(
-            id=f"topic/t{n}", slug=f"t{n}", label=f"T{n}", sources=(source("m9", "c9"),), importance_score=n / 2_000
+            id=f"topic/t{n}",
+            slug=f"t{n}",
+            label=f"T{n}",
+            sources=(source("m9", "c9"),),
+            last_engaged_at=NOW - timedelta(hours=MOST_PROFILES + 2 - n),
         )
         for n in range(MOST_PROFILES + 2)
     )
@@ -312,6 +336,28 @@ def test_uses_are_counted_once() -> None:
     assert made.bundles["topic/t"].hit_count == 1
 
 
+def test_of_what_is_said_by_hand_the_text_says_no_more() -> None:
+    counted = {"highlights": (Highlight(text="said", source=source("m1")),), "total_conversations": 3}
+    topic = TOPIC.model_copy(update={**counted, "made_by": BY_USER, "proficiency_level": "expert"})
+    state = compiled(InMemoryStore(), "ada", State(topics=(topic,), entities=(SARAH,)), NOW, words)
+    knowledge = known.Knowledge(topics=state.topics, entities=state.entities, bundles=state.bundles)
+    texts = {key: bundle.compiled_prompt.splitlines()[1:] for key, bundle in knowledge.by_hand.bundles.items()}
+    assert texts["topic/t"] == ["Owns a kettle.", "The user's level: expert"]
+    assert texts["e"] == [
+        "Calls on Sundays.",
+        "sister",
+        "email: s@example.org",
+        "Related: works at Acme",
+        "Plays chess",
+    ]
+
+
+def test_a_level_that_was_learned_is_not_said_by_hand() -> None:
+    level = {"proficiency_level": "expert", "proficiency_signals": ("expert: x",), "made_by": BY_USER}
+    [topic] = known.Knowledge(topics=(TOPIC.model_copy(update=level),)).by_hand.topics
+    assert topic.proficiency_level == "unknown"
+
+
 # Kept
 
 
@@ -346,7 +392,29 @@ def test_what_is_no_longer_there_is_deleted() -> None:
     saved(store, State(), FULL)
     saved(store, FULL, State())
     assert kept(store) == State()
-    assert [item.key for item in store.search(("ctxbudget",), limit=99)] == ["mark"]
+    assert store.search(("ctxbudget",), limit=99) == []
+
+
+def test_what_another_process_writes_in_between_is_read_again() -> None:
+    store = InMemoryStore()
+    saved(store, State(), FULL)
+    before, mark = drive(read_state(store, "ada"))
+    store.batch([repos.FACTS.delete("ada", "a"), repos.mark_write("ada", KnowledgeMark(mark="theirs", edited="now"))])
+    drive(save(store, "ada", before, State(facts=(*FULL.facts, fact("z")), ended=FULL.ended), mark))
+    state, renewed = drive(read_state(store, "ada"))
+    assert names(state.facts) == ["z"]
+    assert renewed.edited not in (mark.edited, "now")
+
+
+def test_what_is_written_while_another_process_erases_the_user_is_deleted_again() -> None:
+    store = InMemoryStore()
+    saved(store, State(), FULL)
+    before, mark = drive(read_state(store, "ada"))
+    for item in store.search(("ctxbudget",), limit=99):
+        store.delete(item.namespace, item.key)
+    with pytest.raises(StoreError, match="erased elsewhere"):
+        drive(save(store, "ada", before, State(facts=(*FULL.facts, fact("z"))), mark))
+    assert store.search(("ctxbudget",), limit=99) == []
 
 
 def test_without_a_change_nothing_is_written() -> None:

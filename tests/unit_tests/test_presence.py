@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import doctest
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
@@ -216,6 +217,34 @@ def test_a_heartbeat_brings_a_device_back_online() -> None:
 def test_a_heartbeat_names_its_device(name: Any) -> None:
     with pytest.raises(InputError, match="device_id"):
         Heartbeat(device_id=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("visible_conversation_ids", "c1", "list of ids, not 'c1'"),
+        ("visible_conversation_ids", None, "list of ids, not None"),
+        ("visible_conversation_ids", ["c1", 5], "list of ids, not of 5"),
+        ("visible_conversation_ids", ["c"] * 101, "at most 100 ids, not 101"),
+        ("visible_conversation_ids", ["c" * 2_001], "at most 2,000 characters, not 2,001"),
+        ("active_conversation_id", 5, "active_conversation_id must be a string or None, not 5"),
+        ("active_notebook_id", 5, "active_notebook_id must be"),
+        ("active_persona_id", b"p", "active_persona_id must be"),
+        ("path", 5, "path must be a string or None, not 5"),
+        ("path", "/" * 2_001, "path must have at most 2,000 characters, not 2,001"),
+        ("device_id", "d" * 2_001, "device_id must have at most 2,000 characters, not 2,001"),
+        ("local_time", "2026-01-01", "local_time must be a datetime or None, not '2026-01-01'"),
+        ("idle", "no", "idle must be true or false, not 'no'"),
+    ],
+)
+def test_what_no_device_can_have_open_is_refused(name: str, value: Any, told: str) -> None:
+    with pytest.raises(InputError, match=re.escape(told)):
+        Heartbeat(**{"device_id": "d", name: value})
+
+
+def test_a_list_of_what_is_visible_is_the_same_as_a_tuple() -> None:
+    as_list, as_tuple = (beat(visible_conversation_ids=kind(["c1", "c2"])) for kind in (list, tuple))
+    assert after((0 * DAY, as_tuple), (6 * MINUTE, as_list)) == after((0 * DAY, as_list), (6 * MINUTE, as_tuple))
 
 
 def test_a_local_time_without_an_offset_is_refused() -> None:

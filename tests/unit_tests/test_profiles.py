@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from langchain_ctxbudget.knowledge.known import detector
 from langchain_ctxbudget.knowledge.profiles import (
     MOST_DAYS,
     Engagement,
+    as_of,
     engaged,
     entity_id,
     entity_metrics,
@@ -206,6 +208,26 @@ def test_importance_is_recency_frequency_and_breadth(messages, conversations, da
 def test_what_is_pinned_is_most_important():
     assert measured(pinned=True).importance_score == 1.0
     assert entity_metrics(entity(pinned=True), (), NOW).importance_score == 1.0
+
+
+OLD_LINKS = [link(*(said(datetime(2024, 1, 1, tzinfo=UTC)) for _ in range(5)))]
+OLD_NOW = datetime(2024, 1, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "old", [topic_metrics(topic(), OLD_LINKS, OLD_NOW), entity_metrics(entity(), OLD_LINKS, OLD_NOW)]
+)
+def test_importance_fades_though_nothing_is_counted_again(old):
+    assert as_of(old, OLD_NOW) == old
+    assert as_of(old, NOW).importance_score == pytest.approx(importance(5, 1, OLD_NOW, NOW, pinned=False), abs=1e-5)
+
+
+def test_of_two_topics_named_alike_what_came_up_since_comes_first():
+    old = topic_metrics(topic("Archery"), OLD_LINKS, OLD_NOW)
+    new = topic_metrics(topic("Cycling"), [link(said(NOW))], NOW)
+    found = detector([old, new]).detect("Archery or cycling?")
+    assert old.importance_score > new.importance_score
+    assert [one.id for one in found] == [new.id, old.id]
 
 
 def test_an_entity_adds_up_its_conversations():

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
@@ -22,6 +22,7 @@ from langchain_ctxbudget.knowledge.taking import (
     MOST_MESSAGES,
     Work,
     as_said,
+    others_in,
     take,
     thinned,
     time_of,
@@ -191,6 +192,81 @@ def test_what_the_user_and_the_assistant_say_is_read() -> None:
 def test_what_tools_give_is_read_where_that_is_asked_for(*, from_tools: bool) -> None:
     found = said(ToolMessage("x", tool_call_id="1"), from_tools=from_tools)
     assert found == ([("x", False)] if from_tools else [])
+
+
+RESULT = HumanMessage([{"type": "tool_result", "tool_use_id": "1", "content": "x"}])
+
+
+@pytest.mark.parametrize("from_tools", [False, True])
+@pytest.mark.parametrize(
+    "result",
+    [ToolMessage("x", tool_call_id="1"), FunctionMessage(content="x", name="look_up"), RESULT],
+    ids=lambda it: it.type,
+)
+def test_a_result_is_told_from_what_the_assistant_says(result: BaseMessage, *, from_tools: bool) -> None:
+    entries = conversation(result.model_copy(), AIMessage("b")).entries
+    read = [(one.text, one.from_tool, one.from_user) for one in as_said(entries, from_tools=from_tools)]
+    assert read == [*([("x", True, False)] if from_tools else []), ("b", False, False)]
+
+
+# Who the user is
+
+
+def users(user_id: str, *names: str | None) -> list[str | None]:
+    """Of messages with these names, the names of those that are the user's."""
+    entries = conversation(*(HumanMessage("text", name=name) for name in names)).entries
+    own = {one.id for one in as_said(entries, from_tools=False, others=others_in(entries, user_id)) if one.from_user}
+    return [entry.message.name for entry in entries if entry.id in own]
+
+
+def test_the_only_one_who_writes_is_the_user() -> None:
+    assert users("u1", "Maya", "Maya") == ["Maya", "Maya"]
+
+
+def test_beside_messages_without_a_name_a_named_one_is_somebody_elses() -> None:
+    assert users("u1", None, "Bob", None) == [None, None]
+
+
+def test_beside_messages_without_a_name_those_with_the_users_name_are_the_users() -> None:
+    assert users("ada", None, "Ada", "Bob") == [None, "Ada"]
+
+
+def test_results_are_no_messages_without_a_name() -> None:
+    entries = conversation(HumanMessage("text", name="Maya"), RESULT.model_copy()).entries
+    assert others_in(entries, "u1") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("user_id", "name"),
+    [
+        ("ada", "Ada Lovelace"),
+        ("ada.lovelace@example.com", "Ada Lovelace"),
+        ("ada_lovelace", "ADA  Lovelace"),
+        ("Ada Lovelace", "ada"),
+        ("zoë", "Zoë"),
+    ],
+)
+def test_a_name_that_begins_as_the_users_id_does_is_the_users(user_id: str, name: str) -> None:
+    assert users(user_id, name, "Bob") == [name]
+
+
+@pytest.mark.parametrize(("user_id", "name"), [("ada", "Adam"), ("user-1", "user-2"), ("ada", "Miss Ada"), ("7", "!")])
+def test_a_name_that_only_resembles_the_users_id_is_somebody_elses(user_id: str, name: str) -> None:
+    assert users(user_id, name, "Bob") == []
+
+
+def test_of_two_names_that_begin_as_the_users_id_does_the_same_one_counts() -> None:
+    assert users("ada", "Ada", "Ada Jones") == ["Ada"]
+    assert users("ada", "Ada Lovelace", "Ada Jones") == []
+
+
+def test_the_messages_before_are_not_all_the_users_either() -> None:
+    store = InMemoryStore()
+    before = [HumanMessage("a"), HumanMessage("b", name="Bob")]
+    learned(store, conversation(*before))
+    work = taken(store, conversation(*before, "c"))
+    assert work is not None
+    assert [said.from_user for said in work.before] == [True, False]
 
 
 @pytest.mark.parametrize(
