@@ -29,7 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default=HOST, help="where to listen (default: %(default)s, this machine alone)")
     parser.add_argument("--port", type=int, default=PORT, help="0 takes a free one (default: %(default)s)")
     parser.add_argument(
-        "--token", help=f"what a browser must know; needed for other machines (default: ${TOKEN_VARIABLE})"
+        "--token",
+        help=f"what a browser must know, 16 characters or more; needed for other machines (default: ${TOKEN_VARIABLE})",
     )
     parser.add_argument("--budget", type=int, metavar="N", help="tokens of the prompts that are previewed")
     parser.set_defaults(run=run)
@@ -40,7 +41,8 @@ def run(options: argparse.Namespace) -> int:
 
     Raises:
         CtxBudgetError: the extra `dashboard` is not installed.
-        InvalidSettingsError: an address of other machines without a token, or a port that cannot be had.
+        InvalidSettingsError: an address of other machines without a token, a token that could be guessed, or a port
+            that cannot be had.
         MissingScopeError: no user.
         StoreError: there is no store in the folder, or another process has it open.
     """
@@ -48,7 +50,12 @@ def run(options: argparse.Namespace) -> int:
         import uvicorn  # noqa: PLC0415 - needs the extra
 
         from langchain_ctxbudget.dashboard import create_app  # noqa: PLC0415 - needs the extra
-        from langchain_ctxbudget.dashboard.guard import ANY_HOST, LOOPBACK, is_loopback  # noqa: PLC0415
+        from langchain_ctxbudget.dashboard.guard import (  # noqa: PLC0415
+            ANY_HOST,
+            LOOPBACK,
+            is_loopback,
+            require_token,
+        )
     except ImportError as error:
         raise CtxBudgetError(
             f"The dashboard needs packages that are not installed ({error}): "
@@ -57,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     token = options.token or os.environ.get(TOKEN_VARIABLE) or None
+    require_token(token)
     if not is_loopback(options.host) and token is None:
         raise InvalidSettingsError(
             f"--host {options.host} lets other machines in, who could read everything that {options.user!r} has said. "

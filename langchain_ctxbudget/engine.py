@@ -23,6 +23,7 @@ from langchain_ctxbudget.core.tokens import TokenCounter, model_names, unwrapped
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
 from langchain_ctxbudget.errors import InputError, MessageConflictError
 from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.forecasting import forecast
 from langchain_ctxbudget.history import editing, log
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.keeper import Keeper
@@ -192,6 +193,19 @@ class Engine(Keeper):
             yield from log.refresh(self.store, conversation)
             draft = yield from self._open_draft(conversation, turn, request, started=started, calls_before=calls)
             return (yield from self._run_all(draft))
+
+        return (yield from self.using(scope, body, self.target.counter))
+
+    def forecast(self, scope: Scope, message: str, request: Request = NOTHING_ELSE) -> Flow[ContextReport]:
+        """The report of a prompt that nobody sends: nothing is written, kept or counted, and no summary asked for."""
+        turn = current_turn(message)
+        self._require(request)
+
+        def body(conversation: Conversation) -> Flow[ContextReport]:
+            started, calls = time.perf_counter(), self.target.tokenizer.calls
+            yield from log.refresh(self.store, conversation)
+            draft = yield from self._open_draft(conversation, turn, request, started=started, calls_before=calls)
+            return (yield from forecast(draft, self.store, self.embeddings))
 
         return (yield from self.using(scope, body, self.target.counter))
 

@@ -85,6 +85,9 @@ class ContextStatus:
     """The share of the budget that is used, in percent."""
     pruning_strategy: PruningStrategy
     last_updated: datetime
+    steady_messages: int
+    """So many messages, from the first on, are where they were when the prompt was made; positions beyond may be those
+    of other messages now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +162,9 @@ class LimitStanding:
 
     limit: str
     used: float
+    """In tokens or US dollars, as the limit."""
     allowed: float
+    """In the same."""
     left: float
     """A share, from 0 to 1."""
 
@@ -180,8 +185,10 @@ class Limits:
 
     session_tokens: int | None
     session_cost: float | None
+    """In US dollars."""
     month_tokens: int | None
     month_cost: float | None
+    """In US dollars."""
     thresholds: tuple[float, float, float]
 
 

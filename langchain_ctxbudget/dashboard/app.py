@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import Any, TypeAlias
@@ -17,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from langchain_ctxbudget.dashboard.guard import LOOPBACK, Guard, is_loopback, refusal
+from langchain_ctxbudget.dashboard.guard import LOOPBACK, Guard, is_loopback, refusal, require_token
 from langchain_ctxbudget.dashboard.openapi import describe
 from langchain_ctxbudget.dashboard.operations import OPERATIONS, Operation
 from langchain_ctxbudget.dashboard.refusals import BAD, CONFLICT, NOT_SIGNED_IN, UNAVAILABLE, UNKNOWN, RefusedError
@@ -48,9 +46,10 @@ def create_app(
     ends with a slash.
 
     Args:
-        pipeline: whose store is shown; previews are made by a twin of it, which leaves no trace in it.
+        pipeline: whose store is shown; looking, and what is tried out, leaves no trace in it.
         user_id: whose conversations; or a function of the request that says who is signed in, None for nobody.
-        token: what whoever asks must know: `Authorization: Bearer`, or once `?token=` in the page's address.
+        token: what whoever asks must know, of at least 16 characters: `Authorization: Bearer`, or once `?token=` in the
+            page's address.
         hosts: the names that the dashboard goes by, without ports; `"*"` is any name.
 
     Raises:
@@ -68,8 +67,7 @@ def create_app(
         raise InvalidSettingsError(f"pipeline must be a ContextPipeline, not {type(pipeline).__name__}")
     if not callable(user_id) and (not isinstance(user_id, str) or not user_id):
         raise MissingScopeError(f"user_id must be a non-empty string or a function of the request, not {user_id!r}")
-    if token is not None and not (isinstance(token, str) and token.isascii() and token.isprintable() and token.strip()):
-        raise InvalidSettingsError("token must be a string of printable ASCII characters, or None")
+    require_token(token)
     if isinstance(hosts, str) or not all(isinstance(host, str) and host for host in hosts):
         raise InvalidSettingsError(f"hosts must be a list of names, not {hosts!r}")
     open_to_all = token is None and not callable(user_id)
@@ -80,11 +78,6 @@ def create_app(
         )
     service = DashboardService(pipeline)
     user_of: UserOf = user_id if callable(user_id) else lambda _request: user_id
-
-    @asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        yield
-        await asyncio.to_thread(service.close)
 
     app = Starlette(
         routes=[
@@ -98,7 +91,6 @@ def create_app(
         ],
         middleware=[Middleware(Guard, token=token, hosts=hosts, local_only=open_to_all)],
         exception_handlers={HTTPException: _not_routed},
-        lifespan=lifespan,
     )
     app.router.redirect_slashes = False  # what is asked for would stand in a header
     return app

@@ -1,4 +1,4 @@
-"""The prompts that would be made now: assembled once, then allocated again at any budget without I/O."""
+"""The prompts that would be made now: worked out once, then allocated again at any budget without I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from weakref import WeakValueDictionary
 
 from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.dashboard.transcripts import Recent
-from langchain_ctxbudget.errors import BudgetError, InputError
+from langchain_ctxbudget.errors import BudgetError
+from langchain_ctxbudget.flow import adrive
+from langchain_ctxbudget.opening import NOTHING_ELSE, Request
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.stores.records import Scope
 
@@ -19,27 +21,22 @@ Key = tuple[Scope, str, str]
 
 
 class Forecasts:
-    """Makes prompts that nobody sends.
-
-    They are made by a pipeline of their own on the same store, so that the application's own does not take them for
-    its last prompts: usage that it observes, and what a prompt shares with the one before, are about those it sends.
-    """
+    """Tells of prompts that nobody sends, and that leave nothing behind in the pipeline or its store."""
 
     def __init__(self, pipeline: ContextPipeline) -> None:
-        """Beside a pipeline.
+        """Over the conversations of a pipeline.
 
         Args:
-            pipeline: the application's.
+            pipeline: whose prompts they would be.
         """
-        self._application = pipeline
-        self._own: ContextPipeline | None = None
+        self._pipeline = pipeline
         self._reports: Recent[Key, ContextReport] = Recent(KEPT_FORECASTS)
         self._locks: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
 
     async def report(self, scope: Scope, message: str, version: str, budget: int | None) -> ContextReport:
         """The report of the prompt for a message.
 
-        Without a budget it is assembled anew, so that everything that has changed since is in it. With one, the
+        Without a budget it is worked out anew, so that everything that has changed since is in it. With one, the
         candidates that were found before are allocated again, in a worker thread.
 
         Args:
@@ -57,15 +54,11 @@ class Forecasts:
             if budget is None:
                 return await self._assemble(key)
             found = self._reports.recall(key)
-            if found is not None:
+            if found is None:
                 try:
-                    return await asyncio.to_thread(found.reallocate, budget)
-                except InputError:  # changed since in a way that its version does not tell
-                    self._reports.pop(key, None)
-            try:
-                found = await self._assemble(key)
-            except BudgetError:  # the settings' own budget is too small; this one may not be
-                return await self._assemble(key, budget)
+                    found = await self._assemble(key)
+                except BudgetError:  # the settings' own budget is too small; this one may not be
+                    return await self._assemble(key, budget)
             return await asyncio.to_thread(found.reallocate, budget)
 
     def forget(self, user_id: str) -> None:
@@ -73,30 +66,12 @@ class Forecasts:
         for key in [key for key in self._reports if key[0].user_id == user_id]:
             del self._reports[key]
 
-    def close(self) -> None:
-        """Stop what the prompts have begun in the background."""
-        if self._own is not None:
-            self._own.close()
-            self._own = None
-
     async def _assemble(self, key: Key, budget: int | None = None) -> ContextReport:
         scope, message, _ = key
-        settings = {"keep_snapshots": 0} | ({} if budget is None else {"max_context_tokens": budget})
-        context = await self._pipeline.aassemble(
-            message,
-            user_id=scope.user_id,
-            conversation_id=scope.conversation_id,
-            settings=settings,
-        )
+        request = NOTHING_ELSE if budget is None else Request(settings={"max_context_tokens": budget})
+        report = await adrive(self._pipeline.engine.forecast(scope, message, request))
         for old in [old for old in self._reports if old[0] == scope and old[2] != key[2]]:
             del self._reports[old]
         if budget is None:
-            self._reports.keep(key, context.report)
-        return context.report
-
-    @property
-    def _pipeline(self) -> ContextPipeline:
-        if self._own is None:
-            target = self._application.engine.target
-            self._own = self._application.with_model(target.model, token_counter=target.given_counter)
-        return self._own
+            self._reports.keep(key, report)
+        return report

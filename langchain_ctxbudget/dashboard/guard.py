@@ -18,9 +18,12 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from langchain_ctxbudget.dashboard.refusals import FORBIDDEN, MISDIRECTED, NOT_SIGNED_IN
+from langchain_ctxbudget.errors import InvalidSettingsError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY_HOST = "*"
+LEAST_TOKEN = 16
+"""Characters: whoever reaches the dashboard can try one token after the other."""
 COOKIE = "ctxbudget_dashboard"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -46,6 +49,23 @@ def is_loopback(host: str) -> bool:
         return host.lower() in LOOPBACK or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def require_token(token: object) -> None:
+    """Make sure that a token is one, or that there is none.
+
+    Raises:
+        InvalidSettingsError: it is something else, or could be guessed.
+    """
+    if token is None:
+        return
+    if not isinstance(token, str) or not (
+        token.isascii() and token.isprintable() and len(token.strip()) >= LEAST_TOKEN
+    ):
+        raise InvalidSettingsError(
+            f"token must be a string of at least {LEAST_TOKEN} printable ASCII characters, or None. "
+            f"`openssl rand -hex 16` makes one"
+        )
 
 
 def refusal(status: int, problem: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -47,7 +47,7 @@ class OfSnapshots(OfSession):
 class OfSnapshot(OfSession):
     """One snapshot of a conversation."""
 
-    snapshot_id: Annotated[str, Field(min_length=1, max_length=200)] = Field(description="As the list gives it.")
+    snapshot_id: Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200)] = Field(description="As the list gives it.")
 
 
 class OfPreview(OfSession):

@@ -1,7 +1,7 @@
 """What the items of a kept report stand for: a report names them by id, and the texts are read where they are kept.
 
 So nothing that was erased since comes back. What is no longer there, or was never kept (the current message, the
-settings), has no preview.
+settings), has no preview; nor has what was named by a position that another message may have now.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from langchain_ctxbudget.core.layers import Layer, Reason
 from langchain_ctxbudget.core.report import ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.core.report_parts import JOINED
+from langchain_ctxbudget.dashboard.places import steady_messages
 from langchain_ctxbudget.dashboard.transcripts import Transcript, Transcripts
 from langchain_ctxbudget.knowledge_base import KnowledgeBase
 from langchain_ctxbudget.pipeline import ContextPipeline
@@ -49,7 +50,7 @@ async def with_previews(
         texts["documents"] = await _documents(report, scope.user_id, pipeline)
     if "conversations" in sources:
         texts["conversations"] = await _elsewhere(report, scope, transcripts)
-    quote = _quoting(transcript, texts)
+    quote = _quoting(transcript, steady_messages(report, transcript), texts)
     layers = tuple(
         replace(layer, items=tuple(_filled(layer, item, quote) for item in layer.items)) for layer in report.layers
     )
@@ -60,12 +61,15 @@ def _filled(layer: LayerReport, item: ReportItem, quote: Callable[[LayerReport, 
     return item if item.preview else replace(item, preview=preview(quote(layer, item)))
 
 
-def _quoting(transcript: Transcript, texts: Mapping[str, Texts]) -> Callable[[LayerReport, ReportItem], str]:
+def _quoting(
+    transcript: Transcript, steady: int, texts: Mapping[str, Texts]
+) -> Callable[[LayerReport, ReportItem], str]:
     def quote(layer: LayerReport, item: ReportItem) -> str:
         if layer.layer == Layer.RETRIEVAL and item.source != "messages":
             return texts.get("known" if item.source == "memories" else item.source, {}).get(item.id, "")
         if layer.layer == Layer.RETRIEVAL or layer.layer in _SAID:
-            return _line(transcript, item) if item.reason is Reason.SUMMARY else _message(transcript, item.id)
+            is_line = item.reason is Reason.SUMMARY
+            return _line(transcript, steady, item) if is_line else _message(transcript, item.id)
         return texts.get("known", {}).get(item.id, "")
 
     return quote
@@ -80,11 +84,11 @@ def _message(transcript: Transcript, name: str) -> str:
     return ""
 
 
-def _line(transcript: Transcript, item: ReportItem) -> str:
-    """The message that a line of a summary comes from."""
+def _line(transcript: Transcript, steady: int, item: ReportItem) -> str:
+    """The message that a line of a summary comes from; nothing where another one may stand there now."""
     number = item.id.removeprefix(_LINE)
     place = int(number) if number.isdecimal() else 0
-    return transcript.messages[place - 1].text if 0 < place <= len(transcript.messages) else ""
+    return transcript.messages[place - 1].text if 0 < place <= steady else ""
 
 
 async def _known(user_id: str, pipeline: ContextPipeline) -> Texts:

@@ -6,10 +6,12 @@ import asyncio
 import logging
 from datetime import UTC, datetime
 
+from langchain_ctxbudget.bookkeeping import amounts
 from langchain_ctxbudget.core.report import ContextReport
-from langchain_ctxbudget.core.tiers import THRESHOLDS, UsageLimits, tier_of
+from langchain_ctxbudget.core.tiers import THRESHOLDS, UsageLimits, standing, tier_of
 from langchain_ctxbudget.dashboard import answers, questions, views
 from langchain_ctxbudget.dashboard.forecasts import Forecasts
+from langchain_ctxbudget.dashboard.places import counted, steady_messages
 from langchain_ctxbudget.dashboard.quoting import with_previews
 from langchain_ctxbudget.dashboard.refusals import CONFLICT, UNKNOWN, RefusedError
 from langchain_ctxbudget.dashboard.transcripts import Outline, Recent, Transcript, Transcripts
@@ -48,10 +50,6 @@ class DashboardService:
         self._forecasts = Forecasts(pipeline)
         self._counts: Recent[Scope, tuple[str, int]] = Recent(KEPT_COUNTS)
         """How many snapshots a conversation has, with the id of the newest."""
-
-    def close(self) -> None:
-        """Stop what was begun in the background."""
-        self._forecasts.close()
 
     async def sessions(self, user_id: str, _asked: questions.Nothing) -> answers.Sessions:
         """The conversations of the user, those that were last updated first."""
@@ -112,18 +110,14 @@ class DashboardService:
     async def usage(self, user_id: str, asked: questions.OfSession) -> answers.SessionUsage:
         """What a conversation has used, and its user in this month."""
         scope, _ = await self._open(user_id, asked)
-        book = self._pipeline.usage
-        session = await book.aof_session(user_id=user_id, conversation_id=scope.conversation_id)
-        month = await book.aof_month(user_id=user_id)
-        limits = (await self._settings(user_id)).usage_limits
-        standing = None
-        if limits is not None:
-            standing = await book.astanding(user_id=user_id, conversation_id=scope.conversation_id, limits=limits)
+        session, month = await adrive(self._pipeline.engine.bookkeeping.used(scope))
+        limits = UsageLimits.of((await self._settings(user_id)).usage_limits or {})
+        closest = standing(limits, amounts(session, month))
         return answers.SessionUsage(
             session=views.usage_totals(session),
             month=views.usage_totals(month),
-            standing=views.limit_standing(standing) if standing else None,
-            tier=tier_of(standing.left, UsageLimits.of(limits).thresholds).name if standing else None,
+            standing=views.limit_standing(closest) if closest else None,
+            tier=tier_of(closest.left, limits.thresholds).name if closest else None,
         )
 
     async def settings(self, user_id: str, _asked: questions.Nothing) -> answers.Settings:
@@ -193,15 +187,16 @@ class DashboardService:
         asked = message if message is not None else transcript.asked or UNASKED
         report = await self._forecasts.report(scope, asked, transcript.version, budget)
         thresholds = await self._thresholds(scope.user_id, report)
-        return views.status(scope.conversation_id, "preview", report, datetime.now(UTC), thresholds)
+        now = datetime.now(UTC)
+        return views.status(scope.conversation_id, "preview", report, now, thresholds, steady=counted(report))
 
     async def _shown(
         self, scope: Scope, transcript: Transcript, kept: ContextReport, at: datetime
     ) -> answers.ContextStatus:
         report = await with_previews(kept, transcript, scope, self._pipeline, self._transcripts)
-        return views.status(
-            scope.conversation_id, "snapshot", report, at, await self._thresholds(scope.user_id, report)
-        )
+        thresholds = await self._thresholds(scope.user_id, report)
+        steady = steady_messages(report, transcript)
+        return views.status(scope.conversation_id, "snapshot", report, at, thresholds, steady=steady)
 
     async def _thresholds(self, user_id: str, report: ContextReport) -> tuple[float, float, float]:
         limits = (await self._settings(user_id)).usage_limits if report.usage else None

@@ -6,15 +6,15 @@ import json
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from langchain_core.messages import BaseMessage, HumanMessage
-from langgraph.store.base import BaseStore, Item, SearchOp
+from langgraph.store.base import Item
 
 from langchain_ctxbudget.core.messages import plain_text
 from langchain_ctxbudget.core.preservation import preservation_of
 from langchain_ctxbudget.dashboard.answers import SaidMessage
-from langchain_ctxbudget.flow import Flow, adrive, batch
+from langchain_ctxbudget.flow import adrive, batch
 from langchain_ctxbudget.opening import pins_place
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.stores import bulk
@@ -120,7 +120,7 @@ class Transcripts:
         """The version of each of a user's conversations, by its id; all in one read."""
         path = (ROOT, label(user_id), LANES)
         found: dict[tuple[str, ...], list[Item]] = {}
-        for item in await adrive(_below(self._pipeline.store, path)):
+        for item in await adrive(bulk.read_below(self._pipeline.store, path)):
             found.setdefault(item.namespace, []).append(item)
         joined = ((items, item) for items in found.values() for item in items if item.key == JOINED)
         return {
@@ -158,17 +158,6 @@ class Transcripts:
 
     async def _exists(self, scope: Scope) -> bool:
         return scope.conversation_id in await self._pipeline.alist_conversations(user_id=scope.user_id)
-
-
-def _below(store: BaseStore, path: tuple[str, ...]) -> Flow[list[Item]]:
-    """Every item of every namespace that begins with a path."""
-    items: list[Item] = []
-    while True:
-        [page] = yield from batch(store, [SearchOp(path, limit=bulk.PAGE, offset=len(items))])
-        items += cast("list[Item]", page)
-        if len(cast("list[Item]", page)) < bulk.PAGE:
-            # A store that looks for a prefix as text finds more than was asked for.
-            return [item for item in items if item.namespace[: len(path)] == path]
 
 
 def _said(position: int, message: BaseMessage) -> SaidMessage:

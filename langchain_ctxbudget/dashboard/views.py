@@ -122,6 +122,8 @@ def status(
     report: ContextReport,
     at: datetime,
     thresholds: Sequence[float] = THRESHOLDS,
+    *,
+    steady: int,
 ) -> ContextStatus:
     """A report as the status of its conversation.
 
@@ -131,6 +133,7 @@ def status(
         report: with its previews.
         at: when the prompt was made.
         thresholds: of the usage limits.
+        steady: how many messages, from the first on, are still where the report says.
     """
     return ContextStatus(
         session_id=session_id,
@@ -140,6 +143,7 @@ def status(
         budget_percent=budget_percent(report),
         pruning_strategy=pruning_strategy(report, thresholds),
         last_updated=at,
+        steady_messages=steady,
     )
 
 
@@ -164,15 +168,7 @@ def snapshot_summary(snapshot: ContextSnapshot) -> SnapshotSummary:
 
 def usage_totals(usage: Usage) -> UsageTotals:
     """What was used, with its sum."""
-    return UsageTotals(
-        calls=usage.calls,
-        input_tokens=usage.input_tokens,
-        cached_tokens=usage.cached_tokens,
-        output_tokens=usage.output_tokens,
-        total_tokens=usage.total_tokens,
-        cost=usage.cost,
-        unpriced_calls=usage.unpriced_calls,
-    )
+    return UsageTotals(**usage.to_dict())
 
 
 def limit_standing(standing: Standing) -> LimitStanding:

@@ -17,13 +17,19 @@ CHUNK = 1_000
 
 def read_all(store: BaseStore, namespace: tuple[str, ...]) -> Flow[list[Item]]:
     """Every item of a namespace."""
+    return [item for item in (yield from read_below(store, namespace)) if item.namespace == namespace]
+
+
+def read_below(store: BaseStore, path: tuple[str, ...]) -> Flow[list[Item]]:
+    """Every item of every namespace that begins with a path."""
     items: list[Item] = []
     while True:
-        results = yield from batch(store, [SearchOp(namespace, limit=PAGE, offset=len(items))])
+        results = yield from batch(store, [SearchOp(path, limit=PAGE, offset=len(items))])
         page = cast("list[Item]", results[0])
         items.extend(page)
         if len(page) < PAGE:
-            return [item for item in items if item.namespace == namespace]
+            # A store that looks for a prefix as text finds more than was asked for.
+            return [item for item in items if item.namespace[: len(path)] == path]
 
 
 def read_namespaces(store: BaseStore, path: tuple[str, ...]) -> Flow[list[tuple[str, ...]]]:

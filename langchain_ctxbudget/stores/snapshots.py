@@ -5,9 +5,10 @@ Who erases a message or a fact need not look for what a report says of it: repor
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
@@ -20,6 +21,7 @@ from langchain_ctxbudget.stores.records import Record, Scope, storable
 
 SNAPSHOTS = "reports"
 _SCOPE = ("user_id", "conversation_id")
+_KEY = re.compile(r"(?P<moment>[0-9T]+)-(?P<number>[0-9]+)-[^-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,31 @@ def record_of(report: ContextReport, created_at: datetime, messages: int) -> Rep
     return ReportRecord(
         created_at=created_at, messages=messages, report={name: said[name] for name in said if name not in _SCOPE}
     )
+
+
+def key_of(made_at: datetime, number: int, lane: str) -> str:
+    """The id of a snapshot; ids sort in the order in which their prompts were made.
+
+    Args:
+        made_at: when, with its time zone.
+        number: of the prompt, for those of one moment.
+        lane: who made it, for those of one moment and number.
+    """
+    return f"{made_at.astimezone(UTC):%Y%m%dT%H%M%S%f}-{number:08d}-{lane}"
+
+
+def key_behind(keys: Sequence[str], key: str) -> str:
+    """The id of a new snapshot: as it is, or, where the clock was set back, one that sorts behind those there are.
+
+    Args:
+        keys: those there are, in their order.
+        key: of the new one; where it is among them, it is being written again.
+
+    >>> key_behind(["20261101T120000000000-00000007-a"], "20261101T110000000000-00000008-b")
+    '20261101T120000000000-00000008-b'
+    """
+    last = _KEY.fullmatch(keys[-1]) if keys and key not in keys and key < keys[-1] else None
+    return f"{last['moment']}-{int(last['number']) + 1:08d}-{key.rpartition('-')[2]}" if last else key
 
 
 def write(scope: Scope, key: str, record: ReportRecord | None) -> PutOp:

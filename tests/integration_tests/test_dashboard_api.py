@@ -24,11 +24,13 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextReport, KnowledgeBase
+from langchain_ctxbudget.bookkeeping import Bookkeeping
 from langchain_ctxbudget.cli import main
 from langchain_ctxbudget.core.report import preview
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.dashboard.questions import LONGEST_ID, MOST_MESSAGES
 from langchain_ctxbudget.demo import demo_messages
+from langchain_ctxbudget.engine import Engine
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.stores.snapshots import SNAPSHOTS
@@ -253,6 +255,23 @@ async def test_usage_is_that_of_the_session_and_of_the_month(pipeline: ContextPi
     assert (usage["standing"], usage["tier"]) == (None, None)
 
 
+async def test_the_numbers_of_one_answer_about_usage_are_of_one_moment(pipeline: ContextPipeline) -> None:
+    pipeline.save_settings({"usage_limits": {"session_tokens": 1_000}}, user_id="ada")
+    read = Bookkeeping.used
+
+    def used(self: Bookkeeping, scope: Scope) -> Any:
+        """Whoever reads a second time finds another number."""
+        found = yield from read(self, scope)
+        self.note_usage(scope, {"input_tokens": 100, "output_tokens": 0}, "gpt-4o")
+        return found
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Bookkeeping, "used", used)
+        async with served(pipeline) as client:
+            usage = await get(client, "usage", session_id="trip")
+    assert usage["session"]["total_tokens"] == usage["month"]["total_tokens"] == usage["standing"]["used"] == 0
+
+
 async def test_snapshots_are_listed_oldest_first_in_numbers(pipeline: ContextPipeline) -> None:
     reports = [kept(pipeline, f"Question {number}?") for number in range(3)]
     async with served(pipeline) as client:
@@ -367,13 +386,13 @@ async def test_trying_a_budget_assembles_nothing_again(
     pipeline: ContextPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    assemble = ContextPipeline.aassemble
+    forecast = Engine.forecast
 
-    async def noted(self: ContextPipeline, message: str, **options: Any) -> Any:
+    def noted(self: Engine, scope: Scope, message: str, *options: Any) -> Any:
         asked.append(message)
-        return await assemble(self, message, **options)
+        return forecast(self, scope, message, *options)
 
-    monkeypatch.setattr(ContextPipeline, "aassemble", noted)
+    monkeypatch.setattr(Engine, "forecast", noted)
     async with served(pipeline) as client:
         for budget in (300, 400, 500):
             await get(client, "preview", session_id="trip", message="Day 3?", budget=budget)
@@ -445,6 +464,59 @@ async def test_a_line_of_a_summary_quotes_the_message_that_it_comes_from(pipelin
     assert lines
     for item in lines:
         assert item["preview"] == preview(said[int(item["id"].removeprefix("message ")) - 1].text)
+
+
+def lines_of(report: dict[str, Any]) -> dict[int, str]:
+    """What the lines of summary and arc quote, by the position that they go by."""
+    items = [item for layer in ("L4", "L6") for item in items_of(report, layer)]
+    mark = "message "
+    return {int(item["id"].removeprefix(mark)): item["preview"] for item in items if item["id"].startswith(mark)}
+
+
+@pytest.fixture
+def summed_up(pipeline: ContextPipeline) -> ContextPipeline:
+    """With a conversation of which a snapshot has lines of a summary."""
+    pipeline.add_messages(demo_messages(), user_id="ada", conversation_id="demo")
+    pipeline.save_settings({"max_context_tokens": 3_000}, user_id="ada")
+    kept(pipeline, user_id="ada", conversation_id="demo")
+    return pipeline
+
+
+async def test_a_line_of_a_summary_quotes_nothing_where_its_message_has_moved(summed_up: ContextPipeline) -> None:
+    first = demo_messages()[0].id
+    async with served(summed_up) as client:
+        before = await get(client, "status", session_id="demo")
+        summed_up.remove_messages(str(first), user_id="ada", conversation_id="demo")
+        after = await get(client, "status", session_id="demo")
+    assert all(lines_of(before["current_context"]).values())
+    assert before["steady_messages"] == len(demo_messages())
+    assert set(lines_of(after["current_context"]).values()) == {""}
+    assert after["steady_messages"] == 0
+
+
+async def test_what_was_said_since_moves_no_message(summed_up: ContextPipeline) -> None:
+    async with served(summed_up) as client:
+        before = await get(client, "status", session_id="demo")
+        summed_up.add_messages([HumanMessage("One more")], user_id="ada", conversation_id="demo")
+        after = await get(client, "status", session_id="demo")
+    assert after["current_context"] == before["current_context"]
+    assert after["steady_messages"] == before["steady_messages"] == len(demo_messages())
+
+
+async def test_messages_before_one_that_was_removed_are_where_they_were(summed_up: ContextPipeline) -> None:
+    gone = len(demo_messages()) - 2
+    async with served(summed_up) as client:
+        before = await get(client, "status", session_id="demo")
+        summed_up.remove_messages(str(demo_messages()[gone - 1].id), user_id="ada", conversation_id="demo")
+        after = await get(client, "status", session_id="demo")
+    assert lines_of(after["current_context"]) == lines_of(before["current_context"])
+    assert after["steady_messages"] == gone - 1
+
+
+async def test_in_a_preview_every_message_is_where_it_is(pipeline: ContextPipeline) -> None:
+    async with served(pipeline) as client:
+        shown = await get(client, "preview", session_id="trip")
+    assert shown["steady_messages"] == 40
 
 
 async def test_what_is_known_of_the_user_is_quoted_as_long_as_it_is_known(pipeline: ContextPipeline) -> None:
@@ -576,6 +648,12 @@ async def test_an_unknown_session_and_that_of_another_user_are_answered_alike(
         ]
     assert unknown.status_code == 404
     assert (unknown.status_code, unknown.content) == (foreign.status_code, foreign.content)
+
+
+@pytest.mark.parametrize("name", ["%00", "a%00b", "%20", "%ED%A0%BD", "%C3%A9", "a" * 201])
+async def test_an_id_that_no_snapshot_can_have_is_refused(pipeline: ContextPipeline, name: str) -> None:
+    async with served(pipeline) as client:
+        await get(client, f"snapshots/{name}", 400, session_id="trip")
 
 
 async def test_a_snapshot_of_another_conversation_is_not_found(pipeline: ContextPipeline) -> None:
@@ -890,6 +968,9 @@ async def test_every_answer_tells_browsers_to_be_careful(
         ({"user_id": "ada", "hosts": ["*"]}, InvalidSettingsError),
         ({"user_id": "ada", "hosts": "localhost"}, InvalidSettingsError),
         ({"user_id": "ada", "token": ""}, InvalidSettingsError),
+        ({"user_id": "ada", "token": "x"}, InvalidSettingsError),
+        ({"user_id": "ada", "token": "x" * 15, "hosts": ["*"]}, InvalidSettingsError),
+        ({"user_id": "ada", "token": " " * 20}, InvalidSettingsError),
         ({"user_id": "ada", "token": " "}, InvalidSettingsError),
         ({"user_id": "ada", "token": "é"}, InvalidSettingsError),
         ({"user_id": "ada", "token": "a\nb"}, InvalidSettingsError),
@@ -944,6 +1025,15 @@ def test_the_command_lets_no_other_machine_in_without_a_token(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, host: str
 ) -> None:
     assert "InvalidSettingsError" in refused(capsys, "--store", tmp_path, "--host", host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_the_command_takes_no_token_that_can_be_guessed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, host: str
+) -> None:
+    problem = refused(capsys, "--store", tmp_path, "--host", host, "--token", "x" * 15)
+    assert "InvalidSettingsError" in problem
+    assert "at least 16" in problem
 
 
 def test_the_command_needs_a_store(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import httpx
 import pytest
 import uvicorn
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langgraph.store.memory import InMemoryStore
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from starlette.types import ASGIApp
 
@@ -371,6 +372,139 @@ def test_a_fact_is_pinned_in_the_store(site: Site, visit: Visitor) -> None:
         assert [fact.pinned for fact in facts if "tool library" in fact.text] == [wanted]
 
 
+def test_a_budget_has_the_colour_of_how_full_it_is(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url)
+    zones = page.evaluate("""import('./assets/words.js').then(({zoneOf}) =>
+        [0, 0.599, 0.6, 0.799, 0.8, 1.2].map(share => zoneOf(share).name))""")
+    assert zones == ["green", "green", "yellow", "yellow", "red", "red"]
+    page.goto(f"{site.url}#session={LONG}")
+    report = site.ask("status", session_id=LONG)["current_context"]
+    share = report["total_tokens"] / report["budget_tokens"]
+    gauge = page.locator("#budget .gauge")
+    expect(gauge).to_have_class(re.compile("red" if share >= 0.8 else "yellow" if share >= 0.6 else "green"))
+    assert width_of(gauge.locator("span")) / width_of(gauge) == pytest.approx(share, abs=0.02)
+
+
+def width_of(place: Locator) -> float:
+    return float(place.evaluate("node => node.getBoundingClientRect().width"))
+
+
+def height_of(place: Locator) -> float:
+    return float(place.evaluate("node => node.getBoundingClientRect().height"))
+
+
+def test_bars_are_as_high_as_their_prompts_and_end_at_the_limit(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url, LONG)
+    bars = page.locator("#bars button")
+    expect(bars).to_have_count(len(TURNS) + 1)
+    page.locator("#budget-number").fill(str(4 * BUDGET))  # a budget that lifts the scale for all of them
+    expect(page.locator("#bars .what-if")).to_be_visible()
+    top = site.ask("preview", session_id=LONG, budget=4 * BUDGET)["current_context"]["budget_tokens"]
+    assert top > BUDGET
+    for bar, line in zip(bars.all(), site.ask("snapshots", session_id=LONG)["snapshots"], strict=False):
+        column = height_of(bar.locator(".column"))
+        assert height_of(bar.locator(".stack")) == pytest.approx(column * line["total_tokens"] / top, abs=1)
+        edge = "node => node.parentElement.getBoundingClientRect().bottom - node.getBoundingClientRect().bottom"
+        limit = float(bar.locator(".limit-line").evaluate(edge))
+        assert limit == pytest.approx(column * line["budget_tokens"] / top, abs=1.5)
+        layers = [tokens for tokens in (*line["layers"].values(), line["overhead_tokens"]) if tokens]
+        for segment, tokens in zip(bar.locator(".segment").all(), layers, strict=True):
+            assert height_of(segment) == pytest.approx(column * tokens / top, abs=1)
+
+
+def test_the_strip_is_divided_by_messages_and_shows_the_one_under_the_mouse(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url, LONG)
+    coverage = site.ask("status", session_id=LONG)["current_context"]["coverage"]
+    total = coverage[-1]["last"]
+    ranges, strip = page.locator("#frontier .range"), page.locator("#frontier .strip")
+    expect(ranges).to_have_count(len(coverage))
+    widths = [width_of(one) for one in ranges.all()]
+    for part, width in zip(coverage, widths, strict=True):
+        wanted = sum(widths) * (part["last"] - part["first"] + 1) / total
+        assert width == pytest.approx(wanted, abs=2 + 0.02 * sum(widths))
+    widest = widths.index(max(widths))
+    part = coverage[widest]
+    ranges.nth(widest).hover()
+    place = part["first"] + (part["last"] - part["first"] + 1) // 2
+    reader = page.locator("#message")
+    expect(reader).to_contain_text(re.compile(rf"Message ({place - 1}|{place}|{place + 1})(?!\d)"))
+    shown = number(reader.locator("strong").first)
+    [said] = site.ask("messages", session_id=LONG, first=shown, last=shown)["messages"]
+    expect(reader).to_contain_text(said["text"][:200])
+    page.mouse.move(0, 0)
+    expect(reader).to_contain_text(f"Message {total}")
+    expect(strip).to_have_attribute("aria-valuenow", str(total))
+
+
+def test_usage_tier_and_strategy_are_those_of_the_api(site: Site, visit: Visitor) -> None:
+    page = visit().opens(site.url, LONG)
+    usage, status = site.ask("usage", session_id=LONG), site.ask("status", session_id=LONG)
+    rows = [row.locator("td").all_inner_texts() for row in page.locator("#usage tbody tr").all()]
+    for column, part in enumerate((usage["session"], usage["month"])):
+        counted = [f"{part[name]:,}" for name in ("calls", "input_tokens", "cached_tokens", "output_tokens")]
+        assert [row[column] for row in rows] == [*counted, f"${part['cost']:.2f}"]
+    meter = page.locator("#usage .meter")
+    expect(page.locator("#usage .limit")).to_contain_text("450,000 of 2,000,000")
+    left = usage["standing"]["left"]
+    assert width_of(meter.locator("span")) / width_of(meter) == pytest.approx(1 - left, abs=0.01)
+    strategy, report = page.locator("#strategy"), status["current_context"]
+    expect(strategy.locator(".tier-word")).to_have_text(report["usage"]["tier"])
+    expect(strategy).to_contain_text(f"{100 * report['usage']['left']:.0f} % left of the tokens of this month")
+    said = dict(zip(strategy.locator("dt").all_inner_texts(), strategy.locator("dd").all_inner_texts(), strict=True))
+    assert said["Allocation"] == report["allocation_strategy"]
+    assert said["History"].startswith(report["history_strategy"].replace("_", "-"))
+    assert (said["Knowledge"], said["Documents"], said["Verbatim"]) == ("all", "in full", "as budgeted")
+    assert said["Settings from"] == " < ".join(report["settings_from"])
+
+
+def test_a_session_whose_name_no_address_can_hold_hides_no_other(visit: Visitor) -> None:
+    with ContextPipeline({"learn": False}, store=InMemoryStore()) as pipeline:
+        for name, at in (("plain", "2026-01-01"), ("odd \ud83d", "2026-01-02")):
+            said = HumanMessage("Hello", additional_kwargs={"created_at": at})
+            pipeline.add_messages([said], user_id=USER, conversation_id=name)
+        with served(create_app(pipeline, user_id=USER)) as url:
+            page = visit().opens(url)
+            expect(page.locator("#sessions li")).to_have_count(2)
+            expect(page.locator("#sessions li").first).to_contain_text("odd")
+            expect(page.locator("#sessions a")).to_have_count(1)
+            expect(page.locator("h1")).to_have_text("plain")
+            page.close()
+
+
+def test_many_sessions_are_found_by_their_names_and_many_snapshots_are_counted(visit: Visitor) -> None:
+    with ContextPipeline({"learn": False, "keep_snapshots": 200}, store=InMemoryStore()) as pipeline:
+        for n in range(9):
+            pipeline.add_messages([HumanMessage("Hello")], user_id=USER, conversation_id=f"Trip {n}")
+        for _ in range(103):
+            pipeline.assemble("And?", user_id=USER, conversation_id="Trip 7")
+        assert pipeline.flush(60)
+        with served(create_app(pipeline, user_id=USER)) as url:
+            page = visit().opens(url, "Trip 7")
+            expect(page.locator("#session-facts")).to_contain_text("103 snapshots")
+            expect(page.locator("#bar-caption")).to_contain_text("Snapshot 103 of 103")
+            page.locator("#session-filter").fill("trip 3")
+            expect(page.locator("#sessions a")).to_have_text([re.compile("Trip 3")])
+            expect(page.locator("#session-count")).to_have_text("1 of 9")
+            page.close()
+
+
+def test_of_a_snapshot_whose_messages_have_moved_no_other_message_is_shown(visit: Visitor) -> None:
+    settings = {"learn": False, "keep_snapshots": 5, "max_context_tokens": 700}
+    with ContextPipeline(settings, store=InMemoryStore()) as pipeline:
+        said = [make(f"Message of turn {n}. " * 9, id=f"{n}") for n, make in enumerate([HumanMessage, AIMessage] * 20)]
+        pipeline.add_messages(said, user_id=USER, conversation_id="trip")
+        pipeline.assemble("And?", user_id=USER, conversation_id="trip")
+        assert pipeline.flush(30)
+        with served(create_app(pipeline, user_id=USER)) as url:
+            page = visit().opens(url, "trip")
+            expect(page.locator("#message")).to_contain_text("Message of turn 39.")
+            pipeline.remove_messages("0", user_id=USER, conversation_id="trip")
+            page.locator("#refresh").click()
+            expect(page.locator("#message")).to_contain_text("The conversation has changed since")
+            expect(page.locator("#message")).not_to_contain_text("Message of turn")
+            page.close()
+
+
 def test_what_is_forced_is_saved_as_the_users_settings(site: Site, visit: Visitor) -> None:
     page = visit().opens(site.url, LONG)
     switch = page.get_by_role("switch", name="Documents")
@@ -569,8 +703,8 @@ def test_a_server_that_is_gone_is_told_and_what_was_there_stays(site: Site, visi
 
 
 def test_without_its_token_the_page_asks_for_it(site: Site, visit: Visitor) -> None:
-    with served(create_app(site.pipeline, user_id=USER, token="a-secret")) as url:
-        page = visit(tolerant=True).opens(f"{url}?token=a-secret")
+    with served(create_app(site.pipeline, user_id=USER, token="a-secret-of-this-page")) as url:
+        page = visit(tolerant=True).opens(f"{url}?token=a-secret-of-this-page")
         expect(page.locator("#content")).to_be_visible()
         assert "a-secret" not in page.url
         page.context.clear_cookies()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,22 @@ def test_two_pipelines_keep_no_more_together_than_one_does(call: Call) -> None:
     third = pipeline(store)
     ask(third, call, "third")
     assert len(kept(third, call)) == 3
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["same process", "after a restart"])
+def test_the_newest_stay_where_the_clock_was_set_back(call: Call, *, restarted: bool) -> None:
+    store, now = InMemoryStore(), [datetime(2026, 11, 1, 12, tzinfo=UTC)]
+
+    def at_that_time() -> ContextPipeline:
+        return ContextPipeline({"keep_snapshots": 3, "learn": False}, store=store, clock=lambda: now[0])
+
+    it = at_that_time()
+    before = ask(it, call, *("word " * number for number in range(1, 4)))
+    now[0] -= timedelta(hours=1)
+    it = at_that_time() if restarted else it
+    after = ask(it, call, *("word " * number for number in range(5, 7)))
+    expected = [report.total_tokens for report in (before[-1], *after)]
+    assert [one.report.total_tokens for one in kept(it, call)] == expected
 
 
 def test_closing_writes_what_is_still_to_be_written(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ const LABELLED_PIXELS = 14;
 const CHART_PIXELS = 220;
 
 /** A bar for every snapshot, then one for the next prompt and one for the what-if. */
-function barsOf({ snapshots, next, whatIf }) {
+function barsOf({ snapshots, kept, next, whatIf }) {
+  const older = kept - snapshots.length;
   const bars = snapshots.map((line, index) => ({
     key: line.id, kind: "snapshot", used: usedOfSnapshot(line), total: line.total_tokens, budget: line.budget_tokens,
-    step: line.compaction_step, name: `Snapshot ${index + 1} of ${snapshots.length}`,
+    step: line.compaction_step, name: `Snapshot ${count(older + index + 1)} of ${count(kept)}`,
     facts: [when(line.created_at), plural(line.messages, "message")],
   }));
   const further = (key, name, document) => {

@@ -7,6 +7,9 @@ import { PRESERVATIONS, STATES } from "./words.js";
 const HOVER_MILLISECONDS = 60;
 const SHOWN_CHARACTERS = 4000;
 
+const NOT_STORED = "It is not stored any more.";
+const MOVED = "The conversation has changed since: which message stood here is not known any more.";
+
 const ROLES = { human: "user", ai: "assistant" };
 
 export class Frontier {
@@ -23,10 +26,10 @@ export class Frontier {
     });
   }
 
-  /** Draws the coverage of a report; `messages` reads the conversation's. */
-  show(report, messages) {
+  /** Draws the coverage of a prompt's report; `messages` reads the conversation's. */
+  show({ current_context: report, steady_messages: steady }, messages) {
     if (this.messages?.session !== messages.session) this.position = this.drawn = null;
-    this.messages = messages;
+    Object.assign(this, { messages, steady });
     const total = messagesOf(report);
     const drawn = JSON.stringify(report.coverage);
     this.report = report;
@@ -120,12 +123,14 @@ export class Frontier {
   async read() {
     const { report, messages, position, hovered } = this;
     const wanted = hovered ?? position;
+    if (wanted > this.steady) return this.showNone(wanted, MOVED);
     try {
       const message = await messages.at(wanted);
       const isStill = messages === this.messages && wanted === (this.hovered ?? this.position);
       if (!isStill) return;
-      this.showMessage(wanted, stateAt(report, wanted), message);
-      if (message && hovered === null) {
+      if (!message) return this.showNone(wanted, NOT_STORED);
+      this.showMessage(wanted, message);
+      if (hovered === null) {
         const beginning = message.text.slice(0, 160);
         this.strip.setAttribute("aria-valuetext", `message ${wanted}, ${STATES[stateAt(report, wanted)]}, ${roleOf(message)}: ${beginning}`);
       }
@@ -134,9 +139,18 @@ export class Frontier {
     }
   }
 
-  showMessage(position, state, message) {
-    const facts = [el("span", { class: `swatch state-${state}`, "aria-hidden": "true" }), el("strong", {}, `Message ${count(position)}`), el("span", {}, STATES[state])];
-    if (!message) return fill(this.details, el("p", { class: "reader-facts" }, facts), el("p", { class: "hint" }, "It is not stored any more."));
+  /** What is known of a position: what became of its message. */
+  factsOf(position) {
+    const state = stateAt(this.report, position);
+    return [el("span", { class: `swatch state-${state}`, "aria-hidden": "true" }), el("strong", {}, `Message ${count(position)}`), el("span", {}, STATES[state])];
+  }
+
+  showNone(position, why) {
+    fill(this.details, el("p", { class: "reader-facts" }, this.factsOf(position)), el("p", { class: "hint" }, why));
+  }
+
+  showMessage(position, message) {
+    const facts = this.factsOf(position);
     facts.push(el("span", { class: "tag" }, said(roleOf(message))));
     if (message.created_at) facts.push(el("span", { class: "muted" }, when(message.created_at)));
     if (message.preservation) facts.push(el("span", { class: "tag pinned" }, PRESERVATIONS[message.preservation]?.[1] ?? message.preservation));

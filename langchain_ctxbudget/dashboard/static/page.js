@@ -8,7 +8,7 @@ import { Items } from "./items.js";
 import { Messages } from "./messages.js";
 import { showForced, showPins } from "./overrides.js";
 import { messagesOf } from "./report.js";
-import { addressOf, sessionInAddress, showSessions } from "./sessions.js";
+import { addressOf, isAddressable, sessionInAddress, showSessions } from "./sessions.js";
 import { showBudget, showStrategy, showUsage } from "./summary.js";
 import { WhatIf } from "./whatif.js";
 
@@ -22,7 +22,7 @@ const node = (id) => document.getElementById(id);
 
 /** What is known and what is looked at; `looking` is a snapshot's id, "preview" or "what-if". */
 const view = {
-  sessions: [], session: null, settings: null, usage: null, snapshots: [], current: null, next: null, whatIf: null,
+  sessions: [], session: null, settings: null, usage: null, snapshots: [], kept: 0, current: null, next: null, whatIf: null,
   base: null, shown: null, looking: null, messages: null, stored: 0, drawn: "",
 };
 let loading = 0;
@@ -52,7 +52,7 @@ async function load(session, { isQuiet = false } = {}) {
   busy(true);
   try {
     const { sessions, user_id: user } = await api.sessions();
-    const picked = session ?? sessions[0]?.session_id ?? null;
+    const picked = session ?? sessions.find((one) => isAddressable(one.session_id))?.session_id ?? null;
     if (!isLatest()) return;
     Object.assign(view, { sessions });
     node("user").replaceChildren("user ", said(user, { class: "strong" }));
@@ -62,8 +62,10 @@ async function load(session, { isQuiet = false } = {}) {
       api.status(picked), api.snapshots(picked), optional(api.usage(picked)), optional(api.settings()),
     ]);
     if (!isLatest()) return;
-    const stored = sessions.find((one) => one.session_id === picked)?.messages ?? messagesOf(current.current_context);
-    shows(picked, { current, snapshots, usage, settings, stored }, isQuiet);
+    const listed = sessions.find((one) => one.session_id === picked);
+    const stored = listed?.messages ?? messagesOf(current.current_context);
+    const kept = Math.max(snapshots.length, listed?.snapshots ?? 0);
+    shows(picked, { current, snapshots, kept, usage, settings, stored }, isQuiet);
   } catch (problem) {
     if (isLatest()) failed(problem, session);
   } finally {
@@ -112,7 +114,7 @@ function draw() {
   document.title = `${visible(view.session)} – Context budget`;
   node("session-title").replaceChildren(said(view.session));
   node("session-facts").textContent = [
-    plural(messagesOf(report), "message"), plural(view.snapshots.length, "snapshot"),
+    plural(messagesOf(report), "message"), plural(view.kept, "snapshot"),
     { snapshot: "as it was sent", preview: "what the next prompt would be" }[shown.source], when(shown.last_updated),
   ].filter(Boolean).join(" · ");
   node("looking").hidden = isLatest;
@@ -123,7 +125,7 @@ function draw() {
   showStrategy(shown);
   showBars(view, { look });
   showLegend(report, compared, { filterLayer: (name) => items.filterLayer(name) });
-  frontier.show(report, view.messages);
+  frontier.show(shown, view.messages);
   items.show(report);
   drawPins();
 }
@@ -255,6 +257,7 @@ addEventListener("hashchange", () => {
   const session = sessionInAddress();
   if (session !== null && session !== view.session) load(session);
 });
+node("session-filter").addEventListener("input", () => showSessions(view));
 if (NARROW.matches) node("picker").open = false;
 automatic();
 load(sessionInAddress());

@@ -3,6 +3,12 @@
 import { count, el, fill, percent, plural, said, when } from "./dom.js";
 import { TIERS, zoneOf } from "./words.js";
 
+/** Fewer are found by looking. */
+const FILTERED = 8;
+
+/** Whether an address can hold a name: half of a pair of surrogates, which a stored name may have, is no character. */
+export const isAddressable = (session) => session.isWellFormed();
+
 export const addressOf = (session) => `#session=${encodeURIComponent(session)}`;
 
 /** The session that the address names, or null. */
@@ -11,9 +17,13 @@ export function sessionInAddress() {
 }
 
 export function showSessions({ sessions, session: picked }) {
-  const total = document.getElementById("session-count");
-  total.textContent = count(sessions.length);
-  fill(document.getElementById("sessions"), sessions.map((session) => entry(session, picked)));
+  const filter = document.getElementById("session-filter");
+  const word = filter.value.trim().toLowerCase();
+  filter.hidden = sessions.length < FILTERED && !word;
+  const found = sessions.filter(({ session_id: id }) => id.toLowerCase().includes(word));
+  const total = count(sessions.length);
+  document.getElementById("session-count").textContent = word ? `${count(found.length)} of ${total}` : total;
+  fill(document.getElementById("sessions"), found.map((session) => entry(session, picked)));
 }
 
 function entry(session, picked) {
@@ -21,14 +31,16 @@ function entry(session, picked) {
   const share = session.budget_tokens ? session.total_tokens / session.budget_tokens : null;
   const facts = [plural(session.messages, "message")];
   if (session.last_updated) facts.push(when(session.last_updated));
+  const link = isAddressable(id) ? { href: addressOf(id), "aria-current": id === picked ? "true" : null, data: { key: id } } : null;
   return el(
     "li",
     {},
     el(
-      "a",
-      { href: addressOf(id), class: "session", "aria-current": id === picked ? "true" : null, data: { key: id } },
+      link ? "a" : "span",
+      { ...link, class: "session" },
       said(id, { class: "session-id" }),
       el("span", { class: "muted small" }, facts.join(" · ")),
+      link ? null : el("span", { class: "muted small" }, "cannot be opened: no address can hold its name"),
       share === null ? el("span", { class: "muted small" }, "no snapshot yet") : use(share, session),
     ),
   );
