@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
@@ -49,6 +49,10 @@ MOST_REQUIRED = 0.5
 """What must be sent may take so much of a budget that a usage tier has lowered."""
 FRAMED, FRAMES_TOKENS = 1.1, 64
 """What texts cost with the headings and fences around them, about: so many times as much, and so much more."""
+MESSAGES_OF_EXCHANGE = 2
+"""Of an exchange without calls: so `keep_messages` tells how many exchanges stay."""
+LAST_SHARE = 0.5
+"""What the last exchange may cost to stay whole, calls and results included; of a larger one, its last messages do."""
 LONGEST_WALK = 1_000
 """Messages that are looked at to find the newest exchanges."""
 
@@ -95,8 +99,7 @@ def _divide(draft: Draft, identity: int) -> None:
         framing += counter.count_message(HumanMessage(NO_FIRST_QUESTION))
     _fit_turn(draft, identity, framing)
     exchanges = newest_exchanges(conversation)
-    newest = compact.newest_costs(conversation, settings.keep_messages, draft.limit_tokens)
-    last = min(settings.keep_messages, exchanges[0].messages) if exchanges else 0
+    newest, last = _newest(draft, exchanges)
     keep = max(last, newest_that_fit(newest, int(draft.limit_tokens * compact.KEEP_SHARE)))
     if draft.tier.history_messages is not None:
         keep = last
@@ -142,6 +145,20 @@ def _divide(draft: Draft, identity: int) -> None:
         wanted = compact.newest_costs(conversation, allocation.keep_messages, draft.limit_tokens)
         keep = newest_that_fit(wanted, allocation.tokens[Layer.HISTORY])
     draft.allocation = replace(allocation, keep_messages=keep)
+
+
+def _newest(draft: Draft, exchanges: Sequence[Exchange]) -> tuple[list[int], int]:
+    """What the newest messages cost that are to stay, and how many of them do in any case.
+
+    An exchange in which an agent has called tools counts as one, however many messages it has.
+    """
+    wanted = draft.settings.keep_messages
+    sizes = [exchange.messages for exchange in exchanges[: wanted // MESSAGES_OF_EXCHANGE]]
+    newest = compact.newest_costs(draft.conversation, max(wanted, sum(sizes)), draft.limit_tokens)
+    last = min(wanted, exchanges[0].messages) if exchanges else 0
+    if sizes and sum(newest[len(newest) - sizes[0] :]) <= draft.limit_tokens * LAST_SHARE:
+        last = sizes[0]
+    return newest, last
 
 
 def _checked(allocation: Allocation, situation: Situation) -> Allocation:

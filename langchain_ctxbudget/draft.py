@@ -219,6 +219,7 @@ class Draft:
             turn=self.turn_groups,
             asked=asking(self.turn),
             turn_note=self.turn_note,
+            layout=self.settings.layout,
         )
 
     @property

@@ -14,6 +14,7 @@ from langchain_ctxbudget.core.allocation import (
     LayerSpec,
     strategy_of,
 )
+from langchain_ctxbudget.core.assembly import Layout
 from langchain_ctxbudget.core.candidates import SOURCES, Source
 from langchain_ctxbudget.core.layers import TITLES, Layer
 from langchain_ctxbudget.core.style import Personality, ResponseStyle
@@ -228,17 +229,19 @@ class ContextSettings:
     """How the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
     `{"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.3}`, or a strategy of your own."""
     oversized_message: Oversized = "error"
-    """What happens to a user's message that does not fit: an error, or head and tail around a marker. Results of
-    tools in the current turn are always clipped."""
+    """What happens to a user's message that does not fit: an error, or head and tail around a marker."""
     tool_reserve: float = 0.25
     """What is kept free for the calls and results of a turn where the request has tools, as a share of what system
     prompt, tools and message leave: as long as they need no more, nothing before them changes."""
     cache_markers: CacheMarkers = "none"
-    """`"anthropic"`: the end of the stable zone carries `cache_control`, for models of Anthropic's only."""
+    """`"anthropic"`: the end of the stable zone carries `cache_control`, for Anthropic's models only."""
+    layout: Layout = "cache_first"
+    """Where topics, entities and what was found stand: in front of the user's words, so that all before them can be
+    cached, or with `"system_first"` at the end of the system message (seed 000)."""
     max_system_share: float = 0.25
     """The largest share of the model's window, where it is known, that the system prompt may take."""
     depth: Depth = "standard"
-    """How much room topics, arc and retrieval get (seed 000: knowledge depth)."""
+    """How much topics would like; in the profile `seed` arc and retrieval, too (seed 000: knowledge depth)."""
     emphasis: Emphasis = "balanced"
     """What is worth more where both cannot be had: finding what was said before (`"recall"`: history gives way to
     retrieval), or prompts that begin as the last one did (`"cache"`)."""
@@ -261,7 +264,7 @@ class ContextSettings:
     learn_every: int = 5
     """New messages after which a conversation is learned from (seed 001); and when its session ends."""
     learn_from_tools: bool = False
-    """Whether results of tools are learned from, too."""
+    """Whether a model learns from results of tools, too; rules read the user's words only."""
     memories: Sequence[str] = ()
     """What is known about the user, most important first: 25 % of what is left, 150 to 500 tokens (seed 001)."""
     topics: tuple[Topic, ...] = ()
@@ -271,8 +274,8 @@ class ContextSettings:
     layers: tuple[CustomLayer, ...] = ()
     """Layers of the application's own; mappings with the same fields are accepted."""
     keep_messages: int = 6
-    """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6); of these,
-    the last exchange stays in any case, clipped where a message of it takes more than that."""
+    """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6), two for an
+    exchange, whatever calls it has. The last exchange stays up to half of the budget; of a larger one, its end does."""
     compaction_trigger: float = 0.8
     """Compaction starts when verbatim history passes this share of its layer (seed 001: 80 %); the summary of
     what is older gets the rest."""
@@ -289,8 +292,7 @@ class ContextSettings:
     keep_snapshots: int = 0
     """How many of a conversation's latest reports are kept in the store, for the dashboard; 0: none."""
     summarize_in_background: bool = True
-    """Whether a `summary_model` writes off the hot path; extraction stands in until it has. Otherwise a turn that
-    compacts waits for it."""
+    """Whether a `summary_model` writes off the hot path, extraction standing in; else a turn that compacts waits."""
 
     def __post_init__(self) -> None:
         _require_count(self.max_context_tokens, "max_context_tokens", minimum=1)
@@ -306,6 +308,7 @@ class ContextSettings:
         object.__setattr__(self, "force_include", require_forced(self.force_include))
         _require_count(self.keep_snapshots, "keep_snapshots", minimum=0)
         _require_choice(self.cache_markers, "cache_markers", CacheMarkers)
+        _require_choice(self.layout, "layout", Layout)
         if self.tool_reserve != 0:
             _require_share(self.tool_reserve, "tool_reserve")
         _require_share(self.max_system_share, "max_system_share")

@@ -260,6 +260,7 @@ def test_everything_that_is_plain_data_can_be_saved(store: BaseStore, call: Call
         "oversized_message": "clip",
         "tool_reserve": 0.5,
         "cache_markers": "anthropic",
+        "layout": "system_first",
         "max_system_share": 0.5,
         "depth": "deep",
         "emphasis": "recall",

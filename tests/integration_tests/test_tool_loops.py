@@ -191,6 +191,7 @@ options = st.fixed_dictionaries(
         "allocation": st.sampled_from(STRATEGIES),
         "tool_reserve": st.sampled_from([0.25, 0.25, 0.25, 0, 0.1, 0.6, 1.0]),
         "oversized_message": st.sampled_from(["error", "clip"]),
+        "layout": st.sampled_from(["cache_first", "cache_first", "system_first"]),
         "keep_messages": st.sampled_from([6, 6, 0, 12]),
         "preferences": st.sampled_from([(), ("Answer briefly.", "Use metric units.")]),
         "memories": st.sampled_from([(), ("Ada lives in Bonn.", "The plan is from May. " * 10)]),

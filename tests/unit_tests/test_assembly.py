@@ -1,6 +1,7 @@
 """From what was chosen to messages, measured to the token."""
 
 from collections import Counter
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from langchain_ctxbudget.core.assembly import (
     NO_FIRST_QUESTION,
     Content,
     Fragment,
+    Layout,
     build,
     group_tokens,
     has_human,
@@ -82,6 +84,7 @@ CONTENTS = st.builds(
     history=TURNS,
     volatile=st.tuples(*map(fragments, VOLATILE)).map(lambda parts: tuple(f for part in parts for f in part)),
     turn=TURNS.map(lambda turn: (*turn, QUESTION)),
+    layout=st.sampled_from(get_args(Layout)),
 )
 
 
@@ -126,7 +129,8 @@ def test_the_stable_zone_does_not_depend_on_this_turn(content):
     other = build(
         Content(**{**{f: getattr(content, f) for f in content.__slots__}, "volatile": (), "turn": (QUESTION,)})
     )
-    assert other.messages[: other.stable] == prompt.messages[: prompt.stable]
+    assert prompt.stable in (other.stable, 0 if content.layout == "system_first" else other.stable)
+    assert other.messages[: prompt.stable] == prompt.messages[: prompt.stable]
 
 
 @settings(deadline=None)
@@ -190,6 +194,23 @@ def test_the_block_stays_with_its_message_where_steps_in_between_are_left_out():
     first, second = (Group((HumanMessage(text),), (position,)) for text, position in (("First", 0), ("Second", 2)))
     messages = build(Content(volatile=(fragment(),), turn=(first, second), asked=0)).messages
     assert [m.content.startswith("<context>") for m in messages] == [True, False]
+
+
+def test_system_first_ends_the_system_message_with_the_block():
+    content = Content(system_prompt="Be brief.", volatile=(fragment(),), turn=(QUESTION,), layout="system_first")
+    prompt = build(content)
+    system, question = prompt.messages
+    assert system.content == "Be brief.\n\n" + "".join(volatile_lines(content.volatile))
+    assert (question, prompt.stable) == (QUESTION.messages[0], 0)
+
+
+def test_system_first_without_a_system_prompt_makes_a_system_message_of_the_block():
+    content = Content(volatile=(fragment(),), turn=(QUESTION,), layout="system_first")
+    assert build(content).messages[0] == SystemMessage("".join(volatile_lines(content.volatile)))
+
+
+def test_system_first_without_a_block_is_stable_like_any_prompt():
+    assert build(Content(system_prompt="Be brief.", turn=(QUESTION,), layout="system_first")).stable == 1
 
 
 def test_a_block_without_a_human_message_is_not_sent():
