@@ -6,7 +6,7 @@ prompt together for the same questions within the same budget, with the same emb
 system returns what it returns: a prompt over the budget is counted, not repaired.
 
     python benchmarks/context_quality.py --synthetic
-    python benchmarks/context_quality.py --limit 40 --plot recall.svg --json recall.json
+    python benchmarks/context_quality.py --data FILE.jsonl.gz --limit 40 --plot recall.svg --json recall.json
     python benchmarks/context_quality.py --data FILE.jsonl.gz --budgets 1024,2048 --systems ctxbudget bm25
 
 The peers, none of which the package itself needs; those that are missing are left out, and said to be:
@@ -34,7 +34,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import shlex
 import sys
 import time
@@ -50,7 +49,6 @@ from quality.systems import Bm25, CtxBudget, Dense, Fused, Recency, System
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "eval"
 SYSTEMS: dict[str, type[System]] = {
     kind.name: kind
     for kind in (
@@ -124,14 +122,12 @@ def data_sets(options: argparse.Namespace) -> list[DataSet]:
     """
     if options.synthetic:
         return [generated(conversations=2, sessions=60, limit=options.limit)]
-    paths = options.data or sorted((SHARED / "data").glob("*.jsonl.gz"))
+    if not options.data:
+        raise SystemExit("There is no data: name files with --data, or run with --synthetic, which generates some.")
     skip = frozenset(options.skip.split(","))
-    sets = [data for path in paths if (data := read(path, limit=options.limit, skip=skip)).conversations]
+    sets = [data for path in options.data if (data := read(path, limit=options.limit, skip=skip)).conversations]
     if not sets:
-        raise SystemExit(
-            f"No conversations with questions in {[str(path) for path in paths] or SHARED / 'data'}: name files with "
-            "--data, or run with --synthetic, which generates some."
-        )
+        raise SystemExit(f"There are no conversations with questions in {', '.join(map(str, options.data))}.")
     return sets
 
 
@@ -165,8 +161,6 @@ def load_vocabulary() -> None:
     Raises:
         SystemExit: there is no such file, and it could not be fetched.
     """
-    if (folder := SHARED / "tiktoken_cache").is_dir():
-        os.environ.setdefault("TIKTOKEN_CACHE_DIR", str(folder))
     try:
         count([])
     except Exception as error:

@@ -3,7 +3,7 @@
 A conversation is replayed turn by turn: assemble for the user's message, then add the exchange. The stable zone is
 everything before the current turn; a provider's prompt cache hits on the common prefix.
 
-    python benchmarks/trial_prefix_stability.py ../shared/eval/data/realmem.dev.jsonl.gz --budget 8192
+    python benchmarks/trial_prefix_stability.py FILE.jsonl.gz --budget 8192
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The questions and their evidence are those of `context_quality.py`, the prompts 
 read once; a prompt is put together for every question, budget and part.
 
     python benchmarks/trial_retrieval.py --synthetic --limit 20
-    python benchmarks/trial_retrieval.py --limit 30 --markdown
+    python benchmarks/trial_retrieval.py --data FILE.jsonl.gz --limit 30 --markdown
     python benchmarks/trial_retrieval.py --data FILE.jsonl.gz --budgets 2048,4096 --parts length neighbours
 
 The first row has the recall of everything (mean share of evidence turns that stand in the prompt word by word, %), the
