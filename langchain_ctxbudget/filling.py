@@ -17,8 +17,13 @@ from langchain_ctxbudget.retrieval.selecting import select
 
 def fill_knowledge(draft: Draft) -> None:
     """Make the text of preferences, topics, entities and the application's own layers within their budgets."""
-    tokens, count = draft.allocated.tokens, draft.counter.count_text
     fill_preferences(draft)
+    fill_bundles(draft)
+
+
+def fill_bundles(draft: Draft) -> None:
+    """Make the text of topics, entities and the application's own layers within their budgets."""
+    tokens, count = draft.allocated.tokens, draft.counter.count_text
     if draft.fixed is not None:
         return
     _render_subjects(draft, tokens[Layer.TOPICS], tokens[Layer.ENTITIES])
@@ -79,8 +84,9 @@ def fill_history(draft: Draft, *, renew: bool = False) -> None:
         most=draft.tier.history_messages,
         renew=renew,
     )
-    if draft.history.step and not draft.remembered.due:  # the prompt is rewritten from here on in any case
-        draft.remembered = draft.remembered.renewed()
+    known = draft.remembered
+    if draft.history.step and known.is_read and not known.due:  # the prompt is rewritten from here on in any case
+        draft.remembered = known.renewed()
         fill_preferences(draft)
     turn, repairs = distinct(draft.turn_groups, draft.history.groups)
     draft.turn_groups, draft.turn_repairs = tuple(turn), (*draft.turn_repairs, *repairs)

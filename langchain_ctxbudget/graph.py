@@ -16,6 +16,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import get_runtime
 from typing_extensions import TypedDict
 
+from langchain_ctxbudget.core.messages import flattened
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.errors import MessageConflictError
@@ -204,6 +205,7 @@ class _Nodes:
             settings=run.settings,
             persona_id=run.persona_id,
             block=state.get("ctxbudget_turn"),
+            failures=flattened(state["messages"]),
         )
 
 

@@ -23,6 +23,7 @@ from langchain_ctxbudget.core.assembly import (
     without_least,
 )
 from langchain_ctxbudget.core.layers import Layer
+from langchain_ctxbudget.core.messages import request_copy
 from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.core.turn_fit import clipped
 from langchain_ctxbudget.core.turns import Group, newest_that_fit
@@ -32,6 +33,7 @@ from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.knowledge.remembered import Remembered
 from langchain_ctxbudget.opening import NOTHING_ELSE
 from langchain_ctxbudget.steps import compact_history
 from langchain_ctxbudget.stores.records import Scope
@@ -80,7 +82,7 @@ def window(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMessa
         for failure in draft.failures:  # a window has no report to say it in
             _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
         # Copies: what a caller does to its messages must not change the next window.
-        return [message.model_copy(deep=True) for message in messages]
+        return [*map(request_copy, messages)]
 
     return (yield from engine.recall(scope, body, engine.target.counter))
 
@@ -97,6 +99,7 @@ def _open(engine: Engine, conversation: Conversation, max_tokens: int) -> Flow[W
         turn=[],
         limit_tokens=max_tokens,
         write_summaries=summarizing.write_now if summarizing and not settings.summarize_in_background else None,
+        remembered=Remembered(due=False, is_read=False),  # a window shows nothing of what is known
         failures=failures,
     )
 

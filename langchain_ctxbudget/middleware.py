@@ -24,8 +24,15 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from langchain_ctxbudget.callbacks import observed_elsewhere
+from langchain_ctxbudget.core.cache_markers import EPHEMERAL
 from langchain_ctxbudget.core.calls import call_ids
-from langchain_ctxbudget.core.messages import model_of, split_instructions
+from langchain_ctxbudget.core.messages import (
+    flattened,
+    instruction,
+    marks_of_instructions,
+    model_of,
+    split_instructions,
+)
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.draft import Draft
 from langchain_ctxbudget.engine import Engine
@@ -35,6 +42,7 @@ from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline_options import PipelineOptions, pipeline_of
 from langchain_ctxbudget.progress import progress
+from langchain_ctxbudget.retrieval.quotes import has_recall_tool
 from langchain_ctxbudget.runs import run_of
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.steps import STEPS
@@ -169,12 +177,22 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
                 settings=run.settings,
                 persona_id=run.persona_id,
                 block=request.state.get("ctxbudget_turn"),
-                failures=asked.failures,
+                failures=[*asked.failures, *self._replaced(request.tools)],
             ),
         )
         for name in STEPS if request.runtime else ():
             request.runtime.stream_writer({"ctxbudget": {"step": name, **progress(name, draft)}})
         return draft
+
+    def _replaced(self, tools: Sequence[Any]) -> list[str]:
+        """What a report says where a tool of the agent's has the name of the recall tool, and so takes its place."""
+        names = () if has_recall_tool(tools) else {tool.name for tool in self.tools}
+        return [
+            f"the agent has a tool {tool.name!r} of its own, which takes the place of the recall tool: give it another "
+            f"name, or set recall_tool=False"
+            for tool in tools
+            if getattr(tool, "name", None) in names
+        ]
 
     def _store(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
         run = run_of(get_config(), self._default_user, runtime, agent=self._agent)
@@ -212,7 +230,9 @@ class _Asked:
         if not turn:
             history, turn = split_turn(given)
         failures = [] if [m for m in given if m.id in known] == history else [NOT_FOLLOWED]
-        system = [SystemMessage(request.system_message.text)] if request.system_message is not None else []
+        system = [] if request.system_message is None else [SystemMessage(instruction(request.system_message))]
+        if request.system_message is not None and not _in_texts(request.system_message):
+            failures += flattened([request.system_message])
         notes, turn = split_instructions(turn)
         return cls([*system, *map(SystemMessage, notes), *history], turn, failures)
 
@@ -233,7 +253,27 @@ def _shaped(request: ModelRequest[Any], draft: Draft) -> ModelRequest[Any]:
     """The request with the messages of a prompt."""
     messages: list[Any] = list(_context(draft).messages)
     system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
-    return request.override(messages=messages, system_message=system)
+    return request.override(messages=messages, system_message=system and _in_blocks(system, request.system_message))
+
+
+def _in_texts(message: SystemMessage) -> bool:
+    """Whether a system message is text and nothing else, in blocks or not."""
+    return isinstance(message.content, str) or all(
+        isinstance(block, str) or block.get("type") == "text" for block in message.content
+    )
+
+
+def _in_blocks(system: SystemMessage, given: SystemMessage | None) -> SystemMessage:
+    """A prompt's system message with the agent's own blocks in it, where they tell a provider what to cache."""
+    if given is None or not marks_of_instructions([given]) or not _in_texts(given) or not instruction(given):
+        return system
+    ends = [text.strip("\n") for text in system.text.split(instruction(given), 1)]
+    before, after = ([{"type": "text", "text": text}] if text else [] for text in ends)
+    blocks = [*before, *given.content, *after]
+    if not isinstance(system.content, str):  # it is marked itself
+        last = blocks[-1] if isinstance(blocks[-1], dict) else {"type": "text", "text": blocks[-1]}
+        blocks[-1] = {**last, "cache_control": dict(EPHEMERAL)}
+    return SystemMessage(blocks)
 
 
 def _finished(engine: Engine, draft: Draft, response: ModelResponse[Any] | AIMessage) -> ExtendedModelResponse[Any]:

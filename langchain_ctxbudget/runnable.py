@@ -10,10 +10,10 @@ from langchain_core.messages import BaseMessage, convert_to_messages
 from langchain_core.prompt_values import PromptValue, StringPromptValue
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from langchain_ctxbudget.core.messages import checked, split_instructions
+from langchain_ctxbudget.core.messages import checked, flattened, split_instructions
 from langchain_ctxbudget.core.turns import split_turn
 from langchain_ctxbudget.engine import Engine
-from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.errors import InputError, UnsupportedContentError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.opening import Request
 from langchain_ctxbudget.runs import current_runtime, run_of
@@ -40,8 +40,9 @@ def context_runnable(
             tools=tools, response_format=response_format, settings=run.settings, persona_id=run.persona_id
         )
         if isinstance(given, Mapping):
-            request = replace(request, block=given.get("ctxbudget_turn"))
-            draft = yield from used.answer(run.scope, *split_turn(_state(given)), request)
+            said = _state(given)
+            request = replace(request, block=given.get("ctxbudget_turn"), failures=flattened(said))
+            draft = yield from used.answer(run.scope, *split_turn(said), request)
             context = draft.context
         else:
             instructions, turn = _turn(given)
@@ -72,7 +73,7 @@ def _state(given: Mapping[str, Any]) -> list[BaseMessage]:
             f"A mapping must have the messages of an agent's state under 'messages'; it has {sorted(given)}. To answer "
             f"one of its values, put a step in front that picks it: itemgetter('input') | ..."
         )
-    return convert_to_messages(given["messages"])
+    return _converted(given["messages"])
 
 
 def _turn(given: Any) -> tuple[list[str], Any]:  # noqa: ANN401 - whatever a chain hands over
@@ -85,7 +86,7 @@ def _turn(given: Any) -> tuple[list[str], Any]:  # noqa: ANN401 - whatever a cha
         given = given.text if isinstance(given, StringPromptValue) else given.to_messages()
     if not isinstance(given, list | tuple):
         return [], given
-    instructions, said = split_instructions(checked(given, "messages"))
+    instructions, said = split_instructions(checked(_converted(given), "messages"))
     history, turn = split_turn(said)
     if history:
         raise InputError(
@@ -94,3 +95,15 @@ def _turn(given: Any) -> tuple[list[str], Any]:  # noqa: ANN401 - whatever a cha
             f"conversation is made equal to them"
         )
     return instructions, turn
+
+
+def _converted(given: Any) -> list[BaseMessage]:  # noqa: ANN401
+    """Messages in any form that a chat model takes.
+
+    Raises:
+        UnsupportedContentError: it takes none of them.
+    """
+    try:
+        return convert_to_messages(given)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise UnsupportedContentError(f"messages must be what a chat model takes: {error}") from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -13,6 +14,9 @@ from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, M
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope
 
+ALIKE = 0.85
+"""From here on, as `difflib` measures it, a name is taken for another one misspelt."""
+
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class RunContext:
@@ -20,7 +24,8 @@ class RunContext:
 
     An application's own context class may inherit from it. A graph that runs as a part of another one sees the context
     of that one; only this class, or plain `ContextSettings`, is looked at. Other names than these are left alone, as
-    LangGraph Server gives all of `configurable` as context.
+    LangGraph Server gives all of `configurable` as context; one that is nearly the same is refused
+    (`InvalidSettingsError`), or a conversation would be stored under a default user.
 
     Example:
         >>> from langchain_ctxbudget import build_context_graph
@@ -46,15 +51,33 @@ class RunContext:
         conversation_id: str | None = None,
         persona_id: str | None = None,
         settings: ContextSettings | Mapping[str, Any] | None = None,
-        **_others: object,
+        **others: object,
     ) -> None:
-        for name, value in (
-            ("user_id", user_id),
-            ("conversation_id", conversation_id),
-            ("persona_id", persona_id),
-            ("settings", settings),
-        ):
+        given = {
+            "user_id": user_id,
+            "conversation_id": conversation_id,
+            "persona_id": persona_id,
+            "settings": settings,
+        }
+        _refuse_misspelt(others, [name for name, value in given.items() if value is None])
+        for name, value in given.items():
             object.__setattr__(self, name, value)
+
+
+def _refuse_misspelt(names: Iterable[str], missing: Sequence[str]) -> None:
+    """Make sure that no name stands for one of ours.
+
+    Raises:
+        InvalidSettingsError: one is nearly the same.
+    """
+    ours = {_letters(name): name for name in missing}
+    for name in names:
+        if near := get_close_matches(_letters(name), ours, n=1, cutoff=ALIKE):
+            raise InvalidSettingsError(f"RunContext has no {name!r}; is {ours[near[0]]!r} meant?")
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).casefold()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,9 +31,10 @@ from langchain_ctxbudget.core.cache_markers import with_cache_marker
 from langchain_ctxbudget.core.candidates import Candidate
 from langchain_ctxbudget.core.last_resort import reduce
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
+from langchain_ctxbudget.core.messages import request_copy
 from langchain_ctxbudget.draft import AssembledContext, Draft
 from langchain_ctxbudget.errors import BudgetError, BudgetTooSmallError, InputError
-from langchain_ctxbudget.filling import fill_history, fill_knowledge, fill_leftovers, shrink_fixed
+from langchain_ctxbudget.filling import fill_bundles, fill_history, fill_leftovers, fill_preferences, shrink_fixed
 from langchain_ctxbudget.flow import Flow, batch, embed_query
 from langchain_ctxbudget.history import summaries
 from langchain_ctxbudget.knowledge import custom, remembered, subjects
@@ -74,8 +75,14 @@ def detect_topics(draft: Draft, _store: BaseStore, embeddings: Embeddings | None
     draft.detected = subjects.within(detected, draft.tier, draft.counter.count_text)
 
 
+def allocate(draft: Draft) -> None:
+    """Divide the budget, and make the text of preferences: a compaction step, beside `fetch_bundles`, needs it made."""
+    compute_budget(draft)
+    fill_preferences(draft)
+
+
 def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | None) -> Flow[None]:
-    """Ask the application's own layers for their items, and make the text of everything that is known."""
+    """Ask the application's own layers for their items, and make the text of these, and of topics and entities."""
     scope = draft.conversation.scope
     for layer in draft.settings.layers if draft.fixed is None else ():
         request = LayerRequest(
@@ -89,7 +96,7 @@ def fetch_bundles(draft: Draft, _store: BaseStore, _embeddings: Embeddings | Non
         except Exception as error:  # noqa: BLE001 - whatever an application's function raises
             draft.own_items[layer.name] = ()
             draft.layer_failures.append(f"layer {layer.name!r}: {type(error).__name__}: {error}")
-    fill_knowledge(draft)
+    fill_bundles(draft)
 
 
 def compact_history(draft: Draft, store: BaseStore, _embeddings: Embeddings | None) -> Flow[None]:
@@ -268,7 +275,7 @@ def assemble(draft: Draft) -> None:
     marked = draft.settings.cache_markers == "anthropic"
     sent = with_cache_marker(prompt.messages, prompt.stable) if marked else prompt.messages
     # Copies: what a caller does to its prompt must not change the next one.
-    draft.context = AssembledContext(messages=[m.model_copy(deep=True) for m in sent], report=report)
+    draft.context = AssembledContext(messages=[*map(request_copy, sent)], report=report)
 
 
 def _without_io(step: Callable[[Draft], None]) -> Step:
@@ -281,7 +288,7 @@ def _without_io(step: Callable[[Draft], None]) -> Step:
 
 STEPS: dict[str, Step] = {
     "detect_topics": detect_topics,
-    "compute_budget": _without_io(compute_budget),
+    "compute_budget": _without_io(allocate),
     "fetch_bundles": fetch_bundles,
     "compact_history": compact_history,
     "retrieve": retrieve,

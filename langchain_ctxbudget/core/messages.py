@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Any
 
 from langchain_core.messages import (
@@ -18,6 +19,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
     message_chunk_to_message,
+    message_to_dict,
 )
 from pydantic_core import to_jsonable_python
 
@@ -39,6 +41,7 @@ _MARKS = "-#[]* "
 """What lines and headings begin with: a name must not look like one."""
 _ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
 _NO_LETTERS = re.compile(r"[\W_]+")
+_PLAIN_BLOCK = {"type", "text", "id", "index"}
 _PLAIN_TYPES = {"human", "ai", "system"}
 _CALLS = ("tool_calls", "invalid_tool_calls")
 _COMPARED = ("additional_kwargs", *_CALLS, "tool_call_id", "status", "role")
@@ -168,6 +171,29 @@ def _jsonable(value: object) -> Any:  # noqa: ANN401
         return [_jsonable(inner) for inner in value] if isinstance(value, list | tuple) else repr(value)
 
 
+def message_data(message: BaseMessage) -> dict[str, Any]:
+    """A message as JSON can hold it; of a tool's artifact, which may be anything, what it can hold.
+
+    Raises:
+        UnsupportedContentError: JSON cannot hold what the message says.
+    """
+    artifact = getattr(message, "artifact", None)
+    bare = message if artifact is None else message.model_copy(update={"artifact": None})
+    data: dict[str, Any] = as_json_data(message_to_dict(bare))
+    if artifact is not None:
+        data["data"]["artifact"] = _artifact_data(artifact)
+    return data
+
+
+def _artifact_data(artifact: object) -> object:
+    if isinstance(artifact, Iterator):  # to read it would use it up
+        return None
+    try:
+        return as_json_data(artifact)
+    except Exception:  # noqa: BLE001 - whatever an object of the application's raises when it is looked at
+        return None
+
+
 def content_id(print_of_message: str, occurrence: int) -> str:
     """The id of a message that has none: what it says, and the how manieth time it is said."""
     return f"m-{print_of_message}-{occurrence}"
@@ -203,7 +229,49 @@ def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]
 def split_instructions(messages: Sequence[BaseMessage]) -> tuple[list[str], list[BaseMessage]]:
     """The texts of the system messages that a conversation begins with, and the rest of it."""
     first = next((i for i, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    return [message.text for message in messages[:first]], list(messages[first:])
+    return [instruction(message) for message in messages[:first]], list(messages[first:])
+
+
+def instruction(message: BaseMessage) -> str:
+    """The text of a system message; blocks without a blank between them are paragraphs of it.
+
+    >>> print(instruction(SystemMessage(["You help. ", {"type": "text", "text": "Be brief."}])))
+    You help. Be brief.
+    """
+    text = ""
+    for part in map(_text_of, _blocks(message)):
+        apart = not (text and part) or text[-1].isspace() or part[0].isspace()
+        text += part if apart else f"\n\n{part}"
+    return text
+
+
+def marks_of_instructions(messages: Sequence[BaseMessage]) -> list[str]:
+    """What the system messages that a conversation begins with have besides text, such as `cache_control`."""
+    marks: dict[str, None] = {}
+    for message in takewhile(lambda said: isinstance(said, SystemMessage), messages):
+        for block in _blocks(message):
+            if isinstance(block, dict) and block.get("type") == "text":
+                marks |= dict.fromkeys(key for key in block if key not in _PLAIN_BLOCK)
+            elif isinstance(block, dict):
+                marks[f"a block of type {block.get('type')!r}"] = None
+    return list(marks)
+
+
+def flattened(messages: Sequence[BaseMessage]) -> list[str]:
+    """What a report says where instructions with such marks are sent as one text."""
+    if not (marks := marks_of_instructions(messages)):
+        return []
+    lost = ", ".join(marks)
+    return [f"system messages are sent as one text, without {lost}; for marks of a provider's cache set cache_markers"]
+
+
+def _blocks(message: BaseMessage) -> list[str | dict[str, Any]]:
+    return [message.content] if isinstance(message.content, str) else message.content
+
+
+def _text_of(block: str | dict[str, Any]) -> str:
+    text = block if isinstance(block, str) else block.get("text")
+    return text if isinstance(text, str) else ""
 
 
 def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -234,6 +302,21 @@ def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[Bas
     if not group(turn)[0]:
         raise EmptyMessageError("message has nothing that can be sent: no content, or results that answer no call")
     return turn
+
+
+def request_copy(message: BaseMessage) -> BaseMessage:
+    """A copy of a message for a request, with nothing that a provider is not to get.
+
+    A tool's artifact is the application's alone, and may be what cannot be copied. Where an answer tells the id that
+    its response has at OpenAI, `ChatOpenAI(use_previous_response_id=True)` sends only what comes after it: the model
+    would read what is kept there instead of this prompt, however long it is.
+    """
+    changes: dict[str, Any] = {}
+    if getattr(message, "artifact", None) is not None:
+        changes["artifact"] = None
+    if str(message.response_metadata.get("id", "")).startswith("resp_"):
+        changes["response_metadata"] = {key: it for key, it in message.response_metadata.items() if key != "id"}
+    return message.model_copy(update=changes).model_copy(deep=True)
 
 
 def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:

@@ -5,10 +5,11 @@ Every flow begins with a conversation that is up to date.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -77,7 +78,7 @@ def sync(
     the same as appending. Without a difference nothing is written.
 
     Returns:
-        the ids of all given messages, in order.
+        the ids that all given messages go by, in order: of one that the conversation has under another id, that one.
 
     Raises:
         MessageConflictError: `messages` has two messages of the same id with other content.
@@ -104,13 +105,15 @@ def sync(
         moved=moved,
         on_removal=on_removal,
     )
-    return list(wanted)
+    return list(changes.ids)
 
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
     """What makes a conversation equal to other messages."""
 
+    ids: Sequence[str]
+    """Of all messages as they should be, in order."""
     appended: list[Said]
     edited: list[Said]
     removed: list[str]
@@ -122,16 +125,40 @@ class _Difference:
         return not (self.appended or self.edited or self.removed)
 
     @classmethod
-    def between(cls, conversation: Conversation, wanted: Mapping[str, Said]) -> _Difference:
+    def between(cls, conversation: Conversation, given: Mapping[str, Said]) -> _Difference:
+        wanted = {one.id: one for one in _recognized(conversation, given)}
         order = list(wanted)
         stay = [entry.id for entry in conversation.entries if entry.id in wanted]
         kept = len(stay) if stay == order[: len(stay)] else _common_prefix(stay, order)
         return cls(
+            ids=order,
             appended=[wanted[key] for key in order[kept:]],
             edited=[wanted[key] for key in stay if wanted[key].fingerprint != conversation.fingerprint_of(key)],
             removed=[entry.id for entry in conversation.entries if entry.id not in wanted],
             moved=stay[kept:],
         )
+
+
+def _recognized(conversation: Conversation, given: Mapping[str, Said]) -> Iterable[Said]:
+    """Messages with the ids that the conversation knows them by, where theirs are new and they say the same in order.
+
+    Whoever keeps no ids gives the whole conversation with every turn, each message under a new id: it would replace all
+    that is stored each time, and nothing that was made of it would hold any more.
+    """
+    gone: defaultdict[str, list[int]] = defaultdict(list)
+    for place, entry in enumerate(conversation.entries):
+        if entry.id not in given:
+            gone[entry.fingerprint].append(place)
+    begin = 0
+    for key, one in given.items():
+        position = conversation.positions.get(key)
+        if position is None:
+            places = gone.get(one.fingerprint, [])
+            at = bisect_left(places, begin)
+            position = places[at] if at < len(places) else None
+        begin = begin if position is None else max(begin, position + 1)
+        known = key if position is None else conversation.entries[position].id
+        yield one if known == key else replace(one, message=one.message.model_copy(update={"id": known}))
 
 
 def edit(store: BaseStore, conversation: Conversation, message_id: str, message: BaseMessage, lane: str) -> Flow[None]:

@@ -8,12 +8,12 @@ from hashlib import blake2b
 from typing import Any, Self, cast
 from urllib.parse import quote
 
-from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
+from langchain_core.messages import BaseMessage, messages_from_dict
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from langchain_ctxbudget.core.compaction import Strategy
 from langchain_ctxbudget.core.digest import EXTRACTION
-from langchain_ctxbudget.core.messages import as_json_data, plain_text
+from langchain_ctxbudget.core.messages import message_data, plain_text
 from langchain_ctxbudget.core.preservation import Preservation, preservation_of
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
 
@@ -190,7 +190,7 @@ class MessageRecord(Record):
     @classmethod
     def of(cls, message: BaseMessage, place: Place, *, named: bool = True) -> MessageRecord:
         """The record of a message that has an id; bytes in it become base64, what else is not JSON text."""
-        data = as_json_data(message_to_dict(message))
+        data = message_data(message)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         return cls(place=place, text=text if _encodes(text) else json.dumps(data), named=named)
 

@@ -41,6 +41,11 @@ def test_example_runs(path: Path) -> None:
     assert not done.stderr
 
 
+def test_langgraph_json_takes_its_own_folder_along() -> None:
+    described = json.loads((ROOT / "examples" / "server" / "langgraph.json").read_text(encoding="utf-8"))
+    assert "." in described["dependencies"]
+
+
 def test_langgraph_json_names_a_graph() -> None:
     folder = ROOT / "examples" / "server"
     for target in json.loads((folder / "langgraph.json").read_text(encoding="utf-8"))["graphs"].values():

@@ -190,6 +190,42 @@ def test_two_steps_that_do_not_need_each_other_run_side_by_side(invoke: Invoke) 
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
+def test_what_is_shown_of_the_user_stays_whichever_step_ends_first(mode: str) -> None:
+    compacted = Event()
+
+    def slow(_request: LayerRequest) -> list[str]:
+        compacted.wait(10)
+        return ["one item"]
+
+    def watched(events: list[Any]) -> str:
+        compacted.clear()
+        return str(events[-1][1]["llm_input_messages"][0].text)
+
+    def see(kind: str, event: Any) -> tuple[str, Any]:
+        if kind == "custom" and event["ctxbudget"]["step"] == "compact_history":
+            compacted.set()
+        return kind, event
+
+    settings = {"max_context_tokens": 2_000, "layers": [CustomLayer(name="files", items=slow, ideal_tokens=100)]}
+    pipeline = ContextPipeline(settings, store=InMemoryStore())
+    pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", user_id="ada")
+    graph, given = build_context_graph(pipeline), {"messages": [HumanMessage("Hi", id="q")]}
+    modes: Any = ["custom", "values"]
+
+    async def streamed() -> list[Any]:
+        return [see(*event) async for event in graph.astream(given, CONFIG, stream_mode=modes)]
+
+    def prompt() -> str:
+        if mode == "async":
+            return watched(asyncio.run(streamed()))
+        return watched([see(*event) for event in graph.stream(given, CONFIG, stream_mode=modes)])
+
+    first = prompt()
+    assert "Lives in Lisbon" in first
+    assert prompt() == first
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_every_node_tells_what_it_did(mode: str) -> None:
     graph = build_context_graph(make_pipeline())
     given = {"messages": [*chat(60), HumanMessage("And now?", id="q")]}
@@ -206,6 +242,14 @@ def test_every_node_tells_what_it_did(mode: str) -> None:
     assert told["compact_history"]["messages"] == 120
     assert told["assemble"]["tokens"] <= told["assemble"]["budget_tokens"] == 800
     json.dumps(events)
+
+
+def test_marks_of_a_system_message_that_are_lost_are_told(invoke: Invoke) -> None:
+    marked: Any = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}, "Be kind."]
+    given = {"messages": [SystemMessage(marked), HumanMessage("Hi", id="q")]}
+    state = invoke(build_context_graph(make_pipeline()), given, CONFIG)
+    assert state["llm_input_messages"][0].content == "You help.\n\nBe brief.\n\nBe kind."
+    assert any("without cache_control" in told for told in state["report"]["failures"])
 
 
 def test_its_state_is_plain_data_between_nodes() -> None:

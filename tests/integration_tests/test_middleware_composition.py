@@ -192,7 +192,7 @@ def test_a_fallback_gets_a_prompt_of_its_own_window_where_ours_is_last(order: st
 
 
 @both_orders
-def test_cache_markers_of_the_system_message_and_of_tools_stay_where_ours_is_first(order: str) -> None:
+def test_cache_markers_of_the_system_message_and_of_tools_stay(order: str) -> None:
     seen: list[list[BaseMessage]] = []
     told: list[Mapping[str, Any]] = []
 
@@ -209,7 +209,7 @@ def test_cache_markers_of_the_system_message_and_of_tools_stay_where_ours_is_fir
     assert state["ctxbudget_report"]["count_mode"] == "estimated"
     assert "cache_control" in told[0]
     assert "cache_control" in told[0]["tools"][-1]
-    assert ("cache_control" in str(seen[0][0].content)) == (order == FIRST)
+    assert "cache_control" in str(seen[0][0].content)
 
 
 # -- Another model than the pipeline's
@@ -370,3 +370,58 @@ def test_a_dynamic_prompt_is_the_system_prompt(ask: Ask) -> None:
     model = scripted()
     ask(agent_of(model, prompt, budget(system_prompt="You help."), system_prompt="Never shown."), ("human", "Hi"))
     assert said(model.seen[0])[0] == ("system", "You help.\n\nYou have 1 messages.")
+
+
+def system_of(blocks: list[Any], **options: Any) -> tuple[SystemMessage, dict[str, Any]]:
+    """What is sent of a system prompt in blocks, and the report on it."""
+    model = scripted()
+    agent = agent_of(model, budget(**options), system_prompt=SystemMessage(blocks))
+    state = run_agent("invoke", agent, ("human", "Hi"))
+    sent = model.seen[0][0]
+    assert isinstance(sent, SystemMessage)
+    return sent, state["ctxbudget_report"]
+
+
+def block(text: str, **marks: Any) -> dict[str, Any]:
+    return {"type": "text", "text": text, **marks}
+
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+def test_blocks_of_the_system_prompt_are_paragraphs() -> None:
+    assert system_of([block("You help."), block("Be brief.")])[0].content == "You help.\n\nBe brief."
+
+
+def test_a_blank_between_blocks_of_the_system_prompt_is_enough() -> None:
+    assert system_of([block("You help."), block("\nBe brief.")])[0].content == "You help.\nBe brief."
+
+
+def test_blocks_of_the_system_prompt_that_are_marked_stay_blocks() -> None:
+    given = [block("You help.", **MARK), block("Be brief.")]
+    sent, report = system_of(given)
+    assert sent.content == given
+    assert not [told for told in report["failures"] if "system message" in told]
+
+
+def test_what_the_pipeline_says_stands_around_marked_blocks() -> None:
+    given = [block("You help.", **MARK), block("Be brief.")]
+    sent, _ = system_of(given, system_prompt="Your name is Bo.", settings={"preferences": ["Say du."]})
+    first, *own, last = sent.content
+    assert (first, own) == (block("Your name is Bo."), given)
+    assert "Say du." in last["text"]  # type: ignore[index]
+
+
+def test_a_marker_of_the_pipeline_stands_behind_marked_blocks() -> None:
+    given = [block("You help.", **MARK), "Be brief."]
+    assert system_of(given, settings={"cache_markers": "anthropic"})[0].content == [
+        given[0],
+        block("Be brief.", **MARK),
+    ]
+
+
+def test_what_is_no_text_in_the_system_prompt_is_left_out_and_told() -> None:
+    given = [block("You help."), {"type": "image", "url": "http://x.invalid/a.png"}]
+    sent, report = system_of(given)
+    assert sent.content == "You help."
+    assert any("without a block of type 'image'" in told for told in report["failures"])

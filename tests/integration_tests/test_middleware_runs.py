@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 
@@ -24,6 +26,7 @@ from tests.integration_tests.test_middleware import (
     agent_of,
     ask,
     budget,
+    clock_layer,
     long_history,
     look_up,
     run_agent,
@@ -217,3 +220,41 @@ def test_an_agent_with_a_name_leaves_the_conversation_of_its_caller_alone(ask: A
     kept = middleware.pipeline.get_messages(user_id="ada", conversation_id="c1 (agent h)")
     assert [message.text for message in kept] == ["a part", "Part done."]
     assert middleware.pipeline.list_conversations(user_id="ada") == ["c1", "c1 (agent h)"]
+
+
+@tool("recall")
+def own_recall(what: str) -> str:
+    """Call a product back."""
+    return what
+
+
+def told_of_recall(*tools: Any, **options: Any) -> list[str]:
+    agent = agent_of(scripted("Fine."), budget(**options), tools=tools)
+    report = run_agent("invoke", agent, ("human", "Hi"))["ctxbudget_report"]
+    return [failure for failure in report["failures"] if "'recall'" in failure]
+
+
+def test_a_tool_that_takes_the_place_of_the_recall_tool_is_told() -> None:
+    assert len(told_of_recall(own_recall, recall_tool=True)) == 1
+
+
+def test_a_tool_of_that_name_is_no_matter_without_the_recall_tool() -> None:
+    assert told_of_recall(own_recall, recall_tool=False) == told_of_recall(recall_tool=True) == []
+
+
+def test_a_turn_goes_on_from_a_checkpoint_in_postgres(postgres: str) -> None:
+    first, second = scripted(wants("look_up", topic="lamps")), scripted("On the shelf.")
+    config: dict[str, Any] = {"configurable": {"thread_id": str(uuid4()), "user_id": "ada"}}
+    layer = clock_layer()
+    with PostgresSaver.from_conn_string(postgres) as saver:
+        saver.setup()
+
+        def agent(model: Scripted, **options: Any) -> Any:  # of another process: it knows nothing but the checkpoint
+            middleware = budget(settings={"layers": [layer]})
+            return agent_of(model, middleware, tools=[look_up], checkpointer=saver, **options)
+
+        run_agent("invoke", agent(first, interrupt_before=["tools"]), ("human", "Where is it?"), config)
+        state = run_agent("invoke", agent(second), None, config)
+    assert [message.type for message in state["messages"]] == ["human", "ai", "tool", "ai"]
+    assert second.seen[0][0].text == first.seen[0][0].text
+    assert "It is 1 o'clock." in first.seen[0][0].text

@@ -15,7 +15,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.errors import EmptyMessageError, InputError, MissingScopeError
+from langchain_ctxbudget.errors import EmptyMessageError, InputError, MissingScopeError, UnsupportedContentError
 from tests.integration_tests.test_pipeline import chat
 
 SCOPE = {"user_id": "ada", "conversation_id": "t1"}
@@ -44,8 +44,15 @@ def contents(messages: list[BaseMessage]) -> list[Any]:
 
 @pytest.mark.parametrize(
     "given",
-    ["And now?", HumanMessage("And now?"), [HumanMessage("And now?")], ChatPromptTemplate([("human", "And now?")])],
-    ids=["text", "message", "turn", "prompt value"],
+    [
+        "And now?",
+        HumanMessage("And now?"),
+        [HumanMessage("And now?")],
+        [("human", "And now?")],
+        [{"role": "user", "content": "And now?"}],
+        ChatPromptTemplate([("human", "And now?")]),
+    ],
+    ids=["text", "message", "turn", "tuples", "dicts", "prompt value"],
 )
 def test_it_gives_what_assemble_gives(pipeline: ContextPipeline, invoke: Invoke, given: Any) -> None:
     expected = pipeline.assemble("And now?", **SCOPE).messages
@@ -84,6 +91,15 @@ def test_a_history_in_front_of_a_turn_is_an_error(pipeline: ContextPipeline, inv
 def test_a_mapping_without_messages_is_an_error(pipeline: ContextPipeline, invoke: Invoke) -> None:
     with pytest.raises(InputError, match=r"it has \['question'\]"):
         invoke(pipeline.as_runnable(), {"question": "And now?"}, CONFIG)
+
+
+@pytest.mark.parametrize("given", [[7], [{"content": "And now?"}], [("nobody", "And now?")]])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["turn", "state"])
+def test_what_no_model_takes_is_an_error(
+    pipeline: ContextPipeline, invoke: Invoke, given: Any, *, wrapped: bool
+) -> None:
+    with pytest.raises(UnsupportedContentError, match="messages"):
+        invoke(pipeline.as_runnable(), {"messages": given} if wrapped else given, CONFIG)
 
 
 def test_nothing_to_answer_is_an_error(pipeline: ContextPipeline, invoke: Invoke) -> None:

@@ -14,7 +14,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, EstimatingCounter, build_context_graph
-from langchain_ctxbudget.errors import MissingScopeError
+from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.kin import MOST_KIN
 from langchain_ctxbudget.opening import Request
@@ -49,6 +49,35 @@ def test_agents_with_names_have_conversations_of_their_own() -> None:
 
 def test_a_context_has_room_for_what_a_server_adds() -> None:
     assert RunContext(user_id="ada", thread_id="t1", graph_id="g") == RunContext(user_id="ada")
+
+
+@pytest.mark.parametrize("name", ["userid", "userId", "user-id", "usr_id", "conversation", "persona_ids", "setting"])
+def test_a_context_refuses_a_name_that_is_nearly_one_of_its_own(name: str) -> None:
+    with pytest.raises(InvalidSettingsError, match=name):
+        RunContext(**{name: "ada"})
+
+
+@pytest.mark.parametrize(
+    "name", ["run_id", "assistant_id", "langgraph_auth_user_id", "user_name", "x-user", "tenant_id"]
+)
+def test_a_context_leaves_other_names_alone(name: str) -> None:
+    assert RunContext(**{name: "ada"}) == RunContext()
+
+
+def test_beside_the_name_itself_a_similar_one_is_an_applications_own() -> None:
+    assert RunContext(user_id="ada", userId="7") == RunContext(user_id="ada")
+
+
+def test_a_run_with_a_misspelt_user_is_not_that_of_the_default_one() -> None:
+    store = InMemoryStore()
+    graph: Any = build_context_graph(default_user="nobody", store=store)
+    with pytest.raises(InvalidSettingsError, match="user_id"):
+        graph.invoke(
+            {"messages": [*chat(3), HumanMessage("Hi")]},
+            {"configurable": {"thread_id": "t1"}},
+            context={"userid": "ada"},
+        )
+    assert store.search(()) == []
 
 
 def served(store: InMemoryStore, pipeline: ContextPipeline) -> Any:

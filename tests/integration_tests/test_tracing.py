@@ -26,7 +26,8 @@ from langchain_core.tracers import LangChainTracer
 from langgraph.store.memory import InMemoryStore
 from langsmith import Client
 
-from langchain_ctxbudget import ContextPipeline, ContextReport
+from langchain_ctxbudget import ContextPipeline, ContextReport, build_context_graph
+from langchain_ctxbudget.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.tracing import describe_run, described
 
 TOTAL = "ctxbudget_total_tokens"
@@ -346,3 +347,61 @@ def test_where_nothing_traces_langsmith_is_not_loaded() -> None:
         "sys.exit('langsmith.run_helpers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- the package's own ways in
+
+OURS = {"thread_id": "c1", "user_id": "ada"}
+NODES = ["detect_topics", "compute_budget", "fetch_bundles", "compact_history", "retrieve", "assemble"]
+
+
+def budgeted() -> Any:
+    return agent(ContextBudgetMiddleware(recall_tool=False, store=InMemoryStore()))
+
+
+def ours(*callbacks: BaseCallbackHandler) -> RunnableConfig:
+    return {"callbacks": list(callbacks), "configurable": OURS}
+
+
+@pytest.mark.parametrize("way", [_invoke, _stream, _ainvoke], ids=["invoke", "stream", "ainvoke"])
+def test_the_middleware_describes_the_runs_of_the_model(way: Way) -> None:
+    recorder = Recorder()
+    way(budgeted(), ours(recorder))
+    assert len(recorder.models) == 2
+    assert all(TOTAL in run["metadata"] and "ctxbudget" in run["tags"] for run in recorder.models)
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_the_middleware_tells_what_every_step_did(way: str) -> None:
+    async def streamed() -> list[Any]:
+        return [event async for event in budgeted().astream(ASKED, ours(), stream_mode="custom")]
+
+    sync = way == "sync"
+    events = list(budgeted().stream(ASKED, ours(), stream_mode="custom")) if sync else asyncio.run(streamed())
+    assert [event["ctxbudget"]["step"] for event in events] == 2 * NODES
+    assert events[-1]["ctxbudget"]["tokens"] <= events[-1]["ctxbudget"]["budget_tokens"]
+
+
+MADE: dict[str, Callable[[], Any]] = {
+    "assemble": lambda: build_context_graph(store=InMemoryStore()),
+    "context_budget": lambda: ContextPipeline(store=InMemoryStore()).as_runnable(),
+}
+"""By the name of the run that makes the prompt."""
+
+
+@pytest.mark.parametrize("way", [_invoke, _ainvoke], ids=["sync", "async"])
+@pytest.mark.parametrize("name", MADE)
+def test_the_posted_run_that_made_the_prompt_is_described(
+    way: Way, name: str, post: Post, tracer: LangChainTracer
+) -> None:
+    way(MADE[name](), ours(tracer))
+    described = {body["name"] for _, body in post.sent if TOTAL in body["extra"]["metadata"]}
+    assert described == {name}
+
+
+@pytest.mark.parametrize("way", [_invoke, _ainvoke], ids=["sync", "async"])
+@pytest.mark.parametrize("name", MADE)
+def test_its_run_has_a_name_and_a_tag(way: Way, name: str) -> None:
+    recorder = Recorder()
+    way(MADE[name](), ours(recorder))
+    assert next(run["name"] for run in recorder.others if "ctxbudget" in run["tags"]) == "context_budget"
