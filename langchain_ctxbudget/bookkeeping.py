@@ -86,7 +86,7 @@ class Bookkeeping:
         self._failed: dict[Scope, None] = {}
         """Those that could not be written; they are tried again as soon as another one can."""
         self._kept: OrderedDict[Scope, list[str]] = OrderedDict()
-        """The ids of the snapshots of conversations, oldest first; used by the worker's thread alone."""
+        """The ids of the snapshots of conversations, oldest first; whoever uses them holds the lock of the user."""
         self._made = 0
         self._lane = uuid4().hex[:8]
         self._mutex = threading.Lock()
@@ -121,7 +121,7 @@ class Bookkeeping:
         now = now if now.tzinfo else now.replace(tzinfo=UTC)  # as the ledger takes it
         with self._mutex:
             self._made += 1
-            key = f"{now.astimezone(UTC):%Y%m%dT%H%M%S%f}-{self._made:08d}-{self._lane}"
+            key = snapshots.key_of(now, self._made, self._lane)
             record = snapshots.record_of(report, now, messages)
             waiting = self._waiting.setdefault(scope, deque())
             waiting.append(_Waiting(key, record, keep, known.epoch_of(self._owner.store, scope.user_id)))
@@ -151,6 +151,7 @@ class Bookkeeping:
         except BaseException:
             with self._mutex:
                 self._failed[scope] = None
+                self._stay_until_written()
             raise
         return usage
 
@@ -224,12 +225,16 @@ class Bookkeeping:
         """Have written what there is of a conversation."""
         with self._mutex:
             self._unwritten[scope] = None
-            if self not in _busy:
-                _busy.add(self)
-                # Again, as what is registered last is called first: before the store closes itself.
-                atexit.unregister(_close_all)
-                atexit.register(_close_all)
+            self._stay_until_written()
         self.worker.submit(scope)
+
+    def _stay_until_written(self) -> None:
+        """Outlive the pipeline that noted something, to the end of the process if need be; the mutex is held."""
+        if self not in _busy:
+            _busy.add(self)
+            # Again, as what is registered last is called first: before the store closes itself.
+            atexit.unregister(_close_all)
+            atexit.register(_close_all)
 
     def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
         with self._mutex:
@@ -256,7 +261,7 @@ class Bookkeeping:
                 self._unwritten |= self._failed
                 self._failed.clear()
             scopes = list(islice(self._unwritten, QUEUED))
-            if not scopes:
+            if not scopes and not self._failed:
                 _busy.discard(self)
         for scope in scopes:
             self.worker.submit(scope)
@@ -275,8 +280,10 @@ class Bookkeeping:
             if current:
                 if scope not in self._kept:
                     keys = yield from snapshots.read_keys(store, scope)
-                puts += [snapshots.write(scope, one.key, one.record) for one in current]
-                keys = sorted({*keys, *(one.key for one in current)})
+                for one in current:
+                    key = snapshots.key_behind(keys, one.key)
+                    puts.append(snapshots.write(scope, key, one.record))
+                    keys = sorted({*keys, key})
                 keys, gone = keys[-current[-1].keep :], keys[: -current[-1].keep]
                 puts += [snapshots.write(scope, key, None) for key in gone]
             yield from self.ledger.write(store, scope, puts)

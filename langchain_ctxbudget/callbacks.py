@@ -42,11 +42,14 @@ class ContextUsageHandler(BaseCallbackHandler):
     Pass it in a run's config, `config={"callbacks": [ContextUsageHandler(pipeline)]}`; one handler serves all runs,
     sync and async, of threads and tasks. Where a model streams, it must report its usage (`stream_usage=True`). The
     middleware observes usage by itself: calls that it makes are left to it.
-    Calls whose prompt the pipeline did not make, or whose prompt is not one of its latest, change nothing.
+    Calls whose prompt is not one of the pipeline's latest, word for word, change nothing, and what they used is not
+    counted: `pipeline.usage.record` counts it.
 
     Attributes:
         observed: how many usages have corrected the counts.
         ignored: how many could not be used, each with a warning in the log that says why.
+        unmatched: how many calls had a prompt that is none of the pipeline's latest; of one to which the application
+            adds a message, for instance.
 
     Example:
         >>> from langchain_core.language_models import GenericFakeChatModel
@@ -79,6 +82,7 @@ class ContextUsageHandler(BaseCallbackHandler):
         super().__init__()
         self.observed = 0
         self.ignored = 0
+        self.unmatched = 0
         self._pipeline = pipeline
         self._runs: dict[UUID, ContextReport] = {}
         self._mutex = threading.Lock()
@@ -92,10 +96,13 @@ class ContextUsageHandler(BaseCallbackHandler):
         **kwargs: Any,  # noqa: ANN401, ARG002
     ) -> None:
         """Remember which prompt the run answers."""
-        report = None if _left_to_others.get() else self._pipeline.engine.recent.find(messages[0])
-        if report is None:
+        if _left_to_others.get():
             return
+        report = self._pipeline.engine.recent.find(messages[0])
         with self._mutex:
+            if report is None:
+                self.unmatched += 1
+                return
             self._runs[run_id] = report
             if len(self._runs) > _RUNS:
                 del self._runs[next(iter(self._runs))]

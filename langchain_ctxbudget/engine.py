@@ -329,7 +329,7 @@ class Engine(Keeper):
         conversation.chosen = (draft.block, draft.settings) if draft.block else None
         if self.summarizing:
             self.summarizing.submit(draft)
-        report = context.report.with_candidates(Rerun(draft))
+        report = context.report.attach_candidates(Rerun(draft))
         self.last.note(context.messages, report, conversation.scope, self.bookkeeping)
         self.bookkeeping.note_prompt(
             report, conversation.scope, len(conversation.entries), draft.settings.keep_snapshots

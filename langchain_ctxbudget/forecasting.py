@@ -28,7 +28,7 @@ def forecast(draft: Draft, store: BaseStore, embeddings: Embeddings | None) -> F
         yield from _without_writes(run(name, draft, store, embeddings))
     assert draft.context is not None  # noqa: S101 - the last step sets it
     draft.cuts = draft.conversation.cuts
-    return draft.context.report.with_candidates(Rerun(draft))
+    return draft.context.report.attach_candidates(Rerun(draft))
 
 
 def _aside(conversation: Conversation) -> Conversation:

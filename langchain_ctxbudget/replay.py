@@ -76,7 +76,7 @@ def replay(
 
     Raises:
         InputError: nothing to replay, a strategy that is not known or named twice, a share that is none, evidence
-            for a turn that does not exist.
+            for a turn or with a message that does not exist.
     """
     instructions, said = split_instructions(checked(messages, "messages"))
     turns = split_turns(said)
@@ -87,6 +87,9 @@ def replay(
     named = {number: tuple(ids) for number, ids in (evidence or {}).items()}
     if unknown := sorted(set(named) - set(range(1, len(turns) + 1))):
         raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}")
+    ids = {message.id for message in said}
+    if strangers := dict.fromkeys(one for asked in named.values() for one in asked if one not in ids):
+        raise InputError(f"evidence: the conversation has no messages {', '.join(map(repr, strangers))}")
     prompt = system_prompt or "\n\n".join(instructions)
     options = Options(prompt, tools=tools, model=model, settings=settings, embeddings=embeddings)
     contenders = [contender(one, budget, options) for one in strategies]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from langchain_ctxbudget.core.messages import split_instructions
-from langchain_ctxbudget.core.usage import PRICES, Price, price_of
+from langchain_ctxbudget.core.usage import PRICES, Price, load_prices, price_of
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.formats import pick_conversation, read_conversations
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, PRICE_SHARE, ReplayResult, replay, split_turns
@@ -49,6 +49,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--learn", action="store_true", help="learn about the user on the way, as an application does")
     parser.add_argument("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
     parser.add_argument(
+        "--prices",
+        type=Path,
+        metavar="FILE",
+        help="prices over the packaged ones, as JSON; see `prices` of a pipeline",
+    )
+    parser.add_argument(
         "--price-share",
         type=float,
         metavar="X",
@@ -70,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     """Replay, and tell what came of it."""
     if options.plot:
         _require_picture(options.plot)
-    strategies, price = parse_strategies(options.compare), _price(options.price)
+    strategies, price = parse_strategies(options.compare), _price(options.price, _prices(options.prices))
     messages, system_prompt = _conversation(options)
     with Progress(
         TextColumn("{task.description}"),
@@ -148,16 +154,35 @@ def _tools(path: Path | None) -> list[Any]:
     """
     if path is None:
         return []
-    try:
-        tools = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"--tools: {path} cannot be read ({error})") from error
+    tools = _read_json(path, "--tools")
     if not isinstance(tools, list):
         raise InputError(f"--tools: {path} holds no list of schemas, such as OpenAI's")
     return tools
 
 
-def _price(model: str | None) -> Price | None:
+def _prices(path: Path | None) -> Mapping[str, Price]:
+    """The packaged prices, with those of a file laid over them.
+
+    Raises:
+        InputError: the file cannot be read.
+        InvalidSettingsError: it holds something else.
+    """
+    if path is None:
+        return PRICES
+    try:
+        return load_prices(_read_json(path, "--prices"))
+    except InvalidSettingsError as error:
+        raise InvalidSettingsError(f"--prices: {error}") from error
+
+
+def _read_json(path: Path, option: str) -> Any:  # noqa: ANN401 - JSON
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{option}: {path} cannot be read ({error})") from error
+
+
+def _price(model: str | None, prices: Mapping[str, Price]) -> Price | None:
     """The price of a model.
 
     Raises:
@@ -165,9 +190,9 @@ def _price(model: str | None) -> Price | None:
     """
     if model is None:
         return None
-    if found := price_of(model, PRICES):
+    if found := price_of(model, prices):
         return found
-    raise InputError(f"--price: no price is known for {model!r}; there are prices for {', '.join(sorted(PRICES))}")
+    raise InputError(f"--price: no price is known for {model!r}; there are prices for {', '.join(sorted(prices))}")
 
 
 def _require_picture(path: Path) -> None:

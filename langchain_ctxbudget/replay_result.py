@@ -77,6 +77,11 @@ class Track:
         return sum(self.costs)
 
     @property
+    def effective_per_prompt(self) -> float | None:
+        """The mean over the prompts that were made, as a prompt that could not be made costs nothing; None: of none."""
+        return self.effective_tokens / self.calls if self.calls else None
+
+    @property
     def costs(self) -> list[float]:
         """The effective tokens of every turn."""
         return [turn.tokens - (1 - self.price_share) * turn.cached_tokens for turn in self.turns]
@@ -134,6 +139,7 @@ class Track:
             "cached_tokens": self.cached_tokens,
             "cached_share": self.cached_share,
             "effective_tokens": self.effective_tokens,
+            "effective_per_prompt": self.effective_per_prompt,
             "largest_tokens": self.largest_tokens,
             "message_shares": self.message_shares,
             "compaction_steps": self.compaction_steps,

@@ -10,6 +10,7 @@ from langchain_ctxbudget.core.tiers import Standing, UsageLimits, standing
 from langchain_ctxbudget.core.usage import Usage
 from langchain_ctxbudget.engine import Engine
 from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.opening import merged
 from langchain_ctxbudget.stores.records import Scope, require_id
 
 
@@ -101,7 +102,7 @@ class UsageBook:
         Args:
             user_id: whose.
             conversation_id: the session.
-            limits: default: the pipeline's, under what the user has saved.
+            limits: default: the pipeline's, under what the user has saved; what cannot be used of that is left out.
 
         Raises:
             InvalidSettingsError: the limits are none.
@@ -126,7 +127,8 @@ class UsageBook:
     def _standing(self, scope: Scope, limits: UsageLimits | Mapping[str, Any] | None) -> Flow[Standing | None]:
         if limits is None:
             saved = yield from self._engine.saved_settings(scope.user_id, None)
-            limits = self._engine.settings.override(saved).usage_limits
+            settings, _ = merged(self._engine.settings, {"user": saved}, None, failures=[])
+            limits = settings.usage_limits
         if limits is None:
             return None
         return standing(UsageLimits.of(limits), amounts(*(yield from self._engine.bookkeeping.used(scope))))

@@ -71,7 +71,7 @@ class Rerun:
         assemble(draft)
         assert draft.context is not None  # noqa: S101 - the step sets it
         forecast = replace(draft.context.report, forecast=True, tokenizer_calls=0)
-        return forecast.with_candidates(self)
+        return forecast.attach_candidates(self)
 
 
 def _as_it_was(before: Draft) -> Conversation:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from langchain_ctxbudget.core import report_schema
 from langchain_ctxbudget.core.compaction import Strategy
 from langchain_ctxbudget.core.layers import Layer
+from langchain_ctxbudget.core.report_checks import Count, Difference, Number, Positive, require_sums
 from langchain_ctxbudget.core.report_diff import ReportDiff, difference
 from langchain_ctxbudget.core.report_explain import Explanation, explanation
 from langchain_ctxbudget.core.report_parts import (
@@ -72,18 +73,18 @@ class ContextReport(_WithCandidates):
 
     user_id: str
     conversation_id: str
-    budget_tokens: int
+    budget_tokens: Positive
     """What the request may cost at most: the setting, or less where the model's window is smaller."""
-    window_tokens: int | None
+    window_tokens: Positive | None
     """The model's window, where it is known."""
     window_source: Literal["profile", "served", "settings", "unknown"]
     """Who told the window: the model's profile, the server that runs it, the settings, or nobody."""
     window_detail: str
     """The same in words, with the server's address."""
-    output_reserve_tokens: int
+    output_reserve_tokens: Count
     """What is kept free for the answer."""
-    total_tokens: int
-    uncorrected_tokens: int
+    total_tokens: Count
+    uncorrected_tokens: Count
     """The total before `observe_usage` corrected the counts; the same where nothing was observed."""
     count_mode: Literal["exact", "estimated"]
     tokenizer: str
@@ -93,22 +94,22 @@ class ContextReport(_WithCandidates):
     history_strategy: Strategy
     """How the history is shown: whole, or compacted in one of the seed's three ways."""
     layers: tuple[LayerReport, ...]
-    overhead_tokens: dict[str, int]
+    overhead_tokens: dict[str, Difference]
     """What no layer owns: tool schemas, response format, framing of messages."""
     coverage: tuple[CoverageRange, ...]
     stability: Stability
     repairs: tuple[Repair, ...]
     failures: tuple[str, ...]
     """Parts that failed and were replaced by their fallback."""
-    summary_lines: dict[str, int]
+    summary_lines: dict[str, Count]
     """Lines of arc and summary by who wrote them: `extraction`, or a model."""
-    summaries_waiting: int
+    summaries_waiting: Count
     """Spans in the prompt that the model has not written about yet."""
     last_resort: tuple[str, ...]
     """The steps that were taken because the prompt was over its budget in spite of everything."""
-    tokenizer_calls: int
+    tokenizer_calls: Count
     """Texts that had to be tokenized for this assembly; all others were known."""
-    timings_ms: dict[str, float]
+    timings_ms: dict[str, Number]
     """Milliseconds per step. Apart from these, from what had to be tokenized and from what a previous prompt of
     this process shares, equal inputs give equal reports."""
     usage: UsageState | None = None
@@ -118,8 +119,8 @@ class ContextReport(_WithCandidates):
     are estimated."""
     schema_version: int = SCHEMA_VERSION
 
-    def with_candidates(self, rerun: Callable[[int], ContextReport]) -> ContextReport:
-        """This report with what `reallocate` runs, which is no part of its data."""
+    def attach_candidates(self, rerun: Callable[[int], ContextReport]) -> ContextReport:
+        """Have what `reallocate` runs, which is no part of a report's data; gives the report itself."""
         object.__setattr__(self, "_rerun", rerun)
         return self
 
@@ -199,7 +200,8 @@ class ContextReport(_WithCandidates):
         """A report from what `to_dict` gave, in this version of the package or an earlier one.
 
         Raises:
-            InputError: another schema version than 2 and 3, or data that is no report; says what is wrong with it.
+            InputError: another schema version than 2 and 3, data that is no report, or one whose numbers do not add
+                up; says what is wrong with it.
 
         Example:
             >>> from langchain_ctxbudget import ContextPipeline, ContextReport
@@ -207,7 +209,9 @@ class ContextReport(_WithCandidates):
             >>> ContextReport.from_dict(report.to_dict()) == report
             True
         """
-        return report_schema.read(cls, data)
+        report = report_schema.read(cls, data)
+        require_sums(report)
+        return report
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:

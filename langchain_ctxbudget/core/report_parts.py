@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 from langchain_ctxbudget.core.layers import Reason, Status, title_of
+from langchain_ctxbudget.core.report_checks import Count, Difference, Number, Positive
 from langchain_ctxbudget.core.tiers import Forced, TierName
 
 LISTED_OMISSIONS = 50
@@ -33,7 +34,7 @@ class ReportItem:
     """
 
     id: str
-    tokens: int
+    tokens: Count
     """What it costs in the prompt; for an omitted one, what it would have cost."""
     status: Status
     reason: Reason
@@ -41,7 +42,7 @@ class ReportItem:
     source: str = ""
     """Where a candidate for retrieval comes from: `messages` (of this conversation), `conversations`, `memories` or
     `documents`; empty in the other layers."""
-    scores: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, Number] = field(default_factory=dict)
     """What every part of the ranking says of a candidate for retrieval; they add up to its relevance and its key."""
 
 
@@ -60,13 +61,13 @@ class LayerReport:
     layer: str
     """The short name of a `Layer`, or the name of a layer of the application's own."""
     title: str
-    allocated_tokens: int
+    allocated_tokens: Count
     items: tuple[ReportItem, ...]
-    overhead_tokens: int
+    overhead_tokens: Difference
     """Headings and fences of the layer."""
-    used_tokens: int
+    used_tokens: Difference
     """The included items and the overhead."""
-    more_omitted: dict[Reason, int] = field(default_factory=dict)
+    more_omitted: dict[Reason, Count] = field(default_factory=dict)
     """Omitted candidates beyond those listed, per reason."""
 
 
@@ -79,8 +80,8 @@ class CoverageRange:
         'summarized'
     """
 
-    first: int
-    last: int
+    first: Positive
+    last: Positive
     state: CoverageState
 
 
@@ -95,13 +96,13 @@ class Stability:
         True
     """
 
-    stable_zone_tokens: int
+    stable_zone_tokens: Count
     """Everything before the current turn."""
-    shared_tokens: int | None
+    shared_tokens: Count | None
     """The common prefix with the previous prompt; None where there was none in this process."""
-    stable_zone_share: float | None
+    stable_zone_share: Number | None
     """The share of the stable zone that is in the common prefix."""
-    prompt_share: float | None
+    prompt_share: Number | None
     """The share of the whole prompt that is in the common prefix."""
     compaction_step: bool
     """Whether the stable zone was rewritten: the cut between summarised and verbatim history moved, what stands for the
@@ -118,13 +119,13 @@ class UsageState:
     """
 
     tier: TierName
-    left: float
+    left: Number
     """What is left of the most restrictive limit, as a share."""
     limit: str
     """Which one that is: the name of a field of `UsageLimits`."""
-    used: float
+    used: Number
     """In tokens or US dollars."""
-    allowed: float
+    allowed: Number
     forced: tuple[Forced, ...] = ()
     """What was let in regardless of the tier."""
 

@@ -17,6 +17,8 @@ Documents = Literal["full", "summary", "none"]
 
 THRESHOLDS = (0.8, 0.6, 0.4)
 """Shares that are left, below which the next tier begins (seed 003)."""
+_DECIMALS = 12
+"""Of what is left: of a dollar of which 80 cents are used 0.2 is left, not 0.19999999999999996."""
 MOST_ALLOWED = 10**15
 """Tokens or US dollars of a limit; whole numbers up to here are exact in JSON, too."""
 
@@ -111,7 +113,7 @@ class Standing:
     @property
     def left(self) -> float:
         """The share that is left, from 0 to 1."""
-        return min(1.0, max(0.0, 1 - self.used / self.allowed))
+        return min(1.0, max(0.0, round((self.allowed - self.used) / self.allowed, _DECIMALS)))
 
 
 def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
@@ -134,8 +136,8 @@ class Tier:
     """What a prompt may hold (seed 003: its pruning strategy).
 
     Example:
-        >>> Tier(name="warning", knowledge_items=3).to_dict()["knowledge_items"]
-        3
+        >>> Tier(name="warning", knowledge_items=3).documents
+        'full'
     """
 
     name: TierName
@@ -148,10 +150,6 @@ class Tier:
     budget_share: float = 1.0
     """The share of the budget that may be used. The seed has none: its history ends with the verbatim messages, while
     here summary and retrieval would take the room that they leave, and nothing would be saved."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 HEALTHY = Tier(name="healthy")

@@ -15,8 +15,9 @@ from langchain_ctxbudget.dashboard.places import counted, steady_messages
 from langchain_ctxbudget.dashboard.quoting import with_previews
 from langchain_ctxbudget.dashboard.refusals import CONFLICT, UNKNOWN, RefusedError
 from langchain_ctxbudget.dashboard.transcripts import Outline, Recent, Transcript, Transcripts
-from langchain_ctxbudget.errors import FactError, InputError, InvalidSettingsError, StoreDataError
+from langchain_ctxbudget.errors import FactError, InputError, StoreDataError
 from langchain_ctxbudget.flow import adrive
+from langchain_ctxbudget.opening import merged
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope, label
@@ -204,10 +205,8 @@ class DashboardService:
 
     async def _settings(self, user_id: str) -> ContextSettings:
         """The pipeline's settings under what the user has saved; what cannot be used of that is left out."""
-        try:
-            return self._pipeline.settings.override(await self._pipeline.aget_settings(user_id=user_id))
-        except InvalidSettingsError:
-            return self._pipeline.settings
+        saved = await self._pipeline.aget_settings(user_id=user_id)
+        return merged(self._pipeline.settings, {"user": saved}, None, [])[0]
 
     async def _summary(self, scope: Scope, outline: Outline, *, has_snapshots: bool) -> answers.SessionSummary:
         latest = await self._latest(scope) if has_snapshots else None

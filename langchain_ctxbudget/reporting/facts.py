@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from langchain_ctxbudget.reporting.parts import STATES, messages_of
+from langchain_ctxbudget.reporting.parts import messages_of, states_in_words
 
 TIER_MEANS: dict[str, dict[str, str]] = {
     "healthy": {},
@@ -85,8 +85,7 @@ def _history(report: Mapping[str, Any]) -> str:
     counts = messages_of(report)
     if not any(counts.values()):
         return "no messages yet"
-    parts = [f"{counts[state]:,} {words}" for state, (words, _) in STATES.items() if counts[state]]
-    return f"{report['history_strategy']}: {plural(sum(counts.values()), 'message')}: {', '.join(parts)}"
+    return f"{report['history_strategy']}: {plural(sum(counts.values()), 'message')}: {states_in_words(counts)}"
 
 
 def _summaries(report: Mapping[str, Any]) -> str:

@@ -14,7 +14,16 @@ from itertools import pairwise
 from typing import Any
 
 from langchain_ctxbudget.reporting.facts import facts, plural
-from langchain_ctxbudget.reporting.parts import FREE, LAYERS, OTHERS, OVERHEAD, STATES, colours_of
+from langchain_ctxbudget.reporting.parts import (
+    FREE,
+    LAYERS,
+    OTHERS,
+    OVERHEAD,
+    STATES,
+    colours_of,
+    share_of,
+    states_in_words,
+)
 from langchain_ctxbudget.reporting.screen import shown
 
 MOST_CELLS = 200
@@ -42,7 +51,7 @@ def render_html(report: Mapping[str, Any]) -> str:
     """
     budget, total = report["budget_tokens"], report["total_tokens"]
     title = "Context budget (forecast)" if report["forecast"] else "Context budget"
-    used = f" {total:,} of {budget:,} tokens ({_share(total, budget):.1%}), {budget - total:,} free"
+    used = f" {total:,} of {budget:,} tokens ({share_of(total, budget):.1%}), {budget - total:,} free"
     return _tag(
         "div",
         _tag("div", _tag("b", _text(title)), _text(used)),
@@ -79,10 +88,6 @@ def _tag(name: str, *inside: str, style: str = "", **attributes: object) -> str:
 
 def _text(text: str) -> str:
     return escape(shown(text))
-
-
-def _share(tokens: int, budget: int) -> float:
-    return tokens / budget if budget else 0.0
 
 
 def _colour(name: str, colours: Mapping[str, str]) -> str:
@@ -159,7 +164,7 @@ def _number_row(
     weight: str = "normal",
     **attributes: object,
 ) -> str:
-    share = f"{_share(tokens, report['budget_tokens']):.1%}"
+    share = f"{share_of(tokens, report['budget_tokens']):.1%}"
     return _tag(
         "tr",
         _tag("td", _text(label), style=f"{_CELL};{_SHORT}"),
@@ -227,7 +232,7 @@ def _span(first: int, last: int) -> str:
 def _states(counts: Mapping[str, int]) -> str:
     if len(counts) == 1:
         return STATES[next(iter(counts))][0]
-    return ", ".join(f"{counts[state]:,} {words}" for state, (words, _) in STATES.items() if state in counts)
+    return states_in_words(counts)
 
 
 def _cells(coverage: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Counter[str]]]:

@@ -110,6 +110,11 @@ def states_in_words(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{counts[state]:,} {said}" for state, (said, _) in STATES.items() if counts.get(state))
 
 
+def share_of(tokens: int, budget: int) -> float:
+    """What a part is of the budget; nothing of none."""
+    return tokens / budget if budget else 0.0
+
+
 def plain(report: ReportData) -> Mapping[str, Any]:
     """A report as data."""
     return report if isinstance(report, Mapping) else report.to_dict()

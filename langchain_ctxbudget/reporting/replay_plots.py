@@ -56,7 +56,9 @@ def plot_replay(result: ReportData) -> BudgetFigure:
         turns = track["turns"]
         sums = list(accumulate(turn["tokens"] - (1 - data["price_share"]) * turn["cached_tokens"] for turn in turns))
         below.plot([turn["number"] for turn in turns], sums, color=colour, linewidth=1.8)
-        ends.append((sums[-1] if sums else 0.0, colour, words(track["name"])))
+        total = f"{words(track['name'])}: {sums[-1] if sums else 0:,.0f}"
+        missing = f"\n({len(track['failures']):,} prompts missing)" if track["failures"] else ""
+        ends.append((sums[-1] if sums else 0.0, colour, total + missing))
     below.set_ylim(bottom=0)
     numbers = [turn["number"] for track in tracks for turn in track["turns"]] or [1]
     below.set_xlim(min(numbers) - 0.5, max(numbers) + 0.5)
@@ -67,7 +69,7 @@ def plot_replay(result: ReportData) -> BudgetFigure:
     below.grid(visible=True, axis="y", color="#E6E6E6", linewidth=0.8)
     tidy(below)
     ordered = sorted(ends, key=lambda end: -end[0])
-    below.legend(handles=[patch(colour, f"{name}: {total:,.0f}") for total, colour, name in ordered], **BESIDE)
+    below.legend(handles=[patch(colour, said) for _, colour, said in ordered], **BESIDE)
     headline(
         figure,
         f"Tokens of every turn (pale: as in the prompt before, at {data['price_share']:g} of the price), "

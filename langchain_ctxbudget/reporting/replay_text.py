@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-STATES = ("verbatim", "retrieved", "summarized", "omitted")
+from langchain_ctxbudget.reporting.parts import STATES
+
 _GAP = "  "
 LONGEST_NAME = 34
 """Characters; a longer name is cut."""
 MOST_FAILURES = 3
 """Prompts that could not be made of which the reason is told, per strategy."""
+MISSING = "* Prompts are missing, which cost nothing: compare what a prompt that was made costs, in effective tokens."
 
 
 def render_replay(data: Mapping[str, Any]) -> str:
@@ -22,6 +24,7 @@ def render_replay(data: Mapping[str, Any]) -> str:
     tracks: Sequence[Mapping[str, Any]] = data["strategies"]
     priced = data["input_price"] is not None
     asked = any(track["evidence"] is not None for track in tracks)
+    missing = any(track["failures"] for track in tracks)
     sent = [
         (
             "strategy",
@@ -30,18 +33,20 @@ def render_replay(data: Mapping[str, Any]) -> str:
             "largest",
             "cached",
             "effective",
+            *(["a prompt"] if missing else []),
             *(["US $"] if priced else []),
             "ms",
             "slowest",
         ),
         *(
             (
-                track["name"],
+                _named(track),
                 f"{track['calls']:,}",
                 f"{track['tokens']:,}",
                 f"{track['largest_tokens']:,}",
                 f"{track['cached_share']:.0%}",
                 f"{track['effective_tokens']:,.0f}",
+                *([_per_prompt(track)] if missing else []),
                 *([f"{track['cost']:,.4f}"] if priced else []),
                 f"{track['median_ms']:,.1f}",
                 f"{track['slowest_ms']:,.0f}",
@@ -53,7 +58,7 @@ def render_replay(data: Mapping[str, Any]) -> str:
         ("strategy", "verbatim", "retrieved", "summary", "left out", "steps", *(["evidence"] if asked else [])),
         *(
             (
-                track["name"],
+                _named(track),
                 *(f"{track['message_shares'][state]:.1%}" for state in STATES),
                 f"{track['compaction_steps']:,}",
                 *(["-" if track["evidence"] is None else f"{track['evidence']:.1%}"] if asked else []),
@@ -62,7 +67,7 @@ def render_replay(data: Mapping[str, Any]) -> str:
         ),
     ]
     parts = [_heading(data), "", *_table(sent), "", "Earlier messages, over all turns:", *_table(became)]
-    notes = [note for track in tracks for note in _notes(track)]
+    notes = [*([MISSING] if missing else []), *(note for track in tracks for note in _notes(track))]
     return "\n".join([*parts, *(["", *notes] if notes else [])])
 
 
@@ -78,13 +83,21 @@ def _heading(data: Mapping[str, Any]) -> str:
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows with their first column at the left, numbers at the right."""
-    shown = [(_cut(name), *cells) for name, *cells in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         _GAP.join([name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))])
-        for name, *cells in shown
+        for name, *cells in rows
     ]
     return [lines[0], "-" * len(lines[0]), *lines[1:]]
+
+
+def _named(track: Mapping[str, Any]) -> str:
+    return f"{_cut(track['name'])}{'*' if track['failures'] else ''}"
+
+
+def _per_prompt(track: Mapping[str, Any]) -> str:
+    mean = track["effective_per_prompt"]
+    return "-" if mean is None else f"{mean:,.1f}"
 
 
 def _cut(name: str) -> str:

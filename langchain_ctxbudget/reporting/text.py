@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_ctxbudget.reporting.facts import facts
-from langchain_ctxbudget.reporting.parts import OVERHEAD, colours_of
+from langchain_ctxbudget.reporting.parts import OVERHEAD, colours_of, share_of
 from langchain_ctxbudget.reporting.screen import fitted, painted, shown, wrapped
 
 FULL, EMPTY = "█", "░"
@@ -63,7 +63,7 @@ def render_text(report: Mapping[str, Any], *, width: int = 80, colour: bool = Fa
     """
     budget, total = report["budget_tokens"], report["total_tokens"]
     rows = list(_rows(report))
-    whole = _Row("   Total", total, _share(total, budget))
+    whole = _Row("   Total", total, share_of(total, budget))
     free = _Row("   Free", budget - total, 0.0)
     columns = _columns([*rows, whole, free], max(LEAST_WIDTH, width))
     line = "─" * columns.width
@@ -90,13 +90,9 @@ def _rows(report: Mapping[str, Any]) -> Iterator[_Row]:
     for layer in report["layers"]:
         name, used = layer["layer"], layer["used_tokens"]
         label = f"   {layer['title']}" if name == layer["title"] else f"{name} {layer['title']}"
-        yield _Row(label, used, _share(used, budget), colours[name], layer["allocated_tokens"])
+        yield _Row(label, used, share_of(used, budget), colours[name], layer["allocated_tokens"])
     for name, tokens in report["overhead_tokens"].items():
-        yield _Row(f"   {name.capitalize()}", tokens, _share(tokens, budget), colours[OVERHEAD])
-
-
-def _share(tokens: int, budget: int) -> float:
-    return tokens / budget if budget else 0.0
+        yield _Row(f"   {name.capitalize()}", tokens, share_of(tokens, budget), colours[OVERHEAD])
 
 
 def _columns(rows: Sequence[_Row], width: int) -> _Columns:

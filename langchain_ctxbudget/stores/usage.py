@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, TypeAlias, cast
 
@@ -46,14 +47,7 @@ class ModelUsage(Record):
     @classmethod
     def of(cls, usage: Usage) -> ModelUsage:
         """The record of a usage."""
-        return cls(
-            calls=usage.calls,
-            input_tokens=usage.input_tokens,
-            cached_tokens=usage.cached_tokens,
-            output_tokens=usage.output_tokens,
-            cost=usage.cost,
-            unpriced_calls=usage.unpriced_calls,
-        )
+        return cls(**asdict(usage))
 
     def to_usage(self) -> Usage:
         """The usage of a record."""

@@ -155,6 +155,54 @@ def test_a_process_that_ends_without_closing_anything_has_written_it(tmp_path: P
         assert len(it.snapshots.list(**SCOPE)) == 1
 
 
+GOES_DOWN = """
+import gc, sys
+from langchain_ctxbudget import ChromaStore, ContextPipeline
+
+class Store(ChromaStore):
+    down = False
+
+    def batch(self, ops):
+        listed = list(ops)
+        if self.down and any(hasattr(op, "value") for op in listed):
+            raise OSError("no space left")
+        return super().batch(listed)
+
+USAGE = {"input_tokens": 100, "output_tokens": 10, "total_tokens": 110}
+store = Store(sys.argv[1])
+pipeline = ContextPipeline({"learn": False}, store=store)
+"""
+RECORDS_WHILE_DOWN = (
+    GOES_DOWN
+    + """
+store.down = True
+try:
+    pipeline.usage.record(USAGE, user_id="ada", conversation_id="c1")
+except OSError:
+    store.down = False
+"""
+)
+LETS_GO_OF_IT_WHILE_DOWN = (
+    GOES_DOWN
+    + """
+report = pipeline.assemble("Hello", user_id="ada", conversation_id="c1").report
+store.down = True
+pipeline.observe_usage(USAGE, report=report)
+pipeline.engine.bookkeeping.worker.flush()
+del pipeline
+gc.collect()
+store.down = False
+"""
+)
+
+
+@pytest.mark.parametrize("code", [RECORDS_WHILE_DOWN, LETS_GO_OF_IT_WHILE_DOWN], ids=["record", "let go of"])
+def test_what_could_not_be_written_is_written_when_the_process_ends(code: str, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    with ChromaStore(tmp_path) as opened, ContextPipeline(store=opened) as it:
+        assert it.usage.of_session(**SCOPE).calls == 1
+
+
 def test_where_it_cannot_be_written_a_record_is_counted_and_written_later(store: Store, call: Call) -> None:
     it = ContextPipeline(SETTINGS, store=store)
     store.down = True

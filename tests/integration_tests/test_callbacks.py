@@ -20,7 +20,7 @@ from langgraph.store.memory import InMemoryStore
 from openai import BadRequestError
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport, EstimatingCounter
-from langchain_ctxbudget.callbacks import ContextUsageHandler
+from langchain_ctxbudget.callbacks import ContextUsageHandler, observed_elsewhere
 from tests.integration_tests.openai_server import Fault, OpenAIServer, refuses, says
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -143,6 +143,23 @@ def test_a_prompt_of_somebody_else_changes_nothing(ask: Ask, model: ChatOpenAI) 
     prompt(made)
     ask(model, [HumanMessage(WORDS)], handler)
     assert (handler.observed, handler.ignored, made.told) == (0, 0, [])
+
+
+def test_a_prompt_to_which_something_was_added_is_unmatched(ask: Ask, model: ChatOpenAI) -> None:
+    made = pipeline()
+    handler = ContextUsageHandler(made)
+    context = prompt(made)
+    ask(model, [*context.messages, HumanMessage("Be brief.")], handler)
+    ask(model, context.messages, handler)
+    assert (handler.observed, handler.ignored, handler.unmatched) == (1, 0, 1)
+
+
+def test_a_call_that_is_observed_elsewhere_is_not_unmatched(model: ChatOpenAI) -> None:
+    made = pipeline()
+    handler = ContextUsageHandler(made)
+    with observed_elsewhere():
+        _invoke(model, [HumanMessage(WORDS)], handler)
+    assert handler.unmatched == 0
 
 
 def test_an_answer_without_usage_changes_nothing(server: OpenAIServer, offline_tiktoken: None) -> None:

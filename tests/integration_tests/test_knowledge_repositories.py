@@ -18,6 +18,7 @@ from langchain_ctxbudget.knowledge import repositories
 from langchain_ctxbudget.knowledge.records import (
     ClientPresence,
     ContextBundle,
+    EntityDetails,
     EntityProfile,
     Fact,
     Highlight,
@@ -166,6 +167,13 @@ def entity(name: str, text: str) -> EntityProfile:
         embedding_model=text,
         sources=(Source(conversation_id=name, message_id=text),),
         made_by=text,
+        by_hand=EntityDetails(
+            relationship=text,
+            aliases=(name, text),
+            facts=(text,),
+            attributes=((name, text),),
+            relations=(Relation(relation=text, target=name),),
+        ),
         created_at=NOW,
         updated_at=NOW,
     )

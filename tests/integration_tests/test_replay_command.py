@@ -93,6 +93,32 @@ def test_prices_are_told_in_dollars(capsys: pytest.CaptureFixture[str], chat_fil
     assert "US $" in run(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")[1]
 
 
+def test_prices_of_ones_own_lie_over_the_packaged_ones(
+    capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps({"a-model-of-mine": {"input": 4, "output": 8, "cached_input": 1}}), encoding="utf-8")
+    data = as_json(capsys, chat_file, "--compare", "full", "--prices", path, "--price", "a-model-of-mine")
+    assert (data["input_price"], data["price_share"]) == (4, 0.25)
+    assert as_json(capsys, chat_file, "--compare", "full", "--prices", path, "--price", "gpt-4o")["input_price"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "cannot be read"), ("{", "cannot be read"), ("[]", "must be a mapping"), ('{"m": {"input": 1}}', "m")],
+)
+def test_prices_that_cannot_be_are_an_error(
+    capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_path: Path, content: str | None, problem: str
+) -> None:
+    path = tmp_path / "prices.json"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
+    code, out, err = run(capsys, chat_file, "--prices", path, "--price", "m")
+    assert (code, out) == (1, "")
+    assert "--prices" in err
+    assert problem in err
+
+
 def test_a_short_prefix_is_not_cached_where_that_is_said(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
     code, out, _ = run(capsys, chat_file, "--compare", "full", "--min-cached", 1024)
     assert code == 0

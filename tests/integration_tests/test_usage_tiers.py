@@ -13,6 +13,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase, TiktokenCounter
 from langchain_ctxbudget.core.layers import Layer, Reason, Status
 from langchain_ctxbudget.core.tiers import TIERS, UsageLimits
+from langchain_ctxbudget.stores.saved_settings import place
 from tests.integration_tests.conftest import Call
 
 USER = "ada"
@@ -300,6 +301,14 @@ def test_a_saved_limit_of_the_user_counts(call: Call) -> None:
     call(it, "save_settings", {"usage_limits": {"month_tokens": ALLOWED}}, user_id=USER)
     spend(it, call, 0.1)
     assert call(it, "assemble", "Hello", **SCOPE).report.usage.tier == "critical"
+
+
+def test_saved_settings_that_cannot_be_used_say_nothing_of_the_standing(call: Call) -> None:
+    it = pipeline(store := InMemoryStore())
+    at = place(USER, None)
+    store.put(at.namespace, at.key, {"a_setting_of_a_later_version": 5})
+    spend(it, call, 0.7)
+    assert call(it.usage, "standing", **SCOPE).left == call(it, "assemble", "Hello", **SCOPE).report.usage.left == 0.7
 
 
 def test_what_answers_report_is_counted_by_observing_it(call: Call) -> None:

@@ -69,7 +69,7 @@ FLOORS = [
     },
     {"engine"},
     {"keeper"},
-    {"learning", "what_if", "summarizing"},
+    {"forecasting", "learning", "what_if", "summarizing"},
     {"steps"},
     {"accounting", "filling"},
     {"budgeting"},

@@ -327,6 +327,32 @@ def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None
     assert "recency: 1 prompts do not have the message that they are to answer." in text
 
 
+BIG = [HumanMessage("drill " * 1_000, id="big"), AIMessage("That is long.", id="b"), *LONG[:6]]
+
+
+def test_where_prompts_are_missing_a_strategy_is_compared_by_those_that_were_made() -> None:
+    result = replay(BIG, ["elastic", "full"], budget=BUDGET)
+    package, whole = result.tracks
+    assert (package.calls, whole.calls) == (3, 4)
+    assert package.effective_per_prompt == package.effective_tokens / 3
+    rows = [line.split() for line in str(result).splitlines()]
+    assert "a prompt" in str(result).partition("strategy")[2]
+    assert ["elastic*", "3"] in [row[:2] for row in rows]
+    assert f"{package.effective_per_prompt:,.1f}" in next(row for row in rows if row[:1] == ["elastic*"])
+    assert "* Prompts are missing" in str(result)
+
+
+def test_where_none_is_missing_totals_are_enough() -> None:
+    text = str(replay(LONG, ["elastic", "full"], budget=BUDGET))
+    assert "*" not in text
+    assert "a prompt" not in text.partition("strategy")[2]
+
+
+def test_a_strategy_that_made_no_prompt_has_no_mean() -> None:
+    [track] = replay(BIG[:2], ["elastic"], budget=BUDGET).tracks
+    assert track.effective_per_prompt is None
+
+
 def test_whoever_waits_is_told_every_turn() -> None:
     told: list[tuple[str, int]] = []
     replay(LONG[:6], ["full", "elastic"], budget=BUDGET, on_turn=lambda name, number: told.append((name, number)))
@@ -389,6 +415,11 @@ def test_a_budget_behind_a_name_is_a_number(name: str) -> None:
 def test_unknown_settings_are_an_error(strategy: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidSettingsError, match=problem):
         replay(LONG, [strategy], budget=BUDGET)
+
+
+def test_evidence_that_the_conversation_does_not_have_is_an_error_that_names_it() -> None:
+    with pytest.raises(InputError, match="no messages 'x', 'q99'"):
+        replay(LONG, ["full"], budget=BUDGET, evidence={2: ["q0", "x"], 3: ["q99"]})
 
 
 @pytest.mark.parametrize("names", [[], ["full", "full"]])

@@ -56,12 +56,6 @@ USAGE = st.none() | st.builds(
 REPAIRS = st.builds(
     Repair, st.sampled_from(["orphan_result", "empty_message"]), st.text(max_size=4), st.text(max_size=9)
 )
-COVERAGE = st.builds(
-    CoverageRange,
-    first=st.just(1),
-    last=st.integers(1, 10**6),
-    state=st.sampled_from(["verbatim", "summarized", "retrieved", "omitted"]),
-)
 
 
 @st.composite
@@ -91,7 +85,7 @@ def reports(draw):
         history_strategy=draw(st.sampled_from(["empty", "full", "windowed", "compacted", "multi_level"])),
         layers=layers,
         overhead_tokens=overhead,
-        coverage=tuple(draw(st.lists(COVERAGE, max_size=4))),
+        coverage=ranges(*draw(coverages())),
         stability=Stability(
             stable_zone_tokens=draw(st.integers(0, 10**7)),
             shared_tokens=None if first else 7,

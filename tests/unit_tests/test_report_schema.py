@@ -122,6 +122,64 @@ def test_what_cannot_be_read_is_refused_with_what_is_wrong(data: Any, message: s
         ContextReport.from_dict(data)
 
 
+LAYERS = example().to_dict()["layers"]
+USAGE = {"tier": "warning", "left": 0.5, "limit": "month_cost", "used": 1.0, "allowed": 2.0, "forced": []}
+
+
+def with_history(**changes: Any) -> list[dict[str, Any]]:
+    return [{**layer, **changes} if layer["layer"] == "L6" else layer for layer in LAYERS]
+
+
+def covering(*ranges: tuple[int, int]) -> list[dict[str, Any]]:
+    return [{"first": first, "last": last, "state": "verbatim"} for first, last in ranges]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"total_tokens": 16}, "total_tokens is 16, but its layers and overhead_tokens add up to 15"),
+        ({"overhead_tokens": {}}, "total_tokens is 15, but its layers and overhead_tokens add up to 5"),
+        ({"layers": with_history(used_tokens=6)}, "used_tokens of layer L6 is 6, but its items and overhead are 5"),
+        ({"layers": [*LAYERS, LAYERS[0]]}, "there are two layers L0"),
+        ({"coverage": covering((0, 2))}, r"coverage\.0\.first: .* greater than or equal to 1"),
+        ({"coverage": covering((2, 3))}, "coverage has messages 2 to 3 behind message 0"),
+        ({"coverage": covering((1, 9), (5, 12))}, "coverage has messages 5 to 12 behind message 9"),
+        ({"coverage": covering((1, 4), (5, 4))}, "coverage has messages 5 to 4 behind message 4"),
+    ],
+)
+def test_a_report_that_does_not_add_up_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ContextReport.from_dict(changed(**changes))
+
+
+@pytest.mark.parametrize("value", ["15", True, 15.0, -1, 10**400], ids=lambda value: repr(value)[:9])
+@pytest.mark.parametrize("name", ["total_tokens", "uncorrected_tokens", "budget_tokens", "summaries_waiting"])
+def test_what_is_no_count_is_refused_by_its_name(name: str, value: object) -> None:
+    with pytest.raises(InputError, match=name):
+        ContextReport.from_dict(changed(**{name: value}))
+
+
+def test_a_budget_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match=r"budget_tokens: .* greater than or equal to 1"):
+        ContextReport.from_dict(changed(budget_tokens=0))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), "1", True])
+@pytest.mark.parametrize(
+    ("field", "part"), [("timings_ms", "open"), ("usage", "used"), ("usage", "left"), ("stability", "prompt_share")]
+)
+def test_what_is_no_number_is_refused_by_its_name(field: str, part: str, value: object) -> None:
+    given = {"usage": USAGE, "timings_ms": {}, "stability": example().to_dict()["stability"]}[field]
+    with pytest.raises(InputError, match=rf"{field}\.{part}"):
+        ContextReport.from_dict(changed(**{field: {**given, part: value}}))
+
+
+def test_the_framing_may_be_less_than_nothing() -> None:
+    """Counters of some models count a whole below the sum of its parts."""
+    data = changed(total_tokens=3, overhead_tokens={"framing": -2})
+    assert ContextReport.from_dict(data).to_dict() == data
+
+
 def test_what_was_said_is_not_in_the_error() -> None:
     with pytest.raises(InputError) as caught:
         ContextReport.from_dict(changed(layers=[{"layer": "L0", "title": "a secret", "items": "a secret"}]))

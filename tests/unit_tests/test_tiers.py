@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, get_args
 
 import pytest
@@ -61,7 +62,17 @@ def test_the_most_restrictive_limit_counts(limits: dict[str, int], used: Any) ->
     amounts = {name: used.draw(st.integers(0, 2 * 10**9)) for name in LIMITS}
     found = standing(UsageLimits(**limits), amounts)
     assert found is not None
-    assert found.left == min(min(1, max(0, 1 - amounts[name] / allowed)) for name, allowed in limits.items())
+    least = min(max(0, allowed - amounts[name]) / allowed for name, allowed in limits.items())
+    assert found.left == pytest.approx(least, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("used", "allowed", "left"), [(80, 100, 0.2), (50, 100, 0.5), (10, 100, 0.9), (0.8, 1.0, 0.2), (0.15, 0.3, 0.5)]
+)
+def test_what_is_left_on_a_threshold_is_not_below_it(used: float, allowed: float, left: float) -> None:
+    found = Standing(limit="session_cost", used=used, allowed=allowed).left
+    assert found == left
+    assert tier_of(found, (0.9, 0.5, 0.2)) == tier_of(left, (0.9, 0.5, 0.2))
 
 
 @given(used=st.integers(0, 10**9), more=st.integers(0, 10**9), allowed=COUNTS)
@@ -87,7 +98,7 @@ def test_what_is_forced_is_as_in_the_first_tier(forced: Forced) -> None:
     for tier in TIERS:
         free = relaxed(tier, [forced])
         assert getattr(free, field) == getattr(TIERS[0], field)
-        assert {**free.to_dict(), field: 0} == {**tier.to_dict(), field: 0}, "nothing else changes"
+        assert {**asdict(free), field: 0} == {**asdict(tier), field: 0}, "nothing else changes"
 
 
 @pytest.mark.parametrize(

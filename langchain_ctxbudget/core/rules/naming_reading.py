@@ -32,7 +32,6 @@ _COUNTED = word_set(
     " test file table col item mp gpt row line page chapter section season episode unit figure fig task problem"
 )
 _CAMEL = re.compile(r"[a-z][A-Z]")
-_SURNAME_CAMEL = re.compile(r"(?:Mc|Mac|De|Di|Van|La|Le|O['’])[A-Z]\w*$")  # noqa: RUF001
 _MARKS = frozenset(",.!?…")
 _ENDS, _OPENS = frozenset(".!?:;…•"), frozenset("\"'“‘*-(")  # noqa: RUF001
 _STOPPED = (

@@ -201,7 +201,6 @@ ORGANISATIONS = phrases(
     "databricks"
 )
 """Accepted with weak evidence; most may be tools or brands elsewhere."""
-ACRONYMS_OF_ORGANISATIONS = frozenset(name for name in ORGANISATIONS if name.isalpha() and len(name) < 6)  # noqa: PLR2004
 MEETING = word_set(
     "hiking skiing climbing camping cooking running swimming vacation holiday studying relationship engaged talk",
     "talked talking talks speak spoke speaking spoken chat chatted chatting lunch dinner breakfast coffee drinks",

@@ -267,7 +267,6 @@ RELATIVE = re.compile(
     rf"(?-i:[A-Z])[\w'-]+)?),?)?",
     re.IGNORECASE,
 )
-IS_KIN = re.compile(rf"(?:{KIN}|{ANIMALS}|{_OTHERS})$", re.IGNORECASE)
 # What is said of a relative, and lasts.
 OF_RELATIVE = re.compile(
     rf"(?:(?:is|are|was|were|will be|'s) (?:(?:also|now|currently|only|just|both|almost|about|already|all|named"
