@@ -22,7 +22,7 @@ from langchain_ctxbudget.core.schema_cost import require_schemas
 from langchain_ctxbudget.core.tokens import TokenCounter, model_names, unwrapped
 from langchain_ctxbudget.draft import AssembledContext, Draft, Target
 from langchain_ctxbudget.errors import InputError, MessageConflictError
-from langchain_ctxbudget.flow import Flow
+from langchain_ctxbudget.flow import Flow, T
 from langchain_ctxbudget.forecasting import forecast
 from langchain_ctxbudget.history import editing, log
 from langchain_ctxbudget.history.conversation import Conversation
@@ -185,27 +185,28 @@ class Engine(Keeper):
         self, scope: Scope, message: str | BaseMessage | Sequence[BaseMessage], request: Request = NOTHING_ELSE
     ) -> Flow[AssembledContext]:
         """The prompt for the current turn."""
-        turn = current_turn(message)
-        self._require(request)
-
-        def body(conversation: Conversation) -> Flow[AssembledContext]:
-            started, calls = time.perf_counter(), self.target.tokenizer.calls
-            yield from log.refresh(self.store, conversation)
-            draft = yield from self._open_draft(conversation, turn, request, started=started, calls_before=calls)
-            return (yield from self._run_all(draft))
-
-        return (yield from self.using(scope, body, self.target.counter))
+        return self._drafted(scope, message, request, self._run_all)
 
     def forecast(self, scope: Scope, message: str, request: Request = NOTHING_ELSE) -> Flow[ContextReport]:
         """The report of a prompt that nobody sends: nothing is written, kept or counted, and no summary asked for."""
+        return self._drafted(scope, message, request, lambda draft: forecast(draft, self.store, self.embeddings))
+
+    def _drafted(
+        self,
+        scope: Scope,
+        message: str | BaseMessage | Sequence[BaseMessage],
+        request: Request,
+        finish: Callable[[Draft], Flow[T]],
+    ) -> Flow[T]:
+        """What becomes of a draft for the current turn, while its conversation is held."""
         turn = current_turn(message)
         self._require(request)
 
-        def body(conversation: Conversation) -> Flow[ContextReport]:
+        def body(conversation: Conversation) -> Flow[T]:
             started, calls = time.perf_counter(), self.target.tokenizer.calls
             yield from log.refresh(self.store, conversation)
             draft = yield from self._open_draft(conversation, turn, request, started=started, calls_before=calls)
-            return (yield from forecast(draft, self.store, self.embeddings))
+            return (yield from finish(draft))
 
         return (yield from self.using(scope, body, self.target.counter))
 
