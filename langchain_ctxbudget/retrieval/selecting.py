@@ -28,6 +28,8 @@ LINE_OVERHEAD_TOKENS = 4
 """About what a line costs on top of its message: the dash, the colon, the line break."""
 CANDIDATES, TOKENS_PER_CANDIDATE = 256, 8
 """As many of the best are looked at, or one for so many tokens of the budget, if that is more."""
+MOST_TIMES = 8
+"""So many times as many are looked at where most of them say the same."""
 PROMISING, PASSAGE_SHARE = 5, 0.04
 """Of so many of the most relevant messages, those that are long get this share of the budget for a part of them, where
 the whole is not worth its tokens."""
@@ -142,7 +144,8 @@ class _Selection:
         while True:
             best = _highest(np.flatnonzero(free), self.pool.ranking.keys, size)
             once = self._once(best)
-            if len(once) >= most // 2 or len(best) < size:  # else "Go on.", said a hundred times, is all there is
+            # Else "Go on.", said a hundred times, is all there is.
+            if len(once) >= most // 2 or len(best) < size or size >= most * MOST_TIMES:
                 free[best] = False
                 free[once] = True
                 return once
