@@ -108,11 +108,16 @@ FIRST = {
 }
 """Modules of tests that take minutes: they begin first, so that no worker ends long after the others."""
 LONG = {
+    "test_chat_history",
     "test_chroma_server",
+    "test_chroma_store",
+    "test_dashboard_api",
     "test_examples",
+    "test_export_and_erase",
     "test_kills",
     "test_many_writers",
     "test_other_models",
+    "test_recall_tool",
     "test_same_prompt",
     "test_serialisation",
     "test_store_on_servers",
