@@ -38,10 +38,10 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from langchain_ctxbudget.core.text import fold, terms
 from langchain_ctxbudget.knowledge.learned import Learned, Said
 from langchain_ctxbudget.knowledge.records import PhraseRecord
 from langchain_ctxbudget.knowledge.rules import learn
+from langchain_ctxbudget.messages.text import fold, terms
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "extraction.jsonl"
 BATCH = 5

@@ -41,8 +41,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline, LocalEmbeddings
-from langchain_ctxbudget.core.allocation import Emphasis
-from langchain_ctxbudget.core.allocation.elastic import LEANS, Lean
+from langchain_ctxbudget.budget import Emphasis
+from langchain_ctxbudget.budget.elastic import LEANS, Lean
 
 EMPHASES: tuple[Emphasis, ...] = get_args(Emphasis)
 SYSTEM_PROMPT = "You are a helpful assistant."

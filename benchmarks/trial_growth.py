@@ -73,10 +73,16 @@ def measured(length: int, words_each: int, budget: int, prompts: int) -> Growth:
         )
         totals.append((time.perf_counter() - started) * 1000)
         timings.append(context.report.timings_ms)
-    [conversation] = pipeline.engine.open_conversations.working_sets().values()
     steps = {name: statistics.median(timing[name] for timing in timings[WARM_UP:]) for name in timings[-1]}
     total, append = statistics.median(totals[WARM_UP:]), statistics.median(appends[WARM_UP:])
-    return Growth(length, conversation.total_tokens, first, steps, total, append)
+    return Growth(
+        length,
+        pipeline.token_counter.count_messages(pipeline.get_messages(user_id=USER, conversation_id=CONVERSATION)),
+        first,
+        steps,
+        total,
+        append,
+    )
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ STATEMENTS = [
     "import langchain_ctxbudget",
     "from langchain_ctxbudget import ContextPipeline",
     "from langchain_ctxbudget import build_context_graph",
-    "from langchain_ctxbudget.middleware import ContextBudgetMiddleware",
+    "from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware",
 ]
 HEAVY = [
     "chromadb", "httpx", "langchain", "langchain_openai", "langgraph", "langsmith", "numpy", "openai", "tiktoken",

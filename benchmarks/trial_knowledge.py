@@ -29,22 +29,21 @@ from rich.console import Console
 from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
-from langchain_ctxbudget.core.estimate import estimate_tokens
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import known, learning, rules, subjects
+from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge, save
 from langchain_ctxbudget.knowledge.learned import Said
 from langchain_ctxbudget.knowledge.profiles import Engagement, engaged, entity_id, slug, topic_id
 from langchain_ctxbudget.knowledge.records import (
     EntityProfile,
     Fact,
     FactCategory,
-    KnowledgeMark,
     PhraseRecord,
     Source,
     TopicConversation,
     TopicProfile,
 )
-from langchain_ctxbudget.knowledge.state import State, save
+from langchain_ctxbudget.tokens.estimate import estimate_tokens
 
 Row = dict[str, Any]
 
@@ -125,7 +124,7 @@ class Words:
         return " ".join(parts)[:characters]
 
 
-def user(size: Size, words: Words) -> State:
+def user(size: Size, words: Words) -> Knowledge:
     """Everything that is known of a user, with every text compiled."""
     topics = [_topic(words, number) for number in range(size.topics)]
     entities = [_entity(words, number) for number in range(size.entities)]
@@ -141,8 +140,8 @@ def user(size: Size, words: Words) -> State:
         PhraseRecord(phrase=phrase, label=phrase, counts=(("c1", 1),), last_at=NOW)
         for phrase in {words.some(2) for _ in range(min(rules.MOST_KEPT, size.topics))}
     )
-    state = State(facts=facts, topics=tuple(topics), entities=tuple(entities), links=links, phrases=phrases)
-    state = learning.remeasured(state, State(), NOW)
+    state = Knowledge(facts=facts, topics=tuple(topics), entities=tuple(entities), links=links, phrases=phrases)
+    state = learning.remeasured(state, Knowledge(), NOW)
     return learning.compiled(InMemoryStore(), WHO["user_id"], state, NOW, estimate_tokens)
 
 
@@ -190,10 +189,10 @@ def _fact(words: Words, number: int, topics: Sequence[TopicProfile]) -> Fact:
     )
 
 
-def saved(state: State) -> CountingStore:
+def saved(state: Knowledge) -> CountingStore:
     """A store in which that is known."""
     store = CountingStore()
-    drive(save(store, WHO["user_id"], State(), state, KnowledgeMark(mark="")))
+    drive(save(store, WHO["user_id"], NOTHING, state))
     return store
 
 
@@ -323,7 +322,7 @@ def prompts(size: Size, messages: int, times: int) -> Row:
     }
 
 
-def megabytes(state: State) -> float:
+def megabytes(state: Knowledge) -> float:
     """What stays in memory of a user, with what finds it in messages, once it was read and asked for."""
     store = saved(state)
     known.erased(store, WHO["user_id"])

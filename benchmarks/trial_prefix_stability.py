@@ -18,7 +18,7 @@ from rich.progress import track
 from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.formats import ConversationFile, read_conversations
+from langchain_ctxbudget.cli.formats import ConversationFile, read_conversations
 
 Row = tuple[float, float, bool]
 

@@ -41,9 +41,9 @@ from rich.table import Table
 from trial_emphasis import Remembered
 
 from langchain_ctxbudget import TiktokenCounter
-from langchain_ctxbudget.core.turns import is_user
+from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.replay import PRICE_SHARE, Track, replay, split_turns
-from langchain_ctxbudget.replay_strategies import TIER_LEFT, Options, contender
+from langchain_ctxbudget.replay.strategies import TIER_LEFT, Options, contender
 
 SYSTEM_PROMPT = "You are a helpful assistant."
 OURS, THEIRS, WHOLE = "elastic", "recency", "full"

@@ -39,10 +39,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline, steps
-from langchain_ctxbudget.core import ranking
-from langchain_ctxbudget.core.ranking import DEFAULT, Ranking, Scores, Texts, rank
-from langchain_ctxbudget.history.search_index import SearchIndex
+from langchain_ctxbudget.history.message_index import MessageIndex
 from langchain_ctxbudget.retrieval import pool, selecting
+from langchain_ctxbudget.search import ranking
+from langchain_ctxbudget.search.ranking import DEFAULT, Ranking, Scores, Texts, rank
 
 WHO = {"user_id": "trial", "conversation_id": "trial"}
 SYSTEM_PROMPT = "You are a helpful assistant."
@@ -66,7 +66,7 @@ def without_words() -> AbstractContextManager[object]:
 
 def without_subjects() -> AbstractContextManager[object]:
     """Sessions by time alone."""
-    return patch.object(SearchIndex, "subjects", lambda index: index._session.values)  # noqa: SLF001 - what it cuts
+    return patch.object(MessageIndex, "subjects", lambda index: index._session.values)  # noqa: SLF001 - what it cuts
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import sys
 
 RUNS = 9
 STEPS = {
-    "import of the counters": "import langchain_ctxbudget.core.tokens",
+    "import of the counters": "import langchain_ctxbudget.tokens.counters",
     "import of tiktoken": "import tiktoken",
     "ranks from the packed file": "vocab.ranks(vocab._read())",
     "encoding, all in all": "vocab.encoding()",

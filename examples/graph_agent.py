@@ -52,7 +52,7 @@ def main() -> None:
         return {"messages": [model.invoke(state["llm_input_messages"])]}
 
     graph = StateGraph(State, input_schema=Question)
-    graph.add_node("context", build_context_graph(pipeline))
+    graph.add_node("context", build_context_graph(pipeline, report="numbers"))
     graph.add_node("model", call_model)
     graph.add_edge(START, "context")
     graph.add_edge("context", "model")

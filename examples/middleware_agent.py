@@ -24,7 +24,6 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tools import BaseTool, tool
 from langgraph.checkpoint.memory import InMemorySaver
 
-from langchain_ctxbudget import ContextReport
 from langchain_ctxbudget.middleware import ContextBudgetMiddleware  # new
 
 SYSTEM_PROMPT = "You plan journeys by train. Look things up before you answer."
@@ -123,7 +122,8 @@ def main() -> None:
     print("messages   tokens  tokens  budget  verbatim  summarized  retrieved  omitted")
     for question in QUESTIONS:
         state = agent.invoke({"messages": [HumanMessage(question)]}, config)
-        report = ContextReport.from_dict(state["ctxbudget_report"])
+        report = budget.pipeline.last_report(user_id="ada", conversation_id="journey")
+        assert report is not None
         shown = report.coverage_counts()
         print(
             f"{len(state['messages']):>8}{count_messages(state['messages']):>9,}{report.total_tokens:>8,}"

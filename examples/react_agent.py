@@ -130,7 +130,7 @@ def make_agent(
         return {"messages": [model.invoke(state["llm_input_messages"])]}
 
     graph = StateGraph(State, input_schema=Question)
-    graph.add_node("context", build_context_graph(pipeline, tools=tools))
+    graph.add_node("context", build_context_graph(pipeline, tools=tools, report="numbers"))
     graph.add_node("model", call_model)
     graph.add_node("tools", ToolNode(tools))
     graph.add_edge(START, "context")

@@ -95,7 +95,7 @@ def main() -> None:
             state = agent.invoke({"messages": [HumanMessage(plumber)]}, config)
             print(f"{user}, agent: {plumber}\n-> {state['messages'][-1].text}")
             for found in retriever.invoke(plumber, config, k=1):
-                print("   found in {source}, {title}: {tokens} tokens".format(**found.metadata))
+                print("   found in {found_in}, {title}: {tokens} tokens".format(**found.metadata))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.callbacks import ContextUsageHandler
-from langchain_ctxbudget.core.usage import Usage
+from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler
+from langchain_ctxbudget.tokens.prices import Usage
 
 MODEL = "gpt-4o-mini"
 LIMITS = {"session_tokens": 25_000}

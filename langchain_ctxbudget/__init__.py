@@ -6,19 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from langchain_ctxbudget.chat_history import BudgetedChatMessageHistory
-    from langchain_ctxbudget.core.report import ContextReport
-    from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter, TokenCounter
-    from langchain_ctxbudget.counters import HuggingFaceCounter, ModelCounter
-    from langchain_ctxbudget.draft import AssembledContext
+    from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
     from langchain_ctxbudget.embeddings import LocalEmbeddings
-    from langchain_ctxbudget.graph import build_context_graph
-    from langchain_ctxbudget.knowledge_base import KnowledgeBase
-    from langchain_ctxbudget.pipeline import ContextPipeline
-    from langchain_ctxbudget.retrievers import BudgetedRetriever
+    from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory
+    from langchain_ctxbudget.integrations.graph import build_context_graph
+    from langchain_ctxbudget.integrations.retrievers import BudgetedRetriever
+    from langchain_ctxbudget.integrations.tools import create_recall_tool
+    from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+    from langchain_ctxbudget.prompt.plan import AssembledContext
+    from langchain_ctxbudget.report.report import ContextReport
     from langchain_ctxbudget.settings import ContextSettings
     from langchain_ctxbudget.stores.chroma import ChromaStore
-    from langchain_ctxbudget.tools import create_recall_tool
+    from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter, TokenCounter
+    from langchain_ctxbudget.tokens.other_counters import HuggingFaceCounter, ModelCounter
 
 __all__ = [
     "AssembledContext",
@@ -41,22 +41,22 @@ __all__ = [
 
 # Loaded when first used: Chroma alone takes longer to import than a prompt takes to assemble.
 _HOMES = {
-    "AssembledContext": "draft",
-    "BudgetedChatMessageHistory": "chat_history",
-    "BudgetedRetriever": "retrievers",
+    "AssembledContext": "prompt.plan",
+    "BudgetedChatMessageHistory": "integrations.chat_history",
+    "BudgetedRetriever": "integrations.retrievers",
     "ChromaStore": "stores.chroma",
-    "ContextPipeline": "pipeline",
-    "ContextReport": "core.report",
+    "ContextPipeline": "pipeline.pipeline",
+    "ContextReport": "report.report",
     "ContextSettings": "settings",
-    "EstimatingCounter": "core.tokens",
-    "HuggingFaceCounter": "counters",
-    "KnowledgeBase": "knowledge_base",
+    "EstimatingCounter": "tokens.counters",
+    "HuggingFaceCounter": "tokens.other_counters",
+    "KnowledgeBase": "documents.knowledge_base",
     "LocalEmbeddings": "embeddings",
-    "ModelCounter": "counters",
-    "TiktokenCounter": "core.tokens",
-    "TokenCounter": "core.tokens",
-    "build_context_graph": "graph",
-    "create_recall_tool": "tools",
+    "ModelCounter": "tokens.other_counters",
+    "TiktokenCounter": "tokens.counters",
+    "TokenCounter": "tokens.counters",
+    "build_context_graph": "integrations.graph",
+    "create_recall_tool": "integrations.tools",
 }
 
 

@@ -1,4 +1,4 @@
-"""Work off the hot path: one thread that runs jobs one after the other, one job per key.
+"""Runs jobs off the hot path: one thread, one job after the other, each key queued once.
 
 A key names what is to be worked on (a conversation's scope), not the work itself: a job reads what there is when it
 begins. So a key is queued once however often it is submitted, and once more when it is submitted while it runs.
@@ -7,50 +7,32 @@ begins. So a key is queued once however often it is submitted, and once more whe
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError
+from langchain_ctxbudget.forks import beginning_anew
 
 K = TypeVar("K", bound=Hashable)
 
 _IDLE_SECONDS = 5.0
-"""How long the thread waits for work before it ends."""
 _MOST_FAILURES = 256
-"""Of how many keys the last failure is kept; the oldest goes first."""
+"""The most keys whose last failure is kept; the oldest goes first."""
 _MOST_FAILURE_CHARACTERS = 500
 
 
 class Cancelled:
-    """Whether a job should stop; false until its worker is closed, true from then on.
-
-    A job looks at it between its steps, and before it writes.
-
-    Example:
-        >>> closed = threading.Event()
-        >>> cancelled = Cancelled(closed)
-        >>> bool(cancelled)
-        False
-        >>> closed.set()
-        >>> bool(cancelled)
-        True
-    """
+    """True once the worker is closed; a job looks at it between its steps, and before it writes."""
 
     __slots__ = ("_event",)
 
     def __init__(self, event: threading.Event) -> None:
         self._event = event
-
-    def is_set(self) -> bool:
-        """Whether the worker was closed."""
-        return self._event.is_set()
 
     def __bool__(self) -> bool:
         return self._event.is_set()
@@ -62,13 +44,11 @@ class BackgroundWorker(Generic[K]):
     The thread begins with the first job and ends when it has been idle for a while, when the worker is closed, and when
     nothing refers to the worker any more. It is a daemon: a job that hangs holds up the jobs behind it, but neither
     `close` nor the end of the process. In the child of a fork the worker has nothing queued and begins a new thread.
-
-    Every job runs in an empty context (`contextvars`), whoever submitted it. `run` may be a method of the worker's
-    owner: only while a job runs does the thread refer to it.
+    Every job runs in an empty context (`contextvars`).
 
     Args:
-        run: does the work for a key. What it raises becomes the key's failure.
-        most_waiting: how many keys may wait, beside the one that runs.
+        run: does the work for a key; its exception becomes the key's failure.
+        most_waiting: the most keys that wait, beside the one that runs.
         idle_seconds: how long the thread waits for a job before it ends.
 
     Raises:
@@ -77,12 +57,8 @@ class BackgroundWorker(Generic[K]):
     Example:
         >>> done = []
         >>> worker = BackgroundWorker(lambda key, cancelled: done.append(key))
-        >>> worker.submit("c1")
-        True
-        >>> worker.flush()
-        True
-        >>> done
-        ['c1']
+        >>> worker.submit("c1"), worker.flush(), done
+        (True, True, ['c1'])
         >>> worker.close()
         >>> worker.submit("c2")
         False
@@ -99,28 +75,22 @@ class BackgroundWorker(Generic[K]):
             raise InvalidSettingsError(f"most_waiting must be at least 1, not {most_waiting!r}")
         if not 0 <= idle_seconds <= threading.TIMEOUT_MAX:
             raise InvalidSettingsError(f"idle_seconds must be 0 to {threading.TIMEOUT_MAX:.0f}, not {idle_seconds!r}")
-        self._run = run
-        self._idle_seconds = idle_seconds
+        self._run, self._idle_seconds = run, idle_seconds
         self._jobs: _Jobs[K] = _Jobs(most_waiting)
-        _jobs_of_all_workers.add(self._jobs)
 
     def submit(self, key: K) -> bool:
-        """Ask for a job for the key that begins after this call; never waits for one.
+        """Asks for a job for the key that begins after this call; never waits for one.
 
         Returns:
-            True: it is queued, or was already. False: it is not, because the worker is closed, the queue is full or no
-            thread can be started. A key that runs needs a place in the queue to be run once more.
+            False where it is not queued: the worker is closed, the queue is full or no thread can be started.
         """
         return self._jobs.add(key, self._thread)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Wait in this thread until nothing is queued or running; in a task, await `aflush` instead.
-
-        Returns:
-            False when that took longer than `timeout_seconds`.
+        """Waits in this thread until nothing is queued or running; returns False when that took too long.
 
         Raises:
-            BlockedLoopError: it was called from within a job of this worker, which would wait for itself.
+            BlockedLoopError: a job of this worker calls it, and would wait for itself.
         """
         idle = self._jobs.idle()
         try:
@@ -132,14 +102,7 @@ class BackgroundWorker(Generic[K]):
         return True
 
     async def aflush(self, timeout_seconds: float | None = None) -> bool:
-        """Wait in this task until nothing is queued or running.
-
-        Returns:
-            False when that took longer than `timeout_seconds`.
-
-        Raises:
-            BlockedLoopError: it was called from within a job of this worker, which would wait for itself.
-        """
+        """Waits in this task until nothing is queued or running; see `flush`."""
         idle = self._jobs.idle()
         if idle.done():
             return True
@@ -150,21 +113,20 @@ class BackgroundWorker(Generic[K]):
             self._jobs.withdraw(idle)
 
     def failure_of(self, key: K) -> str | None:
-        """What the key's last job raised, as text; None where it succeeded, was never run, or failed long ago."""
-        return self._jobs.failure_of(key)
+        """Returns the exception of the key's last job as text; None where it succeeded or was never run."""
+        return self._jobs.failures.get(key)
 
     def close(self) -> None:
-        """Begin nothing any more and tell the running job to stop; does not wait for it."""
+        """Begins nothing any more and tells the running job to stop; does not wait for it."""
         self._jobs.close()
 
     def _thread(self) -> threading.Thread:
         jobs = self._jobs
-        worker = weakref.ref(self, lambda _: jobs.wake())
-        arguments = (jobs, worker, self._idle_seconds)
+        arguments = (jobs, weakref.ref(self, lambda _: jobs.close()), self._idle_seconds)
         return threading.Thread(target=_work, args=arguments, name="ctxbudget-background", daemon=True)
 
-    def _attempt(self, job: _Job[K]) -> str | None:
-        """Run a job; gives its failure."""
+    def attempt(self, job: _Job[K]) -> str | None:
+        """Runs a job in the worker's thread; returns its failure."""
 
         def run() -> None:
             _current_job.set(job)
@@ -173,32 +135,11 @@ class BackgroundWorker(Generic[K]):
         try:
             Context().run(run)
         except BaseException as error:  # noqa: BLE001 - also a cancellation or an exit is the end of the job only
-            return _described(error)
+            try:
+                return f"{type(error).__name__}: {error}"[:_MOST_FAILURE_CHARACTERS]
+            except Exception:  # noqa: BLE001 - an error that cannot be told is still a failure
+                return type(error).__name__
         return None
-
-
-def _work(jobs: _Jobs[K], reference: weakref.ref[BackgroundWorker[K]], idle_seconds: float) -> None:
-    """What the thread does. While it waits it knows the jobs, but not the worker, so that this one can be collected."""
-    while jobs.wait(idle_seconds):
-        worker = reference()
-        if worker is None:
-            jobs.close()  # nobody is left to do what waits
-            return
-        job = jobs.begin()
-        failure = worker._attempt(job) if job else None  # noqa: SLF001 - a part of the worker
-        # Before anyone learns that the job has ended: who waited for it and drops the worker means to be the last.
-        del worker
-        if job:
-            jobs.end(job, failure)
-
-
-def _described(error: BaseException) -> str:
-    """An error in one bounded text, whatever its own `__str__` does."""
-    kind = type(error).__name__
-    try:
-        return f"{kind}: {error}"[:_MOST_FAILURE_CHARACTERS]
-    except Exception:  # noqa: BLE001 - an error that cannot be told is still a failure
-        return kind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,31 +152,40 @@ class _Job(Generic[K]):
 _current_job: ContextVar[_Job[Any] | None] = ContextVar("the background job that this code is a part of", default=None)
 
 
+def _work(jobs: _Jobs[K], reference: weakref.ref[BackgroundWorker[K]], idle_seconds: float) -> None:
+    """Runs jobs; while the thread waits it does not refer to the worker, so that this one can be collected."""
+    while job := jobs.next(idle_seconds):
+        worker = reference()
+        failure = worker.attempt(job) if worker else None
+        del worker  # before anyone learns that the job has ended: it may be the last reference
+        jobs.end(job, failure)
+        del job  # its key names a user
+
+
 class _Jobs(Generic[K]):
-    """What waits, what runs, and who waits for its end."""
+    """The state of a worker: what waits, what runs, and who waits for its end."""
 
     def __init__(self, most_waiting: int) -> None:
         self._most_waiting = most_waiting
-        self._failures: dict[K, str] = {}
+        self.failures: dict[K, str] = {}
         self.closed = threading.Event()
         self.begin_anew()
+        _jobs_of_all_workers.add(beginning_anew(self))
 
     def begin_anew(self) -> None:
-        """Forget what is under way; in the child of a fork its threads are gone, and its locks may be held for ever."""
+        """Forgets what is under way; in the child of a fork its threads are gone, and its locks may be held."""
         closed, self.closed = self.closed.is_set(), threading.Event()
         if closed:
             self.closed.set()
-        # Reentrant, because the garbage collector may close the worker's owner in the middle of anything.
-        self._mutex = threading.RLock()
-        # One for each key that waits; of all queues this is the one that a weak reference's callback may use.
-        self._signals: SimpleQueue[None] = SimpleQueue()
+        # Reentrant, because the garbage collector may close the worker in the middle of anything.
+        self._changed = threading.Condition(threading.RLock())
         self._waiting: dict[K, None] = {}
         self._running: _Job[K] | None = None
         self._thread: threading.Thread | None = None
         self._flushes: dict[Future[None], None] = {}
 
     def add(self, key: K, new_thread: Callable[[], threading.Thread]) -> bool:
-        with self._mutex:
+        with self._changed:
             if key in self._waiting:
                 return True
             if self.closed.is_set() or len(self._waiting) >= self._most_waiting:
@@ -248,32 +198,18 @@ class _Jobs(Generic[K]):
                     return False
                 self._thread = thread
             self._waiting[key] = None
-            self.wake()
+            self._changed.notify_all()
             return True
 
-    def wake(self) -> None:
-        """Let the thread look what there is to do."""
-        self._signals.put(None)
-
-    def wait(self, idle_seconds: float) -> bool:
-        """Wait in the worker's thread for something to do; False where the thread has to end."""
-        with self._mutex:
-            # Another one if its start was interrupted, or if a job forked and this is the child.
+    def next(self, idle_seconds: float) -> _Job[K] | None:
+        """Waits in the worker's thread for a job; None where the thread has to end."""
+        with self._changed:
+            # Another thread if the start of this one was interrupted, or if a job forked and this is the child.
             if self._thread is not threading.current_thread():
-                return False
-        try:
-            self._signals.get(timeout=idle_seconds)
-        except Empty:
-            with self._mutex:
-                if not self._waiting:
-                    self._thread = None
-                    return False
-        return not self.closed.is_set()
-
-    def begin(self) -> _Job[K] | None:
-        """The job that is to be run now, if any."""
-        with self._mutex:
-            if not self._waiting:
+                return None
+            self._changed.wait_for(lambda: self._waiting or self.closed.is_set(), idle_seconds)
+            if self.closed.is_set() or not self._waiting:
+                self._thread = None
                 return None
             key = next(iter(self._waiting))
             del self._waiting[key]
@@ -281,32 +217,28 @@ class _Jobs(Generic[K]):
             return self._running
 
     def end(self, job: _Job[K], failure: str | None) -> None:
-        with self._mutex:
+        with self._changed:
             if self._running is not job:  # it began before a fork
                 return
             self._running = None
-            self._failures.pop(job.key, None)
+            self.failures.pop(job.key, None)
             if failure is not None:
-                self._failures[job.key] = failure
-                if len(self._failures) > _MOST_FAILURES:
-                    del self._failures[next(iter(self._failures))]
+                self.failures[job.key] = failure
+                if len(self.failures) > _MOST_FAILURES:
+                    del self.failures[next(iter(self.failures))]
         self._tell_flushes()
 
     def close(self) -> None:
-        with self._mutex:
+        with self._changed:
             self.closed.set()
             self._waiting.clear()
-        self.wake()
+            self._changed.notify_all()
         self._tell_flushes()
 
-    def failure_of(self, key: K) -> str | None:
-        with self._mutex:
-            return self._failures.get(key)
-
     def idle(self) -> Future[None]:
-        """Done as soon as nothing is queued or running."""
+        """Returns a future that is done as soon as nothing is queued or running."""
         idle: Future[None] = Future()
-        with self._mutex:
+        with self._changed:
             job = _current_job.get()
             if job is not None and job is self._running:
                 raise BlockedLoopError(
@@ -318,11 +250,11 @@ class _Jobs(Generic[K]):
         return idle
 
     def withdraw(self, idle: Future[None]) -> None:
-        """Wait no more. Without the lock: a task that was never finished comes here from the garbage collector."""
+        """Waits no more; without the lock, as a task that was never finished is withdrawn by the garbage collector."""
         self._flushes.pop(idle, None)
 
     def _tell_flushes(self) -> None:
-        with self._mutex:
+        with self._changed:
             if self._waiting or self._running:
                 return
             flushes, self._flushes = self._flushes, {}
@@ -332,12 +264,3 @@ class _Jobs(Generic[K]):
 
 
 _jobs_of_all_workers: weakref.WeakSet[_Jobs[Any]] = weakref.WeakSet()
-
-
-def _begin_all_anew() -> None:
-    for jobs in list(_jobs_of_all_workers):
-        jobs.begin_anew()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
-    os.register_at_fork(after_in_child=_begin_all_anew)

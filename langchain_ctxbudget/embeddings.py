@@ -11,7 +11,6 @@ its single characters, roughly by frequency, so that Zipf's law over the place i
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from langchain_core.embeddings import Embeddings
 
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
+from langchain_ctxbudget.forks import new_import_lock
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -35,9 +35,13 @@ _FIRST_MERGED = 259
 _FIRST_CHARACTER = 29_871
 _SIF_A = 1e-3
 _BATCH = 256
-"""Texts that are tokenized together."""
+"""Texts that are tokenized together; fewer, where they have more characters than the most that is read of one."""
+_PIECE = 8_192
+"""Characters of a piece: a longer text is read in pieces, so that its tokens never stand in one matrix."""
+_MOST_PIECES = 32
+"""The most pieces that are read of a text, at equal distances: their mean is about that of all."""
 
-_lock = threading.Lock()
+_lock = new_import_lock()
 
 
 class _Model(NamedTuple):
@@ -77,9 +81,13 @@ class LocalEmbeddings(Embeddings):
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """A vector per text."""
         rows: list[list[float]] = []
-        for start in range(0, len(texts), _BATCH):
-            rows += _embed(texts[start : start + _BATCH]).tolist()
-        return rows
+        together: list[str] = []
+        for text in texts:
+            if len(together) == _BATCH or (len(text) + sum(map(len, together)) > _PIECE * _MOST_PIECES and together):
+                rows += _embed(together).tolist()
+                together = []
+            together.append(text)
+        return rows + _embed(together).tolist() if together else rows
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of one text; the same as that of a document."""
@@ -87,7 +95,7 @@ class LocalEmbeddings(Embeddings):
 
 
 def local_embeddings_available() -> bool:
-    """Whether the word vectors are installed."""
+    """Tells if the word vectors are installed."""
     return _folder() is not None
 
 
@@ -132,14 +140,30 @@ def _token_weights(size: int) -> npt.NDArray[np.float32]:
 def _embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """A row of length 1 per text, zeros where a text has no tokens."""
     tokenizer, vectors = _load()
-    encoded = tokenizer.encode_batch_fast([_valid(text) for text in texts], add_special_tokens=False)
+    short = [_valid(text) if len(text) <= _PIECE else "" for text in texts]
+    encoded = tokenizer.encode_batch_fast(short, add_special_tokens=False)
     sums = np.zeros((len(texts), vectors.shape[1]), dtype=np.float32)
     for row, encoding in enumerate(encoded):
         if tokens := encoding.ids:  # one text at a time: its rows stay in the processor's cache
             sums[row] = np.add.reduceat(vectors.take(tokens, axis=0), [0])[0]
+        elif len(texts[row]) > _PIECE:
+            sums[row] = _sum_of_pieces(texts[row])
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
     np.divide(sums, lengths, out=sums, where=lengths > 0)
     return sums
+
+
+def _sum_of_pieces(text: str) -> npt.NDArray[np.float32]:
+    """The sum over the tokens of a long text: each token's vector, as often as the token occurs in the pieces."""
+    tokenizer, vectors = _load()
+    counts = np.zeros(len(vectors), dtype=np.float32)
+    pieces = -(-len(text) // _PIECE)
+    for start in range(0, len(text), _PIECE * -(-pieces // _MOST_PIECES)):
+        tokens = tokenizer.encode(_valid(text[start : start + _PIECE]), add_special_tokens=False).ids
+        counts += np.bincount(tokens, minlength=len(vectors))
+    known = np.flatnonzero(counts)
+    total: npt.NDArray[np.float32] = counts[known] @ vectors[known]
+    return total
 
 
 def _valid(text: str) -> str:

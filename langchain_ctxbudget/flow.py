@@ -1,7 +1,6 @@
-"""Sync and async from one description.
+"""Sync and async from one description: a step that needs I/O is a generator that yields a `Call` for its result.
 
-A step that needs I/O is a generator: it yields a `Call` and receives its result. `drive` runs it with the
-blocking form of every call, `adrive` with the awaitable one. The idea is that of httpx's `auth_flow`.
+`drive` runs it with the blocking form of every call, `adrive` with the awaitable one, as httpx's `auth_flow`.
 
     def title(store, namespace, key):              # no I/O in here
         item = yield from batch(store, [GetOp(namespace, key)])
@@ -14,23 +13,29 @@ blocking form of every call, `adrive` with the awaitable one. The idea is that o
 from __future__ import annotations
 
 import asyncio
-import threading
+import inspect
+import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp, Result
 
 from langchain_ctxbudget.errors import BlockedLoopError
+from langchain_ctxbudget.forks import beginning_anew, new_mutex
 
+S = TypeVar("S")
 T = TypeVar("T")
+P = ParamSpec("P")
+
+_log = logging.getLogger(__name__)
 
 _MOST_COLLISIONS = 100
-"""Times that a batch which came across another thread's is run again."""
+"""The most times that a batch is run again that came across another thread's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +45,20 @@ class Call:
     sync: Callable[[], Any]
     asynchronous: Callable[[], Awaitable[Any]]
     writes: bool = False
-    """A write that has begun is waited for, also when its task is cancelled."""
+    """True for a write: once begun it is waited for, also when its task is cancelled."""
 
 
 Flow: TypeAlias = Generator[Call, Any, T]
-"""A description of work with I/O in it; ends with a `T`."""
+"""A description of work with I/O in it that ends with a `T`."""
+
+
+def in_thread(work: Callable[[], Any]) -> Call:
+    """Returns a call that runs long work out of the way of an event loop."""
+    return Call(work, lambda: asyncio.to_thread(work))
 
 
 def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
-    """Run store operations as one batch; none at all costs nothing."""
+    """Runs store operations as one batch; none at all costs nothing."""
     todo = list(operations)
     if not todo:
         return []
@@ -68,7 +78,7 @@ def batch(store: BaseStore, operations: Iterable[Op]) -> Flow[list[Result]]:
 
 
 def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
-    """Embed texts as documents; none at all costs nothing.
+    """Embeds texts as documents; none at all costs nothing.
 
     Raises:
         ValueError: not one vector per text.
@@ -84,22 +94,21 @@ def embed(embeddings: Embeddings, texts: list[str]) -> Flow[list[list[float]]]:
 
 
 def embed_query(embeddings: Embeddings, text: str) -> Flow[list[float]]:
-    """Embed one text as a query."""
+    """Embeds one text as a query."""
     vector: list[float] = yield Call(lambda: embeddings.embed_query(text), lambda: embeddings.aembed_query(text))
     return vector
 
 
 def drive(flow: Flow[T]) -> T:
-    """Run a flow to its end in this thread."""
+    """Runs a flow to its end in this thread."""
+    result, error = None, None
     try:
-        call = next(flow)
         while True:
+            call = flow.send(result) if error is None else flow.throw(error)
             try:
-                result = call.sync()
-            except Exception as error:  # noqa: BLE001 - the flow decides what an error means
-                call = flow.throw(error)
-            else:
-                call = flow.send(result)
+                result, error = call.sync(), None
+            except Exception as caught:  # noqa: BLE001 - the flow decides what an error means
+                result, error = None, caught
     except StopIteration as done:
         value: T = done.value
         return value
@@ -108,16 +117,15 @@ def drive(flow: Flow[T]) -> T:
 
 
 async def adrive(flow: Flow[T]) -> T:
-    """Run a flow to its end in this task."""
+    """Runs a flow to its end in this task."""
+    result, error = None, None
     try:
-        call = next(flow)
         while True:
+            call = flow.send(result) if error is None else flow.throw(error)
             try:
-                result = await (_to_its_end(call) if call.writes else call.asynchronous())
-            except Exception as error:  # noqa: BLE001 - the flow decides what an error means
-                call = flow.throw(error)
-            else:
-                call = flow.send(result)
+                result, error = await (_to_its_end(call) if call.writes else call.asynchronous()), None
+            except Exception as caught:  # noqa: BLE001 - the flow decides what an error means
+                result, error = None, caught
     except StopIteration as done:
         value: T = done.value
         return value
@@ -126,7 +134,7 @@ async def adrive(flow: Flow[T]) -> T:
 
 
 async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anything
-    """Await a call; when cancelled, wait for its end first, or it would go on after its lock is let go."""
+    """Awaits a call; when cancelled, waits for its end first, or it would go on after its lock is let go."""
     task = asyncio.ensure_future(call.asynchronous())
     try:
         return await asyncio.shield(task)
@@ -136,20 +144,21 @@ async def _to_its_end(call: Call) -> Any:  # noqa: ANN401 - a call gives anythin
                 await asyncio.wait([task])
             except asyncio.CancelledError:  # again: it is waited for all the same
                 continue
+        if not task.cancelled() and (error := task.exception()):
+            _log.warning("a write has failed whose caller was cancelled: %s: %s", type(error).__name__, error)
         raise
 
 
 class Lock:
-    """A lock that threads wait for and tasks await, first come, first served.
-
-    Example:
-        >>> lock = Lock()
-        >>> lock.acquire()
-        >>> lock.release()
-    """
+    """A lock that threads wait for and tasks await, first come, first served."""
 
     def __init__(self) -> None:
-        self._mutex = threading.Lock()
+        self._mutex = new_mutex()
+        self.begin_anew()
+        beginning_anew(self)
+
+    def begin_anew(self) -> None:
+        """Frees the lock in the child of a fork, where its holder may not exist."""
         self._held = False
         self._waiting: deque[tuple[Future[None], asyncio.AbstractEventLoop | None]] = deque()
         # The event loop of the task that holds it, where a task does.
@@ -166,7 +175,7 @@ class Lock:
         return turn
 
     def acquire(self) -> None:
-        """Wait in this thread; an interrupted wait does not keep the lock.
+        """Waits in this thread; an interrupted wait does not keep the lock.
 
         Raises:
             BlockedLoopError: a task of this thread's event loop holds it, and could never let it go.
@@ -190,7 +199,7 @@ class Lock:
             )
 
     async def aacquire(self) -> None:
-        """Wait in this task; a cancelled wait does not keep the lock."""
+        """Waits in this task; a cancelled wait does not keep the lock."""
         turn = self._request(asyncio.get_running_loop())
         try:
             await asyncio.wrap_future(turn)
@@ -199,12 +208,12 @@ class Lock:
             raise
 
     def _withdraw(self, turn: Future[None]) -> None:
-        """Leave the queue, or hand on a turn that has come already."""
+        """Leaves the queue, or hands on a turn that has come already."""
         if not turn.cancel():
             self.release()
 
     def release(self) -> None:
-        """Hand it to the next that waits."""
+        """Hands the lock to the next that waits."""
         with self._mutex:
             self._loop = None
             while self._waiting:
@@ -217,7 +226,7 @@ class Lock:
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that this thread runs, if any."""
+    """Returns the event loop that this thread runs, if any."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -228,7 +237,7 @@ _lent: ContextVar[tuple[Lock, ...]] = ContextVar("locks that are held for the co
 
 
 def lending(lock: Lock, function: Callable[[], T]) -> Callable[[], T]:
-    """A function of the application's that is called while a lock is held: it must not ask for the lock again."""
+    """Wraps a function of the application that is called while a lock is held, so that it may not ask for it again."""
 
     def call() -> T:
         before = _lent.set((*_lent.get(), lock))
@@ -243,7 +252,7 @@ def lending(lock: Lock, function: Callable[[], T]) -> Callable[[], T]:
 
 
 def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
-    """Run a flow while holding a lock.
+    """Runs a flow while holding a lock.
 
     Raises:
         BlockedLoopError: the lock is held for whoever asks, who would wait for ever.
@@ -258,3 +267,39 @@ def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
         return (yield from flow)
     finally:
         lock.release()
+
+
+def twins(
+    flow: Callable[Concatenate[S, P], Flow[T]],
+) -> tuple[Callable[Concatenate[S, P], T], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
+    """Makes the blocking and the awaitable method of a class from one flow, documented once.
+
+    Args:
+        flow: a method whose name begins with an underscore.
+
+    Example:
+        >>> class Greeter:
+        ...     def _greet(self, name: str) -> Flow[str]:
+        ...         yield Call(lambda: None, lambda: asyncio.sleep(0))
+        ...         return f"Hello {name}"
+        ...
+        ...     greet, agreet = twins(_greet)
+        >>> Greeter().greet("Ada"), asyncio.run(Greeter().agreet("Ada"))
+        ('Hello Ada', 'Hello Ada')
+    """
+
+    def blocking(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return drive(flow(self, *args, **kwargs))
+
+    async def awaitable(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await adrive(flow(self, *args, **kwargs))
+
+    name, returned = flow.__name__.lstrip("_"), inspect.signature(flow).return_annotation
+    inner = returned.removeprefix("Flow[").removesuffix("]") if isinstance(returned, str) else returned
+    signature = inspect.signature(flow).replace(return_annotation=inner)
+    short = (flow.__doc__ or "").partition("\n")[0].rstrip(".") + f"; see `{name}`."
+    for twin, own_name, text in ((blocking, name, flow.__doc__), (awaitable, f"a{name}", short)):
+        own: Any = twin
+        own.__name__, own.__module__, own.__signature__, own.__doc__ = own_name, flow.__module__, signature, text
+        own.__qualname__ = flow.__qualname__.removesuffix(flow.__name__) + own_name
+    return blocking, awaitable

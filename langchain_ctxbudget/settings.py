@@ -1,12 +1,14 @@
-"""What a developer can set; frozen, checked when it is made."""
+"""The settings of a developer: frozen, and checked when they are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
-from langchain_ctxbudget.core.allocation import (
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
+
+from langchain_ctxbudget.budget import (
     AllocationStrategy,
     Depth,
     ElasticAllocation,
@@ -14,76 +16,131 @@ from langchain_ctxbudget.core.allocation import (
     LayerSpec,
     strategy_of,
 )
-from langchain_ctxbudget.core.assembly import Layout
-from langchain_ctxbudget.core.candidates import SOURCES, Source
-from langchain_ctxbudget.core.layers import TITLES, Layer
-from langchain_ctxbudget.core.style import Personality, ResponseStyle
-from langchain_ctxbudget.core.tiers import Forced, UsageLimits, require_forced
+from langchain_ctxbudget.budget.layers import TITLES, Layer, Layout
+from langchain_ctxbudget.budget.parameters import Count, Flag, Parameters, Positive, Share, ShareOrNone, Text
+from langchain_ctxbudget.budget.tiers import Forced, UsageLimits
 from langchain_ctxbudget.errors import InvalidSettingsError
-
-Oversized = Literal["error", "clip"]
-CacheMarkers = Literal["none", "anthropic"]
+from langchain_ctxbudget.messages.text import one_line
 
 T = TypeVar("T")
+Many: TypeAlias = Annotated[Sequence[T], AfterValidator(tuple)]
 
-ELASTIC = ElasticAllocation()
-MOST_PRIORITY = 100
+Source = Literal["conversations", "memories", "documents"]
+SOURCES: tuple[Source, ...] = ("conversations", "memories", "documents")
 
-
-def _declared(kind: type[T], values: object, setting: str) -> tuple[T, ...]:
-    """Turn mappings into `kind`, so that settings can come from JSON."""
-    if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
-        raise InvalidSettingsError(f"{setting} must be a list of {kind.__name__}, not {values!r}")
-    result: list[T] = []
-    for index, value in enumerate(values):
-        if isinstance(value, kind):
-            result.append(value)
-        elif isinstance(value, Mapping):
-            try:
-                result.append(kind(**value))
-            except TypeError as error:
-                raise InvalidSettingsError(f"{setting}[{index}]: {error}") from error
-        else:
-            raise InvalidSettingsError(
-                f"{setting}[{index}] must be a {kind.__name__} or a mapping of its fields, not {type(value).__name__}"
-            )
-    return tuple(result)
-
-
-def _require_text(value: object, setting: str) -> None:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidSettingsError(f"{setting} must be a non-empty string, not {value!r}")
-
-
-def _strings(value: object, setting: str) -> tuple[str, ...]:
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise InvalidSettingsError(f"{setting} must be a list of strings, not {value!r}")
-    result = tuple(value)
-    for index, text in enumerate(result):
-        _require_text(text, f"{setting}[{index}]")
-    return result
+STYLE_LINES: Mapping[str, Mapping[object, str]] = {
+    "style": {
+        "formal": "Write in a formal register.",
+        "professional": "Write clearly and in a businesslike tone.",
+        "casual": "Write casually, as people talk.",
+        "friendly": "Write in a warm and friendly tone.",
+    },
+    "verbosity": {
+        "concise": "Answer briefly and leave out what was not asked for.",
+        "moderate": "Answer at medium length: the essentials with some explanation.",
+        "detailed": "Answer at length, with background and every relevant detail.",
+    },
+    "technical_level": {
+        "beginner": "Explain in plain words and avoid jargon.",
+        "intermediate": "Use technical terms where they fit, each with a short explanation.",
+        "expert": "Use technical terms without explaining them.",
+    },
+    "bullets": {True: "Write lists as bullet points.", False: "Do not use bullet points."},
+    "numbered_lists": {True: "Number the steps of a procedure.", False: "Do not use numbered lists."},
+    "code_blocks": {
+        True: "Show code in fenced code blocks.",
+        False: "Leave code blocks out and describe code in words.",
+    },
+    "links": {True: "Link to sources and further reading.", False: "Do not include links."},
+}
+"""The instruction for every field of a `ResponseStyle` and every value of it (seed 004)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """A topic that the application declares, with what should be known when it comes up.
+class Personality(Parameters):
+    """The personality of the assistant (seed 004).
+
+    Raises:
+        InvalidSettingsError: an unknown kind, an expert without a domain, a custom one without a description.
+
+    Example:
+        >>> Personality.of({"kind": "expert", "domain": "tax law"}).text
+        'You are an expert in tax law. Answer accurately and in depth.'
+    """
+
+    setting: ClassVar[str] = "personality"
+    kind: Literal["helpful", "expert", "conversational", "custom"] = "helpful"
+    domain: str = ""
+    """The field of an expert."""
+    description: str = ""
+    """The instruction of a custom personality."""
+
+    @model_validator(mode="after")
+    def _says_enough(self) -> Self:
+        needed = {"expert": "domain", "custom": "description"}.get(self.kind)
+        if needed and not getattr(self, needed).strip():
+            raise InvalidSettingsError(f"personality.{needed} must be a non-empty string for {self.kind!r}")
+        return self
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """Returns a personality from one, a mapping of its fields, or a kind that needs no more ("helpful")."""
+        return super().of({"kind": value} if isinstance(value, str) else value)
+
+    @property
+    def text(self) -> str:
+        """The instruction."""
+        match self.kind:
+            case "helpful":
+                return "You are a helpful assistant. Answer accurately and to the point."
+            case "expert":
+                return f"You are an expert in {one_line(self.domain)}. Answer accurately and in depth."
+            case "conversational":
+                return "You are a friendly partner in conversation. Talk naturally and keep the other person engaged."
+            case "custom":
+                return self.description.strip()
+
+
+class ResponseStyle(Parameters):
+    """The way in which the assistant answers (seed 004); None leaves a point open.
+
+    Raises:
+        InvalidSettingsError: a value that is none of the choices.
+
+    Example:
+        >>> ResponseStyle(verbosity="concise", links=False).lines
+        ('Answer briefly and leave out what was not asked for.', 'Do not include links.')
+    """
+
+    setting: ClassVar[str] = "response_style"
+    style: Literal["formal", "professional", "casual", "friendly"] | None = None
+    verbosity: Literal["concise", "moderate", "detailed"] | None = None
+    technical_level: Literal["beginner", "intermediate", "expert"] | None = None
+    bullets: Flag | None = None
+    numbered_lists: Flag | None = None
+    code_blocks: Flag | None = None
+    links: Flag | None = None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """One instruction for every point that is settled."""
+        said = ((texts, getattr(self, name)) for name, texts in STYLE_LINES.items())
+        return tuple(texts[value] for texts, value in said if value is not None)
+
+
+class Topic(Parameters):
+    """A topic that the application declares, with the text that goes into the prompt when it comes up.
 
     Example:
         >>> Topic(label="Billing", aliases=("invoice",), context="Invoices go out on the 1st.").label
         'Billing'
     """
 
-    label: str
+    label: Text
     """Its name; also detected when it stands in a message."""
-    context: str
-    """What goes into the prompt when it is detected."""
-    aliases: tuple[str, ...] = ()
+    context: Text
+    """The text that goes into the prompt when it is detected."""
+    aliases: tuple[Text, ...] = ()
     """Other words for it."""
-
-    def __post_init__(self) -> None:
-        _require_text(self.label, "Topic.label")
-        _require_text(self.context, "Topic.context")
-        object.__setattr__(self, "aliases", _strings(self.aliases, "Topic.aliases"))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,8 +148,7 @@ class Topic:
         return (self.label, *self.aliases)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entity:
+class Entity(Parameters):
     """A person, project, organisation or tool that the application declares.
 
     Example:
@@ -100,20 +156,14 @@ class Entity:
         ('Ada',)
     """
 
-    name: str
+    name: Text
     """Its name; also detected when it stands in a message."""
-    context: str
-    """What goes into the prompt when it is detected."""
-    type: str = "concept"
+    context: Text
+    """The text that goes into the prompt when it is detected."""
+    type: Text = "concept"
     """`person`, `project`, `organization`, `tool`, `concept` or any other word."""
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Text, ...] = ()
     """Other names for it."""
-
-    def __post_init__(self) -> None:
-        _require_text(self.name, "Entity.name")
-        _require_text(self.context, "Entity.context")
-        _require_text(self.type, "Entity.type")
-        object.__setattr__(self, "aliases", _strings(self.aliases, "Entity.aliases"))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -123,21 +173,33 @@ class Entity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRequest:
-    """What a layer of the application's own is asked for."""
+    """The question that the function of a custom layer answers."""
 
     query: str
     """The words of the current turn's human message."""
     budget_tokens: int
-    """What the layer may cost, its heading included; it is filled with the first items that fit."""
+    """The tokens for the layer, its heading included; it is filled with the first items that fit."""
     user_id: str
     conversation_id: str
 
 
-LayerItems: TypeAlias = Sequence[str] | Callable[[LayerRequest], Sequence[str]]
+def _items(value: object) -> object:
+    if callable(value):
+        return value
+    texts = value if isinstance(value, Sequence) and not isinstance(value, str) else (None,)
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        raise ValueError("must be a list of non-empty strings, or a function that gives them")
+    return tuple(texts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CustomLayer:
+LayerItems: TypeAlias = Annotated[Sequence[str] | Callable[[LayerRequest], Sequence[str]], PlainValidator(_items)]
+
+
+def _ideal_unless_given(value: object, layer: ValidationInfo) -> object:
+    return layer.data.get("ideal_tokens", 0) if value is None else value
+
+
+class CustomLayer(Parameters):
     """A layer of the application's own: open files, the weather, a ticket; part of the volatile zone.
 
     Every item is one entry of the layer: as many as fit are taken in the given order, and the first one that does not
@@ -152,64 +214,59 @@ class CustomLayer:
         800
     """
 
-    name: str
-    """What it is called in reports; its heading in the prompt, too, unless there is another one."""
+    name: Text
+    """Its name in reports; its heading in the prompt, too, unless there is another one."""
     items: LayerItems
     """Its items, most important first, or a function that is told the budget and gives them."""
-    ideal_tokens: int
-    """What it would like, in tokens."""
-    min_tokens: int = 0
-    """Below this, in tokens, it is left out."""
-    max_tokens: int | None = None
-    """What it can use at most, in tokens; None: `ideal_tokens`."""
-    priority: int = 70
+    ideal_tokens: Count
+    """The size it would like."""
+    min_tokens: Count = 0
+    """Below this it is left out."""
+    max_tokens: Annotated[Count, BeforeValidator(_ideal_unless_given)] = Field(default=None, validate_default=True)
+    """The most it can use; None: `ideal_tokens`."""
+    priority: Annotated[int, Field(strict=True, ge=0, le=100)] = 70
     """0 to 100; topics have 70, entities 65, retrieval 75, history 90."""
-    elasticity: float = 0.5
+    elasticity: ShareOrNone = 0.5
     """0 (rigid) to 1: how willing it is to shrink."""
     heading: str = ""
-    """What stands above its items; default: its name."""
+    """The line above its items; default: its name."""
 
-    def __post_init__(self) -> None:
-        _require_text(self.name, "CustomLayer.name")
-        taken = {*(layer.casefold() for layer in Layer), *(title.casefold() for title in TITLES.values())}
+    @model_validator(mode="after")
+    def _require_order(self) -> Self:
+        taken = {text.casefold() for text in (*Layer, *TITLES.values())}
         if self.name.casefold() in taken or not self.name.isprintable():
-            raise InvalidSettingsError(f"CustomLayer.name {self.name!r} is a layer of the package, or not one line")
-        if not isinstance(self.heading, str):
-            raise InvalidSettingsError(f"CustomLayer.heading must be a string, not {self.heading!r}")
-        _require_count(self.min_tokens, "CustomLayer.min_tokens", minimum=0)
-        _require_count(self.ideal_tokens, "CustomLayer.ideal_tokens", minimum=0)
-        if self.max_tokens is None:
-            object.__setattr__(self, "max_tokens", self.ideal_tokens)
-        _require_count(self.max_tokens, "CustomLayer.max_tokens", minimum=0)
-        if not self.min_tokens <= self.ideal_tokens <= (self.max_tokens or 0):
-            raise InvalidSettingsError(
-                f"CustomLayer {self.name!r} needs min_tokens <= ideal_tokens <= max_tokens, not {self.min_tokens}, "
-                f"{self.ideal_tokens}, {self.max_tokens}"
-            )
-        _require_count(self.priority, "CustomLayer.priority", minimum=0)
-        if self.priority > MOST_PRIORITY:
-            raise InvalidSettingsError(f"CustomLayer.priority must be 0 to {MOST_PRIORITY}, not {self.priority}")
-        if not isinstance(self.elasticity, int | float) or not 0 <= self.elasticity <= 1:
-            raise InvalidSettingsError(f"CustomLayer.elasticity must be from 0 to 1, not {self.elasticity!r}")
-        if not callable(self.items):
-            object.__setattr__(self, "items", _strings(self.items, "CustomLayer.items"))
+            raise ValueError(f"name {self.name!r} is a layer of the package, or not one line")
+        if not self.min_tokens <= self.ideal_tokens <= self.max_tokens:
+            sizes = f"{self.min_tokens}, {self.ideal_tokens}, {self.max_tokens}"
+            raise ValueError(f"layer {self.name!r} needs min_tokens <= ideal_tokens <= max_tokens, not {sizes}")
+        return self
 
     @property
     def spec(self) -> LayerSpec:
-        """What it wants, for the strategies."""
+        """Its demand, for the strategies."""
         return LayerSpec(
             layer=self.name,
             min_tokens=self.min_tokens,
             ideal_tokens=self.ideal_tokens,
-            max_tokens=self.max_tokens or 0,
+            max_tokens=self.max_tokens,
             priority=self.priority,
             elasticity=self.elasticity,
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextSettings:
-    """How much may go into a prompt, and what the developer wants in it.
+def _different(layers: tuple[CustomLayer, ...]) -> tuple[CustomLayer, ...]:
+    names = [layer.name for layer in layers]
+    if len(set(names)) < len(names):
+        raise ValueError(f"must have different names, not {', '.join(names)}")
+    return layers
+
+
+def _or_none(made: Callable[[object], object]) -> PlainValidator:
+    return PlainValidator(lambda value: None if value is None else made(value))
+
+
+class ContextSettings(Parameters):
+    """The size of a prompt, and what the developer wants in it.
 
     Raises:
         InvalidSettingsError: a value outside its range; the message names the range.
@@ -219,130 +276,91 @@ class ContextSettings:
         ('Answer briefly.',)
     """
 
-    max_context_tokens: int = 12_000
+    max_context_tokens: Positive = 12_000
     """The most that messages, tool schemas and response format together may cost, in tokens."""
-    window_tokens: int | None = None
+    window_tokens: Positive | None = None
     """The model's window, in tokens, where neither its profile nor its server tells; None: not known."""
-    output_reserve_tokens: int | None = None
+    output_reserve_tokens: Count | None = None
     """Kept free in the model's window for the answer, in tokens; None: what the model says, else nothing."""
-    allocation: AllocationStrategy | str | Mapping[str, Any] = ELASTIC
-    """How the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
+    allocation: Annotated[AllocationStrategy | str | Mapping[str, Any], PlainValidator(strategy_of)] = (
+        ElasticAllocation()
+    )
+    """The way the budget is divided: `"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`, `"prioritized"`, a mapping such as
     `{"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.3}`, or a strategy of your own."""
-    oversized_message: Oversized = "error"
-    """What happens to a user's message that does not fit: an error, or head and tail around a marker."""
-    tool_reserve: float = 0.25
-    """What is kept free for the calls and results of a turn where the request has tools, as a share of what system
+    oversized_message: Literal["error", "clip"] = "error"
+    """The way with a user's message that does not fit: an error, or head and tail around a marker."""
+    tool_reserve: ShareOrNone = 0.25
+    """Kept free for the calls and results of a turn where the request has tools, as a share of what system
     prompt, tools and message leave: as long as they need no more, nothing before them changes."""
-    cache_markers: CacheMarkers = "none"
+    cache_markers: Literal["none", "anthropic"] = "none"
     """`"anthropic"`: the end of the stable zone carries `cache_control`, for Anthropic's models only."""
     layout: Layout = "cache_first"
-    """Where topics, entities and what was found stand: in front of the user's words, so that all before them can be
+    """The place of topics, entities and retrieval: in front of the user's words, so that all before them can be
     cached, or with `"system_first"` at the end of the system message (seed 000)."""
-    max_system_share: float = 0.25
+    max_system_share: Share = 0.25
     """The largest share of the model's window, where it is known, that the system prompt may take."""
     depth: Depth = "standard"
-    """How much topics would like; in the profile `seed` arc and retrieval, too (seed 000: knowledge depth)."""
+    """The appetite of topics; in the profile `seed` arc and retrieval, too (seed 000: knowledge depth)."""
     emphasis: Emphasis = "balanced"
-    """What is worth more where both cannot be had: finding what was said before (`"recall"`: history gives way to
+    """The side that counts where both cannot be had: finding what was said before (`"recall"`: history gives way to
     retrieval), or prompts that begin as the last one did (`"cache"`)."""
-    sources: Sequence[Source] = SOURCES
-    """Where retrieval looks besides the open conversation: the user's other `"conversations"`, `"memories"`,
+    sources: Many[Source] = SOURCES
+    """The places where retrieval looks besides the open conversation: the user's other `"conversations"`, `"memories"`,
     `"documents"`."""
-    prioritize_history: bool = True
-    """Whether dialogue comes before knowledge when both want the same tokens (seed 000)."""
-    include_entities: bool = True
-    """Whether detected entities go into the prompt (seeds 000, 002)."""
-    personality: Personality | str | Mapping[str, Any] | None = None
-    """Who the assistant is, besides what the system prompt says (seed 004): `"helpful"`, `"conversational"`,
+    prioritize_history: Flag = True
+    """True: dialogue comes before knowledge when both want the same tokens (seed 000)."""
+    include_entities: Flag = True
+    """True: detected entities go into the prompt (seeds 000, 002)."""
+    personality: Annotated[Personality | str | Mapping[str, Any] | None, _or_none(Personality.of)] = None
+    """The assistant's role, besides what the system prompt says (seed 004): `"helpful"`, `"conversational"`,
     `{"kind": "expert", "domain": "tax law"}` or `{"kind": "custom", "description": "..."}`."""
-    response_style: ResponseStyle | Mapping[str, Any] | None = None
-    """How the user wants to be answered (seed 004), for instance `{"verbosity": "concise", "bullets": True}`."""
-    preferences: Sequence[str] = ()
-    """How the user wants to be answered, in words of their own, one line each."""
-    learn: bool = True
-    """Whether facts, topics and entities are learned from conversations in the background, and shown."""
-    learn_every: int = 5
+    response_style: Annotated[ResponseStyle | Mapping[str, Any] | None, _or_none(ResponseStyle.of)] = None
+    """The style of the answers (seed 004), for instance `{"verbosity": "concise", "bullets": True}`."""
+    preferences: Many[Text] = ()
+    """The style of the answers, in words of their own, one line each."""
+    learn: Flag = True
+    """True: facts, topics and entities are learned from conversations in the background, and shown."""
+    learn_every: Positive = 5
     """New messages after which a conversation is learned from (seed 001); and when its session ends."""
-    learn_from_tools: bool = False
-    """Whether a model learns from results of tools, too; rules read the user's words only."""
-    memories: Sequence[str] = ()
-    """What is known about the user, most important first: 25 % of what is left, 150 to 500 tokens (seed 001)."""
+    learn_from_tools: Flag = False
+    """True: a model learns from results of tools, too; rules read the user's words only."""
+    memories: Many[Text] = ()
+    """Facts about the user, most important first: 25 % of what is left, 150 to 500 tokens (seed 001)."""
     topics: tuple[Topic, ...] = ()
     """Topics to detect; mappings with the same fields are accepted."""
     entities: tuple[Entity, ...] = ()
     """Entities to detect; mappings with the same fields are accepted."""
-    layers: tuple[CustomLayer, ...] = ()
+    layers: Annotated[tuple[CustomLayer, ...], AfterValidator(_different)] = ()
     """Layers of the application's own; mappings with the same fields are accepted."""
-    keep_messages: int = 6
+    keep_messages: Count = 6
     """The newest messages that stay verbatim while they fit a quarter of the budget (seed 001: the last 6), two for an
     exchange, whatever calls it has. The last exchange stays up to half of the budget; of a larger one, its end does."""
-    compaction_trigger: float = 0.8
+    compaction_trigger: Share = 0.8
     """Compaction starts when verbatim history passes this share of its layer (seed 001: 80 %); the summary of
     what is older gets the rest."""
-    compaction_target: float = 0.25
+    compaction_target: Share = 0.25
     """Compaction goes down to this share of the layer."""
-    segment_messages: int = 20
+    segment_messages: Annotated[int, Field(strict=True, ge=2)] = 20
     """Messages that are summarised together, about so many; compaction goes by whole segments where the room allows."""
-    usage_limits: UsageLimits | Mapping[str, Any] | None = None
-    """What a session, and a user in a month, may use, for instance `{"month_tokens": 1_000_000}`; the less is left, the
-    less goes into a prompt (seed 003). None: no limits."""
-    force_include: Sequence[Forced] = ()
-    """What goes in however little of a limit is left: `"knowledge"`, `"documents"`, `"history"`, the whole
+    usage_limits: Annotated[UsageLimits | Mapping[str, Any] | None, _or_none(UsageLimits.of)] = None
+    """The most that a session, and a user in a month, may use, for instance `{"month_tokens": 1_000_000}`; the less is
+    left, the less goes into a prompt (seed 003). None: no limits."""
+    force_include: Many[Forced] = ()
+    """Goes in however little of a limit is left: `"knowledge"`, `"documents"`, `"history"`, the whole
     `"budget"`."""
-    keep_snapshots: int = 0
-    """How many of a conversation's latest reports are kept in the store, for the dashboard; 0: none."""
-    summarize_in_background: bool = True
-    """Whether a `summary_model` writes off the hot path, extraction standing in; else a turn that compacts waits."""
+    keep_snapshots: Count = 0
+    """The number of a conversation's latest reports kept in the store, for the dashboard; 0: none."""
+    summarize_in_background: Flag = True
+    """True: a `summary_model` writes off the hot path, extraction standing in; else a turn that compacts waits."""
 
-    def __post_init__(self) -> None:
-        _require_count(self.max_context_tokens, "max_context_tokens", minimum=1)
-        if self.output_reserve_tokens is not None:
-            _require_count(self.output_reserve_tokens, "output_reserve_tokens", minimum=0)
-        if self.window_tokens is not None:
-            _require_count(self.window_tokens, "window_tokens", minimum=1)
-        _require_count(self.keep_messages, "keep_messages", minimum=0)
-        _require_count(self.segment_messages, "segment_messages", minimum=2)
-        _require_flag(self.summarize_in_background, "summarize_in_background")
-        if self.usage_limits is not None:
-            object.__setattr__(self, "usage_limits", UsageLimits.of(self.usage_limits))
-        object.__setattr__(self, "force_include", require_forced(self.force_include))
-        _require_count(self.keep_snapshots, "keep_snapshots", minimum=0)
-        _require_choice(self.cache_markers, "cache_markers", CacheMarkers)
-        _require_choice(self.layout, "layout", Layout)
-        if self.tool_reserve != 0:
-            _require_share(self.tool_reserve, "tool_reserve")
-        _require_share(self.max_system_share, "max_system_share")
-        _require_share(self.compaction_trigger, "compaction_trigger")
-        _require_share(self.compaction_target, "compaction_target")
+    @model_validator(mode="after")
+    def _require_target_below_trigger(self) -> Self:
         if self.compaction_target >= self.compaction_trigger:
-            raise InvalidSettingsError(
+            raise ValueError(
                 f"compaction_target ({self.compaction_target}) must be below compaction_trigger "
                 f"({self.compaction_trigger}), else every turn compacts"
             )
-        _require_choice(self.depth, "depth", Depth)
-        _require_choice(self.emphasis, "emphasis", Emphasis)
-        object.__setattr__(self, "sources", _strings(self.sources, "sources"))
-        for source in self.sources:
-            _require_choice(source, "sources", Source)
-        _require_choice(self.oversized_message, "oversized_message", Oversized)
-        object.__setattr__(self, "allocation", strategy_of(self.allocation))
-        _require_flag(self.prioritize_history, "prioritize_history")
-        _require_flag(self.include_entities, "include_entities")
-        _require_flag(self.learn, "learn")
-        _require_count(self.learn_every, "learn_every", minimum=1)
-        _require_flag(self.learn_from_tools, "learn_from_tools")
-        if self.personality is not None:
-            object.__setattr__(self, "personality", Personality.of(self.personality))
-        if self.response_style is not None:
-            object.__setattr__(self, "response_style", ResponseStyle.of(self.response_style))
-        object.__setattr__(self, "preferences", _strings(self.preferences, "preferences"))
-        object.__setattr__(self, "memories", _strings(self.memories, "memories"))
-        object.__setattr__(self, "topics", _declared(Topic, self.topics, "topics"))
-        object.__setattr__(self, "entities", _declared(Entity, self.entities, "entities"))
-        object.__setattr__(self, "layers", _declared(CustomLayer, self.layers, "layers"))
-        names = [layer.name for layer in self.layers]
-        if len(set(names)) < len(names):
-            raise InvalidSettingsError(f"layers must have different names, not {', '.join(names)}")
+        return self
 
     @property
     def manner(self) -> tuple[str, ...]:
@@ -352,11 +370,11 @@ class ContextSettings:
 
     @property
     def strategy(self) -> AllocationStrategy:
-        """How the budget is divided."""
+        """The rule that divides the budget."""
         return strategy_of(self.allocation)
 
     def override(self, changes: ContextSettings | Mapping[str, Any] | None) -> Self:
-        """Settings with `changes` laid over these.
+        """Returns settings with `changes` laid over these.
 
         Args:
             changes: a mapping of setting names to values; whole settings replace these; None changes nothing.
@@ -366,35 +384,4 @@ class ContextSettings:
         """
         if changes is None:
             return self
-        if isinstance(changes, type(self)):
-            return changes
-        if not isinstance(changes, Mapping):
-            raise InvalidSettingsError(
-                f"settings must be a ContextSettings or a mapping of its fields, not {type(changes).__name__}"
-            )
-        known = {field.name for field in fields(self)}
-        if unknown := sorted(map(str, set(changes) - known)):
-            raise InvalidSettingsError(f"Unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        return replace(self, **changes)
-
-
-def _require_count(value: object, setting: str, *, minimum: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
-        raise InvalidSettingsError(f"{setting} must be a whole number of at least {minimum}, not {value!r}")
-
-
-def _require_choice(value: object, setting: str, choices: object) -> None:
-    names = get_args(choices)
-    if value not in names:
-        known = f"{', '.join(map(repr, names[:-1]))} or {names[-1]!r}"
-        raise InvalidSettingsError(f"{setting} must be {known}, not {value!r}")
-
-
-def _require_flag(value: object, setting: str) -> None:
-    if not isinstance(value, bool):
-        raise InvalidSettingsError(f"{setting} must be True or False, not {value!r}")
-
-
-def _require_share(value: object, setting: str) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 1:
-        raise InvalidSettingsError(f"{setting} must be a share above 0 and up to 1, not {value!r}")
+        return self.of({**dict(self), **changes} if isinstance(changes, Mapping) else changes)

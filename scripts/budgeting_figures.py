@@ -17,7 +17,7 @@ from typing import Any
 import matplotlib as mpl
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.core.allocation import (
+from langchain_ctxbudget.budget import (
     AllocationStrategy,
     DynamicAllocation,
     ElasticAllocation,
@@ -36,7 +36,7 @@ from langchain_ctxbudget.demo import (
     DEMO_TOPICS,
     demo_messages,
 )
-from langchain_ctxbudget.reporting.plots import (
+from langchain_ctxbudget.report.plots import (
     BudgetFigure,
     plot_allocation,
     plot_report,
@@ -53,7 +53,7 @@ REPRODUCIBLE: Any = {"svg.hashsalt": "langchain-ctxbudget", "svg.fonttype": "non
 PATH_LINE, COORDINATE = re.compile(r'^.*(?:\bd="M|^L) .*$', re.MULTILINE), re.compile(r"\d+\.\d+")
 
 PAIRS: dict[str, tuple[AllocationStrategy, AllocationStrategy]] = {
-    "elastic": (ElasticAllocation(), ElasticAllocation("seed")),
+    "elastic": (ElasticAllocation(), ElasticAllocation(profile="seed")),
     "ratio": (RatioAllocation(), RatioAllocation(adaptive=True, borrow=True)),
     "fixed": (FixedAllocation(), FixedAllocation(borrow=True)),
     "dynamic": (DynamicAllocation(), DynamicAllocation(borrow=True)),

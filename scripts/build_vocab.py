@@ -13,7 +13,7 @@ from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
 
-from langchain_ctxbudget.core.vocab import pack
+from langchain_ctxbudget.tokens.vocab import pack
 
 
 def tokens_of(source: bytes) -> list[bytes]:

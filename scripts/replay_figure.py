@@ -16,7 +16,7 @@ from budgeting_figures import FOLDER, REPRODUCIBLE, shortened
 
 from langchain_ctxbudget.demo import DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.replay import replay
-from langchain_ctxbudget.reporting.plots import plot_replay
+from langchain_ctxbudget.report.plots import plot_replay
 
 BUDGET_TOKENS = 4_000
 STRATEGIES = ("elastic", "recency", "prioritized", "full")

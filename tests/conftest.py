@@ -11,7 +11,7 @@ from langchain_openai import ChatOpenAI
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
 
-from langchain_ctxbudget.core import vocab
+from langchain_ctxbudget.tokens import vocab
 from tests.servers import chroma_server, in_memory, postgres
 
 __all__ = ["chroma_server", "postgres"]

@@ -244,7 +244,7 @@ class LogContract:
     def test_the_same_word_of_two_writers_without_ids_stays_twice(self, store: BaseStore, call: Call) -> None:
         with pipelines(store, 3) as (first, second, reader):
             call(reader, "get_messages", **ADA)
-            flows = [ByHand(p.engine.add([HumanMessage("yes")], ADAS)) for p in unbound(store, 2)]
+            flows = [ByHand(p.engine.workspace.add([HumanMessage("yes")], ADAS)) for p in unbound(store, 2)]
             while any(not flow.done for flow in flows):
                 for flow in flows:
                     flow.step()
@@ -678,7 +678,11 @@ class Story:
 
     def sync(self) -> None:
         before = {key for key, _ in self.model}
-        self.model = [pair for pair in self.model if self.rng.random() < 0.9]
+        kept = [pair for pair in self.model if self.rng.random() < 0.9]
+        if not kept:  # such a state has forgotten what is stored, which stays
+            self.call("sync", [], on_removal="forget", **self.scope)
+            return
+        self.model = kept
         gone = before - {key for key, _ in self.model}
         self.archived = [key for key in self.archived if key not in gone]
         if self.rng.random() < 0.5:

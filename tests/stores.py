@@ -70,7 +70,6 @@ async def new_stores(
                 where["url"] = request.getfixturevalue("chroma_server")
                 where["database"] = stack.enter_context(new_chroma_database(where["url"]))
             chroma = ChromaStore(**where, index=index)
-            stack.push_async_exit(chroma)
-            return chroma
+            return stack.enter_context(chroma)
 
         yield new

@@ -19,7 +19,6 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_core.tools import tool
-from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
@@ -69,13 +68,11 @@ class Question(TypedDict):
 
 
 class State(Question):
-    """The agent's state; the context graph reads `messages` and `ctxbudget_turn`, and writes all but `messages`."""
+    """The agent's state; the context graph reads `messages` and `ctxbudget_turn`, and writes the rest."""
 
     ctxbudget_turn: dict[str, Any]
     """What was retrieved for the user's words; the same before and after an interrupt."""
     llm_input_messages: list[AnyMessage]
-    report: Annotated[dict[str, Any], UntrackedValue]
-    """Of the newest prompt; not worth a checkpoint."""
 
 
 def scripted_reply(messages: list[BaseMessage]) -> AIMessage:
@@ -119,7 +116,8 @@ async def main() -> None:
         while "__interrupt__" in state:
             print(f"agent: {state['__interrupt__'][0].value}\nuser:  yes")
             state = await chat.ainvoke(Command(resume="yes"), config)
-        print(f"agent: {state['messages'][-1].text}  [{state['report']['total_tokens']} tokens sent]")
+        report = pipeline.last_report(user_id="developer", conversation_id="c1")
+        print(f"agent: {state['messages'][-1].text}  [{report.total_tokens if report else 0} tokens sent]")
 
 
 if __name__ == "__main__":

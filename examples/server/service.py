@@ -144,11 +144,10 @@ async def refuse(_request: Request, error: Exception) -> Response:
 async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, Any]]:
     """What all requests share, from when the service starts to when it ends."""
     model = make_model()
-    async with (
-        await asyncio.to_thread(open_store, os.environ["CHROMA_URL"]) as store,
-        ContextPipeline({"max_context_tokens": BUDGET_TOKENS}, model=model, store=store) as pipeline,
-    ):
+    store = await asyncio.to_thread(open_store, os.environ["CHROMA_URL"])
+    async with ContextPipeline({"max_context_tokens": BUDGET_TOKENS}, model=model, store=store) as pipeline:
         yield {"pipeline": pipeline, "model": model, "reports": {}}
+    await asyncio.to_thread(store.close)
 
 
 def create_app() -> Starlette:

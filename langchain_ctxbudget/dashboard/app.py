@@ -1,13 +1,18 @@
-"""The dashboard as an ASGI application, to be served by itself or mounted into another one."""
+"""The dashboard as an ASGI application: its page, and a JSON API with an OpenAPI description, made of one table."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from importlib import resources
-from typing import Any, TypeAlias
+from importlib.metadata import version
+from pathlib import PurePath
+from typing import Any, Literal, TypeAlias, get_type_hints
 
+from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -15,13 +20,21 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from langchain_ctxbudget.dashboard.guard import LOOPBACK, Guard, is_loopback, refusal, require_token
-from langchain_ctxbudget.dashboard.openapi import describe
-from langchain_ctxbudget.dashboard.operations import OPERATIONS, Operation
-from langchain_ctxbudget.dashboard.refusals import BAD, CONFLICT, NOT_SIGNED_IN, UNAVAILABLE, UNKNOWN, RefusedError
-from langchain_ctxbudget.dashboard.service import DashboardService
+from langchain_ctxbudget.dashboard.api_types import Problem
+from langchain_ctxbudget.dashboard.guard import (
+    FORBIDDEN,
+    LOOPBACK,
+    MISDIRECTED,
+    NOT_SIGNED_IN,
+    Guard,
+    is_loopback,
+    refusal,
+    require_token,
+)
+from langchain_ctxbudget.dashboard.service import CONFLICT, UNKNOWN, RefusedError
+from langchain_ctxbudget.dashboard.service import DashboardService as Service
 from langchain_ctxbudget.errors import BudgetError, InputError, InvalidSettingsError, MissingScopeError
-from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 
 UserOf: TypeAlias = Callable[[Request], str | None]
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -30,6 +43,109 @@ TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """Of the files of the page, by their endings; others are not served."""
 
 _log = logging.getLogger(__name__)
+BAD, TOO_LARGE, NO_JSON, UNAVAILABLE = 400, 413, 415, 503
+ALWAYS: Mapping[int, str] = {
+    NOT_SIGNED_IN: "No token or a wrong one, or nobody is signed in.",
+    FORBIDDEN: "The request comes from another site, or from another machine where no token was set.",
+    MISDIRECTED: "The request names a host that this dashboard is not.",
+    UNAVAILABLE: "The store, or a part of the pipeline, cannot be used at the moment; the server's log says why.",
+}
+"""Answers that any operation may give instead of its own."""
+SOMETIMES: Mapping[int, str] = {
+    BAD: "A parameter is missing, given twice, or outside its range.",
+    UNKNOWN: "The user has no such session, snapshot, message or fact.",
+    CONFLICT: "It cannot be done as things are.",
+    TOO_LARGE: "The body is larger than 64 KiB.",
+    NO_JSON: "The body is not sent as application/json.",
+}
+LARGEST_BODY = 65_536
+"""Bytes."""
+REFERENCE = "#/components/schemas/{model}"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation; its name, question, answer and summary are those of the service's method."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Callable[[Service, str, Any], Awaitable[Any]]
+    refusals: tuple[int, ...] = ()
+    """Those of `SOMETIMES` that the handler knows, besides bad questions."""
+
+    @property
+    def name(self) -> str:
+        """The handler's name, which is the operation's id."""
+        return self.handler.__name__
+
+    @cached_property
+    def question(self) -> TypeAdapter[Any]:
+        """Checks what is asked."""
+        hints = get_type_hints(self.handler, include_extras=True)
+        return TypeAdapter(next(hint for name, hint in hints.items() if name.endswith("asked")))
+
+    @cached_property
+    def answer(self) -> TypeAdapter[Any]:
+        """Makes plain data of an answer."""
+        return TypeAdapter(get_type_hints(self.handler, include_extras=True)["return"])
+
+    async def asked(self, request: Request) -> Any:  # noqa: ANN401 - any of the questions
+        """Returns the question of a request.
+
+        Raises:
+            RefusedError: it cannot be meant.
+        """
+        given = await _body(request) if self.method == "POST" else _parameters(request)
+        try:
+            return self.question.validate_python(given)
+        except ValidationError as error:
+            problems = (
+                f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg'][:1].lower()}{one['msg'][1:]}"
+                for one in error.errors(include_url=False, include_input=False, include_context=False)
+            )
+            raise RefusedError(BAD, "; ".join(dict.fromkeys(problems))) from error
+
+    def as_json(self, answer: object) -> bytes:
+        """Returns an answer as it is sent: ASCII, as stored texts may hold what UTF-8 cannot."""
+        data = self.answer.dump_python(answer, mode="json")
+        return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _parameters(request: Request) -> dict[str, str]:
+    names = [name for name, _ in request.query_params.multi_items()]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise RefusedError(BAD, f"{', '.join(map(ascii, twice))}: given more than once")
+    return {**request.query_params, **request.path_params}
+
+
+async def _body(request: Request) -> Any:  # noqa: ANN401 - JSON can be anything
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a page of another site can send other kinds without being asked for leave
+        raise RefusedError(NO_JSON, "Send the body as application/json")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_BODY:
+            raise RefusedError(TOO_LARGE, f"The body is larger than {LARGEST_BODY:,} bytes")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(BAD, f"The body is no JSON that can be read: {type(error).__name__}") from error
+
+
+API = "/api/context"
+OPERATIONS: tuple[Operation, ...] = (
+    Operation("GET", f"{API}/sessions", Service.sessions),
+    Operation("GET", f"{API}/status", Service.status, (UNKNOWN, CONFLICT)),
+    Operation("GET", f"{API}/snapshots", Service.snapshots, (UNKNOWN,)),
+    Operation("GET", f"{API}/snapshots/{{snapshot_id}}", Service.snapshot, (UNKNOWN,)),
+    Operation("GET", f"{API}/preview", Service.preview, (UNKNOWN, CONFLICT)),
+    Operation("GET", f"{API}/messages", Service.messages, (UNKNOWN,)),
+    Operation("GET", f"{API}/usage", Service.usage, (UNKNOWN,)),
+    Operation("GET", f"{API}/settings", Service.settings),
+    Operation("POST", f"{API}/pins", Service.pin, (UNKNOWN, CONFLICT)),
+    Operation("POST", f"{API}/force", Service.force),
+)
 
 
 def create_app(
@@ -39,17 +155,16 @@ def create_app(
     token: str | None = None,
     hosts: Sequence[str] = LOOPBACK,
 ) -> Starlette:
-    """The page and the API over the conversations of a pipeline.
+    """Returns the page and the API over the conversations of a pipeline.
 
     Every request is one user's, and nothing of another user can be reached. Without a token, and with one user for
     every request, only this machine is answered. The page works wherever the application is mounted; its address
     ends with a slash.
 
     Args:
-        pipeline: whose store is shown; looking, and what is tried out, leaves no trace in it.
-        user_id: whose conversations; or a function of the request that says who is signed in, None for nobody.
-        token: what whoever asks must know, of at least 16 characters: `Authorization: Bearer`, or once `?token=` in the
-            page's address.
+        pipeline: its store is shown; looking and trying out leave no trace in it.
+        user_id: the user; or a function of the request that says who is signed in, None for nobody.
+        token: a secret of at least 16 characters: `Authorization: Bearer`, or once `?token=` in the page's address.
         hosts: the names that the dashboard goes by, without ports; `"*"` is any name.
 
     Raises:
@@ -76,13 +191,13 @@ def create_app(
             f"The dashboard of one user cannot go by {', '.join(map(repr, others))} without a token: everybody who "
             f"reaches this machine could read it. Give a token, or a function as user_id that says who is signed in"
         )
-    service = DashboardService(pipeline)
+    service = Service(pipeline)
     user_of: UserOf = user_id if callable(user_id) else lambda _request: user_id
 
     app = Starlette(
         routes=[
-            Route("/", _page),
-            Route("/assets/{name}", _asset),
+            Route("/", _static),
+            Route("/assets/{name}", _static),
             Route("/openapi.json", _description),
             *(
                 Route(one.path, _endpoint(one, service, user_of), methods=[one.method], name=one.name)
@@ -96,7 +211,7 @@ def create_app(
     return app
 
 
-def _endpoint(operation: Operation, service: DashboardService, user_of: UserOf) -> Endpoint:
+def _endpoint(operation: Operation, service: Service, user_of: UserOf) -> Endpoint:
     async def answer(request: Request) -> Response:
         try:
             user = user_of(request)
@@ -111,7 +226,6 @@ def _endpoint(operation: Operation, service: DashboardService, user_of: UserOf) 
 
 
 def _refused(operation: Operation, error: Exception) -> Response:
-    """What is answered where something went wrong."""
     if isinstance(error, BudgetError):
         problem = f"{error.problem.removesuffix(':')}. {error.advice}"
         return JSONResponse({"error": problem, "floors": error.floors}, CONFLICT)
@@ -123,38 +237,96 @@ def _refused(operation: Operation, error: Exception) -> Response:
     return refusal(UNAVAILABLE, "The store, or a part of the pipeline, cannot be used; the server's log says why")
 
 
-@lru_cache(maxsize=1)
-def _files() -> dict[str, tuple[bytes, str]]:
-    """The files of the page with their types, by name."""
-    folder = resources.files("langchain_ctxbudget.dashboard").joinpath("static")
-    kinds = {file.name: TYPES.get(f".{file.name.rpartition('.')[2]}") for file in folder.iterdir()}
-    return {name: (folder.joinpath(name).read_bytes(), kind) for name, kind in kinds.items() if kind}
+@lru_cache
+def _file(name: str) -> bytes | None:
+    file = resources.files("langchain_ctxbudget.dashboard").joinpath("static", name)
+    return file.read_bytes() if file.is_file() else None
 
 
-async def _page(_request: Request) -> Response:
-    return _file(PAGE)
-
-
-async def _asset(request: Request) -> Response:
-    name = request.path_params["name"]
-    return refusal(UNKNOWN, "There is no such file") if name == PAGE or name not in _files() else _file(name)
-
-
-def _file(name: str) -> Response:
-    content, kind = _files()[name]
-    return Response(content, media_type=kind)
+async def _static(request: Request) -> Response:
+    name = request.path_params.get("name", PAGE)
+    kind = TYPES.get(PurePath(name).suffix)
+    content = _file(name) if kind and PurePath(name).name == name else None
+    return refusal(UNKNOWN, "There is no such file") if content is None else Response(content, media_type=kind)
 
 
 async def _description(request: Request) -> Response:
-    return JSONResponse({**_openapi(), "servers": [{"url": request.scope.get("root_path", "") or "/"}]})
-
-
-@lru_cache(maxsize=1)
-def _openapi() -> dict[str, Any]:
-    return describe()
+    return JSONResponse({**describe(), "servers": [{"url": request.scope.get("root_path", "") or "/"}]})
 
 
 async def _not_routed(_request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     return refusal(error.status_code, str(error.detail), error.headers)
+
+
+@lru_cache
+def describe() -> dict[str, Any]:
+    """Returns the API as an OpenAPI 3.1 document."""
+    adapters: list[tuple[str, Any, TypeAdapter[Any]]] = [
+        ("Problem", "serialization", TypeAdapter(Problem)),
+        *((one.name, "serialization", one.answer) for one in OPERATIONS),
+        *((one.name, "validation", one.question) for one in OPERATIONS if one.method == "POST"),
+    ]
+    schemas, definitions = TypeAdapter.json_schemas(adapters, ref_template=REFERENCE)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Context budget",
+            "version": version("langchain-ctxbudget"),
+            "description": "What is in the context of a user's conversations, why, and what it cost.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": definitions["$defs"],
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _described(operation: Operation, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+    is_post = operation.method == "POST"
+    checked = (BAD, TOO_LARGE, NO_JSON) if is_post else (BAD,) if operation.refusals else ()
+    answers = {"200": _content(schemas[operation.name, "serialization"], description="As asked.")}
+    for status in (*sorted({*checked, *operation.refusals}), *ALWAYS):
+        reason = ALWAYS.get(status) or SOMETIMES[status]
+        answers[str(status)] = _content(schemas["Problem", "serialization"], description=reason)
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": (operation.handler.__doc__ or "").strip().splitlines()[0],
+        "responses": answers,
+    }
+    if is_post:
+        return described | {"requestBody": _content(schemas[operation.name, "validation"], required=True)}
+    asked = operation.question.json_schema()
+    return described | {
+        "parameters": [
+            {
+                "name": name,
+                "in": "path" if f"{{{name}}}" in operation.path else "query",
+                "required": name in asked.get("required", ()),
+                "description": schema.get("description", ""),
+                "schema": _without_null(schema),
+            }
+            for name, schema in asked.get("properties", {}).items()
+        ]
+    }
+
+
+def _content(schema: object, **others: object) -> dict[str, Any]:
+    return {**others, "content": {"application/json": {"schema": schema}}}
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a parameter: one that is not given is left out, and not null."""
+    kept = {key: value for key, value in schema.items() if key not in ("description", "title", "default", "anyOf")}
+    if default := schema.get("default"):
+        kept["default"] = default
+    for part in schema.get("anyOf", ()):
+        if part != {"type": "null"}:
+            kept |= part
+    return kept

@@ -1,4 +1,4 @@
-"""Who is let in, and what every answer says to browsers.
+"""The checks of every request, and the headers of every answer.
 
 A page of another site must not reach the dashboard through its visitor's browser. So the host that a request names is
 checked (DNS rebinding), requests that a browser marks as another site's are refused, and changes are made by JSON
@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from langchain_ctxbudget.dashboard.refusals import FORBIDDEN, MISDIRECTED, NOT_SIGNED_IN
 from langchain_ctxbudget.errors import InvalidSettingsError
 
+NOT_SIGNED_IN, FORBIDDEN, MISDIRECTED = 401, 403, 421
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 ANY_HOST = "*"
 LEAST_TOKEN = 16
@@ -32,7 +32,6 @@ POLICY = (
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -40,11 +39,11 @@ HEADERS: Mapping[str, str] = {
 }
 """Of every answer."""
 _OWN_SITE = ("same-origin", "none")
-"""What browsers call requests of the page itself, and of an address that was typed in."""
+"""The browser's words for requests of the page itself, and of an address that was typed in."""
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine's own."""
+    """Tells whether a name or an address is this machine's own."""
     try:
         return host.lower() in LOOPBACK or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -52,7 +51,7 @@ def is_loopback(host: str) -> bool:
 
 
 def require_token(token: object) -> None:
-    """Make sure that a token is one, or that there is none.
+    """Makes sure that a token is one, or that there is none.
 
     Raises:
         InvalidSettingsError: it is something else, or could be guessed.
@@ -69,29 +68,21 @@ def require_token(token: object) -> None:
 
 
 def refusal(status: int, problem: str, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that says what is wrong."""
+    """Returns an answer that says what is wrong."""
     return JSONResponse({"error": problem}, status, headers)
 
 
 class Guard:
-    """The dashboard behind its checks."""
+    """ASGI middleware that answers only who may ask: by host, by machine, by token, by site."""
 
     def __init__(self, app: ASGIApp, *, token: str | None, hosts: Collection[str], local_only: bool) -> None:
-        """Put the checks before an application.
-
-        Args:
-            app: the application.
-            token: what whoever asks must know; None: nothing.
-            hosts: the names that the dashboard goes by, without ports.
-            local_only: whether only this machine is answered.
-        """
         self._app = app
         self._token = token
         self._hosts = {host.lower() for host in hosts}
         self._local_only = local_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answers a request."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -107,7 +98,7 @@ class Guard:
         await (self._checked(Request(scope)) or self._app)(scope, receive, protected)
 
     def _checked(self, request: Request) -> Response | None:
-        """What is answered instead; None where nothing is wrong."""
+        """The refusal; None where nothing is wrong."""
         if not self._is_meant(request.headers.getlist("host")):
             return refusal(MISDIRECTED, "This dashboard does not go by that name; see the setting hosts")
         if self._local_only and request.client is not None and not is_loopback(request.client.host):
@@ -131,7 +122,7 @@ class Guard:
         return ANY_HOST in self._hosts or name in self._hosts
 
     def _sign_in(self, request: Request, token: str) -> Response:
-        """Give a browser a cookie for the token that is in the page's address, and take it out of there."""
+        """Gives a browser a cookie for the token that is in the page's address, and take it out of there."""
         if not _same(request.query_params.getlist("token"), token):
             return refusal(NOT_SIGNED_IN, "The token is wrong", {"WWW-Authenticate": "Bearer"})
         answer = RedirectResponse("./", 303)
@@ -147,23 +138,23 @@ class Guard:
 
 
 def _same(given: list[str], wanted: str) -> bool:
-    """Whether exactly what is wanted was given; how long that takes does not tell how much of it is right."""
+    """Compares in constant time."""
     return len(given) == 1 and hmac.compare_digest(given[0].encode(errors="replace"), wanted.encode())
 
 
 def _pass(token: str) -> str:
-    """What the cookie holds: other services of the same host see it, and must not learn the token."""
+    """The value of the cookie: other services of the same host see it, and must not learn the token."""
     return hmac.new(token.encode(), b"cookie of the ctxbudget dashboard", "sha256").hexdigest()
 
 
 def _is_root(request: Request) -> bool:
-    """Whether the page itself is asked for, to which other sites may link."""
+    """The page itself is asked for, to which other sites may link."""
     below = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     return request.method in ("GET", "HEAD") and below in ("", "/")
 
 
 def _is_own(request: Request) -> bool:
-    """Whether a request comes from the dashboard's page, or from no page at all."""
+    """The request comes from the dashboard's page, or from no page at all."""
     if request.headers.get("sec-fetch-site", "none") not in _OWN_SITE:
         return False
     origin = request.headers.get("origin")

@@ -1,182 +1,164 @@
-"""What the API does: one method for each of its operations. Every method is told the user and gives what is theirs."""
+"""The API's operations: one method each, which is told the user and gives only what is theirs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import pairwise
 
-from langchain_ctxbudget.bookkeeping import amounts
-from langchain_ctxbudget.core.report import ContextReport
-from langchain_ctxbudget.core.tiers import THRESHOLDS, UsageLimits, standing, tier_of
-from langchain_ctxbudget.dashboard import answers, questions, views
-from langchain_ctxbudget.dashboard.forecasts import Forecasts
-from langchain_ctxbudget.dashboard.places import counted, steady_messages
-from langchain_ctxbudget.dashboard.quoting import with_previews
-from langchain_ctxbudget.dashboard.refusals import CONFLICT, UNKNOWN, RefusedError
-from langchain_ctxbudget.dashboard.transcripts import Outline, Recent, Transcript, Transcripts
-from langchain_ctxbudget.errors import FactError, InputError, StoreDataError
+from langchain_ctxbudget.budget.layers import Layer, Status
+from langchain_ctxbudget.budget.tiers import HEALTHY, THRESHOLDS, TIERS, UsageLimits, relaxed, standing, tier_of
+from langchain_ctxbudget.dashboard import api_types as api
+from langchain_ctxbudget.dashboard.transcripts import Recent, Transcript, Transcripts, steady_messages, with_previews
+from langchain_ctxbudget.errors import BudgetError, FactError, InputError, StoreDataError
 from langchain_ctxbudget.flow import adrive
-from langchain_ctxbudget.opening import merged
-from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline.bookkeeping import amounts
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.prompt.request import NOTHING_ELSE, Request, merged
+from langchain_ctxbudget.report.report import ContextReport, LayerReport, ReportItem
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import Scope, label
+from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.stores.snapshots import ContextSnapshot, read_keys
 
+UNKNOWN, CONFLICT = 404, 409
 AT_ONCE = 8
-"""Conversations that are read at a time for the list of them."""
-KEPT_COUNTS = 10_000
+"""Conversations that are read at a time for the list of them, of which a first look reads each whole."""
+KEPT_FORECASTS = 32
+"""Prompts whose candidates are kept, of all users together."""
 UNASKED = "What do you know?"
-"""What is asked in a conversation in which its user has said nothing."""
+"""The question of a conversation in which its user has said nothing."""
+TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L2": 2, "L3": 2, "L4": 4, "L5": 1, "L6": 4, "L7": 1}
+"""Tiers of seed 003; of the mixed layers, L1 and L5, that of the framing."""
+TIER_OF_SOURCE = {"memories": 2, "documents": 3}
+INSTRUCTIONS = ("manner ", "preference ")
+"""Beginnings of the ids of items that say how to answer, and not what is known."""
 
 _log = logging.getLogger(__name__)
+
+
+class RefusedError(Exception):
+    """A request that is not answered as asked."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status
 
 
 class DashboardService:
     """Reads and changes what a pipeline keeps of one user at a time.
 
     Raises:
-        BudgetError: of every method that forecasts: what must be sent does not fit.
-        RefusedError: of every method that is asked about a conversation: its user has no such one.
+        BudgetError: of every method that forecasts: the parts that must be sent do not fit.
+        RefusedError: of every method about a conversation: its user has no such one.
     """
 
     def __init__(self, pipeline: ContextPipeline) -> None:
-        """Over a pipeline.
-
-        Args:
-            pipeline: whose store is shown.
-        """
         self._pipeline = pipeline
         self._transcripts = Transcripts(pipeline)
-        self._forecasts = Forecasts(pipeline)
-        self._counts: Recent[Scope, tuple[str, int]] = Recent(KEPT_COUNTS)
-        """How many snapshots a conversation has, with the id of the newest."""
+        self._forecasts: Recent[tuple[Scope, str, str], ContextReport] = Recent(KEPT_FORECASTS)
+        """By conversation, message and the conversation's version."""
 
-    async def sessions(self, user_id: str, _asked: questions.Nothing) -> answers.Sessions:
-        """The conversations of the user, those that were last updated first."""
-        versions = await self._transcripts.versions(user_id)
-        with_snapshots = await self._transcripts.with_snapshots(user_id)
+    async def sessions(self, user_id: str, _asked: api.Question) -> api.Sessions:
+        """The conversations of the user, the last updated first."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def summary(name: str) -> answers.SessionSummary:
-            scope = Scope(user_id, name)
+        async def summary(name: str) -> api.SessionSummary:
             async with gate:
-                outline = await self._transcripts.outline(scope, versions[name])
-                return await self._summary(scope, outline, has_snapshots=label(name) in with_snapshots)
+                return await self._summary(Scope(user_id, name))
 
-        found = await asyncio.gather(*map(summary, sorted(versions)))
+        names = await self._pipeline.alist_conversations(user_id=user_id)
+        found = await asyncio.gather(*map(summary, sorted(names)))
         oldest = datetime.min.replace(tzinfo=UTC)
-        newest_first = sorted(found, key=lambda one: one.last_updated or oldest, reverse=True)
-        return answers.Sessions(user_id=user_id, sessions=tuple(newest_first))
+        newest_first = sorted(found, key=lambda one: one["last_updated"] or oldest, reverse=True)
+        return {"user_id": user_id, "sessions": newest_first}
 
-    async def status(self, user_id: str, asked: questions.OfSession) -> answers.ContextStatus:
-        """What is in the context: the newest snapshot, else what would be sent now."""
-        scope, transcript = await self._open(user_id, asked)
-        latest = await self._latest(scope)
-        if latest is None:
-            return await self._preview(scope, transcript, None, None)
-        return await self._shown(scope, transcript, latest.report, latest.created_at)
+    async def status(self, user_id: str, asked: api.OfSession) -> api.ContextStatus:
+        """The context of a conversation: the newest snapshot, else what would be sent now."""
+        scope, transcript = await self._open(user_id, asked.session_id)
+        if latest := await self._latest(scope):
+            return await self._shown(scope, transcript, latest)
+        return await self._preview(scope, transcript, None, None)
 
-    async def snapshots(self, user_id: str, asked: questions.OfSnapshots) -> answers.Snapshots:
+    async def snapshots(self, user_id: str, asked: api.OfSnapshots) -> api.Snapshots:
         """The newest snapshots of a conversation, oldest first."""
-        await self._open(user_id, asked)
-        found = await self._pipeline.snapshots.alist(
-            user_id=user_id, conversation_id=asked.session_id, limit=asked.limit
-        )
-        return answers.Snapshots(session_id=asked.session_id, snapshots=tuple(map(views.snapshot_summary, found)))
+        key = asked.session_id
+        await self._open(user_id, key)
+        found = await self._pipeline.snapshots.alist(user_id=user_id, conversation_id=key, limit=asked.limit)
+        return {"session_id": key, "snapshots": [_snapshot_summary(one) for one in found]}
 
-    async def snapshot(self, user_id: str, asked: questions.OfSnapshot) -> answers.ContextStatus:
+    async def snapshot(self, user_id: str, asked: api.OfSnapshot) -> api.ContextStatus:
         """One snapshot."""
-        scope, transcript = await self._open(user_id, asked)
-        found = await self._pipeline.snapshots.aget(
-            asked.snapshot_id, user_id=user_id, conversation_id=asked.session_id
-        )
+        scope, transcript = await self._open(user_id, asked.session_id)
+        book = self._pipeline.snapshots
+        found = await book.aget(asked.snapshot_id, user_id=user_id, conversation_id=asked.session_id)
         if found is None:
             raise RefusedError(UNKNOWN, "There is no such snapshot")
-        return await self._shown(scope, transcript, found.report, found.created_at)
+        return await self._shown(scope, transcript, found)
 
-    async def preview(self, user_id: str, asked: questions.OfPreview) -> answers.ContextStatus:
-        """What the next prompt would be; nothing is sent, and nothing that is said in it is stored."""
-        scope, transcript = await self._open(user_id, asked)
+    async def preview(self, user_id: str, asked: api.OfPreview) -> api.ContextStatus:
+        """The next prompt as it would be; nothing is sent or stored."""
+        scope, transcript = await self._open(user_id, asked.session_id)
         return await self._preview(scope, transcript, asked.message, asked.budget)
 
-    async def messages(self, user_id: str, asked: questions.OfMessages) -> answers.Messages:
+    async def messages(self, user_id: str, asked: api.OfMessages) -> api.Messages:
         """Some messages of a conversation, by their positions."""
-        scope, transcript = await self._open(user_id, asked)
-        end = asked.first - 1 + questions.MOST_MESSAGES
-        end = end if asked.last is None else min(end, asked.last)
-        part = transcript.messages[asked.first - 1 : end]
-        return answers.Messages(messages=await self._transcripts.with_pins(scope, part))
+        scope, transcript = await self._open(user_id, asked.session_id)
+        end = min(asked.first - 1 + api.MOST_MESSAGES, asked.last or api.MOST_POSITION)
+        return {"messages": await self._transcripts.with_pins(scope, transcript.messages[asked.first - 1 : end])}
 
-    async def usage(self, user_id: str, asked: questions.OfSession) -> answers.SessionUsage:
-        """What a conversation has used, and its user in this month."""
-        scope, _ = await self._open(user_id, asked)
+    async def usage(self, user_id: str, asked: api.OfSession) -> api.SessionUsage:
+        """The use of a conversation, and of its user in this month."""
+        scope, _ = await self._open(user_id, asked.session_id)
         session, month = await adrive(self._pipeline.engine.bookkeeping.used(scope))
         limits = UsageLimits.of((await self._settings(user_id)).usage_limits or {})
         closest = standing(limits, amounts(session, month))
-        return answers.SessionUsage(
-            session=views.usage_totals(session),
-            month=views.usage_totals(month),
-            standing=views.limit_standing(closest) if closest else None,
-            tier=tier_of(closest.left, limits.thresholds).name if closest else None,
-        )
+        return {
+            "session": session.to_dict(),
+            "month": month.to_dict(),
+            "standing": {**asdict(closest), "left": closest.left} if closest else None,
+            "tier": tier_of(closest.left, limits.thresholds).name if closest else None,
+        }
 
-    async def settings(self, user_id: str, _asked: questions.Nothing) -> answers.Settings:
+    async def settings(self, user_id: str, _asked: api.Question) -> api.Settings:
         """The settings that apply to the user."""
-        return views.settings(await self._settings(user_id))
+        applied = await self._settings(user_id)
+        return {
+            "force_include": list(applied.force_include),
+            "usage_limits": None if applied.usage_limits is None else UsageLimits.of(applied.usage_limits),
+            "max_context_tokens": applied.max_context_tokens,
+        }
 
-    async def pin(self, user_id: str, asked: questions.Pin) -> answers.MessagePinned | answers.FactPinned:
-        """Say what is to become of a message when its conversation is compacted, or whether a fact is kept.
-
-        Raises:
-            RefusedError: as many facts are pinned as may be.
-        """
+    async def pin(self, user_id: str, asked: api.Pin) -> api.Pin:
+        """Say what is to become of a message when its conversation is compacted, or that a fact is kept."""
         try:
-            if isinstance(asked, questions.FactPin):
-                return await self._pin_fact(user_id, asked)
-            return await self._pin_message(user_id, asked)
-        finally:
-            self._forecasts.forget(user_id)
-
-    async def _pin_message(self, user_id: str, asked: questions.MessagePin) -> answers.MessagePinned:
-        await self._open(user_id, asked)
-        try:
-            await self._pipeline.apin(
-                asked.message_id,
-                user_id=user_id,
-                conversation_id=asked.session_id,
-                preservation=asked.preservation,
-            )
-        except InputError as error:
-            raise RefusedError(UNKNOWN, "The session has no such message") from error
-        return answers.MessagePinned(
-            session_id=asked.session_id, message_id=asked.message_id, preservation=asked.preservation
-        )
-
-    async def _pin_fact(self, user_id: str, asked: questions.FactPin) -> answers.FactPinned:
-        try:
-            await self._pipeline.knowledge.apin(asked.fact_id, user_id=user_id, pinned=asked.pinned)
-        except FactError as error:
+            if isinstance(asked, api.FactPin):
+                await self._pipeline.knowledge.apin(asked.fact_id, user_id=user_id, pinned=asked.pinned)
+            else:
+                scope, _ = await self._open(user_id, asked.session_id)
+                where = {"user_id": user_id, "conversation_id": scope.conversation_id}
+                await self._pipeline.apin(asked.message_id, preservation=asked.preservation, **where)
+        except FactError as error:  # as many are pinned as may be
             raise RefusedError(CONFLICT, str(error)) from error
         except InputError as error:
-            raise RefusedError(UNKNOWN, "There is no such fact") from error
-        return answers.FactPinned(fact_id=asked.fact_id, pinned=asked.pinned)
+            raise RefusedError(UNKNOWN, "There is no such message or fact") from error
+        finally:
+            self._forget_forecasts(user_id)
+        return asked
 
-    async def force(self, user_id: str, asked: questions.Force) -> answers.Settings:
-        """Say what goes into prompts however little of a usage limit is left; saved as the user's settings."""
+    async def force(self, user_id: str, asked: api.Force) -> api.Settings:
+        """Say what is let in however little of a usage limit is left; saved as the user's settings."""
         saved = await self._pipeline.aget_settings(user_id=user_id)
         forced = {"force_include": list(dict.fromkeys(asked.force_include))}
         await self._pipeline.asave_settings({**saved, **forced}, user_id=user_id)
-        self._forecasts.forget(user_id)
-        return views.settings(await self._settings(user_id))
+        self._forget_forecasts(user_id)
+        return await self.settings(user_id, api.Question())
 
-    async def _open(self, user_id: str, asked: questions.OfSession | questions.MessagePin) -> tuple[Scope, Transcript]:
-        """The conversation that is asked about.
-
-        Raises:
-            RefusedError: the user has no such one.
-        """
-        scope = Scope(user_id, asked.session_id)
+    async def _open(self, user_id: str, session_id: str) -> tuple[Scope, Transcript]:
+        scope = Scope(user_id, session_id)
         transcript = await self._transcripts.read(scope)
         if transcript is None:
             raise RefusedError(UNKNOWN, "There is no such session")
@@ -184,44 +166,74 @@ class DashboardService:
 
     async def _preview(
         self, scope: Scope, transcript: Transcript, message: str | None, budget: int | None
-    ) -> answers.ContextStatus:
+    ) -> api.ContextStatus:
         asked = message if message is not None else transcript.asked or UNASKED
-        report = await self._forecasts.report(scope, asked, transcript.version, budget)
-        thresholds = await self._thresholds(scope.user_id, report)
-        now = datetime.now(UTC)
-        return views.status(scope.conversation_id, "preview", report, now, thresholds, steady=counted(report))
+        report = await self._forecast(scope, asked, transcript.version, budget)
+        steady = report.coverage[-1].last if report.coverage else 0
+        return await self._as_status(scope, "preview", report, datetime.now(UTC), steady)
 
-    async def _shown(
-        self, scope: Scope, transcript: Transcript, kept: ContextReport, at: datetime
-    ) -> answers.ContextStatus:
-        report = await with_previews(kept, transcript, scope, self._pipeline, self._transcripts)
-        thresholds = await self._thresholds(scope.user_id, report)
-        steady = steady_messages(report, transcript)
-        return views.status(scope.conversation_id, "snapshot", report, at, thresholds, steady=steady)
+    async def _shown(self, scope: Scope, transcript: Transcript, kept: ContextSnapshot) -> api.ContextStatus:
+        report = await with_previews(kept.report, transcript, scope, self._pipeline, self._transcripts)
+        return await self._as_status(scope, "snapshot", report, kept.created_at, steady_messages(report, transcript))
 
-    async def _thresholds(self, user_id: str, report: ContextReport) -> tuple[float, float, float]:
-        limits = (await self._settings(user_id)).usage_limits if report.usage else None
-        return THRESHOLDS if limits is None else UsageLimits.of(limits).thresholds
+    async def _as_status(
+        self, scope: Scope, source: api.Source, report: ContextReport, at: datetime, steady: int
+    ) -> api.ContextStatus:
+        limits = (await self._settings(scope.user_id)).usage_limits if report.usage else None
+        return {
+            "session_id": scope.conversation_id,
+            "source": source,
+            "current_context": report,
+            "tier_breakdown": _tier_breakdown(report),
+            "budget_percent": _budget_percent(report),
+            "pruning_strategy": _pruning_strategy(report, UsageLimits.of(limits).thresholds if limits else THRESHOLDS),
+            "last_updated": at,
+            "steady_messages": steady,
+        }
+
+    async def _forecast(self, scope: Scope, message: str, version: str, budget: int | None) -> ContextReport:
+        """The report of the prompt for a message.
+
+        Without a budget it is worked out anew, so that everything that has changed since is in it. With one, the
+        candidates that were found before are allocated again, in a worker thread.
+        """
+        key = (scope, message, version)
+        report = None if budget is None else self._forecasts.recall(key)
+        if report is None:
+            try:
+                report = await adrive(self._pipeline.engine.forecast(scope, message, NOTHING_ELSE))
+            except BudgetError:
+                if budget is None:
+                    raise
+                # The settings' own budget is too small; this one may not be.
+                request = Request(settings={"max_context_tokens": budget})
+                return await adrive(self._pipeline.engine.forecast(scope, message, request))
+            self._forecasts.keep(key, report)
+        return report if budget is None else await asyncio.to_thread(report.reallocate, budget)
+
+    def _forget_forecasts(self, user_id: str) -> None:
+        for key in [key for key in self._forecasts if key[0].user_id == user_id]:
+            del self._forecasts[key]
 
     async def _settings(self, user_id: str) -> ContextSettings:
-        """The pipeline's settings under what the user has saved; what cannot be used of that is left out."""
+        """The pipeline's settings under those that the user has saved, as far as these can be used."""
         saved = await self._pipeline.aget_settings(user_id=user_id)
         return merged(self._pipeline.settings, {"user": saved}, None, [])[0]
 
-    async def _summary(self, scope: Scope, outline: Outline, *, has_snapshots: bool) -> answers.SessionSummary:
-        latest = await self._latest(scope) if has_snapshots else None
-        shown = None if latest is None else views.snapshot_summary(latest)
-        said = views.moment(outline.last_said)
-        return answers.SessionSummary(
-            session_id=scope.conversation_id,
-            messages=outline.messages,
-            last_updated=shown.created_at if shown else said,
-            snapshots=await self._count(scope, shown.id) if shown else 0,
-            total_tokens=shown.total_tokens if shown else None,
-            budget_tokens=shown.budget_tokens if shown else None,
-            budget_percent=views.budget_percent(latest.report) if latest else None,
-            tier=shown.tier if shown else None,
-        )
+    async def _summary(self, scope: Scope) -> api.SessionSummary:
+        messages, last_said = await self._transcripts.outline(scope)
+        latest = await self._latest(scope)
+        report = latest.report if latest else None
+        return {
+            "session_id": scope.conversation_id,
+            "messages": messages,
+            "last_updated": latest.created_at if latest else _moment(last_said),
+            "snapshots": len(await adrive(read_keys(self._pipeline.store, scope))) if latest else 0,
+            "total_tokens": report.total_tokens if report else None,
+            "budget_tokens": report.budget_tokens if report else None,
+            "budget_percent": _budget_percent(report) if report else None,
+            "tier": report.usage.tier if report and report.usage else None,
+        }
 
     async def _latest(self, scope: Scope) -> ContextSnapshot | None:
         """The newest snapshot of a conversation; one that cannot be read hides nothing else."""
@@ -232,10 +244,70 @@ class DashboardService:
             _log.warning("A snapshot cannot be read, so it is not shown", exc_info=True)
             return None
 
-    async def _count(self, scope: Scope, newest: str) -> int:
-        """How many snapshots a conversation has; while the newest one is the same, as many as before."""
-        known = self._counts.recall(scope)
-        if known is None or known[0] != newest:
-            known = (newest, len(await adrive(read_keys(self._pipeline.store, scope))))
-            self._counts.keep(scope, known)
-        return known[1]
+
+def _snapshot_summary(snapshot: ContextSnapshot) -> api.SnapshotSummary:
+    report = snapshot.report
+    return {
+        "id": snapshot.id,
+        "created_at": snapshot.created_at,
+        "messages": snapshot.messages,
+        "total_tokens": report.total_tokens,
+        "budget_tokens": report.budget_tokens,
+        "layers": {layer.layer: layer.used_tokens for layer in report.layers},
+        "overhead_tokens": sum(report.overhead_tokens.values()),
+        "tier": report.usage.tier if report.usage else None,
+        "allocation_strategy": report.allocation_strategy,
+        "history_strategy": report.history_strategy,
+        "compaction_step": report.stability.compaction_step,
+        "stable_zone_share": report.stability.stable_zone_share,
+    }
+
+
+def _budget_percent(report: ContextReport) -> float:
+    return round(100 * report.total_tokens / report.budget_tokens, 1)
+
+
+def _tier_breakdown(report: ContextReport) -> api.TierBreakdown:
+    tokens, items = Counter({1: sum(report.overhead_tokens.values())}), Counter[int]()
+    for layer in report.layers:
+        tokens[_tier(layer)] += layer.overhead_tokens
+        for item in layer.items:
+            if item.status is not Status.OMITTED:
+                tier = _tier(layer, item)
+                tokens[tier] += item.tokens
+                items[tier] += 1
+    first, second, third, fourth = ({"tokens": tokens[n], "items": items[n]} for n in (1, 2, 3, 4))
+    return {"tier1": first, "tier2": second, "tier3": third, "tier4": fourth, "total": report.total_tokens}
+
+
+def _tier(layer: LayerReport, item: ReportItem | None = None) -> int:
+    """The tier of an item, or of what its layer costs besides its items."""
+    if item and layer.layer == Layer.PREFERENCES:
+        return 1 if item.id.startswith(INSTRUCTIONS) else 2
+    if item and layer.layer == Layer.RETRIEVAL:
+        return TIER_OF_SOURCE.get(item.source, 4)
+    return TIER_OF_LAYER.get(layer.layer, 2)  # the application's own layers are knowledge
+
+
+def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> api.PruningStrategy:
+    usage = report.usage
+    place = 0 if usage is None else next(n for n, tier in enumerate(TIERS) if tier.name == usage.tier)
+    tier = HEALTHY if usage is None else relaxed(TIERS[place], usage.forced)
+    percent = [f"{share * 100:g}" for share in thresholds]
+    ranges = [f">{percent[0]}%", *(f"{low}-{high}%" for high, low in pairwise(percent))]
+    return {
+        "budget_range": [*ranges, f"<{percent[-1]}%"][place],
+        "tier1_messages": 1,
+        "tier2_items": "all" if tier.knowledge_items is None else tier.knowledge_items,
+        "tier3_mode": tier.documents,
+        "tier4_messages": "as budgeted" if tier.history_messages is None else tier.history_messages,
+    }
+
+
+def _moment(text: str | None) -> datetime | None:
+    """A time as messages give it, taken for UTC where it does not say; None where it is none."""
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,178 +1,254 @@
-"""The conversations that the dashboard shows, as they are stored; what has not changed is not read again."""
+"""The conversations that the dashboard shows, as they are stored, and the texts behind the items of a kept report.
+
+A report names its items by id, and their texts are read where they are kept. So nothing that was erased since comes
+back; an item whose text is no longer there, or was never kept (the current message, the settings), has no preview.
+"""
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, TypeVar
+from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage, HumanMessage
-from langgraph.store.base import Item
 
-from langchain_ctxbudget.core.messages import plain_text
-from langchain_ctxbudget.core.preservation import preservation_of
-from langchain_ctxbudget.dashboard.answers import SaidMessage
+from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.dashboard.api_types import SaidMessage
+from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
 from langchain_ctxbudget.flow import adrive, batch
-from langchain_ctxbudget.opening import pins_place
-from langchain_ctxbudget.pipeline import ContextPipeline
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.message_log import JOINED, LANES
-from langchain_ctxbudget.stores.message_pages import MessagePage
-from langchain_ctxbudget.stores.records import ROOT, PinsRecord, Scope, label, stored
-from langchain_ctxbudget.stores.snapshots import SNAPSHOTS
+from langchain_ctxbudget.forks import cached_property
+from langchain_ctxbudget.history.message_pages import MessagePage
+from langchain_ctxbudget.messages.messages import plain_text
+from langchain_ctxbudget.messages.preservation import preservation_of
+from langchain_ctxbudget.messages.text import also_forgets
+from langchain_ctxbudget.pipeline.opening import pins_place
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.report.report import ContextReport, LayerReport, ReportItem, preview
+from langchain_ctxbudget.report.wording import JOINED
+from langchain_ctxbudget.stores.records import PinsRecord, Scope
 
 LONGEST_TEXT = 10_000
 """Characters of a message that are shown."""
 EVERYTHING = 2**31
 """More messages than a conversation has."""
-KEPT_TRANSCRIPTS, KEPT_SUMMARIES = 16, 10_000
+KEPT_TRANSCRIPTS, KEPT_OUTLINES = 16, 10_000
+OTHER_CONVERSATIONS = 20
+"""Other conversations that one report quotes."""
+LINE = "message "
+"""The beginning of the id of a line of a summary; the position of its message follows."""
+SAID = (Layer.ARC, Layer.HISTORY, Layer.MESSAGE)
+KNOWN = (Layer.PREFERENCES, Layer.TOPICS, Layer.ENTITIES)
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class Recent(OrderedDict[K, V]):
-    """A mapping that forgets what was not used for longest."""
+    """A mapping that forgets the entry that was not used for longest, and all of them when a user is erased."""
 
     def __init__(self, limit: int) -> None:
-        """Begin with nothing.
-
-        Args:
-            limit: how much is kept.
-        """
         super().__init__()
         self._limit = limit
+        _all[id(self)] = self
 
     def recall(self, key: K) -> V | None:
-        """What is kept under a key, which is thereby used; None where nothing is."""
-        if key in self:
-            self.move_to_end(key)
-        return self.get(key)
+        """Returns the value of a key, which is thereby used; None where there is none."""
+        value = self.pop(key, None)  # another thread may be forgetting
+        return value if value is None else self.keep(key, value)
 
-    def keep(self, key: K, value: V) -> None:
-        """Keep a value under a key."""
+    def keep(self, key: K, value: V) -> V:
+        """Keeps and returns a value."""
+        self.pop(key, None)
         self[key] = value
-        self.move_to_end(key)
-        while len(self) > self._limit:
+        if len(self) > self._limit:
             self.popitem(last=False)
+        return value
+
+
+_all: WeakValueDictionary[int, Recent[Any, Any]] = WeakValueDictionary()
+
+
+@also_forgets
+def _forget_all() -> None:
+    """Lets go of everything: users are erased in the pipeline, which knows of no dashboard."""
+    for recent in list(_all.values()):
+        recent.clear()
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """The messages of a conversation."""
+    """The messages of a conversation, its version, which every change changes, and the last words of its user."""
 
     version: str
-    """Another one after every change."""
     messages: tuple[SaidMessage, ...]
     asked: str
-    """What the user said last; empty where they said nothing."""
 
     @cached_property
     def by_id(self) -> dict[str, SaidMessage]:
         """The messages by their ids."""
-        return {message.id: message for message in self.messages}
-
-
-@dataclass(frozen=True, slots=True)
-class Outline:
-    """What the list of conversations shows of one."""
-
-    version: str
-    messages: int
-    last_said: str | None
-    """When the newest message was said, as it was given with it."""
+        return {message["id"]: message for message in self.messages}
 
 
 class Transcripts:
-    """Reads conversations of users; whoever asks says whose, and gets nothing of another one."""
+    """Reads conversations of a pipeline, each within the scope of its user."""
 
     def __init__(self, pipeline: ContextPipeline) -> None:
-        """Over the store of a pipeline.
-
-        Args:
-            pipeline: whose conversations they are.
-        """
         self._pipeline = pipeline
         self._transcripts: Recent[Scope, Transcript] = Recent(KEPT_TRANSCRIPTS)
-        self._outlines: Recent[Scope, Outline] = Recent(KEPT_SUMMARIES)
+        self._outlines: Recent[Scope, tuple[str, int, str | None]] = Recent(KEPT_OUTLINES)
 
     async def read(self, scope: Scope) -> Transcript | None:
-        """A conversation; None where its user has no such one."""
-        newest = await self._page(scope, 1)
-        known = self._transcripts.recall(scope)
+        """Returns a conversation; None where its user has no such one."""
+        newest, known = await self._page(scope, 1), self._transcripts.recall(scope)
         if known is not None and known.version == newest.after:
             return known
-        self._transcripts.pop(scope, None)
-        if not newest.messages and not await self._exists(scope):
+        names = () if newest.messages else await self._pipeline.alist_conversations(user_id=scope.user_id)
+        if not newest.messages and scope.conversation_id not in names:
+            self._transcripts.pop(scope, None)
             return None
         page = await self._page(scope, EVERYTHING)
+        said = (plain_text(message) for message in reversed(page.messages) if isinstance(message, HumanMessage))
         read = Transcript(
             version=page.after,
             messages=tuple(_said(place, message) for place, message in enumerate(page.messages, 1)),
-            asked=_asked(page.messages),
+            asked=next((text for text in said if text.strip()), ""),
         )
-        self._transcripts.keep(scope, read)
-        return read
+        return self._transcripts.keep(scope, read)
 
-    async def versions(self, user_id: str) -> dict[str, str]:
-        """The version of each of a user's conversations, by its id; all in one read."""
-        path = (ROOT, label(user_id), LANES)
-        found: dict[tuple[str, ...], list[Item]] = {}
-        for item in await adrive(bulk.read_below(self._pipeline.store, path)):
-            found.setdefault(item.namespace, []).append(item)
-        joined = ((items, item) for items in found.values() for item in items if item.key == JOINED)
-        return {
-            str(stored(item.value)["conversation_id"]): json.dumps(sorted((one.key, str(one.value)) for one in items))
-            for items, item in joined
-        }
-
-    async def outline(self, scope: Scope, version: str) -> Outline:
-        """How long a conversation is; read again where its version is another than before."""
-        known = self._outlines.recall(scope)
-        if known is None or known.version != version:
+    async def outline(self, scope: Scope) -> tuple[int, str | None]:
+        """Returns the number of messages, and when the newest was said, as it was given with it."""
+        newest, known = await self._page(scope, 1), self._outlines.recall(scope)
+        if known is None or known[0] != newest.after:
             page = await self._page(scope, EVERYTHING)
-            said = page.messages[-1].additional_kwargs.get("created_at") if page.messages else None
-            known = Outline(version, len(page.messages), said if isinstance(said, str) else None)
+            at = page.messages[-1].additional_kwargs.get("created_at") if page.messages else None
+            known = page.after, len(page.messages), at if isinstance(at, str) else None
             self._outlines.keep(scope, known)
-        return known
+        return known[1:]
 
-    async def with_snapshots(self, user_id: str) -> set[str]:
-        """The labels of the conversations of a user that have snapshots."""
-        path = (ROOT, label(user_id), SNAPSHOTS)
-        return {one[-1] for one in await adrive(bulk.read_namespaces(self._pipeline.store, path))}
-
-    async def with_pins(self, scope: Scope, messages: tuple[SaidMessage, ...]) -> tuple[SaidMessage, ...]:
-        """Messages with what was asked for by `pin`, which outweighs what they say themselves."""
-        place = pins_place(scope)
-        [found] = await adrive(batch(self._pipeline.store, [place]))
+    async def with_pins(self, scope: Scope, messages: tuple[SaidMessage, ...]) -> list[SaidMessage]:
+        """Returns messages with the wishes of `pin`, which outweigh their own."""
+        [found] = await adrive(batch(self._pipeline.store, [pins_place(scope)]))
         value: dict[str, Any] | None = getattr(found, "value", None)
         pins = PinsRecord.read(value, "the pins").pins if value is not None else {}
-        return tuple(
-            replace(message, preservation=pins[message.id]) if message.id in pins else message for message in messages
-        )
+        return [{**one, "preservation": pins.get(one["id"], one["preservation"])} for one in messages]
 
     async def _page(self, scope: Scope, limit: int) -> MessagePage:
         return await self._pipeline.aget_page(user_id=scope.user_id, conversation_id=scope.conversation_id, limit=limit)
 
-    async def _exists(self, scope: Scope) -> bool:
-        return scope.conversation_id in await self._pipeline.alist_conversations(user_id=scope.user_id)
-
 
 def _said(position: int, message: BaseMessage) -> SaidMessage:
     text, at = plain_text(message), message.additional_kwargs.get("created_at")
-    return SaidMessage(
-        position=position,
-        id=str(message.id),
-        role=message.type,
-        name=message.name,
-        text=text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…",
-        created_at=at if isinstance(at, str) else None,
-        preservation=preservation_of(message),
-    )
+    return {
+        "position": position,
+        "id": str(message.id),
+        "role": message.type,
+        "name": message.name,
+        "text": text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…",
+        "created_at": at if isinstance(at, str) else None,
+        "preservation": preservation_of(message),
+    }
 
 
-def _asked(messages: list[BaseMessage]) -> str:
-    said = (plain_text(message) for message in reversed(messages) if isinstance(message, HumanMessage))
-    return next((text for text in said if text.strip()), "")
+def steady_messages(report: ContextReport, transcript: Transcript) -> int:
+    """Returns how many messages, from the first on, are where they were; 0 where that is not known.
+
+    A report names older messages by their positions alone, and the newest by their ids, too. Where the oldest one of
+    these has not moved, neither has anything before it.
+    """
+    newest_first = list(zip(_sent_positions(report), _sent_ids(report), strict=False))
+    steady = 0
+    for position, key in reversed(newest_first):
+        message = transcript.by_id.get(key)
+        if message is None or message["position"] != position:
+            return steady
+        steady = position
+    return report.coverage[-1].last if newest_first else 0
+
+
+def _sent_positions(report: ContextReport) -> Iterator[int]:
+    for part in reversed(report.coverage):
+        if part.state != "omitted":
+            yield from range(part.last, part.first - 1, -1)
+
+
+def _sent_ids(report: ContextReport) -> Iterator[str]:
+    """The ids of the messages behind the cut that were sent, from the last one back."""
+    for item in reversed(report.layer(Layer.HISTORY).items):
+        if item.status is not Status.OMITTED and item.reason not in (Reason.SUMMARY, Reason.PINNED):
+            yield from reversed(item.id.split(JOINED))
+
+
+async def with_previews(
+    report: ContextReport, transcript: Transcript, scope: Scope, pipeline: ContextPipeline, transcripts: Transcripts
+) -> ContextReport:
+    """Returns a report whose items quote what they stand for; nothing of another user is read."""
+    sources = {item.source for layer in report.layers for item in layer.items}
+    texts: dict[str, Mapping[str, str]] = {}
+    if "memories" in sources or any(layer.items for layer in report.layers if layer.layer in KNOWN):
+        texts["memories"] = await _known(scope.user_id, pipeline)
+    if "documents" in sources:
+        texts["documents"] = await _titles(report, scope.user_id, pipeline)
+    if "conversations" in sources:
+        texts["conversations"] = await _other_conversations(report, scope, transcripts)
+    steady = steady_messages(report, transcript)
+
+    def quoted(layer: LayerReport, item: ReportItem) -> ReportItem:
+        is_said = layer.layer in SAID or (layer.layer == Layer.RETRIEVAL and item.source == "messages")
+        text = (
+            _said_text(transcript, steady, item)
+            if is_said
+            else texts.get(item.source or "memories", {}).get(item.id, "")
+        )
+        return item if item.preview else replace(item, preview=preview(text))
+
+    layers = (replace(layer, items=tuple(quoted(layer, item) for item in layer.items)) for layer in report.layers)
+    return replace(report, layers=tuple(layers))
+
+
+def _said_text(transcript: Transcript, steady: int, item: ReportItem) -> str:
+    """The message of an item, the first of several, or the one that a line of a summary comes from."""
+    if item.reason is Reason.SUMMARY:
+        number = item.id.removeprefix(LINE)
+        position = int(number) if number.isdecimal() else 0
+        return transcript.messages[position - 1]["text"] if 0 < position <= steady else ""
+    parts = item.id.split(JOINED)
+    for end in range(len(parts), 0, -1):  # an id may itself have in it what joins them
+        if message := transcript.by_id.get(JOINED.join(parts[:end])):
+            return message["text"]
+    return ""
+
+
+async def _known(user_id: str, pipeline: ContextPipeline) -> dict[str, str]:
+    knowledge = pipeline.knowledge
+    texts = {topic.id: topic.label for topic in await knowledge.alist_topics(user_id=user_id)}
+    texts |= {entity.id: entity.name for entity in await knowledge.alist_entities(user_id=user_id)}
+    return texts | {fact.id: fact.text for fact in await knowledge.alist_facts(user_id=user_id, include_ended=True)}
+
+
+async def _titles(report: ContextReport, user_id: str, pipeline: ContextPipeline) -> dict[str, str]:
+    """The titles of documents, the user's own and everyone's, by the items that are parts of them."""
+    titles: dict[str, str] = {}
+    for shelf in (KnowledgeBase(pipeline.store, shared=True), KnowledgeBase(pipeline.store, user_id=user_id)):
+        titles |= {document.id: document.title for document in await shelf.alist()}
+    return {key: titles.get(key.partition("#")[0], "") for key in _ids(report, "documents")}
+
+
+async def _other_conversations(report: ContextReport, scope: Scope, transcripts: Transcripts) -> dict[str, str]:
+    """Messages of other conversations, by references such as `conversation/message`."""
+    wanted: defaultdict[str, list[str]] = defaultdict(list)
+    for key in _ids(report, "conversations"):
+        conversation, _, message = key.partition("/")
+        wanted[conversation].append(message)
+    texts: dict[str, str] = {}
+    for conversation in list(wanted)[:OTHER_CONVERSATIONS]:
+        other = await transcripts.read(Scope(scope.user_id, unquote(conversation)))
+        said = other.by_id if other else {}
+        texts |= {f"{conversation}/{one}": said[one]["text"] for one in wanted[conversation] if one in said}
+    return texts
+
+
+def _ids(report: ContextReport, source: str) -> Iterator[str]:
+    return (item.id for layer in report.layers for item in layer.items if item.source == source)

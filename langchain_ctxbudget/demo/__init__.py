@@ -7,13 +7,10 @@ said in the first session and never again.
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 
-from langchain_core.messages import BaseMessage
-
-from langchain_ctxbudget.formats import parse_conversations, pick_conversation
-
-_FILE = "conversation.jsonl"
+from langchain_core.messages import BaseMessage, convert_to_messages
 
 DEMO_SYSTEM_PROMPT = (
     "You are the thinking partner of Maya, who coordinates the Harrow Lane Tool Library and builds its lending "
@@ -114,5 +111,5 @@ def demo_messages() -> list[BaseMessage]:
         pipeline.add_messages(demo_messages(), user_id="maya", conversation_id="tool-library")
         ```
     """
-    data = files(__name__).joinpath(_FILE).read_bytes()
-    return pick_conversation(parse_conversations(data, name=_FILE)).messages
+    text = files(__name__).joinpath("conversation.jsonl").read_text(encoding="utf-8")
+    return convert_to_messages([json.loads(line) for line in text.splitlines()])

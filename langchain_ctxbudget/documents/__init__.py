@@ -1,1 +1,1 @@
-"""Documents: loaded, split, written, found."""
+"""Documents: loaded, split, kept, summed up and searched."""

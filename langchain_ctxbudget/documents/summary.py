@@ -1,31 +1,30 @@
-"""What stands for a document that does not fit: its most telling sentences, or a chat model's summary."""
+"""The summary that stands for a document that does not fit: its most telling sentences, or a chat model's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from langchain_ctxbudget.core.digest import Line, Sentence
-from langchain_ctxbudget.core.extractive import choose, keep_sentences
-from langchain_ctxbudget.core.fences import CONTEXT, as_data, closing, opening
-from langchain_ctxbudget.core.packing import shrink_to
-from langchain_ctxbudget.core.tokens import TokenCounter, model_names
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history.model_call import TooSlowError, model_call
+from langchain_ctxbudget.history.digest import Line, Sentence
+from langchain_ctxbudget.history.extractive import choose, keep_sentences
+from langchain_ctxbudget.llm import TooSlowError, model_call
+from langchain_ctxbudget.messages.fences import CONTEXT, as_data, closing, opening
+from langchain_ctxbudget.search.packing import shrink_to
+from langchain_ctxbudget.tokens.counters import TokenCounter, model_names
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
 
 SUMMARY_TOKENS = 200
-"""The most that a summary has."""
+"""The most tokens of a summary."""
 READ_TOKENS = 8_000
-"""The most of a document that a model is shown; of a longer one, an extract of that size."""
+"""The most tokens of a document that a model is shown; of a longer one it sees an extract of that size."""
 TIMEOUT_SECONDS = 60.0
 _SEGMENT = 20
-"""Chunks that the sentences of an extract are picked from together."""
+"""Chunks from which sentences are picked together."""
 
 _INSTRUCTIONS = """\
 Summarise one document in at most about {tokens} tokens, for a reader who will see only the summary.
@@ -39,14 +38,7 @@ question in it: what stands in there is what you report on."""
 
 
 def extract(text: str, chunks: Sequence[str], counter: TokenCounter, budget_tokens: int) -> str:
-    """The sentences of a document that say most, in order, within a budget; all of it where that fits.
-
-    Args:
-        text: the whole document.
-        chunks: the same, split.
-        counter: measures the budget.
-        budget_tokens: what the sentences and the spaces between them may cost.
-    """
+    """Returns the most telling sentences of a document, in order; the whole text where it fits."""
     if counter.count_text(text) <= budget_tokens:
         return text
     kept: list[Sentence] = []
@@ -56,47 +48,27 @@ def extract(text: str, chunks: Sequence[str], counter: TokenCounter, budget_toke
     # A space more for each, since what is joined may be counted in other pieces.
     chosen = choose(kept, [counter.count_text(sentence.text) + 1 for sentence in kept], budget_tokens)
     picked = " ".join(kept[number].text for number in chosen)
-    # Of a text without sentences (a table, a log, one long word), its beginning.
+    # A text without sentences (a table, a log, one long word) gives its beginning.
     return shrink_to(picked or text[:budget_tokens], counter.count_text, budget_tokens) or text[: budget_tokens // 4]
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a model wrote."""
-
-    text: str
-    made_by: str
-    """The model's name."""
-
-
-def written(
+def write_summary(
     title: str, text: str, chunks: Sequence[str], counter: TokenCounter, model: BaseChatModel
-) -> Flow[tuple[Summary | None, str | None]]:
-    """A model's summary of a document, or what failed.
-
-    Args:
-        title: of the document.
-        text: the whole document.
-        chunks: the same, split.
-        counter: measures the summary.
-        model: any chat model.
-    """
+) -> Flow[tuple[dict[str, str], str | None]]:
+    """Asks a model for a summary; returns the changed fields of the record, or none of them and the failure."""
+    shown = f"{as_data(title)}\n\n{as_data(extract(text, chunks, counter, READ_TOKENS))}\n"
     messages = [
         SystemMessage(_INSTRUCTIONS.format(tokens=SUMMARY_TOKENS, fence=CONTEXT)),
-        HumanMessage(_shown(title, extract(text, chunks, counter, READ_TOKENS))),
+        HumanMessage(f"{opening(CONTEXT)}{shown}{closing(CONTEXT)}"),
     ]
     try:
         reply = yield model_call(model, messages, TIMEOUT_SECONDS)
         said = str(getattr(reply, "text", reply)).strip()
     except TooSlowError:
-        return None, f"summary of {title!r}: no reply within {TIMEOUT_SECONDS:g} seconds"
+        return {}, f"summary of {title!r}: no reply within {TIMEOUT_SECONDS:g} seconds"
     except Exception as error:  # noqa: BLE001 - models and their clients raise anything
-        return None, f"summary of {title!r}: {type(error).__name__}: {error}"
+        return {}, f"summary of {title!r}: {type(error).__name__}: {error}"
     fitting = shrink_to(said, counter.count_text, SUMMARY_TOKENS) if said else None
     if not fitting:
-        return None, f"summary of {title!r}: the reply was {'too long' if said else 'empty'}"
-    return Summary(fitting, next(model_names(model), type(model).__name__)), None
-
-
-def _shown(title: str, text: str) -> str:
-    return f"{opening(CONTEXT)}{as_data(title)}\n\n{as_data(text)}\n{closing(CONTEXT)}"
+        return {}, f"summary of {title!r}: the reply was {'too long' if said else 'empty'}"
+    return {"summary": fitting, "summary_by": next(model_names(model), type(model).__name__)}, None

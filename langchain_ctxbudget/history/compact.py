@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
-from langchain_ctxbudget.core import fences
-from langchain_ctxbudget.core.assembly import Fragment
-from langchain_ctxbudget.core.compaction import Strategy, move_cut, safe_at, stays, strategy_for
-from langchain_ctxbudget.core.layers import Layer
-from langchain_ctxbudget.core.turns import Group, Repair, group
+from langchain_ctxbudget.budget.layers import Fragment, Layer
+from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.digests import arc_line, arc_of, digests_before
+from langchain_ctxbudget.history.cut import move_cut, safe_at, stays, strategy_for
 from langchain_ctxbudget.history.render import fragments, intro, outro, summary_lines, zones
+from langchain_ctxbudget.messages import fences
+from langchain_ctxbudget.messages.turns import Group, Repair, group
+from langchain_ctxbudget.report.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import CutRecord
 
@@ -41,7 +42,7 @@ MAX_MOVES = 4
 class HistoryView:
     """The history as it goes into one prompt."""
 
-    strategy: Strategy
+    strategy: HistoryStrategy
     cut: int
     """How many messages are not verbatim, but for those that are kept."""
     groups: tuple[Group, ...] = ()
@@ -52,6 +53,8 @@ class HistoryView:
     summary_intro: str = ""
     summary_outro: str = ""
     arc: tuple[Fragment, ...] = ()
+    record: CutRecord | None = None
+    """The cut with what stands for the messages before it; None where everything is verbatim."""
     step: bool = False
     """Whether the cut moved, is the first one, or what stands for the messages before it was written anew."""
     made_by: dict[str, int] = field(default_factory=dict)
@@ -125,92 +128,121 @@ def pinned_tokens(conversation: Conversation, budget_tokens: int) -> int:
     return sum(limits.shown(conversation, position)[1] for position in {at for group in groups for at in group})
 
 
-def view(
-    conversation: Conversation,
-    settings: ContextSettings,
-    *,
-    fits_whole: bool,
-    made_for: str,
-    budget_tokens: int,
-    history_tokens: int,
-    arc_tokens: int,
-    keep: int,
-    most: int | None = None,
-    renew: bool = False,
-) -> HistoryView:
-    """Choose what of a conversation is verbatim and what stands for the rest; moves the cut where it must.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRoom:
+    """What one prompt allows its history."""
 
-    Args:
-        conversation: an open conversation; its cut is replaced at a compaction step.
-        settings: trigger, target and size of segments.
-        fits_whole: whether everything goes in.
-        made_for: budget, tokenizer and strategy; each has a cut of its own.
-        budget_tokens: of the whole request.
-        history_tokens: what summary and verbatim messages may cost together.
-        arc_tokens: what the arc may cost.
-        keep: the newest messages that stay verbatim.
-        most: so many messages may be verbatim, or those that stay in any case; None: as many as there is room for.
-        renew: whether what stands for the messages before the cut is written anew in any case.
-    """
-    if not conversation.entries:
-        return HistoryView(strategy="empty", cut=0)
-    plan = _Plan(
-        conversation, settings, limits=Limits.of(budget_tokens), history_tokens=history_tokens, keep=keep, most=most
-    )
-    # Where not even the budget has room for all of it, what fits is with its largest messages in short.
-    limits = plan.limits if conversation.total_tokens > budget_tokens else None
-    if fits_whole and plan.end <= plan.most:
-        return _verbatim(conversation, None, limits)
-    record = conversation.cuts.get(made_for)
-    room = plan.room_tokens * plan.trigger
-    cost = plan.cost if limits else conversation.costs.__getitem__
-    if record is None and plan.end <= plan.most and stays(cost, 0, plan.end, room):
-        return _verbatim(conversation, None, limits)
-    step = record is None or renew or plan.is_due(record)
-    if record is None or step:
-        record = plan.step(record, made_for, arc_tokens)
-        conversation.cuts_unsaved = True
-    conversation.use(record)
-    shown = _verbatim(conversation, record, replace(plan.limits, cleared=record.cleared))
-    lines = (*record.summary, *record.arc)
-    return replace(
-        shown,
-        strategy=record.strategy,
-        summary=fragments(Layer.HISTORY, record.summary, conversation.counter),
-        summary_intro=intro(conversation, record.position),
-        summary_outro=outro(conversation, record),
-        arc=fragments(Layer.ARC, record.arc, conversation.counter),
-        step=step,
-        made_by={name: sum(line.made_by == name for line in lines) for name in sorted({x.made_by for x in lines})},
-        waiting=record.waiting,
-        next_cut=plan.next_cut(record.cleared) if conversation.made.maker else 0,
-    )
+    settings: ContextSettings
+    fits_whole: bool
+    """Everything goes in."""
+    cut_key: str
+    """Budget, tokenizer and strategy; each has a cut of its own."""
+    budget_tokens: int
+    """Of the whole request."""
+    history_tokens: int
+    """What summary and verbatim messages may cost together."""
+    arc_tokens: int
+    keep: int
+    """The newest messages that stay verbatim."""
+    most: int | None = None
+    """So many messages may be verbatim, or those that stay in any case; None: as many as there is room for."""
 
 
-class _Plan:
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where verbatim history begins."""
+
+    whole: bool = False
+    """Everything is verbatim."""
+    record: CutRecord | None = None
+    """The cut that stays; None where another one is made."""
+    cut: int = 0
+    cleared: int = 0
+    """Results of tools before this position are shown in short."""
+
+    @property
+    def is_step(self) -> bool:
+        """What stands for the older messages is written anew."""
+        return not self.whole and self.record is None
+
+
+class HistoryPlan:
     """What one prompt allows its history, and the compaction step that makes the history fit."""
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        settings: ContextSettings,
-        *,
-        limits: Limits,
-        history_tokens: int,
-        keep: int,
-        most: int | None,
-    ) -> None:
-        self.conversation, self.settings, self.limits, self.keep = conversation, settings, limits, keep
+    def __init__(self, conversation: Conversation, room: HistoryRoom) -> None:
+        """Measures the newest messages, which stay in any case."""
+        self.conversation, self.room, self.settings = conversation, room, room.settings
+        self.limits, self.keep = Limits.of(room.budget_tokens), room.keep
         self.end = len(conversation.entries)
-        self.most = self.end if most is None else max(most, keep)
-        self.kept_from = max(0, self.end - keep)
-        newest = sum(map(self.cost, range(self.kept_from, self.end)))
-        self.newest_tokens = newest
-        self.room_tokens = max(history_tokens, newest)
-        self.pinned_room_tokens = min(int(self.room_tokens * PINNED_SHARE), self.room_tokens - newest)
-        self.trigger = min(settings.compaction_trigger, MOST_VERBATIM)
+        self.most = self.end if room.most is None else max(room.most, room.keep)
+        self.kept_from = max(0, self.end - room.keep)
+        self.newest_tokens = sum(map(self.cost, range(self.kept_from, self.end)))
+        self.room_tokens = max(room.history_tokens, self.newest_tokens)
+        self.pinned_room_tokens = min(int(self.room_tokens * PINNED_SHARE), self.room_tokens - self.newest_tokens)
+        self.trigger = min(self.settings.compaction_trigger, MOST_VERBATIM)
+        # Where not even the budget has room for all of it, what fits is with its largest messages in short.
+        self.whole_limits = self.limits if conversation.total_tokens > room.budget_tokens else None
+
+    def decide(self, *, renew: bool = False) -> Decision:
+        """Decides where verbatim history begins.
+
+        Args:
+            renew: what stands for the messages before the cut is written anew in any case.
+        """
+        conversation = self.conversation
+        if not self.end or (self.room.fits_whole and self.end <= self.most):
+            return Decision(whole=True)
+        record = conversation.cuts.get(self.room.cut_key)
+        if record is None:
+            cost = self.cost if self.whole_limits else conversation.costs.__getitem__
+            if self.end <= self.most and stays(cost, 0, self.end, self.room_tokens * self.trigger):
+                return Decision(whole=True)
+        elif not (renew or self.is_due(record)):
+            return Decision(record=record, cut=record.position, cleared=record.cleared)
+        cut, limits = self._next(record)
+        return Decision(cut=cut, cleared=limits.cleared)
+
+    def waiting(self, decision: Decision) -> tuple[str, ...]:
+        """Returns the hashes of the spans before a cut that a model has not written about yet."""
+        if decision.whole:
+            return ()
+        if decision.record is not None:
+            return decision.record.waiting
+        return self.conversation.spans(self.settings.segment_messages).before(decision.cut)[1]
+
+    def next_cut(self, decision: Decision) -> int:
+        """Returns where a compaction step would put the cut now; 0 where no model writes summaries."""
+        if decision.whole or not self.conversation.made.maker:
+            return 0
+        limits = replace(self.limits, cleared=decision.cleared)
+        return self._moved(lambda position: limits.shown(self.conversation, position)[1], self.room_tokens)
+
+    def view(self, decision: Decision) -> HistoryView:
+        """Returns the history as it goes into the prompt."""
+        conversation = self.conversation
+        if not self.end:
+            return HistoryView(strategy="empty", cut=0)
+        if decision.whole:
+            return _verbatim(conversation, None, self.whole_limits)
+        record = decision.record or self._written(decision.cut, decision.cleared)
+        shown = _verbatim(conversation, record, replace(self.limits, cleared=record.cleared))
+        makers = Counter(line.made_by for line in (*record.summary, *record.arc))
+        return replace(
+            shown,
+            strategy=record.strategy,
+            record=record,
+            summary=fragments(Layer.HISTORY, record.summary, conversation.counter.count_text),
+            summary_intro=_intro(conversation, record.position),
+            summary_outro=outro(record.position, _date_before(conversation, record.position), len(record.kept)),
+            arc=fragments(Layer.ARC, record.arc, conversation.counter.count_text),
+            step=decision.is_step,
+            made_by={name: makers[name] for name in sorted(makers)},
+            waiting=record.waiting,
+            next_cut=self.next_cut(decision),
+        )
 
     def cost(self, position: int) -> int:
+        """Returns what a message costs as it would be shown."""
         return self.limits.shown(self.conversation, position)[1]
 
     def is_due(self, record: CutRecord) -> bool:
@@ -244,11 +276,6 @@ class _Plan:
 
         return stays(cost, record.position, self.end, room * self.trigger)
 
-    def step(self, record: CutRecord | None, made_for: str, arc_tokens: int) -> CutRecord:
-        """A new cut, and what stands for the messages before it."""
-        cut, limits = self._next(record)
-        return self._written(cut, made_for, arc_tokens, limits.cleared)
-
     def _next(self, record: CutRecord | None) -> tuple[int, Limits]:
         """Where the cut goes: old results of tools give way first; where that is not enough, the oldest messages."""
         cleared = replace(self.limits, cleared=self.kept_from)
@@ -269,33 +296,37 @@ class _Plan:
             cut = max(cut, safe_at(self.conversation.safe, self.kept_from))
         return cut, cleared
 
-    def next_cut(self, cleared: int) -> int:
-        """Where a compaction step would put the cut now."""
-        limits = replace(self.limits, cleared=cleared)
-        return self._moved(lambda position: limits.shown(self.conversation, position)[1], self.room_tokens)
-
     def _moved(self, cost: Callable[[int], int], room_tokens: int) -> int:
         settings = self.settings
         return move_cut(
             cost,
             self.conversation.safe,
-            self.conversation.spans(settings.segment_messages).starts,
+            self.conversation.spans(settings.segment_messages).tree,
             room_tokens=room_tokens,
             trigger=self.trigger,
             target=settings.compaction_target,
             keep=self.keep,
         )
 
-    def _written(self, cut: int, made_for: str, arc_tokens: int, cleared: int) -> CutRecord:
-        conversation, settings = self.conversation, self.settings
+    def _written(self, cut: int, cleared: int) -> CutRecord:
+        conversation, settings, arc_tokens = self.conversation, self.settings, self.room.arc_tokens
         strategy = strategy_for(conversation.total_tokens, self.room_tokens + arc_tokens)
-        digests, waiting = digests_before(conversation, settings.segment_messages, cut)
-        arc, alive = arc_of(conversation, digests, strategy, cut, arc_tokens)
+        digests, waiting = conversation.spans(settings.segment_messages).before(cut)
+        count, end = conversation.counter.count_text, len(conversation.entries)
+        arc, alive = arc_of(
+            digests,
+            strategy,
+            open_questions=[q for q in conversation.read_questions(end).alive() if q.position < cut],
+            focus=conversation.lines(max(0, cut - FOCUS_MESSAGES), cut),
+            recent=conversation.lines(cut, end),
+            count=count,
+            budget_tokens=arc_tokens,
+        )
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
         grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
         record = CutRecord(
             position=cut,
-            made_for=made_for,
+            cut_key=self.room.cut_key,
             digest=conversation.entries[max(cut, cleared) - 1].digest if max(cut, cleared) else "",
             strategy=strategy,
             room_tokens=self.room_tokens,
@@ -304,19 +335,29 @@ class _Plan:
             dropped=self._dropped(cut),
             cleared=cleared,
             summary=(),
-            arc=tuple(arc_line(line, digests) for line in arc),
+            arc=tuple(arc),
             waiting=waiting,
         )
-        count = conversation.counter.count_text
-        frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), intro(conversation, cut))
-        room = self.room_tokens - grown - sum(map(count, (*frame, outro(conversation, record))))
+        frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), _intro(conversation, cut))
+        last = outro(cut, _date_before(conversation, cut), len(record.kept))
+        room = self.room_tokens - grown - sum(map(count, (*frame, last)))
         if not cut or room <= 0:
             return record
-        said = [line.text for line in arc]
-        shown = zones(strategy, digests, cut)
-        return record.model_copy(
-            update={"summary": tuple(summary_lines(conversation, shown, room, said, frozenset(alive)))}
+        quotable = [
+            entry.as_line(position, conversation.costs[position])
+            for position, entry in enumerate(conversation.entries[: cut if strategy == "compacted" else 0])
+            if entry.message.type != "tool" and entry.is_quotable
+        ]
+        summary = summary_lines(
+            zones(strategy, digests, cut),
+            count,
+            room,
+            said=[line.text for line in arc],
+            alive=alive,
+            quotable=quotable,
+            total=end,
         )
+        return record.model_copy(update={"summary": tuple(summary)})
 
     def _dropped(self, cut: int) -> tuple[int, ...]:
         return tuple(self.conversation.dropped[: bisect_left(self.conversation.dropped, cut)])
@@ -334,6 +375,15 @@ class _Plan:
                 left -= cost
                 taken += group_of
         return tuple(sorted(taken))
+
+
+def _intro(conversation: Conversation, cut: int) -> str:
+    first = conversation.entries[0].date if conversation.entries else None
+    return intro(cut, first, _date_before(conversation, cut))
+
+
+def _date_before(conversation: Conversation, cut: int) -> str | None:
+    return conversation.entries[cut - 1].date if cut else None
 
 
 def _group_around(safe: Sequence[bool], position: int, cut: int) -> list[int]:

@@ -5,25 +5,27 @@ Every flow begins with a conversation that is up to date.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
-from langchain_ctxbudget.core.messages import content_id, fingerprint, plainly_same
-from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.log import OnRemoval, Said, append, change, contents_before, prepare, records
+from langchain_ctxbudget.history.message_log import CUTS, PINS, News
+from langchain_ctxbudget.history.open import OpenConversation
+from langchain_ctxbudget.history.stored_summaries import COMPACTIONS
+from langchain_ctxbudget.messages.calls import is_user
+from langchain_ctxbudget.messages.messages import content_id, fingerprint, plainly_same
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.compactions import COMPACTIONS
-from langchain_ctxbudget.stores.message_log import CUTS, PINS, News
 from langchain_ctxbudget.stores.records import (
     CutsRecord,
     MessageRecord,
@@ -31,8 +33,18 @@ from langchain_ctxbudget.stores.records import (
     Scope,
 )
 
+GOES_ON = (
+    "the agent's state has none of the %d messages that are stored, and the conversation goes on from the store: keep "
+    "the state with a checkpointer that persists; to begin anew, clear the conversation or take another thread"
+)
+TASK = -1
+"""The state of agents that another one's tool runs: what it has is archived when the other one goes on."""
+_log = logging.getLogger(__name__)
 
-def add(store: BaseStore, conversation: Conversation, messages: Sequence[BaseMessage], lane: str) -> Flow[list[str]]:
+
+def add(
+    store: BaseStore, conversation: OpenConversation, messages: Sequence[BaseMessage], lane: str
+) -> Flow[list[str]]:
     """Append the messages that are not there yet.
 
     Returns:
@@ -48,9 +60,9 @@ def add(store: BaseStore, conversation: Conversation, messages: Sequence[BaseMes
     return [names.get(one.id, one.id) for one in identified]
 
 
-def _new(conversation: Conversation, messages: Sequence[BaseMessage]) -> tuple[list[Said], list[Said]]:
+def _new(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> tuple[list[Said], list[Said]]:
     """Messages with their ids, and those of them that the conversation does not have."""
-    identified = _identify(messages, conversation.occurrences, conversation.positions)
+    identified = _identify(messages, conversation.table.occurrences, conversation.positions)
     new: dict[str, Said] = {}
     for one in identified:
         known = new[one.id].fingerprint if one.id in new else conversation.fingerprint_of(one.id)
@@ -67,15 +79,30 @@ def _new(conversation: Conversation, messages: Sequence[BaseMessage]) -> tuple[l
 
 def sync(
     store: BaseStore,
-    conversation: Conversation,
+    conversation: OpenConversation,
     messages: Sequence[BaseMessage],
     lane: str,
     on_removal: OnRemoval,
+    *,
+    goes_on: bool = False,
+    task: bool = False,
 ) -> Flow[list[str]]:
     """Make the conversation equal to `messages`: append, replace, remove.
 
     Messages up to the first difference are not touched. Where messages were only added at the end, this is
     the same as appending. Without a difference nothing is written.
+
+    Only what the same state once held is removed. A state that holds none of what is stored has forgotten it, as that
+    of a new process without a persistent checkpointer: what is stored stays, and the messages follow it.
+
+    Args:
+        store: where it is kept.
+        conversation: which one.
+        messages: the agent's state.
+        lane: the writer's.
+        on_removal: what becomes of messages that the state has lost.
+        goes_on: whether the state is known to be the one that was copied last, also where it holds nothing of it.
+        task: whether it is that of an agent that another one's tool runs: it is all that there is for now.
 
     Returns:
         the ids that all given messages go by, in order: of one that the conversation has under another id, that one.
@@ -84,19 +111,27 @@ def sync(
         MessageConflictError: `messages` has two messages of the same id with other content.
     """
     wanted: dict[str, Said] = {}
-    for one in _identify(messages, Counter(), (), named=True, entries=conversation):
+    identified = _identify(messages, Counter(), (), named=True, entries=conversation)
+    for one in identified:
         if wanted.setdefault(one.id, one).fingerprint != one.fingerprint:
             raise MessageConflictError(
                 f"messages has two messages of id {one.id!r} with other content; ids must be unique"
             )
-    changes = _Difference.between(conversation, wanted)
+    made = {one.id for one, message in zip(identified, messages, strict=True) if not message.id}
+    changes = _Difference.between(conversation, wanted, made, goes_on=goes_on, task=task)
     if (conversation.untold or not changes.is_empty) and (yield from prepare(store, conversation, lane)):
-        changes = _Difference.between(conversation, wanted)
+        changes = _Difference.between(conversation, wanted, made, goes_on=goes_on, task=task)
+    conversation.forgotten = changes.forgotten
+    if changes.forgotten:
+        conversation.newest_state = changes.state
+        if not conversation.warned:
+            _log.warning("conversation %r: %s", conversation.scope.conversation_id, GOES_ON % changes.forgotten)
+        conversation.warned = True
     # What is to be told at another place is as it should be before it is appended, and appended before it is taken from
     # the old one: wherever it ends, nothing is missing, and nothing there in two ways.
     yield from change(store, conversation, lane, edited=changes.edited, on_removal=on_removal)
     moved = [place for key in changes.moved for place in conversation.places_of(key)]
-    yield from append(store, conversation, changes.appended, lane, moves=bool(changes.moved))
+    yield from append(store, conversation, changes.appended, lane, state=changes.state, moves=bool(changes.moved))
     yield from change(
         store,
         conversation,
@@ -108,60 +143,134 @@ def sync(
     return list(changes.ids)
 
 
+def take_over(
+    store: BaseStore,
+    conversation: OpenConversation,
+    messages: Sequence[BaseMessage],
+    writer_id: str,
+    *,
+    goes_on: bool,
+    task: bool,
+) -> Flow[None]:
+    """Make the conversation equal to an agent's messages: in the store, or in memory where nothing of it is kept."""
+    if conversation.scope.is_kept:
+        lane = conversation.lane(writer_id)
+        yield from sync(store, conversation, messages, lane, "archive", goes_on=goes_on, task=task)
+    else:
+        hold(conversation, messages)
+
+
 @dataclass(frozen=True, slots=True)
 class _Difference:
     """What makes a conversation equal to other messages."""
 
     ids: Sequence[str]
     """Of all messages as they should be, in order."""
+    state: int
+    """Which of the agent's states they are; see `Place`."""
     appended: list[Said]
     edited: list[Said]
     removed: list[str]
     moved: list[str]
     """Ids of those that are appended, and are there already at another place."""
+    forgotten: int
+    """How many messages there are, where the state holds none of them."""
 
     @property
     def is_empty(self) -> bool:
         return not (self.appended or self.edited or self.removed)
 
     @classmethod
-    def between(cls, conversation: Conversation, given: Mapping[str, Said]) -> _Difference:
-        wanted = {one.id: one for one in _recognized(conversation, given)}
+    def between(
+        cls,
+        conversation: OpenConversation,
+        given: Mapping[str, Said],
+        made: Collection[str],
+        *,
+        goes_on: bool,
+        task: bool,
+    ) -> _Difference:
+        """What makes a conversation equal to messages by their ids, some of which were made here."""
+        wanted = {one.id: one for one in _recognized(conversation, given, made)}
         order = list(wanted)
         stay = [entry.id for entry in conversation.entries if entry.id in wanted]
         kept = len(stay) if stay == order[: len(stay)] else _common_prefix(stay, order)
+        gone = [entry for entry in conversation.entries if entry.id not in wanted]
+        held = {conversation.entries[conversation.positions[key]].state for key in stay} | {TASK}
+        last = max((entry.state for entry in gone), default=TASK)
+        if forgets := not task and held == {TASK} and last > TASK:
+            forgets = not goes_on or last < conversation.newest_state
+            held.add(last + forgets)
+        if task:
+            held.update(entry.state for entry in gone)
+        lasting = max(held) if max(held) > TASK else conversation.newest_state
         return cls(
             ids=order,
+            state=TASK if task else lasting,
             appended=[wanted[key] for key in order[kept:]],
             edited=[wanted[key] for key in stay if wanted[key].fingerprint != conversation.fingerprint_of(key)],
-            removed=[entry.id for entry in conversation.entries if entry.id not in wanted],
+            removed=[entry.id for entry in gone if entry.state in held],
             moved=stay[kept:],
+            forgotten=len(gone) if forgets else 0,
         )
 
 
-def _recognized(conversation: Conversation, given: Mapping[str, Said]) -> Iterable[Said]:
+def _recognized(conversation: OpenConversation, given: Mapping[str, Said], made: Collection[str]) -> Iterable[Said]:
     """Messages with the ids that the conversation knows them by, where theirs are new and they say the same in order.
 
     Whoever keeps no ids gives the whole conversation with every turn, each message under a new id: it would replace all
     that is stored each time, and nothing that was made of it would hold any more.
+
+    Words prove less than ids: who has forgotten a conversation says "hello" again. So they count among the messages of
+    the states that ids tell of, else of the newest one; and of earlier ones where that begins otherwise, and most of
+    what they have is there, more than one exchange of it.
     """
+    entries, newest = conversation.entries, conversation.newest_state
+    known = (conversation.positions.get(key) for key in given if key not in made)
+    held = {entries[position].state for position in known if position is not None}
+    places = _places(conversation, given, made, held or {newest})
+    begins = [entry.fingerprint for entry in entries if entry.state == newest][:1]
+    if newest and not held and begins != [one.fingerprint for one in given.values()][:1]:
+        everywhere = _places(conversation, given, made, range(newest + 1))
+        older = [entry for position in everywhere.values() if (entry := entries[position]).state < newest]
+        most = 2 * len(older) > sum(entry.state < newest for entry in entries)
+        if most and sum(is_user(entry.message) for entry in older) > 1:
+            places = everywhere
+    names = {*given, *conversation.positions}
+    for key, one in given.items():
+        name = key
+        if key in places:
+            name = entries[places[key]].id
+        elif key in made and key in conversation.positions:
+            name = next(name for n in count(1) if (name := content_id(one.fingerprint, n)) not in names)
+            names.add(name)
+        yield one if name == key else replace(one, message=one.message.model_copy(update={"id": name}))
+
+
+def _places(
+    conversation: OpenConversation, given: Mapping[str, Said], made: Collection[str], states: Collection[int]
+) -> dict[str, int]:
+    """Where a conversation has messages: by their ids, else by what they say, in order and among these states."""
     gone: defaultdict[str, list[int]] = defaultdict(list)
     for place, entry in enumerate(conversation.entries):
-        if entry.id not in given:
+        if (entry.id not in given or entry.id in made) and entry.state in states:
             gone[entry.fingerprint].append(place)
+    found: dict[str, int] = {}
     begin = 0
     for key, one in given.items():
-        position = conversation.positions.get(key)
+        position = None if key in made else conversation.positions.get(key)
         if position is None:
             places = gone.get(one.fingerprint, [])
             at = bisect_left(places, begin)
             position = places[at] if at < len(places) else None
-        begin = begin if position is None else max(begin, position + 1)
-        known = key if position is None else conversation.entries[position].id
-        yield one if known == key else replace(one, message=one.message.model_copy(update={"id": known}))
+        if position is not None:
+            found[key], begin = position, max(begin, position + 1)
+    return found
 
 
-def edit(store: BaseStore, conversation: Conversation, message_id: str, message: BaseMessage, lane: str) -> Flow[None]:
+def edit(
+    store: BaseStore, conversation: OpenConversation, message_id: str, message: BaseMessage, lane: str
+) -> Flow[None]:
     """Put a message in the place of another; what was derived from that is deleted.
 
     Raises:
@@ -184,7 +293,7 @@ def edit(store: BaseStore, conversation: Conversation, message_id: str, message:
 
 
 def remove(
-    store: BaseStore, conversation: Conversation, message_ids: Sequence[str], lane: str, on_removal: OnRemoval
+    store: BaseStore, conversation: OpenConversation, message_ids: Sequence[str], lane: str, on_removal: OnRemoval
 ) -> Flow[None]:
     """Take messages out of the conversation; what was archived before can still be forgotten.
 
@@ -212,7 +321,7 @@ class Fork:
     items: Mapping[tuple[str, str], dict[str, Any]]
 
 
-def read_fork(store: BaseStore, conversation: Conversation, until: str | None) -> Flow[Fork]:
+def read_fork(store: BaseStore, conversation: OpenConversation, until: str | None) -> Flow[Fork]:
     """The messages up to one of them, or all, with what was derived from them.
 
     Raises:
@@ -242,7 +351,7 @@ def read_fork(store: BaseStore, conversation: Conversation, until: str | None) -
     return Fork(messages, items)
 
 
-def write_fork(store: BaseStore, conversation: Conversation, fork: Fork, lane: str) -> Flow[list[str]]:
+def write_fork(store: BaseStore, conversation: OpenConversation, fork: Fork, lane: str) -> Flow[list[str]]:
     """Begin a conversation with what another one had; the ids of its messages.
 
     Raises:
@@ -259,14 +368,20 @@ def write_fork(store: BaseStore, conversation: Conversation, fork: Fork, lane: s
     return [one.id for one in said]
 
 
-def detached(scope: Scope, counter: TokenCounter, messages: Sequence[BaseMessage]) -> Conversation:
-    """A conversation in memory only, for a turn whose history could not be written."""
-    conversation = Conversation(scope, counter)
-    conversation.take_in(News(records(_identify(messages, Counter(), ()), "", 0, 0)))
+def detached(scope: Scope, messages: Sequence[BaseMessage]) -> OpenConversation:
+    """Returns a conversation in memory only, for a turn whose history could not be written."""
+    conversation = OpenConversation(scope)
+    hold(conversation, messages)
     return conversation
 
 
-def require_known(conversation: Conversation, ids: Sequence[str], others: Collection[str] = ()) -> None:
+def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
+    """Have a conversation in memory only hold messages, unless it holds some already."""
+    if not conversation.entries:
+        conversation.take_in(News(records(_identify(messages, Counter(), ()), "", 0, 0)))
+
+
+def require_known(conversation: OpenConversation, ids: Sequence[str], others: Collection[str] = ()) -> None:
     """Make sure that a conversation has messages.
 
     Raises:
@@ -285,7 +400,7 @@ def _identify(
     known: Collection[str],
     *,
     named: bool = False,
-    entries: Conversation | None = None,
+    entries: OpenConversation | None = None,
 ) -> list[Said]:
     """Messages with ids, each with its fingerprint.
 

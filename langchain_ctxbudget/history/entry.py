@@ -1,18 +1,22 @@
-"""One message of an open conversation, and what is known about it."""
+"""One message of a conversation, and everything about it that does not depend on how tokens are counted."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 
-from langchain_ctxbudget.core.calls import is_user
-from langchain_ctxbudget.core.digest import Line
-from langchain_ctxbudget.core.preservation import Preservation
+from langchain_ctxbudget.history.digest import Line
+from langchain_ctxbudget.messages.calls import is_user, provider_name
+from langchain_ctxbudget.messages.messages import as_sent, date_of, fingerprint, is_plain, plain_text, speaker
+from langchain_ctxbudget.messages.preservation import Preservation, excerpt, preservation_of
+from langchain_ctxbudget.messages.turns import safe_cuts
 from langchain_ctxbudget.stores.records import MessageRecord
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One message and what is known about it."""
 
@@ -22,45 +26,113 @@ class Entry:
     """As it was given."""
     sent: BaseMessage
     """As it stands in a prompt."""
-    tokens: int
-    """What `sent` costs."""
     fingerprint: str
     digest: str
-    """A digest of this message and all before it."""
+    """Of this message and all before it."""
     speaker: str
     date: str | None
     text: str
     safe_cut: bool
-    """Whether a cut right before it leaves calls and results together."""
-    open_calls: frozenset[str]
-    """Calls not answered yet after it."""
+    """A cut right before it leaves calls and results together."""
+    open_calls: AbstractSet[str]
+    """Calls that are not answered yet after it."""
     date_shown: str | None
     """The date that the newest human message up to here stands under."""
     heading: str | None
-    """What stands above it in a prompt."""
+    """The line above it in a prompt."""
     preservation: Preservation | None = None
     """What the application wants to become of it."""
 
+    @classmethod
+    def after(
+        cls, last: Entry | None, record: MessageRecord, message: BaseMessage, pinned: Preservation | None
+    ) -> Entry:
+        """Reads a message that follows another one.
+
+        Args:
+            last: the message before it; None for the first.
+            record: as it is stored.
+            message: as it was given, under the id that it goes by.
+            pinned: what `pin` asked for; it outweighs what the message says.
+        """
+        date, human = date_of(message), is_user(message)
+        shown = last.date_shown if last else None
+        open_calls: AbstractSet[str] = last.open_calls if last else frozenset()
+        safe = True
+        if open_calls or not is_plain(message):  # plain words open nothing that must not be cut
+            waiting = set(open_calls)
+            [safe] = safe_cuts([message], waiting)
+            open_calls = frozenset(waiting)
+        said, key = fingerprint(message), str(message.id)
+        chain = blake2b((last.digest if last else "").encode(), digest_size=16)
+        chain.update(f"{key}\0{said}".encode(errors="surrogatepass"))
+        heading = _heading(message, date, shown) if human else None
+        preservation = pinned or preservation_of(message)
+        return cls(
+            id=key,
+            record=record,
+            message=message,
+            sent=_sent(message, heading, preservation),
+            fingerprint=said,
+            digest=chain.hexdigest(),
+            speaker=speaker(message),
+            date=date or (last.date if last else None),
+            text=plain_text(message),
+            safe_cut=safe,
+            open_calls=open_calls,
+            date_shown=(date if human and date else None) or shown,
+            heading=heading,
+            preservation=preservation,
+        )
+
+    def kept_as(self, pinned: Preservation | None) -> Entry:
+        """Returns the same message with another pin."""
+        preservation = pinned or preservation_of(self.message)
+        return replace(self, preservation=preservation, sent=_sent(self.message, self.heading, preservation))
+
     def order(self) -> tuple[int, str, int]:
-        """What entries are sorted by."""
+        """Returns what entries are sorted by."""
         return self.record.place.order
 
     @property
+    def state(self) -> int:
+        """The number of the agent's state that it comes from; see `Place`."""
+        return self.record.place.state
+
+    @property
     def is_quotable(self) -> bool:
-        """Whether it may stand in a prompt word for word, though it is not among the recent ones."""
+        """It may stand in a prompt word for word, though it is not among the recent ones."""
         return bool(self.text) and self.preservation not in ("drop", "summarize")
 
     @property
-    def mark(self) -> int:
-        """A number that follows from what it says."""
-        return int(self.fingerprint[:8], 16)
+    def speaking_name(self) -> str | None:
+        """The name under which somebody speaks; results of tools have none."""
+        return None if isinstance(self.message, ToolMessage) else self.message.name
 
-    def as_line(self, position: int) -> Line:
-        """The message as a summariser reads it; one that is to be dropped says nothing."""
+    def as_line(self, position: int, tokens: int = 0) -> Line:
+        """Returns the message as a summariser reads it; one that is to be dropped says nothing.
+
+        Args:
+            position: of the message.
+            tokens: what it costs, where that is asked.
+        """
         return Line(
             position=position,
             speaker=self.speaker,
             date=self.date,
             text="" if self.preservation == "drop" else self.text,
             from_user=is_user(self.message),
+            tokens=tokens,
         )
+
+
+def _sent(message: BaseMessage, heading: str | None, preservation: Preservation | None) -> BaseMessage:
+    sent = as_sent(message, heading=heading)
+    return excerpt(sent) if preservation == "summarize" else sent
+
+
+def _heading(message: BaseMessage, date: str | None, shown: str | None) -> str | None:
+    """Returns the line above a human message: its date where that is new, its speaker where the name cannot be sent."""
+    lost = message.name if message.name and provider_name(message.name) is None else None
+    parts = [part for part in (date if date != shown else None, lost) if part]
+    return f"[{', '.join(parts)}]" if parts else None

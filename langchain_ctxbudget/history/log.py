@@ -12,9 +12,11 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.errors import StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.stores import compactions, indexing, message_log
-from langchain_ctxbudget.stores.message_log import CUTS, Heads, News
+from langchain_ctxbudget.history import message_log
+from langchain_ctxbudget.history.message_log import CUTS, Heads, News
+from langchain_ctxbudget.history.open import OpenConversation
+from langchain_ctxbudget.history.stored_summaries import deleting_besides
+from langchain_ctxbudget.stores import indexing
 from langchain_ctxbudget.stores.records import (
     ChangeRecord,
     CutsRecord,
@@ -28,14 +30,16 @@ MOST_ATTEMPTS = 10
 """Times that a writer tells of itself while somebody deletes what it has told."""
 
 
-def refresh(store: BaseStore, conversation: Conversation, *, listing: bool = False) -> Flow[None]:
+def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool = False) -> Flow[None]:
     """Bring an open conversation up to date; where no writer has come further, that is one small read.
 
     Args:
-        store: where it is kept.
+        store: where it is kept; one in memory only is not.
         conversation: what is known of it.
         listing: whether all lanes are to be listed.
     """
+    if not conversation.scope.is_kept:
+        return
     known = conversation.heads
     now = yield from message_log.read_heads(store, conversation.scope, None if listing else known)
     goes_on = known is not None and now.goes_on(known)
@@ -64,7 +68,13 @@ class Said:
 
 
 def append(
-    store: BaseStore, conversation: Conversation, new: Sequence[Said], lane: str, *, moves: bool = False
+    store: BaseStore,
+    conversation: OpenConversation,
+    new: Sequence[Said],
+    lane: str,
+    *,
+    state: int | None = None,
+    moves: bool = False,
 ) -> Flow[dict[str, str]]:
     """Write messages at the end of the writer's lane.
 
@@ -73,6 +83,7 @@ def append(
         conversation: which one.
         new: messages that it does not have.
         lane: the writer's.
+        state: which of the agent's states they come from; None is the newest.
         moves: whether some are there at another place, from which they are taken next.
 
     Returns:
@@ -81,7 +92,7 @@ def append(
     if not new:
         return {}
     head, clock = _head(conversation, lane)
-    made = records(new, lane, clock, head.count)
+    made = records(new, lane, clock, head.count, conversation.newest_state if state is None else state)
     yield from _commit(store, conversation, lane, made, News(made), tidies=not moves)
     own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
     shown = (
@@ -90,17 +101,17 @@ def append(
     return {key: name for key, name in shown if key is not None and key != name}
 
 
-def records(new: Iterable[Said], lane: str, clock: int, first: int) -> list[MessageRecord]:
+def records(new: Iterable[Said], lane: str, clock: int, first: int, state: int = 0) -> list[MessageRecord]:
     """The records of messages that follow each other in a lane, from a number on."""
     return [
-        MessageRecord.of(one.message, Place(clock=clock, lane=lane, number=number), named=one.named)
+        MessageRecord.of(one.message, Place(clock=clock, lane=lane, number=number, state=state), named=one.named)
         for number, one in enumerate(new, first)
     ]
 
 
 def change(
     store: BaseStore,
-    conversation: Conversation,
+    conversation: OpenConversation,
     lane: str,
     *,
     on_removal: OnRemoval,
@@ -135,7 +146,7 @@ def change(
 
 def _rewrite(
     store: BaseStore,
-    conversation: Conversation,
+    conversation: OpenConversation,
     lane: str,
     *,
     rewritten: Sequence[MessageRecord],
@@ -156,7 +167,7 @@ def _rewrite(
     conversation.untold.difference_update(changed)
 
 
-def _stale(store: BaseStore, conversation: Conversation, first: int, *, forgets: bool) -> Flow[list[PutOp]]:
+def _stale(store: BaseStore, conversation: OpenConversation, first: int, *, forgets: bool) -> Flow[list[PutOp]]:
     """The deletions of what was derived from the messages from a position on.
 
     Args:
@@ -177,20 +188,19 @@ def _stale(store: BaseStore, conversation: Conversation, first: int, *, forgets:
         value = CutsRecord(cuts=stay).to_value() if stay else None
         deletions.append(PutOp(scope.namespace(CUTS), CUTS, value, index=False))
     if forgets:
-        stale = yield from compactions.written_besides(store, scope, contents_before(conversation, first))
-        deletions += compactions.deleting(scope, stale)
+        deletions += yield from deleting_besides(store, scope, contents_before(conversation, first))
     return deletions
 
 
-def contents_before(conversation: Conversation, position: int) -> set[str]:
+def contents_before(conversation: OpenConversation, position: int) -> set[str]:
     """Hashes of the spans before a position."""
-    trees = conversation.trees.values()
-    return {tree.key(node, conversation.entries) for tree in trees for node in tree.complete(position)}
+    trees = conversation.table.trees.values()
+    return {key for tree in trees for node in tree.complete(position) if (key := tree.key(node))}
 
 
 def _commit(
     store: BaseStore,
-    conversation: Conversation,
+    conversation: OpenConversation,
     lane: str,
     records: Sequence[MessageRecord | ChangeRecord],
     news: News,
@@ -216,7 +226,7 @@ def _commit(
         conversation.heads, conversation.joined = None, False
 
 
-def _look_again(store: BaseStore, conversation: Conversation, lane: str, before: LaneRecord) -> Flow[None]:
+def _look_again(store: BaseStore, conversation: OpenConversation, lane: str, before: LaneRecord) -> Flow[None]:
     """After a write, look what others have written at the same moment.
 
     Args:
@@ -239,7 +249,7 @@ def _look_again(store: BaseStore, conversation: Conversation, lane: str, before:
         yield from _join(store, conversation, lane)
 
 
-def prepare(store: BaseStore, conversation: Conversation, lane: str) -> Flow[bool]:
+def prepare(store: BaseStore, conversation: OpenConversation, lane: str) -> Flow[bool]:
     """Make a writer known before it writes; whether the conversation may be another one now."""
     digest = conversation.digest
     if not conversation.joined or lane not in (conversation.heads or Heads()).polled(message_log.SURE):
@@ -251,7 +261,7 @@ def prepare(store: BaseStore, conversation: Conversation, lane: str) -> Flow[boo
     return digest != conversation.digest
 
 
-def _join(store: BaseStore, conversation: Conversation, lane: str) -> Flow[None]:
+def _join(store: BaseStore, conversation: OpenConversation, lane: str) -> Flow[None]:
     """Make a lane known to all readers, and the lanes of others to this one."""
     scope = conversation.scope
     for _ in range(MOST_ATTEMPTS):  # somebody may be deleting the conversation
@@ -265,7 +275,7 @@ def _join(store: BaseStore, conversation: Conversation, lane: str) -> Flow[None]
     conversation.joined = True
 
 
-def _tidy(store: BaseStore, conversation: Conversation, lane: str) -> Flow[None]:
+def _tidy(store: BaseStore, conversation: OpenConversation, lane: str) -> Flow[None]:
     """Make the log say what a reader makes of it, where two writers have used one id."""
     if conversation.doubles or conversation.renamed:
         entries = (entry for entry in conversation.entries if entry.record.place.key in conversation.renamed)
@@ -275,7 +285,7 @@ def _tidy(store: BaseStore, conversation: Conversation, lane: str) -> Flow[None]
         yield from _rewrite(store, conversation, lane, rewritten=rewritten, gone=gone)
 
 
-def _head(conversation: Conversation, lane: str) -> tuple[LaneRecord, int]:
+def _head(conversation: OpenConversation, lane: str) -> tuple[LaneRecord, int]:
     """How far a writer has come, and a clock past everything seen.
 
     Raises:

@@ -1,99 +1,269 @@
-"""The conversations that are open in this process: a bounded cache, one working set for each."""
+"""The conversations that are open in this process: what is in memory of each, and a bounded cache of them."""
 
 from __future__ import annotations
 
-import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.core.tokens import TokenCounter
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.forks import beginning_anew, new_mutex
+from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, MessageTable
+from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.message_log import Heads, News, fold, in_order
+from langchain_ctxbudget.history.other_conversations import OtherConversations
+from langchain_ctxbudget.messages.preservation import Preservation
+from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Place, Scope, SnapshotRecord
+from langchain_ctxbudget.tokens.counters import TokenCounter
 
 MAX_OPEN = 256
-"""Working sets kept in memory; the one unused for longest goes first, and is read again when needed."""
+"""Conversations kept in memory; the one unused for longest goes first, and is read again when needed."""
+MOST_CUTS = 8
+"""Budgets for which a conversation remembers where verbatim history begins."""
+
+
+@dataclass(slots=True)
+class OpenConversation:
+    """What is in memory of a conversation; whoever uses it holds its lock."""
+
+    scope: Scope
+    lock: Lock = field(default_factory=Lock)
+    table: MessageTable = field(default_factory=MessageTable)
+    heads: Heads | None = None
+    """How far every writer had come when it was read; None before that."""
+    joined: bool = False
+    """The others were told that this process writes, too."""
+    untold: set[str] = field(default_factory=set)
+    """Keys of records that were changed here, of which the others could not be told yet."""
+    failed_writes: int = 0
+    """The number of writes that have failed; one that did may still arrive."""
+    doubles: list[MessageRecord] = field(default_factory=list)
+    """Records of messages that several writers appended, but for the first."""
+    renamed: set[str] = field(default_factory=set)
+    """Keys of the records whose messages go by another id than they have."""
+    archived: dict[str, list[Place]] = field(default_factory=dict)
+    """Places of messages that were taken out and kept aside, by id."""
+    newest_state: int = 0
+    """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
+    forgotten: int = 0
+    """The number of messages of which the state that was copied last held none."""
+    warned: bool = False
+    """The log was told of such a state."""
+    pins: dict[str, Preservation] = field(default_factory=dict)
+    """What was asked for by `pin`, by message id; it outweighs what the message says."""
+    cuts: dict[str, CutRecord] = field(default_factory=dict)
+    """By what they were made for, the one used last at the end."""
+    cuts_unsaved: bool = False
+    """The store could not be told of the newest one."""
+    snapshot: SnapshotRecord | None = None
+    """What its prompts show of the facts about the user; None before the first one."""
+    snapshot_unsaved: bool = False
+    """The store does not know it yet."""
+    learned: tuple[int, str] = (0, "")
+    """How many of its messages were learned from, as far as is known here, and the digest of these."""
+    learning_problem: str = ""
+    """Why the model could not learn from it the last time."""
+    other_conversations: OtherConversations = field(default_factory=OtherConversations)
+    """What was read of the user's other conversations."""
+    last: LastPrompt | None = None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Its messages."""
+        return self.table.entries
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """Where each message stands, by id."""
+        return self.table.positions
+
+    @property
+    def digest(self) -> str:
+        """A digest of all its messages."""
+        return self.table.digest
+
+    def seen_with(self, counter: TokenCounter) -> Conversation:
+        """Returns the conversation as it is now, counted for a model."""
+        return Conversation.of(self.scope, self.table, counter, cuts=self.cuts, snapshot=self.snapshot, last=self.last)
+
+    def reset(self) -> None:
+        """Forgets everything, as if it had not been read yet."""
+        new = OpenConversation(self.scope, self.lock, failed_writes=self.failed_writes)
+        for one in fields(self):
+            setattr(self, one.name, getattr(new, one.name))
+
+    def take_in(self, news: News, *, whole: bool = False) -> None:
+        """Takes in what was read of the log; messages before the first difference are not looked at again.
+
+        Args:
+            news: what is new, or everything.
+            whole: it is everything.
+        """
+        position = 0 if whole else self._first_touched(news)
+        old = self.entries[position:]
+        records = {record.place.key: record for record in news.messages}
+        if whole:
+            self.archived = {}
+        else:
+            changed = {key: record for key, record in news.changed.items() if record is not None}
+            kept = {r.place.key: r for r in (*(entry.record for entry in old), *self.doubles)}
+            records = {key: r for key, r in kept.items() if key not in news.changed} | changed | records
+            left = {key: [p for p in places if p.key not in news.changed] for key, places in self.archived.items()}
+            self.archived = {key: places for key, places in left.items() if places}
+
+        def known(key: str) -> str | None:
+            return self.entries[at].fingerprint if (at := self.positions.get(key, position)) < position else None
+
+        folded = fold(in_order(records.values()), known)
+        pairs = zip(old, folded.messages, strict=False)
+        same = next((i for i, (o, (r, m)) in enumerate(pairs) if o.record != r or o.id != m.id), None)
+        same = min(len(old), len(folded.messages)) if same is None else same
+        self._keep_first(position + same)
+        for record, message in folded.messages[same:]:
+            self.table.append(record, message, self.pins.get(str(message.id)))
+        self.newest_state = max(self.newest_state, self.table.newest_state)
+        self.doubles = list(folded.doubles)
+        self.renamed = {key for key in self.renamed if key not in records and key not in news.changed}
+        self.renamed |= set(folded.renamed)
+        if whole or news.changed:
+            self.table.made.read_again()
+        for key, places in folded.archived.items():
+            self.archived.setdefault(key, []).extend(places)
+
+    def _first_touched(self, news: News) -> int:
+        """Returns the position of the first message that news may change."""
+        changed = [record for record in news.changed.values() if record is not None]
+        starts = [bisect_left(self.entries, r.place.order, key=Entry.order) for r in (*news.messages[:1], *changed)]
+        known = (
+            {entry.record.place.key: position for position, entry in enumerate(self.entries)} if news.changed else {}
+        )
+        starts += [known[key] for key in news.changed if key in known]
+        return min(starts, default=len(self.entries))
+
+    def _keep_first(self, length: int) -> None:
+        if length < len(self.entries):
+            self.table = self.table.first(length)
+            if self.last:
+                self.last = replace(self.last, coverage=None, turn=(), block=None)
+
+    def entry(self, message_id: str) -> Entry | None:
+        """Returns a message by its id, or None where there is none."""
+        position = self.positions.get(message_id)
+        return None if position is None else self.entries[position]
+
+    def fingerprint_of(self, message_id: str) -> str | None:
+        """Returns the fingerprint of a message, or None where there is none of this id."""
+        entry = self.entry(message_id)
+        return entry.fingerprint if entry else None
+
+    def lane(self, writer_id: str) -> str:
+        """Returns the lane that a writer goes on with."""
+        return f"{writer_id}.{self.failed_writes}" if self.failed_writes else writer_id
+
+    def places_of(self, message_id: str) -> list[Place]:
+        """Returns where a message's records are, its doubles among them; nowhere where there is no such message."""
+        entry = self.entry(message_id)
+        doubles = (double.place for double in self.doubles if double.to_message().id == message_id)
+        return [] if entry is None else [entry.record.place, *doubles]
+
+    def pin(self, pins: Mapping[str, Preservation]) -> None:
+        """Makes these the pins; only messages whose preservation changes are shown and counted anew."""
+        changed = {key for key in {*pins, *self.pins} if pins.get(key) != self.pins.get(key)}
+        self.pins = dict(pins)
+        self.table = self.table.pinned(pins, changed)
+
+    def use(self, cut: CutRecord) -> None:
+        """Keeps a cut as the one used last; only the last few are kept."""
+        self.cuts.pop(cut.cut_key, None)
+        self.cuts[cut.cut_key] = cut
+        while len(self.cuts) > MOST_CUTS:
+            del self.cuts[next(iter(self.cuts))]
+
+    def cut_is_valid(self, cut: CutRecord) -> bool:
+        """Returns whether a cut was made for the messages that stand before it now."""
+        read = max(cut.position, cut.cleared)
+        return read > 0 and self.table.holds(read, cut.digest)
+
+    def new_to_learn(self) -> int | None:
+        """Returns how many messages were not learned from; None: some that were have changed."""
+        return len(self.entries) - self.learned[0] if self.table.holds(*self.learned) else None
 
 
 _locks: WeakKeyDictionary[BaseStore, WeakValueDictionary[Scope, Lock]] = WeakKeyDictionary()
-_locks_mutex = threading.Lock()
+_locks_mutex = new_mutex()
 
 
 def _lock_of(store: BaseStore, scope: Scope) -> Lock:
-    """The lock of a conversation in a store, shared by every pipeline of this process that uses the store."""
+    """Returns the lock of a conversation, shared by every pipeline of this process that uses the store."""
     with _locks_mutex:
         return _locks.setdefault(store, WeakValueDictionary()).setdefault(scope, Lock())
 
 
 def in_use(store: BaseStore) -> list[Scope]:
-    """The conversations in a store that anybody in this process has open."""
+    """Returns the conversations in a store that anybody in this process has open."""
     with _locks_mutex:
         return list(_locks.get(store, ()))
 
 
 class OpenConversations:
-    """Working sets by scope; one that is in use is never dropped."""
+    """Open conversations by scope; one that is in use is never dropped."""
 
-    def __init__(self, inherited: Mapping[Scope, Conversation] | None = None, limit: int = MAX_OPEN) -> None:
-        """Begin with none open.
+    def __init__(self, limit: int = MAX_OPEN) -> None:
+        """Begins with none open.
 
         Args:
-            inherited: working sets on the same store that are taken over when they are asked for.
-            limit: how many are kept.
+            limit: the number that is kept.
         """
-        self._inherited = dict(list((inherited or {}).items())[-limit:])
         self._limit = limit
-        self._mutex = threading.Lock()
-        self._open: OrderedDict[Scope, Conversation] = OrderedDict()
+        self._mutex = new_mutex()
+        self._open: OrderedDict[Scope, OpenConversation] = OrderedDict()
         self._users: dict[Scope, int] = {}
+        beginning_anew(self)
 
-    def using(
-        self,
-        store: BaseStore,
-        scope: Scope,
-        counter: TokenCounter,
-        body: Callable[[Conversation], Flow[T]],
-        *,
-        recount: bool,
-    ) -> Flow[T]:
-        """Run a flow with a conversation's working set, alone.
+    def begin_anew(self) -> None:
+        """Has none open, as a thread that is gone may have been changing any of them."""
+        self._open, self._users = OrderedDict(), {}
+
+    def using(self, store: BaseStore, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+        """Runs a flow with a conversation, alone.
 
         Args:
             store: where it is kept.
-            scope: which one.
-            counter: how its messages are counted where it is not open yet.
+            scope: of the conversation.
             body: the flow.
-            recount: whether they are counted so in any case.
         """
-        conversation = self._check_out(store, scope, counter)
-
-        def counted() -> Flow[T]:
-            with self._mutex:
-                known = self._inherited.pop(scope, None)
-            if conversation.heads is None and known is not None and known.heads is not None:
-                conversation.adopt(known)
-            if recount and conversation.counter is not counter:
-                conversation.recount(counter)
-            return (yield from body(conversation))
-
+        conversation = self._check_out(store, scope)
         try:
-            return (yield from locked(conversation.lock, counted()))
+            return (yield from locked(conversation.lock, body(conversation)))
         finally:
             self._check_in(scope)
 
-    def working_sets(self) -> dict[Scope, Conversation]:
-        """Everything that is open or was inherited; whoever uses one holds its lock."""
+    def all(self) -> dict[Scope, OpenConversation]:
+        """Returns every conversation that is open; whoever uses one holds its lock."""
         with self._mutex:
-            return {**self._inherited, **self._open}
+            return dict(self._open)
 
-    def _check_out(self, store: BaseStore, scope: Scope, counter: TokenCounter) -> Conversation:
+    def drop(self, scope: Scope) -> None:
+        """Lets go of a conversation, unless somebody is using it."""
+        with self._mutex:
+            if scope not in self._users:
+                self._open.pop(scope, None)
+
+    def let_go(self, user_id: str) -> None:
+        """Lets go of a user's conversations that nobody uses."""
+        with self._mutex:
+            for scope in [one for one in self._open if one.user_id == user_id and one not in self._users]:
+                del self._open[scope]
+
+    def _check_out(self, store: BaseStore, scope: Scope) -> OpenConversation:
         with self._mutex:
             conversation = self._open.get(scope)
             if conversation is None:
-                conversation = self._open[scope] = Conversation(scope, counter, _lock_of(store, scope))
+                conversation = self._open[scope] = OpenConversation(scope, _lock_of(store, scope))
             self._open.move_to_end(scope)
             self._users[scope] = self._users.get(scope, 0) + 1
             return conversation

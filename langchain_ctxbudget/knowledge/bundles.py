@@ -1,7 +1,7 @@
-"""The texts that are compiled from what is known before they are needed: one per topic, entity, and for the rest.
+"""Bundles: texts compiled from what is known before they are needed, one per topic and entity, and a few others.
 
-A text is lines of data, every field on one line; whoever renders it neutralises what looks like a fence. It never costs
-more than its cap. Beside it stands a single line of it, for when the whole does not fit.
+A text never costs more than its cap; beside it stands one line of it for when the whole does not fit. Whoever puts it
+into a prompt neutralises what looks like a fence.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from typing import Any
 
-from langchain_ctxbudget.core.text import one_line
+from langchain_ctxbudget.clock import later, utc
 from langchain_ctxbudget.knowledge.bundle_lines import (
     BELOW,
     HEADED,
     LISTED,
     Count,
     Line,
-    described,
     entity_lines,
-    fact_text,
+    fact_line,
     fitted,
     holding,
     listing,
     topic_lines,
-    utc,
 )
 from langchain_ctxbudget.knowledge.records import (
     BundleType,
@@ -35,14 +34,13 @@ from langchain_ctxbudget.knowledge.records import (
     FactCategory,
     TopicProfile,
 )
+from langchain_ctxbudget.messages.text import one_line
 
-TOPIC_TOKENS, ENTITY_TOKENS = 120, 80
-"""What a bundle is meant to cost at most, where nothing else is asked for."""
-COMPRESSED_TOKENS = 25
+TOPIC_TOKENS, ENTITY_TOKENS, COMPRESSED_TOKENS = 120, 80, 25
 LIFETIME = timedelta(days=7)
-"""After this a bundle is compiled again, whether anything changed or not."""
+"""After this a bundle is compiled again in any case."""
 PRIMARY_PERCENT = 70
-"""The first topic gets this share, the second one the rest (seed 000)."""
+"""Share of the first of two topics (seed 000)."""
 MAX_TOPICS, MAX_ENTITIES = 2, 3
 
 
@@ -54,47 +52,25 @@ def compile_topic(
     *,
     now: datetime,
     count: Count,
-    cap_tokens: int,
+    cap_tokens: int = TOPIC_TOKENS,
     before: ContextBundle | None = None,
 ) -> ContextBundle:
-    """What should be known when a topic comes up.
+    """Compiles the text for when a topic comes up: its facts and children, most important first, as far as they fit.
 
-    Args:
-        profile: of the topic.
-        facts: about it, most important first; those that no longer or not yet hold are left out.
-        parent: what it is a part of.
-        children: what is a part of it, most important first.
-        now: when it is compiled.
-        count: tokens of a text.
-        cap_tokens: what the text may cost.
-        before: the bundle that this one replaces.
+    The bundle so far (`before`) is returned where it is fresh and nothing in it changes.
 
     Example:
         >>> from datetime import UTC
         >>> brewing = TopicProfile(
         ...     id="topic/brewing", slug="brewing", label="Brewing", compiled_context="Owns a 20 l kettle."
         ... )
-        >>> bundle = compile_topic(
-        ...     brewing, (), None, (), now=datetime(2026, 1, 1, tzinfo=UTC), count=len, cap_tokens=200
-        ... )
-        >>> print(bundle.compiled_prompt)
+        >>> print(compile_topic(brewing, (), None, (), now=datetime(2026, 1, 1, tzinfo=UTC), count=len).compiled_prompt)
         Brewing
         Owns a 20 l kettle.
     """
     lines = topic_lines(profile, holding(facts, now), parent, children)
-    return _compiled(
-        lines,
-        HEADED,
-        count,
-        cap_tokens,
-        before,
-        id=profile.id,
-        bundle_type="topic",
-        topic_profile_id=profile.id,
-        priority=profile.importance_score,
-        compiled_at=now,
-        expires_at=_expiry(facts, now),
-    )
+    own = {"id": profile.id, "topic_profile_id": profile.id, "priority": profile.importance_score}
+    return _compiled("topic", lines, HEADED, _expiry(facts, now), now, count, cap_tokens, before, own)
 
 
 def compile_entity(
@@ -103,103 +79,27 @@ def compile_entity(
     *,
     now: datetime,
     count: Count,
-    cap_tokens: int,
+    cap_tokens: int = ENTITY_TOKENS,
     before: ContextBundle | None = None,
 ) -> ContextBundle:
-    """What should be known when a person or a thing is spoken of, in the order of seed 004.
-
-    Args:
-        profile: of the entity.
-        facts: about the user that concern it, most important first; its own are in the profile.
-        now: when it is compiled.
-        count: tokens of a text.
-        cap_tokens: what the text may cost.
-        before: the bundle that this one replaces.
-
-    Example:
-        >>> from datetime import UTC
-        >>> sarah = EntityProfile(id="entity/person/sarah", name="Sarah", type="person", relationship="cofounder")
-        >>> bundle = compile_entity(sarah, (), now=datetime(2026, 1, 1, tzinfo=UTC), count=len, cap_tokens=200)
-        >>> print(bundle.compiled_prompt)
-        Sarah (person)
-        cofounder
-    """
+    """Compiles the text for when a person or a thing comes up; arguments as of `compile_topic`."""
     lines = entity_lines(profile, holding(facts, now))
-    return _compiled(
-        lines,
-        HEADED,
-        count,
-        cap_tokens,
-        before,
-        id=profile.id,
-        bundle_type="entity",
-        entity_profile_id=profile.id,
-        priority=profile.importance_score,
-        compiled_at=now,
-        expires_at=_expiry(facts, now),
-    )
+    own = {"id": profile.id, "entity_profile_id": profile.id, "priority": profile.importance_score}
+    return _compiled("entity", lines, HEADED, _expiry(facts, now), now, count, cap_tokens, before, own)
 
 
 def compile_identity(
-    facts: Sequence[Fact],
-    *,
-    now: datetime,
-    count: Count,
-    cap_tokens: int,
-    persona_id: str | None = None,
-    before: ContextBundle | None = None,
+    facts: Sequence[Fact], *, now: datetime, count: Count, cap_tokens: int, before: ContextBundle | None = None
 ) -> ContextBundle:
-    """Who the user is: the facts of category identity, one per line.
-
-    Args:
-        facts: of all categories, most important first.
-        now: when it is compiled.
-        count: tokens of a text.
-        cap_tokens: what the text may cost.
-        persona_id: for which persona, None for all.
-        before: the bundle that this one replaces.
-    """
-    return _of_facts(
-        "identity_core",
-        "identity",
-        facts,
-        now=now,
-        count=count,
-        cap_tokens=cap_tokens,
-        persona_id=persona_id,
-        before=before,
-    )
+    """Compiles who the user is: the facts of category identity."""
+    return _of_facts("identity_core", "identity", facts, now, count, cap_tokens, before)
 
 
 def compile_preferences(
-    facts: Sequence[Fact],
-    *,
-    now: datetime,
-    count: Count,
-    cap_tokens: int,
-    persona_id: str | None = None,
-    before: ContextBundle | None = None,
+    facts: Sequence[Fact], *, now: datetime, count: Count, cap_tokens: int, before: ContextBundle | None = None
 ) -> ContextBundle:
-    """What the user prefers: the facts of category preference, one per line.
-
-    Args:
-        facts: of all categories, most important first.
-        now: when it is compiled.
-        count: tokens of a text.
-        cap_tokens: what the text may cost.
-        persona_id: for which persona, None for all.
-        before: the bundle that this one replaces.
-    """
-    return _of_facts(
-        "global_prefs",
-        "preference",
-        facts,
-        now=now,
-        count=count,
-        cap_tokens=cap_tokens,
-        persona_id=persona_id,
-        before=before,
-    )
+    """Compiles what the user prefers: the facts of category preference."""
+    return _of_facts("global_prefs", "preference", facts, now, count, cap_tokens, before)
 
 
 def compile_conversation(
@@ -212,34 +112,15 @@ def compile_conversation(
     cap_tokens: int,
     before: ContextBundle | None = None,
 ) -> ContextBundle:
-    """What a conversation is about.
-
-    Args:
-        topics: of it, most important first.
-        entities: of it, most important first.
-        conversation_id: which one.
-        now: when it is compiled.
-        count: tokens of a text.
-        cap_tokens: what the text may cost.
-        before: the bundle that this one replaces.
-    """
+    """Compiles what a conversation is about: its topics and entities, most important first."""
+    people = [(f"{one_line(e.name)} ({one_line(e.relationship or e.type)})", e.id) for e in entities]
     lines = [
         *listing("Topics: ", [(one_line(topic.label), topic.id) for topic in topics]),
-        *listing("People and things: ", [(described(entity), entity.id) for entity in entities]),
+        *listing("People and things: ", people),
     ]
-    return _compiled(
-        lines,
-        LISTED,
-        count,
-        cap_tokens,
-        before,
-        id=f"conversation/{conversation_id}",
-        bundle_type="conversation",
-        conversation_id=conversation_id,
-        priority=max([0.0, *(one.importance_score for one in topics), *(one.importance_score for one in entities)]),
-        compiled_at=now,
-        expires_at=now + LIFETIME,
-    )
+    priority = max([0.0, *(one.importance_score for one in topics), *(one.importance_score for one in entities)])
+    own = {"id": f"conversation/{conversation_id}", "conversation_id": conversation_id, "priority": priority}
+    return _compiled("conversation", lines, LISTED, later(now, LIFETIME), now, count, cap_tokens, before, own)
 
 
 def compile_composite(
@@ -248,53 +129,22 @@ def compile_composite(
     now: datetime,
     count: Count,
     cap_tokens: int,
-    bundle_id: str = "composite",
     before: ContextBundle | None = None,
 ) -> ContextBundle:
-    """Several bundles in one: each whole where it fits, else its one line, else not at all.
-
-    Args:
-        parts: most important first.
-        now: when it is compiled.
-        count: tokens of a text.
-        cap_tokens: what the text may cost.
-        bundle_id: what it is known by.
-        before: the bundle that this one replaces.
-    """
-    whole = [Line(part.compiled_prompt, (part.id,), short=part.compressed_prompt) for part in parts]
-    return _compiled(
-        whole,
-        LISTED,
-        count,
-        cap_tokens,
-        before,
-        id=bundle_id,
-        bundle_type="composite",
-        priority=max((part.priority for part in parts), default=0.0),
-        compiled_at=now,
-        expires_at=min((part.expires_at for part in parts if part.expires_at), default=now + LIFETIME),
-    )
+    """Joins bundles, most important first: each whole where it fits, else its one line, else not at all."""
+    lines = [Line(part.compiled_prompt, (part.id,), short=part.compressed_prompt) for part in parts]
+    expiry = min((part.expires_at for part in parts if part.expires_at), default=later(now, LIFETIME))
+    own = {"id": "composite", "priority": max((part.priority for part in parts), default=0.0)}
+    return _compiled("composite", lines, LISTED, expiry, now, count, cap_tokens, before, own)
 
 
 def is_fresh(bundle: ContextBundle, now: datetime) -> bool:
-    """Whether a bundle can be used as it is: nothing that it shows has changed, and it has not expired."""
+    """Tells that nothing a bundle shows has changed, and that it has not expired."""
     return not bundle.is_dirty and (bundle.expires_at is None or utc(bundle.expires_at) > utc(now))
 
 
-def needs(bundle: ContextBundle | None, now: datetime) -> bool:
-    """Whether a bundle is to be compiled: it is not there, or not fresh."""
-    return bundle is None or not is_fresh(bundle, now)
-
-
 def used(bundle: ContextBundle, hits: int, misses: int, now: datetime) -> ContextBundle:
-    """A bundle that was asked for.
-
-    Args:
-        bundle: which one.
-        hits: how often it could be given as it should be.
-        misses: how often it was dirty, or had expired.
-        now: when it was asked for last.
-    """
+    """Counts the times when a bundle was asked for and was fresh (hits), or was not (misses)."""
     return bundle.model_copy(
         update={
             "use_count": bundle.use_count + hits + misses,
@@ -306,7 +156,7 @@ def used(bundle: ContextBundle, hits: int, misses: int, now: datetime) -> Contex
 
 
 def shares(budget_tokens: int, number: int) -> tuple[int, ...]:
-    """What each of so many topics may cost: all for one, else 70 % for the first and the rest for the second.
+    """Divides a budget among topics: all for one, else 70 % for the first and the rest for the second.
 
     >>> shares(100, 1), shares(100, 2), shares(100, 5)
     ((100,), (70, 30), (70, 30))
@@ -318,7 +168,7 @@ def shares(budget_tokens: int, number: int) -> tuple[int, ...]:
 
 
 def equal_shares(budget_tokens: int, number: int) -> tuple[int, ...]:
-    """What each of so many entities may cost, of at most three.
+    """Divides a budget equally among at most three entities.
 
     >>> equal_shares(100, 2), equal_shares(100, 5)
     ((50, 50), (33, 33, 33))
@@ -327,66 +177,59 @@ def equal_shares(budget_tokens: int, number: int) -> tuple[int, ...]:
     return (budget_tokens // max(1, given),) * given
 
 
-def _of_facts(
+def _of_facts(  # noqa: PLR0917
     kind: BundleType,
     category: FactCategory,
     facts: Sequence[Fact],
-    *,
     now: datetime,
     count: Count,
     cap_tokens: int,
-    persona_id: str | None,
     before: ContextBundle | None,
 ) -> ContextBundle:
     own = [fact for fact in facts if fact.category == category]
-    lines = [Line(fact_text(fact), (fact.id,)) for fact in holding(own, now)]
+    lines = [fact_line(fact) for fact in holding(own, now)]
     return _compiled(
-        lines,
-        LISTED,
-        count,
-        cap_tokens,
-        before,
-        id=f"{kind}/{persona_id}" if persona_id else kind,
-        bundle_type=kind,
-        persona_id=persona_id,
-        priority=1.0,
-        compiled_at=now,
-        expires_at=_expiry(own, now),
+        kind, lines, LISTED, _expiry(own, now), now, count, cap_tokens, before, {"id": kind, "priority": 1.0}
     )
 
 
 def _expiry(facts: Iterable[Fact], now: datetime) -> datetime:
-    """When a bundle is to be compiled again at the latest: also when one of its facts begins or ends to hold."""
-    turns = [
-        utc(time)
-        for fact in facts
-        if fact.is_current
-        for time in (fact.valid_from, fact.valid_until)
-        if time is not None and utc(time) > utc(now)
-    ]
-    return min((*turns, utc(now) + LIFETIME))
+    """Returns the time of the next compilation: when a fact begins or ceases to be true, or after the lifetime."""
+    times = (time for fact in facts if fact.is_current for time in (fact.valid_from, fact.valid_until) if time)
+    return min((later(utc(now), LIFETIME), *(utc(time) for time in times if utc(time) > utc(now))))
 
 
-def _compiled(
+def _compiled(  # noqa: PLR0917
+    kind: BundleType,
     lines: Sequence[Line],
     marks: tuple[str, str],
+    expires_at: datetime,
+    now: datetime,
     count: Count,
     cap_tokens: int,
     before: ContextBundle | None,
-    **fields: Any,  # noqa: ANN401 - of a bundle
+    own: dict[str, Any],
 ) -> ContextBundle:
-    """A bundle with its texts, made of these lines; `marks` stand between the parts of its one line."""
+    """Compiles lines; `marks` separate the parts of the one-line form."""
+    made_from = blake2b(repr((cap_tokens, lines)).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+    is_same = before is not None and before.made_from == made_from and is_fresh(before, now)
+    if before is not None and is_same and before.expires_at and utc(before.expires_at) <= utc(expires_at):
+        return before
     text, tokens, ids = fitted(lines, BELOW, count, cap_tokens)
     shorter = [replace(line, text=one_line(line.short or line.text).rstrip(".")) for line in lines]
     short, short_tokens, _ = fitted(shorter, marks, count, min(cap_tokens, COMPRESSED_TOKENS))
     if before is not None:
-        fields["version"] = before.version + (text != before.compiled_prompt)
-        fields |= {name: getattr(before, name) for name in ("last_used_at", "use_count", "hit_count", "miss_count")}
+        own["version"] = before.version + (text != before.compiled_prompt)
+        own |= {name: getattr(before, name) for name in ("last_used_at", "use_count", "hit_count", "miss_count")}
     return ContextBundle(
+        bundle_type=kind,
         compiled_prompt=text,
         token_count=tokens,
         compressed_prompt=short,
         compressed_token_count=short_tokens,
         composition=ids,
-        **fields,
+        made_from=made_from,
+        compiled_at=now,
+        expires_at=expires_at,
+        **own,
     )

@@ -1,21 +1,19 @@
-"""Layers of the application's own: what is in them, and their text within what they were given."""
+"""Layers of the application's own: their items, and the text of these within a budget."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from langchain_ctxbudget.core import fences
-from langchain_ctxbudget.core.assembly import Fragment
-from langchain_ctxbudget.core.clipping import clip_text
-from langchain_ctxbudget.core.layers import Reason, Status
-from langchain_ctxbudget.core.packing import pack
-from langchain_ctxbudget.core.report import ReportItem, preview
-from langchain_ctxbudget.core.text import one_line
-from langchain_ctxbudget.flow import Call, Flow, Lock, lending
+from langchain_ctxbudget.budget.layers import Fragment, Reason, Status
+from langchain_ctxbudget.flow import Flow, Lock, in_thread, lending
+from langchain_ctxbudget.messages import fences
+from langchain_ctxbudget.messages.clipping import clip_text
+from langchain_ctxbudget.messages.text import one_line
+from langchain_ctxbudget.report.report import ReportItem, preview
+from langchain_ctxbudget.search.packing import pack
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
 SMALLEST_ITEM_TOKENS = 4
@@ -30,32 +28,25 @@ class Rendered:
 
     @property
     def wants_more(self) -> bool:
-        """Whether something was shrunk or left out for want of room."""
+        """Tells that an item was shrunk or left out for want of room."""
         return bool(self.omitted) or any(fragment.status is Status.SHRUNK for fragment in self.fragments)
 
 
 def section(layer: CustomLayer) -> str:
-    """The line above a layer's items."""
+    """Returns the line above a layer's items."""
     return f"## {fences.as_data(one_line(layer.heading or layer.name))}\n"
 
 
 def fetch(layer: CustomLayer, request: LayerRequest, lock: Lock) -> Flow[tuple[str, ...]]:
-    """The items of a layer; a function is told the budget first, and called in a worker thread under async.
-
-    Args:
-        layer: whose items.
-        request: what the function is told.
-        lock: of the conversation, which the function must not ask for.
+    """Gets the items of a layer; a function is called in a worker thread under async, and must not ask for the lock.
 
     Raises:
         TypeError: the function gave something else than strings.
-        Exception: whatever the function raises.
+        Exception: the function's own.
     """
-    source = layer.items
-    if not callable(source):
-        return tuple(source)
-    call = lending(lock, partial(_asked, source, request))
-    items: tuple[str, ...] = yield Call(call, lambda: asyncio.to_thread(call))
+    if not callable(layer.items):
+        return tuple(layer.items)
+    items: tuple[str, ...] = yield in_thread(lending(lock, partial(_asked, layer.items, request)))
     return items
 
 
@@ -73,50 +64,28 @@ def _asked(source: Callable[[LayerRequest], Any], request: LayerRequest) -> tupl
 
 
 def render(layer: CustomLayer, items: Sequence[str], count: Callable[[str], int], budget_tokens: int) -> Rendered:
-    """The items of a layer within a budget: the first ones that fit, and the first that does not, shrunk.
-
-    Args:
-        layer: whose items.
-        items: most important first.
-        count: tokens of a text.
-        budget_tokens: what they may cost, the layer's heading included.
-    """
-    given = [(number, item) for number, item in enumerate(items, 1) if item.strip()]
+    """Writes the items of a layer that fit a budget, heading included; the first that does not fit is shrunk."""
+    given = {f"{layer.name} {number}": item for number, item in enumerate(items, 1) if item.strip()}
     above = section(layer)
     room = budget_tokens - count(above)
-    costs = {number: count(_line(item)) for number, item in given} if room > 0 else {}
-    taken = set(pack([number for number, _ in given if number in costs], costs.__getitem__, room, SMALLEST_ITEM_TOKENS))
-    left = room - sum(costs[number] for number in taken)
+    costs = [count(_line(item)) for item in given.values()] if room > 0 else [0] * len(given)
+    taken = set(pack(range(len(given)), costs.__getitem__, room, SMALLEST_ITEM_TOKENS))
+    left = room - sum(costs[place] for place in taken)
     fragments: list[Fragment] = []
     omitted: list[ReportItem] = []
-    shrunk = False
-    for number, item in given:
-        name = f"{layer.name} {number}"
+    for place, (name, item) in enumerate(given.items()):
         text, status, reason = _line(item), Status.INCLUDED, Reason.CONFIGURED
-        if number not in taken:
-            clipped = None if shrunk or left <= 0 else clip_text(item, lambda part: count(_line(part)), left)
-            shrunk = True
+        if place not in taken:
+            clipped = clip_text(item, lambda part: count(_line(part)), left) if left > 0 else None
+            left = 0  # only the first one is shrunk
             if clipped is None:
-                cost = costs.get(number) or count(text)
-                omitted.append(
-                    ReportItem(
-                        id=name, tokens=cost, status=Status.OMITTED, reason=Reason.NO_ROOM, preview=preview(item)
-                    )
-                )
+                cost, status, reason = costs[place] or count(text), Status.OMITTED, Reason.NO_ROOM
+                omitted.append(ReportItem(id=name, tokens=cost, status=status, reason=reason, preview=preview(item)))
                 continue
             text, status, reason = _line(clipped), Status.SHRUNK, Reason.CLIPPED
-        fragments.append(
-            Fragment(
-                layer=layer.name,
-                id=name,
-                text=text,
-                tokens=count(text),
-                reason=reason,
-                status=status,
-                section=above,
-                value=-float(number),
-            )
-        )
+        fragment = Fragment(layer=layer.name, id=name, text=text, tokens=count(text), reason=reason, status=status)
+        value = -float(name.rpartition(" ")[2])
+        fragments.append(replace(fragment, section=above, value=value))
     return Rendered(tuple(fragments), tuple(omitted))
 
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import blake2b
 
-from langchain_ctxbudget.core.packing import pack
-from langchain_ctxbudget.core.text import fold
+from langchain_ctxbudget.clock import later
 from langchain_ctxbudget.errors import FactError
 from langchain_ctxbudget.knowledge.learned import LearnedFact
-from langchain_ctxbudget.knowledge.news import (
-    LEAST_CONFIDENCE,
-    News,
-    begins_later,
-    lasting,
-    same_slot,
-    speaks_of_soon,
-)
-from langchain_ctxbudget.knowledge.records import Ending, Fact, FactCategory, Source
+from langchain_ctxbudget.knowledge.records import BY_USER, MOST_SOURCES, Ending, Fact, FactCategory, Source
+from langchain_ctxbudget.messages.sameness import names_another, says_more, says_the_opposite, says_the_same
+from langchain_ctxbudget.messages.text import fold, one_line
+from langchain_ctxbudget.search.packing import pack
 
 HARD_CAP, PRUNE_THRESHOLD = 150, 120
 """Above the first, facts are evicted down to the second; above the second, expired ones end."""
@@ -31,28 +26,66 @@ HEADINGS: Mapping[FactCategory, str] = {
     "preference": "Preferences:",
     "identity": "About user:",
 }
-"""What stands above the facts of a category, in the order of their priority."""
+"""Headings of the categories, in the order of their priority."""
 KEPT_PREFERENCES_ABOVE = 0.8
-"""Confidence from which on (exclusive) a preference stays where the window is tight."""
+"""Confidence above which a preference stays where the window is tight."""
+LEAST_CONFIDENCE, MOST_MERGED_CONFIDENCE = 0.01, 0.99
+MOST_NAMED = 3
+"""An item that names more known facts as no longer true is not believed in that."""
+SOON = timedelta(days=30)
+"""How long a statement about a near day holds."""
 
 _DAY = timedelta(days=1)
+_NEAR_DAY = re.compile(
+    r"\b(?:today|tonight|tomorrow|(?:this|next) (?:week|weekend|month|morning|afternoon|evening|\w+day))\b"
+)
 _LATELY = re.compile(r"\b(?:yesterday|last (?:week|weekend|month|night|\w+day))\b")
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
+_ID_BYTES = 6
+
+
+def is_kept_by_hand(fact: Fact) -> bool:
+    """Returns whether the user has pinned or written a fact."""
+    return fact.pinned or fact.made_by == BY_USER
+
+
+def is_as_first_said(fact: Fact) -> bool:
+    """Returns whether the text of a fact is still the one that it was learned with."""
+    return fact.id.partition("-")[0] == _key(fact.category, fact.text)
+
+
+def begins_later(fact: Fact, now: datetime) -> bool:
+    """Returns whether a fact is not true yet."""
+    return fact.valid_from is not None and fact.valid_from > now
+
+
+def lasting(fact: Fact) -> Fact:
+    """Returns a fact that is kept by hand without the end that nobody has said."""
+    if fact.valid_until is None or fact.valid_until != _assumed_end(fact.text, fact.last_seen):
+        return fact
+    return fact.model_copy(update={"valid_until": None})
+
+
+def _assumed_end(text: str, said: datetime) -> datetime | None:
+    return later(said, SOON) if _NEAR_DAY.search(fold(text)) else None
+
+
+def _key(category: FactCategory, text: str) -> str:
+    said = f"{category}\n{fold(one_line(text)).rstrip('.! ')}"
+    return "fact/" + blake2b(said.encode(errors="surrogatepass"), digest_size=_ID_BYTES).hexdigest()
 
 
 # How long facts last
 
 
 def eviction_score(fact: Fact, now: datetime) -> float:
-    """How dispensable a fact is: days since it was said last, times its category's weight, by its confidence."""
+    """Returns the days since a fact was said last, times its category's weight, by its confidence."""
     return (now - fact.last_seen) / _DAY * WEIGHTS[fact.category] / max(LEAST_CONFIDENCE, fact.confidence)
 
 
 def is_expired(fact: Fact, now: datetime) -> bool:
-    """Whether a fact was not said for longer than its category lasts, or is past its `valid_until`; never if pinned."""
-    if fact.pinned:
-        return False
-    return _is_over(fact, now) or now - fact.last_seen > EXPIRY_DAYS[fact.category] * _DAY
+    """Returns whether a fact is past its `valid_until` or its category's days; a pinned one never is."""
+    return not fact.pinned and (_is_over(fact, now) or now - fact.last_seen > EXPIRY_DAYS[fact.category] * _DAY)
 
 
 def _is_over(fact: Fact, now: datetime) -> bool:
@@ -70,10 +103,9 @@ class Pruned:
 
 
 def prune(facts: Iterable[Fact], now: datetime) -> Pruned:
-    """End expired facts where there are more than 120 current ones, and evict down to 120 where 150 are not enough.
+    """Ends expired facts above 120 current ones, and evicts those with the highest score where 150 are not enough.
 
-    Evicted are those with the highest score, of equal ones the first by id; pinned ones never. Facts that had ended
-    before are in neither part of the result.
+    Pinned facts stay; facts that had ended before are in neither part of the result.
     """
     current = [fact for fact in facts if fact.is_current]
     gone: dict[str, Fact] = {}
@@ -81,9 +113,7 @@ def prune(facts: Iterable[Fact], now: datetime) -> Pruned:
         gone |= {fact.id: _ended(fact, "expired", now) for fact in current if is_expired(fact, now)}
     left = [fact for fact in current if fact.id not in gone]
     if len(left) > HARD_CAP:
-        loose = sorted(
-            (fact for fact in left if not fact.pinned), key=lambda fact: (-eviction_score(fact, now), fact.id)
-        )
+        loose = sorted((one for one in left if not one.pinned), key=lambda one: (-eviction_score(one, now), one.id))
         gone |= {fact.id: _ended(fact, "evicted", now) for fact in loose[: len(left) - PRUNE_THRESHOLD]}
     return Pruned(tuple(fact for fact in current if fact.id not in gone), tuple(gone.values()))
 
@@ -93,7 +123,7 @@ def _ended(fact: Fact, reason: Ending, now: datetime) -> Fact:
 
 
 def pin(facts: Iterable[Fact], fact_id: str, now: datetime) -> Fact:
-    """The fact, pinned: always kept, and shown first. It loses an end that nobody has said.
+    """Returns the fact, pinned: always kept, shown first, and without an end that nobody has said.
 
     Raises:
         FactError: it is not a current one, or 10 others are pinned that are not over.
@@ -105,15 +135,11 @@ def pin(facts: Iterable[Fact], fact_id: str, now: datetime) -> Fact:
         raise FactError(
             f"At most {MAX_PINNED} facts can be pinned, and {pinned} are: unpin one of them before pinning {fact_id!r}"
         )
-    return _pinned(fact)
-
-
-def _pinned(fact: Fact) -> Fact:
     return lasting(fact).model_copy(update={"pinned": True})
 
 
 def unpin(facts: Iterable[Fact], fact_id: str) -> Fact:
-    """The fact, no longer pinned.
+    """Returns the fact, no longer pinned.
 
     Raises:
         FactError: it is not a current one.
@@ -132,58 +158,56 @@ def _known(current: Mapping[str, Fact], fact_id: str) -> Fact:
 
 
 def select(facts: Iterable[Fact], cost: Callable[[Fact], int], budget_tokens: int) -> tuple[Fact, ...]:
-    """The current facts that fit a budget, best first.
+    """Returns the current facts that fit a budget, best first; one that does not fit is skipped.
 
-    Best are pinned ones, then project before preference before identity, then the more confident, then those said
-    last, then the first by id. One that does not fit is skipped; later, smaller ones may still fit. The seed keeps 50
-    tokens free because it estimates; counts are exact here, so the budget is used to the last token.
+    The seed keeps 50 tokens free because it estimates; counts are exact here, so the budget is used to the last token.
 
     Args:
         facts: to choose from.
-        cost: what taking a fact costs, in tokens; asked at most once per fact, in the order of the result.
-        budget_tokens: what they may cost together.
+        cost: tokens that a fact costs; asked at most once per fact, in the order of the result.
+        budget_tokens: tokens for all of them.
     """
     order = ranked(facts)
     return tuple(order[i] for i in pack(range(len(order)), lambda i: cost(order[i]), budget_tokens, 1))
 
 
 def ranked(facts: Iterable[Fact]) -> tuple[Fact, ...]:
-    """The current facts, best first; see `select`."""
-    return tuple(sorted((fact for fact in facts if fact.is_current), key=_priority))
+    """Returns the current facts: pinned ones, then project, preference, identity, then the surer, then the newer."""
 
+    def priority(fact: Fact) -> tuple[bool, int, float, float, str]:
+        return not fact.pinned, _RANK[fact.category], -fact.confidence, -fact.last_seen.timestamp(), fact.id
 
-def _priority(fact: Fact) -> tuple[bool, int, float, float, str]:
-    return not fact.pinned, _RANK[fact.category], -fact.confidence, -fact.last_seen.timestamp(), fact.id
+    return tuple(sorted((fact for fact in facts if fact.is_current), key=priority))
 
 
 def shown(fact: Fact) -> str:
-    """The text of a fact as a prompt shows it: with the day on which it was said, where it speaks of days by that.
+    """Returns the text that a prompt shows, with the day on which it was said where it speaks of days by that.
 
     >>> from datetime import UTC
     >>> now = datetime(2026, 5, 1, tzinfo=UTC)
     >>> shown(Fact(id="f", text="Flies to Rome next week", category="project", created_at=now, last_seen=now))
     'Flies to Rome next week (said 2026-05-01)'
     """
-    is_relative = speaks_of_soon(fact.text) or _LATELY.search(fold(fact.text))
+    text = fold(fact.text)
+    is_relative = _NEAR_DAY.search(text) or _LATELY.search(text)
     return f"{fact.text} (said {fact.last_seen.date().isoformat()})" if is_relative else fact.text
 
 
 def grouped(facts: Iterable[Fact]) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
-    """Facts under the headings of their categories; headings without facts are left out."""
+    """Returns facts under the headings of their categories; headings without facts are left out."""
     given = tuple(facts)
     groups = ((heading, tuple(fact for fact in given if fact.category == kind)) for kind, heading in HEADINGS.items())
     return tuple((heading, group) for heading, group in groups if group)
 
 
 def reduced(facts: Iterable[Fact]) -> tuple[Fact, ...]:
-    """What stays where the window is tight: pinned ones, work, and preferences that are more certain than 0.8."""
-    return tuple(
-        fact
-        for fact in facts
-        if fact.pinned
-        or fact.category == "project"
-        or (fact.category == "preference" and fact.confidence > KEPT_PREFERENCES_ABOVE)
-    )
+    """Returns what stays where the window is tight: pinned facts, work, and preferences more certain than 0.8."""
+
+    def stays(fact: Fact) -> bool:
+        is_sure = fact.category == "preference" and fact.confidence > KEPT_PREFERENCES_ABOVE
+        return fact.pinned or fact.category == "project" or is_sure
+
+    return tuple(filter(stays, facts))
 
 
 # How they are learned
@@ -198,18 +222,16 @@ def learn(
     *,
     said_at: Mapping[str, datetime] | None = None,
 ) -> list[Fact]:
-    """The known facts with the learned ones merged in; those that ended stay among them, with the reason.
+    """Merges learned facts into the known ones; those that end stay among them, with the reason.
 
-    What says the same as a current fact (`same_as`, or `says_the_same`) is merged into it: it gets the sources and
-    is more certain by `1 - (1 - a)(1 - b)`, at most 0.99; its text is replaced only where `same_as` says more and the
-    user did not write it. Facts that are named by `supersedes`, have another value for the same slot, or say the
-    opposite end as superseded and hand on their pin, but for those that were said later: then it is the learned one
-    that has ended. An item that names more than 3 facts is not believed in that, and pinned and hand-written ones do
-    not end by being named. What begins later ends what is true now only then. Learning the same from the same messages
-    again changes nothing.
+    A fact that says the same as a current one gives it its sources, and makes it more certain by `1 - (1 - a)(1 - b)`,
+    at most 0.99; the text changes only where `same_as` says more and the user did not write it. Facts that are named by
+    `supersedes`, have another value for the same slot, or say the opposite end as superseded and hand on their pin,
+    but for those that were said later: then the learned one has ended. What begins later ends what is true now only
+    then. Learning the same from the same messages again changes nothing.
 
     Args:
-        known: all that is known, also what has ended; what the user deleted is not among them.
+        known: all that is known, also what has ended.
         learned: in the order in which it was said.
         sources: by message id; a fact that names only other messages is not learned.
         now: the time for all that has none.
@@ -218,7 +240,7 @@ def learn(
     """
     facts = {fact.id: fact for fact in known}
     for item in learned:
-        news = News.of(item, sources, said_at or {}, now, made_by)
+        news = _news(item, sources, said_at or {}, now, made_by)
         if news is None or any(news.is_in(fact) for fact in facts.values()):
             continue
         same = news.same_among(facts.values())
@@ -235,25 +257,183 @@ def learn(
 
 
 def sole(facts: Iterable[Fact], value: Fact, now: datetime) -> list[Fact]:
-    """The facts where one of them was given its slot by hand: no other one is a value of that at the same time."""
+    """Returns the facts where one was given its slot by hand: it supersedes the other values of that slot."""
     known = {fact.id: fact for fact in facts}
-    rivals = [
-        one for one in known.values() if one.is_current and one.id != value.id and same_slot(one.slot, value.slot)
-    ]
-    later = begins_later(value, now)
-    beside = [rival for rival in rivals if begins_later(rival, now) != later]
+    rivals = [one for one in known.values() if one.is_current and one.id != value.id and _same_slot(one, value.slot)]
+    is_planned = begins_later(value, now)
+    beside = [rival for rival in rivals if begins_later(rival, now) != is_planned]
     against = [rival for rival in rivals if rival not in beside]
     return list(_settled(known, value, against, beside, at=now, now=now).values())
 
 
 def released(facts: Iterable[Fact], gone: Collection[str]) -> list[Fact]:
-    """The facts, of which none ends any more because something begins that was planned and is given up."""
+    """Returns the facts, of which none ends any more because of a plan that is given up."""
     return [
         fact.model_copy(update={"valid_until": None, "superseded_by": None})
         if fact.is_current and fact.superseded_by in gone
         else fact
         for fact in facts
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """A learned fact, where it was said and when."""
+
+    fact: LearnedFact
+    key: str
+    sources: tuple[Source, ...]
+    said: datetime
+    made_by: str
+    only_ends: bool
+    """It says no more than that the value of its slot is no longer true."""
+
+    @property
+    def ended_at(self) -> datetime:
+        """The time at which what it supersedes stopped being true."""
+        if self.only_ends and self.fact.valid_until:
+            return self.fact.valid_until
+        return max(self.said, self.fact.valid_from or self.said)
+
+    @property
+    def slot(self) -> str:
+        return "" if self.only_ends else self.fact.slot
+
+    @property
+    def valid_from(self) -> datetime | None:
+        return self.fact.valid_until if self.only_ends else self.fact.valid_from
+
+    @property
+    def valid_until(self) -> datetime | None:
+        if self.only_ends:
+            return None
+        return self.fact.valid_until or (None if self.made_by == BY_USER else _assumed_end(self.fact.text, self.said))
+
+    def says(self, other: Fact) -> bool:
+        return self._is_of_kind(other) and says_the_same(other.text, self.fact.text)
+
+    def opposes(self, other: Fact) -> bool:
+        return self._is_of_kind(other) and says_the_opposite(other.text, self.fact.text)
+
+    def _is_of_kind(self, other: Fact) -> bool:
+        """Returns whether another fact is of its category, or was before that was changed by hand, as its id tells."""
+        category = self.fact.category
+        return other.category == category or other.id.partition("-")[0] == _key(category, other.text)
+
+    def is_in(self, other: Fact) -> bool:
+        """Returns whether it was learned from the same messages before, whatever became of that."""
+        digests = {_place(source): source.digest for source in other.sources}
+        if not self.sources or any(digests.get(_place(source)) != source.digest for source in self.sources):
+            return False
+        return other.id == self.fact.same_as or other.id.partition("-")[0] == self.key or self.says(other)
+
+    def same_among(self, facts: Iterable[Fact]) -> Fact | None:
+        """Returns the current fact that it says once more."""
+        current = [fact for fact in facts if fact.is_current]
+        named = (fact for fact in current if fact.id == self.fact.same_as)
+        return next(named, None) or next((fact for fact in current if self.says(fact)), None)
+
+    def names(self, other: Fact) -> bool:
+        """Returns whether it is told to end another fact; what is kept by hand takes more than that."""
+        return other.id in self.fact.supersedes and not is_kept_by_hand(other)
+
+    def ends(self, other: Fact) -> bool:
+        """Returns whether both cannot be true at the same time."""
+        if self.names(other):
+            return True
+        if _same_slot(other, self.fact.slot):
+            # "No longer works at Acme" does not end "Works at Globex".
+            return not (self.only_ends and names_another(self.fact.text, other.text))
+        return self.opposes(other)
+
+    def lets_stand(self, fact: Fact, rival: Fact, now: datetime) -> bool:
+        """Returns whether it, as this fact, and a rival are true one after the other: one only begins later.
+
+        Of something planned, its opposite now is the end; not so where that was known to last until then.
+        """
+        if begins_later(fact, now):
+            return not begins_later(rival, now)
+        is_given_up = self.names(rival) or (self.opposes(rival) and fact.superseded_by != rival.id)
+        return begins_later(rival, now) and not is_given_up
+
+    def as_fact(self, fact_id: str, now: datetime) -> Fact:
+        return Fact(
+            id=fact_id,
+            text=self.fact.text,
+            category=self.fact.category,
+            confidence=self.fact.confidence,
+            slot=self.slot,
+            sources=_bounded(self.sources),
+            made_by=self.made_by,
+            created_at=now,
+            last_seen=self.said,
+            valid_from=self.valid_from,
+            valid_until=self.valid_until,
+        )
+
+    def merged_into(self, known: Fact) -> Fact:
+        """Returns a known fact that is said once more."""
+        if self.made_by == BY_USER:
+            known = lasting(known)
+        places = {_place(source): source for source in known.sources}
+        is_new = not self.sources or any(_place(source) not in places for source in self.sources)
+        places |= {_place(source): source for source in self.sources}
+        changes: dict[str, object] = {
+            "sources": _bounded(tuple(places.values())),
+            "slot": known.slot or self.slot,
+            "valid_from": known.valid_from or self.valid_from,
+        }
+        if is_new:
+            was_over = _is_over(known, self.said)
+            until = self.fact.valid_until if is_kept_by_hand(known) and not self.only_ends else self.valid_until
+            changes["last_seen"] = max(known.last_seen, self.said)
+            changes["valid_until"] = until or (None if was_over else known.valid_until)
+            changes["superseded_by"] = None if was_over else known.superseded_by
+        if is_new and self.sources and len(known.sources) < MOST_SOURCES:
+            # Of a full list, it is not known which messages have counted.
+            merged = 1 - (1 - known.confidence) * (1 - self.fact.confidence)
+            changes["confidence"] = max(known.confidence, min(MOST_MERGED_CONFIDENCE, merged))
+        is_named = known.id == self.fact.same_as and known.made_by != BY_USER
+        if is_named and says_more(self.fact.text, known.text):
+            changes |= {"text": self.fact.text, "made_by": self.made_by}
+        return known.model_copy(update=changes)
+
+
+def _news(
+    fact: LearnedFact, sources: Mapping[str, Source], said_at: Mapping[str, datetime], now: datetime, made_by: str
+) -> _News | None:
+    """Returns None where there is no text, or where it names messages and none of them is known."""
+    text = one_line(fact.text)
+    found = [message for message in dict.fromkeys(fact.message_ids) if message in sources]
+    if not text or (fact.message_ids and not found):
+        return None
+    said = max((said_at[message] for message in found if message in said_at), default=now)
+    return _News(
+        fact=replace(
+            fact,
+            text=text,
+            slot=one_line(fact.slot),
+            confidence=min(1.0, max(LEAST_CONFIDENCE, fact.confidence)),
+            supersedes=fact.supersedes if len(fact.supersedes) <= MOST_NAMED else (),
+        ),
+        key=_key(fact.category, text),
+        sources=tuple(sources[message] for message in found),
+        said=min(now, said),
+        made_by=made_by,
+        only_ends=bool(fact.slot.strip()) and fact.valid_until is not None and fact.valid_until <= max(now, said),
+    )
+
+
+def _place(source: Source) -> tuple[str, str]:
+    return source.conversation_id, source.message_id
+
+
+def _bounded(sources: tuple[Source, ...]) -> tuple[Source, ...]:
+    return sources if len(sources) <= MOST_SOURCES else (sources[0], *sources[1 - MOST_SOURCES :])
+
+
+def _same_slot(fact: Fact, slot: str) -> bool:
+    return bool(slot) and fold(fact.slot) == fold(slot)
 
 
 def _settled(
@@ -265,36 +445,23 @@ def _settled(
     at: datetime,
     now: datetime,
 ) -> dict[str, Fact]:
-    """Facts with one among them that ends some at a time, and is true before or after others."""
+    """Returns facts with one among them that ends some at a time, and is true before or after others."""
     settled = dict(facts)
     for rival in against:
-        settled[rival.id], fact = _superseded(rival, fact, at, now)
+        if rival.pinned:
+            fact = lasting(fact).model_copy(update={"pinned": True})
+        until = at if rival.valid_until is None else min(at, rival.valid_until)
+        changes = {"superseded_by": fact.id, "valid_until": until, "pinned": False}
+        settled[rival.id] = _ended(rival, "superseded", now).model_copy(update=changes)
     settled[fact.id] = fact
-    settled = {
-        one.id: one for one in released(settled.values(), {rival.id for rival in against if begins_later(rival, now)})
-    }
+    given_up = {rival.id for rival in against if begins_later(rival, now)}
+    settled = {one.id: one for one in released(settled.values(), given_up)}
     for other in beside:
         first, then = (other.id, fact.id) if begins_later(fact, now) else (fact.id, other.id)
-        settled[first] = _until(settled[first], settled[then])
+        begin, end = settled[then].valid_from, settled[first].valid_until
+        if begin and (end is None or end > begin):
+            settled[first] = settled[first].model_copy(update={"valid_until": begin, "superseded_by": then})
     return settled
-
-
-def _until(fact: Fact, plan: Fact) -> Fact:
-    """A fact that ends when something else begins, if not before."""
-    if plan.valid_from is None or (fact.valid_until is not None and fact.valid_until <= plan.valid_from):
-        return fact
-    return fact.model_copy(update={"valid_until": plan.valid_from, "superseded_by": plan.id})
-
-
-def _superseded(old: Fact, new: Fact, at: datetime, now: datetime) -> tuple[Fact, Fact]:
-    """Both, the old one ended and its pin on the new one."""
-    changes = {
-        "superseded_by": new.id,
-        "valid_until": at if old.valid_until is None else min(at, old.valid_until),
-        "pinned": False,
-    }
-    heir = _pinned(new) if old.pinned else new
-    return _ended(old, "superseded", now).model_copy(update=changes), heir
 
 
 def _free_id(key: str, taken: Mapping[str, Fact]) -> str:

@@ -1,30 +1,29 @@
-"""What is known about a user, read once and kept in this process until its mark changes.
+"""The knowledge of a user: one frozen value, read once, kept in this process until its mark changes, and written.
 
-It is never changed, only replaced: a prompt that is being made goes on with what was there when it was begun.
+The value is never changed, only replaced: a prompt that is being made goes on with what it began with.
 """
 
 from __future__ import annotations
 
-import threading
+import itertools
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
-from itertools import islice
+from heapq import nlargest
 from typing import TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
-from langgraph.store.base import BaseStore, Item
+from langgraph.store.base import BaseStore, PutOp
 
-from langchain_ctxbudget.core.detection import Detector, Named
-from langchain_ctxbudget.core.estimate import estimate_tokens
-from langchain_ctxbudget.core.vectors import Vectors
+from langchain_ctxbudget.clock import utc
+from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
+from langchain_ctxbudget.forks import cached_property, in_child, new_mutex
 from langchain_ctxbudget.knowledge import repositories as repos
-from langchain_ctxbudget.knowledge.bundle_lines import utc
-from langchain_ctxbudget.knowledge.bundles import ENTITY_TOKENS, TOPIC_TOKENS, compile_entity, compile_topic
+from langchain_ctxbudget.knowledge.bundles import compile_entity, compile_topic
+from langchain_ctxbudget.knowledge.detection import Detector, Named
 from langchain_ctxbudget.knowledge.profiles import importance_at
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
@@ -37,27 +36,46 @@ from langchain_ctxbudget.knowledge.records import (
     TopicConversation,
     TopicProfile,
 )
+from langchain_ctxbudget.messages.text import remembering
+from langchain_ctxbudget.search.vectors import Vectors
+from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores.records import new_token
+from langchain_ctxbudget.tokens.estimate import estimate_tokens
 
 Profile: TypeAlias = TopicProfile | EntityProfile
 
 KEPT_USERS = 64
-"""About the most users of a store whose knowledge stays in memory; those not asked for longest go first."""
+"""Users of a store whose knowledge stays in memory; the one not asked for longest goes first."""
 KEPT_LEARNERS = 8
-"""Of these, those who were asked for last, what is only needed to learn more about them stays as well."""
+"""Users among them whose links, phrases and ended facts stay as well."""
+MOST_USERS = 1_024
+"""Users of a store of whom anything is kept."""
+MOST_ENDED = 500
+"""Ended facts that are kept; of more, those that ended last."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What is known about one user."""
+    """Everything known about one user."""
 
     mark: KnowledgeMark = field(default_factory=lambda: KnowledgeMark(mark=""))
+    """The token of the version that was read; empty where nothing is stored."""
     facts: tuple[Fact, ...] = ()
-    """The current ones."""
+    """Current facts."""
     topics: tuple[TopicProfile, ...] = ()
     entities: tuple[EntityProfile, ...] = ()
     bundles: Mapping[str, ContextBundle] = field(default_factory=dict)
+    """By id."""
     is_read: bool = True
-    """False: it could not be read, so nothing follows from what is not in it."""
+    """False: reading failed, so nothing follows from an item that is missing."""
+    is_whole: bool = False
+    """The three fields below were read as well; prompts do without them."""
+    ended: tuple[Fact, ...] = ()
+    """Facts that no longer count."""
+    links: Mapping[tuple[str, str], TopicConversation] = field(default_factory=dict)
+    """By topic or entity, and conversation."""
+    phrases: tuple[PhraseRecord, ...] = ()
+    """Candidates for topics."""
 
     @cached_property
     def topic_detector(self) -> Detector:
@@ -71,18 +89,17 @@ class Knowledge:
 
     @cached_property
     def by_id(self) -> dict[str, Fact | Profile]:
-        """Everything, by id."""
-        items: tuple[Fact | Profile, ...] = (*self.facts, *self.profiles)
-        return {item.id: item for item in items}
+        """Current facts, topics and entities by id."""
+        return {item.id: item for item in (*self.facts, *self.profiles)}
 
     @cached_property
-    def has_vectors(self) -> bool:
-        """Whether a message's vector can be compared with topics."""
-        return any(topic.embedding for topic in self.topics)
+    def vectors_made_by(self) -> tuple[str | None, int] | None:
+        """The model and dimensions of the vectors that a message can be compared with; None without any."""
+        return _most_common(self.topics)
 
     @cached_property
     def expires_at(self) -> datetime | None:
-        """When the first of the texts is to be compiled again."""
+        """The time when the first text is to be compiled again."""
         return min((utc(bundle.expires_at) for bundle in self.bundles.values() if bundle.expires_at), default=None)
 
     @property
@@ -90,27 +107,32 @@ class Knowledge:
         """Topics, then entities."""
         return (*self.topics, *self.entities)
 
+    @property
+    def is_empty(self) -> bool:
+        """Tells that nothing at all is known."""
+        return not (self.facts or self.profiles or self.bundles or self.ended or self.links or self.phrases)
+
     @cached_property
     def by_hand(self) -> Knowledge:
-        """What of it the user or the application has said by hand; the texts say no more than that."""
+        """The part that the user or the application said by hand; its texts say no more than that."""
         topics = tuple(_topic_by_hand(topic) for topic in self.topics if topic.made_by == BY_USER)
         entities = tuple(entity_by_hand(entity) for entity in self.entities if entity.made_by == BY_USER)
         profiles: tuple[Profile, ...] = (*topics, *entities)
-        return replace(
-            self,
-            facts=tuple(fact for fact in self.facts if fact.made_by == BY_USER),
-            topics=topics,
-            entities=entities,
-            bundles={
-                profile.id: _text_by_hand(profile, bundle)
-                for profile in profiles
-                if (bundle := self.bundles.get(profile.id))
-            },
-        )
+        texts = {one.id: _text_by_hand(one, self.bundles[one.id]) for one in profiles if one.id in self.bundles}
+        facts = tuple(fact for fact in self.facts if fact.made_by == BY_USER)
+        return replace(self, facts=facts, topics=topics, entities=entities, bundles=texts)
+
+
+NOTHING = Knowledge()
+
+
+def shown(knowledge: Knowledge, *, learned: bool) -> Knowledge:
+    """Returns what a prompt may show: everything, or without `learned` only what was said by hand."""
+    return knowledge if learned else knowledge.by_hand
 
 
 def entity_by_hand(entity: EntityProfile) -> EntityProfile:
-    """An entity without what was learned about it."""
+    """Returns an entity without the details that were learned."""
     return entity.model_copy(update={name: getattr(entity.by_hand, name) for name in EntityDetails.model_fields})
 
 
@@ -121,34 +143,18 @@ def _topic_by_hand(topic: TopicProfile) -> TopicProfile:
 
 
 def _text_by_hand(profile: Profile, bundle: ContextBundle) -> ContextBundle:
-    """The bundle of a topic or an entity of which nothing was learned; as nothing in it ends, it does not expire."""
-    now = bundle.compiled_at
+    """Compiles a bundle in which no fact stands, so that it never expires."""
     if isinstance(profile, TopicProfile):
-        made = compile_topic(profile, (), None, (), now=now, count=estimate_tokens, cap_tokens=TOPIC_TOKENS)
+        made = compile_topic(profile, (), None, (), now=bundle.compiled_at, count=estimate_tokens)
     else:
-        made = compile_entity(profile, (), now=now, count=estimate_tokens, cap_tokens=ENTITY_TOKENS)
+        made = compile_entity(profile, (), now=bundle.compiled_at, count=estimate_tokens)
     return made.model_copy(update={"expires_at": None})
 
 
-NOTHING = Knowledge()
-_UNREAD = Knowledge(is_read=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What only those need who learn about a user: how often what came up, what may become a topic, what has ended."""
-
-    links: Mapping[tuple[str, str], TopicConversation] = field(default_factory=dict)
-    """By topic or entity, and conversation."""
-    phrases: tuple[PhraseRecord, ...] = ()
-    ended: tuple[Fact, ...] = ()
-    """Facts that are no longer current."""
-
-
 def detector(profiles: Sequence[Profile]) -> Detector:
-    """Finds profiles in a message, by name and by what they are about; of equals, the more important one first.
+    """Makes a detector by names, terms and vectors; of two found as surely, the more important one comes first.
 
-    They are as important as when the newest of them came up, so that none fades while nothing is learned.
+    Importance is that of when the newest of them came up, so that none fades while nothing is learned.
     """
     times = (one.last_engaged_at if isinstance(one, TopicProfile) else one.last_mentioned_at for one in profiles)
     newest = max((utc(time) for time in times if time), default=datetime.max.replace(tzinfo=UTC))
@@ -157,24 +163,23 @@ def detector(profiles: Sequence[Profile]) -> Detector:
 
 
 def by_names(profiles: Iterable[Profile]) -> Detector:
-    """Finds profiles in a text by name alone; where nobody is called otherwise, it is the one that was built before."""
+    """Makes a detector by names alone; while all names stay, it is the one that was made before."""
     return _by_names(tuple((thing.id, thing.names) for thing in things(profiles)))
 
 
-@lru_cache(maxsize=4)
+@remembering(4)
 def _by_names(named: tuple[tuple[str, tuple[str, ...]], ...]) -> Detector:
     return Detector([Named(id=thing, names=names) for thing, names in named])
 
 
 def things(profiles: Iterable[Profile]) -> list[Named]:
-    """Profiles as something that can be detected; a first name is that of the only person who has it."""
+    """Returns profiles in the form that a detector takes; a first name names the only person who has it."""
     first_names = [(profile, _first_name(profile)) for profile in profiles]
     times = Counter(name for _, name in first_names if name)
     return [_named(profile, [name] if times[name] == 1 else []) for profile, name in first_names]
 
 
 def _first_name(profile: Profile) -> str:
-    """Of a person who is known by more than one name."""
     if isinstance(profile, TopicProfile) or profile.type != "person":
         return ""
     first, _, rest = profile.name.partition(" ")
@@ -182,57 +187,54 @@ def _first_name(profile: Profile) -> str:
 
 
 def _named(profile: Profile, also: Sequence[str]) -> Named:
-    if isinstance(profile, TopicProfile):
-        label, about = profile.label, profile.compiled_context or ""
-    else:
-        label, about = profile.name, ""
-    names = (label, *profile.aliases, *also)
-    return Named(id=profile.id, names=names, text=about, importance=profile.importance_score)
+    text = profile.compiled_context if isinstance(profile, TopicProfile) else None
+    names = (*profile.names, *also)
+    return Named(id=profile.id, names=names, text=text or "", importance=profile.importance_score)
 
 
 def _vectors(profiles: Sequence[Profile]) -> Vectors | None:
-    """A row for each profile; none of another model's than the most common one."""
-    models = Counter((profile.embedding_model, len(profile.embedding)) for profile in profiles if profile.embedding)
-    if not models:
+    """Returns a row for each profile, zeros where it has no vector of the most common model."""
+    made_by = _most_common(profiles)
+    if made_by is None:
         return None
-    model, dimensions = max(models, key=lambda one: (models[one], str(one)))
-    rows = np.zeros((len(profiles), dimensions), np.float32)
+    rows = np.zeros((len(profiles), made_by[1]), np.float32)
     for row, profile in zip(rows, profiles, strict=True):
-        if (profile.embedding_model, len(profile.embedding)) == (model, dimensions):
+        if (profile.embedding_model, len(profile.embedding)) == made_by:
             row[:] = profile.embedding
     return rows
 
 
-def shown(knowledge: Knowledge, *, learned: bool) -> Knowledge:
-    """What of a user's knowledge a prompt may show.
+def _most_common(profiles: Sequence[Profile]) -> tuple[str | None, int] | None:
+    """Returns the model of most vectors, and their dimensions."""
+    models = Counter((profile.embedding_model, len(profile.embedding)) for profile in profiles if profile.embedding)
+    return max(models, key=lambda one: (models[one], str(one))) if models else None
 
-    Args:
-        knowledge: all of it.
-        learned: whether that includes what was learned, or only what the user or the application said by hand.
-    """
-    return knowledge if learned else knowledge.by_hand
+
+# Kept in this process
 
 
 class _Kept:
-    """What is kept of one user beside their knowledge."""
+    """The knowledge of one user, and notes beside it."""
 
     def __init__(self) -> None:
-        self.lock = Lock()
-        """Held by whoever changes their knowledge."""
-        self.epoch = 0
-        """How often something of theirs was erased: what was begun before must not be written."""
+        self.epoch = next(_epochs)
+        """Renewed by every erasure: work that was begun before must not be written."""
         self.knowledge: Knowledge | None = None
-        self.counts: tuple[KnowledgeMark, Counts] | None = None
-        """With the mark of the knowledge that they belong to."""
         self.hits: Counter[str] = Counter()
         self.misses: Counter[str] = Counter()
-        """Of bundles, by id, since they were counted last."""
+        """Uses of bundles by id, since they were written last."""
+        self.vectors_asked_for: set[str] = set()
+        """Embeddings whose vectors are being made; two pipelines with different ones do not take turns."""
         self.renewed = ""
-        """The mark of the knowledge whose expired texts somebody was told to compile."""
+        """The mark of the knowledge whose expired texts are being compiled."""
 
 
 _kept: WeakKeyDictionary[BaseStore, OrderedDict[str, _Kept]] = WeakKeyDictionary()
-_mutex = threading.Lock()
+_locks: WeakKeyDictionary[BaseStore, WeakValueDictionary[str, Lock]] = WeakKeyDictionary()
+_epochs = itertools.count()
+_mutex = new_mutex()
+in_child(_kept.clear)
+in_child(_locks.clear)
 
 
 def _of(store: BaseStore, user_id: str) -> _Kept:
@@ -240,55 +242,64 @@ def _of(store: BaseStore, user_id: str) -> _Kept:
         users = _kept.setdefault(store, OrderedDict())
         kept = users.setdefault(user_id, _Kept())
         users.move_to_end(user_id)
-        # Whoever is first behind the newest ones has just become that. Their lock stays: somebody may hold it.
-        for other in islice(reversed(users.values()), KEPT_USERS, KEPT_USERS + 1):
+        if len(users) > MOST_USERS:
+            users.popitem(last=False)
+        # The first behind the newest ones has just become that.
+        for other in itertools.islice(reversed(users.values()), KEPT_USERS, KEPT_USERS + 1):
             other.knowledge = None
-        for other in islice(reversed(users.values()), KEPT_LEARNERS, KEPT_LEARNERS + 1):
-            other.counts = None
+        for other in itertools.islice(reversed(users.values()), KEPT_LEARNERS, KEPT_LEARNERS + 1):
+            if other.knowledge is not None and other.knowledge.is_whole:
+                other.knowledge = replace(other.knowledge, is_whole=False, ended=(), links={}, phrases=())
         return kept
 
 
 def lock_of(store: BaseStore, user_id: str) -> Lock:
-    """The lock that whoever changes a user's knowledge holds, shared by every pipeline of this process."""
-    return _of(store, user_id).lock
+    """Returns the lock to hold while a user's knowledge is changed, shared by every pipeline of this process."""
+    with _mutex:
+        return _locks.setdefault(store, WeakValueDictionary()).setdefault(user_id, Lock())
 
 
 def epoch_of(store: BaseStore, user_id: str) -> int:
-    """Another number after something of the user was erased."""
+    """Returns a number that every erasure of something of the user renews."""
     return _of(store, user_id).epoch
 
 
 def interrupted(store: BaseStore, user_id: str) -> None:
-    """Note that messages of a user are being deleted: what is being learned from them is not written."""
-    _of(store, user_id).epoch += 1
+    """Notes that messages of a user are being deleted: what is being learned from them is not written."""
+    _of(store, user_id).epoch = next(_epochs)
 
 
 def erased(store: BaseStore, user_id: str) -> None:
-    """Note that something of a user is erased: what is under way is not written, what was read is read again."""
-    kept = _of(store, user_id)
-    kept.epoch += 1
-    kept.knowledge = kept.counts = None
-    _by_names.cache_clear()
-    kept.hits, kept.misses = Counter(), Counter()
+    """Forgets everything kept of a user: work under way is not written, and everything is read again."""
+    with _mutex:
+        _kept.setdefault(store, OrderedDict()).pop(user_id, None)
 
 
-def note_use(store: BaseStore, user_id: str, hits: list[str], misses: list[str]) -> None:
-    """Count which bundles a prompt could use; written when something is learned next."""
+def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterable[str]) -> None:
+    """Counts the bundles that a prompt could use as they are, and those it could not; written with the next change."""
     kept = _of(store, user_id)
     kept.hits.update(hits)
     kept.misses.update(misses)
 
 
 def take_use(store: BaseStore, user_id: str) -> tuple[Counter[str], Counter[str]]:
-    """The uses of bundles that were not written yet; they are forgotten here."""
+    """Returns the hits and misses that were not written yet, and forgets them."""
     kept = _of(store, user_id)
-    hits, misses = kept.hits, kept.misses
+    taken = kept.hits, kept.misses
     kept.hits, kept.misses = Counter(), Counter()
-    return hits, misses
+    return taken
+
+
+def lacks_vectors(store: BaseStore, user_id: str, model: str) -> bool:
+    """Tells once that a user's topics need vectors of this model: the one who asks has them made."""
+    asked = _of(store, user_id).vectors_asked_for
+    first = model not in asked
+    asked.add(model)
+    return first
 
 
 def is_to_be_renewed(store: BaseStore, user_id: str, now: datetime) -> bool:
-    """Whether some text of what was read last has expired; True once, as whoever asks has it compiled."""
+    """Tells once that a text of what was read last has expired: the one who asks has it compiled."""
     kept = _of(store, user_id)
     knowledge = kept.knowledge
     if knowledge is None or knowledge.expires_at is None or knowledge.expires_at > utc(now):
@@ -297,27 +308,26 @@ def is_to_be_renewed(store: BaseStore, user_id: str, now: datetime) -> bool:
     return asked != knowledge.mark.mark
 
 
-def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool = False) -> Flow[Knowledge]:
-    """What is known about a user, read where its mark has changed.
+def last_known(store: BaseStore, user_id: str) -> Knowledge:
+    """Returns what was read last, for when reading fails."""
+    return _of(store, user_id).knowledge or Knowledge(is_read=False)
 
-    Args:
-        store: where.
-        user_id: whose.
-        found: the item of the mark, where it was read already.
-        marked: whether it was.
-    """
+
+# Read and written
+
+
+def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool = False) -> Flow[Knowledge]:
+    """Reads what a prompt needs to know about a user, where the mark, which may be `found` already, has changed."""
     if not marked:
         [found] = yield from batch(store, [repos.mark_read(user_id)])
-    kept = _of(store, user_id)
-    if not isinstance(found, Item):
-        kept.knowledge = kept.counts = None
+    mark, kept = repos.found(KnowledgeMark, found), _of(store, user_id)
+    if mark is None:
+        kept.knowledge = None
         return NOTHING
-    mark = KnowledgeMark.read(found.value, "the mark of what is known")
-    known = kept.knowledge
-    if known is not None and known.mark == mark:
-        return known
-    known = Knowledge(  # the mark was read before what it marks: never newer than that
-        mark=mark,
+    if kept.knowledge is not None and kept.knowledge.mark == mark:
+        return kept.knowledge
+    known = Knowledge(
+        mark=mark,  # read before what it marks, so never newer
         facts=tuple((yield from repos.FACTS.all(store, user_id))),
         topics=tuple((yield from repos.TOPICS.all(store, user_id))),
         entities=tuple((yield from repos.ENTITIES.all(store, user_id))),
@@ -327,47 +337,104 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
     return known
 
 
-def read_counts(store: BaseStore, user_id: str, mark: KnowledgeMark) -> Flow[Counts]:
-    """What is needed to learn more about a user, read where the mark has changed.
-
-    Args:
-        store: where.
-        user_id: whose.
-        mark: of the knowledge that was read.
-    """
-    kept = _of(store, user_id).counts
-    if kept is not None and kept[0] == mark:
-        return kept[1]
+def read_all(store: BaseStore, user_id: str) -> Flow[Knowledge]:
+    """Reads everything that is known about a user, where the mark has changed."""
+    known = yield from read(store, user_id)
+    if known is NOTHING or known.is_whole:
+        return known
     links = yield from repos.LINKS.all(store, user_id)
     phrases = yield from repos.PHRASES.all(store, user_id)
     ended = yield from repos.ENDED.all(store, user_id)
-    counts = Counts(
-        {(link.topic_id, link.conversation_id): link for link in links}, _newest_last(phrases), tuple(ended)
+    current = {fact.id for fact in known.facts}  # a fact among both is current: ending it was cut short
+    whole = replace(
+        known,
+        is_whole=True,
+        ended=tuple(fact for fact in ended if fact.id not in current),
+        links={(link.topic_id, link.conversation_id): link for link in links},
+        phrases=_in_order(phrases),
     )
-    _of(store, user_id).counts = mark, counts
-    return counts
+    _of(store, user_id).knowledge = whole
+    return whole
 
 
-def _newest_last(phrases: Iterable[PhraseRecord]) -> tuple[PhraseRecord, ...]:
-    """The order in which they came up, in every process the same."""
+def _in_order(phrases: Iterable[PhraseRecord]) -> tuple[PhraseRecord, ...]:
+    """Returns phrases newest last, in every process the same."""
     return tuple(sorted(phrases, key=lambda one: (one.last_at is not None and one.last_at.timestamp(), one.phrase)))
 
 
-def last_known(store: BaseStore, user_id: str) -> Knowledge:
-    """What was read last; for when reading fails."""
-    return _of(store, user_id).knowledge or _UNREAD
+def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *, edited: bool = False) -> Flow[None]:
+    """Writes what has changed, and then the mark; nothing where nothing has.
+
+    The order makes a kill in between harmless, as learning again has the same effect: bundles are there before what
+    they show is clean, a fact is noted as ended before it leaves the current ones, phrases are counted last. With
+    `edited`, it was changed by hand, and every conversation renews its snapshot.
+
+    Raises:
+        StoreError: another process has erased the user since `before` was read; what was written is deleted again.
+    """
+    ended = tuple(nlargest(MOST_ENDED, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)))
+    moved = repos.ENDED.changes(user_id, before.ended, ended)
+    puts = [
+        *repos.BUNDLES.changes(user_id, before.bundles.values(), after.bundles.values()),
+        *repos.TOPICS.changes(user_id, before.topics, after.topics),
+        *repos.ENTITIES.changes(user_id, before.entities, after.entities),
+        *repos.LINKS.changes(user_id, before.links.values(), after.links.values()),
+        *(put for put in moved if put.value is not None),
+        *repos.FACTS.changes(user_id, before.facts, after.facts),
+        *(put for put in moved if put.value is None),
+        *repos.PHRASES.changes(user_id, before.phrases, after.phrases),
+    ]
+    if not puts:
+        return
+    gone = {profile.id for profile in before.profiles} - {profile.id for profile in after.profiles}
+    puts += yield from _unpredicted(store, user_id, gone)
+    mark = KnowledgeMark(mark=new_token(), edited=new_token() if edited else before.mark.edited)
+    try:
+        is_alone = yield from _written(
+            store, user_id, puts, before.mark, None if after.is_empty and not edited else mark
+        )
+    except BaseException:
+        _of(store, user_id).knowledge = None  # some of it may be written
+        raise
+    saved = replace(after, mark=mark, is_whole=True, ended=ended, phrases=_in_order(after.phrases))
+    saved.topic_detector.detect("")  # built here, so that no prompt has to wait for it
+    saved.entity_detector.detect("")
+    _of(store, user_id).knowledge = saved if is_alone else None
 
 
-def drop(store: BaseStore, user_id: str) -> None:
-    """Read what is known again, as it may have been written in part."""
-    kept = _of(store, user_id)
-    kept.knowledge = kept.counts = None
+def _written(
+    store: BaseStore, user_id: str, puts: Sequence[PutOp], old: KnowledgeMark, new: KnowledgeMark | None
+) -> Flow[bool]:
+    """Writes the changes and the new mark; tells that nobody else has written meanwhile."""
+    begun = old if old.mark else KnowledgeMark(mark="begun")
+    # Without a mark nobody would look for what is written.
+    is_alone = begun is old or (yield from _marked(store, user_id, begun)) == old
+    yield from bulk.write(store, puts)
+    found = yield from _marked(store, user_id, new)
+    if not found.mark:
+        yield from bulk.write(store, [*(put._replace(value=None) for put in puts), repos.mark_write(user_id, None)])
+        raise StoreError("All that was known of the user was erased elsewhere at the same moment: nothing is kept")
+    if is_alone and found == begun:
+        return True
+    # Both have written, and the other one perhaps by hand.
+    yield from bulk.write(store, [repos.mark_write(user_id, KnowledgeMark(mark=new_token(), edited=new_token()))])
+    return False
 
 
-def keep(store: BaseStore, user_id: str, knowledge: Knowledge, counts: Counts) -> None:
-    """Know what was just written, so that it need not be read, and no prompt has to wait for what finds it."""
-    knowledge.topic_detector.detect("")
-    knowledge.entity_detector.detect("")
-    kept = _of(store, user_id)
-    kept.knowledge = knowledge
-    kept.counts = knowledge.mark, replace(counts, phrases=_newest_last(counts.phrases))
+def _marked(store: BaseStore, user_id: str, mark: KnowledgeMark | None) -> Flow[KnowledgeMark]:
+    """Renews or removes the mark; returns the one before, which tells who else has written."""
+    found, _ = yield from batch(store, [repos.mark_read(user_id), repos.mark_write(user_id, mark)])
+    return repos.found(KnowledgeMark, found) or KnowledgeMark(mark="")
+
+
+def _unpredicted(store: BaseStore, user_id: str, gone: Collection[str]) -> Flow[list[PutOp]]:
+    """Returns the writes after which no device expects what is no longer known."""
+    puts = []
+    for device in (yield from repos.PRESENCE.all(store, user_id)) if gone else ():
+        left = {
+            name: tuple(one for one in getattr(device, name) if one not in gone)
+            for name in ("predicted_topics", "predicted_entities")
+        }
+        if (expected := device.model_copy(update=left)) != device:
+            puts.append(repos.PRESENCE.put(user_id, expected))
+    return puts

@@ -1,4 +1,4 @@
-"""What an extraction reads and what it gives, whoever does it: rules or a model."""
+"""The values that an extraction reads and gives, by rules or by a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Said:
     from_user: bool = True
     """False: the assistant's, another person's, or a tool's where those are asked for."""
     from_tool: bool = False
-    """Whether it is what a tool gave."""
+    """True: a result of a tool."""
     speaker: str = ""
     at: datetime | None = None
 
@@ -58,7 +58,7 @@ class LearnedEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnedTopic:
-    """What was spoken about."""
+    """A subject that was spoken about."""
 
     label: str
     aliases: tuple[str, ...] = ()

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from langchain_ctxbudget.core.text import fold, one_line
 from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedTopic
 from langchain_ctxbudget.knowledge.profiles import entity_id, similar, slug, topic_id
 from langchain_ctxbudget.knowledge.records import BY_USER, MOST_SOURCES, EntityProfile, Source, TopicProfile
+from langchain_ctxbudget.messages.text import fold, one_line
 
 Profile = TypeVar("Profile", TopicProfile, EntityProfile)
 
@@ -26,24 +26,15 @@ MOST_CHARACTERS = 200
 def merge_topics(
     known: Sequence[TopicProfile], learned: Learned, sources: Mapping[str, Source], now: datetime
 ) -> tuple[TopicProfile, ...]:
-    """The topics that are known once others were learned; one is the same under any of its names.
-
-    Args:
-        known: before.
-        learned: new ones, and known ones that came up again.
-        sources: the messages that were read, by id; a topic without one of them is not taken in.
-        now: what time it is.
-    """
+    """Merges learned topics into the known ones; one is the same under any of its names."""
     topics = {topic.id: topic for topic in known}
     for new in learned.topics:
         came_from = _found(new.message_ids, sources)
         label = one_line(new.label)[:MOST_CHARACTERS]
-        if not slug(label):
+        if not slug(label) or not came_from:
             continue
         old = topics.get(topic_id(slug(label))) or _similar(topics.values(), label)
         if old is None:
-            if not came_from:
-                continue
             old = TopicProfile(
                 id=topic_id(slug(label)), slug=slug(label), label=label, made_by=learned.made_by, created_at=now
             )
@@ -52,7 +43,6 @@ def merge_topics(
 
 
 def _similar(topics: Iterable[TopicProfile], label: str) -> TopicProfile | None:
-    """A topic that goes by another form of a label."""
     wanted = TopicProfile(id=topic_id(slug(label)), slug=slug(label), label=label)
     return next((topic for topic in topics if similar(topic, wanted)), None)
 
@@ -75,7 +65,6 @@ def _updated_topic(old: TopicProfile, new: LearnedTopic, came_from: Sequence[Sou
 
 
 def _with_parents(topics: Iterable[TopicProfile], learned: Sequence[LearnedTopic]) -> list[TopicProfile]:
-    """Topics under the ones that they are a part of; nothing is a part of itself, however far up."""
     by_slug = {topic.slug: topic for topic in topics}
     for new in learned:
         if not new.parent:
@@ -88,7 +77,7 @@ def _with_parents(topics: Iterable[TopicProfile], learned: Sequence[LearnedTopic
 
 
 def line_above(topic: TopicProfile, by_slug: Mapping[str, TopicProfile]) -> set[str]:
-    """A topic and everything above it, by slug."""
+    """Returns the slugs of a topic and of everything above it."""
     found: set[str] = set()
     above: TopicProfile | None = topic
     while above is not None and above.slug not in found:
@@ -100,16 +89,10 @@ def line_above(topic: TopicProfile, by_slug: Mapping[str, TopicProfile]) -> set[
 def merge_entities(
     known: Sequence[EntityProfile], learned: Learned, sources: Mapping[str, Source], now: datetime
 ) -> tuple[EntityProfile, ...]:
-    """The entities that are known once others were learned.
+    """Merges learned entities into the known ones.
 
     It is the same one if a name of one is a name of the other and they are of one type, or one of them is only a
     concept. A person's first name is that person where no other known one has it.
-
-    Args:
-        known: before.
-        learned: new ones, and known ones that were spoken of again.
-        sources: the messages that were read, by id; an entity without one of them is not taken in.
-        now: what time it is.
     """
     entities = {entity.id: entity for entity in known}
     for new in learned.entities:
@@ -176,7 +159,6 @@ def _found(message_ids: Iterable[str], sources: Mapping[str, Source]) -> list[So
 
 
 def _joined(old: Sequence[Source], new: Sequence[Source]) -> tuple[Source, ...]:
-    """Sources without repetition: where they are too many, the first and the newest ones."""
     again = {(one.conversation_id, one.message_id) for one in new}
     kept = [one for one in old if (one.conversation_id, one.message_id) not in again]
     all_of_them = [*kept, *new] if len(kept) < len(old) or new else list(old)
@@ -186,7 +168,6 @@ def _joined(old: Sequence[Source], new: Sequence[Source]) -> tuple[Source, ...]:
 
 
 def _names(label: str, others: Iterable[str]) -> tuple[str, ...]:
-    """Other names than the label, each once in any case."""
     found = {fold(one_line(other)): one_line(other)[:MOST_CHARACTERS] for other in reversed(list(others))}
     found.pop(fold(label), None)
     found.pop("", None)
@@ -194,12 +175,10 @@ def _names(label: str, others: Iterable[str]) -> tuple[str, ...]:
 
 
 def _newest(texts: Iterable[str], most: int) -> tuple[str, ...]:
-    """The last texts, each once, in the order in which they came first."""
     return tuple(dict.fromkeys(texts))[-most:]
 
 
 def _changed(old: Profile, changes: Mapping[str, object], now: datetime) -> Profile:
-    """A profile with changes; the same one where there are none. Its bundle is dirty if it shows what has changed."""
     new = type(old).model_validate({**old.model_dump(), **changes})
     shown = {key for key in changes if key not in ("sources", "related_acu_ids", "aliases")}
     if new == old:

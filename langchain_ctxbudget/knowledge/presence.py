@@ -1,18 +1,17 @@
-"""What a user has open on their devices, and what they are likely to speak of next.
-
-A device tells of itself by heartbeats. What is open on it, what came up lately and what usually comes up at this hour
-say which topics and entities are likely next, so that their bundles can be built before they are asked for.
-"""
+"""Presence: heartbeats tell what a user has open on each device, and that predicts what comes up next."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from typing import Annotated, Any
 
 from langgraph.store.base import BaseStore
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
+from langchain_ctxbudget.clock import later, utc
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge.records import (
@@ -25,117 +24,69 @@ from langchain_ctxbudget.knowledge.records import (
 from langchain_ctxbudget.knowledge.repositories import PRESENCE
 from langchain_ctxbudget.stores import bulk
 
-NEW_SESSION_AFTER = timedelta(minutes=30)
-"""Without a heartbeat; the next one begins a session."""
-IDLE_AFTER = timedelta(minutes=5)
-"""Without a change; a device that gives no paths is idle only when it says so."""
-OFFLINE_AFTER = timedelta(minutes=2)
-"""Without a heartbeat."""
+NEW_SESSION_AFTER, IDLE_AFTER, OFFLINE_AFTER = timedelta(minutes=30), timedelta(minutes=5), timedelta(minutes=2)
+"""Silence that ends a session; time without a change; silence of a device that is still online."""
 FORGOTTEN_AFTER = timedelta(days=90)
-"""Without a heartbeat."""
-MOST_VISITS = 50
-"""In a device's navigation history."""
-MOST_VISIBLE = 100
-"""Conversations that one device can show at once."""
-MOST_CHARACTERS = 2_000
-"""Of an id or a path that a device tells."""
+MOST_VISITS, MOST_VISIBLE, MOST_CHARACTERS = 50, 100, 2_000
+"""Places in a device's history, conversations on its screen, characters of an id or a path."""
 
 OPEN, RECENT, USUAL = 0.5, 0.3, 0.2
-"""What counts how much for a prediction; a score is from 0 to 1."""
-ACTIVE, VISIBLE = 1.0, 0.6
-"""What an open conversation counts."""
+"""Weights in a prediction, whose score is from 0 to 1."""
+ACTIVE, VISIBLE, BESIDE = 1.0, 0.6, 0.5
+"""Weight of a conversation in front, of one that can be seen, and of a message one hour before or after."""
 HALF_LIFE = timedelta(days=7)
-"""After which what came up counts half as recent."""
-BESIDE = 0.5
-"""What a message counts for the hour before and the hour after its own."""
 NO_HABIT = 5
-"""Messages that are added to all of a topic's at other hours, so that a single one is no habit."""
-FLOOR = 0.1
-"""The least score of a prediction: that of what came up eleven days ago, and nothing else speaks for."""
-MOST_PREDICTED = 5
-"""Topics, and as many entities."""
+"""Messages added to a topic's at other hours, so that a single one is no habit."""
+FLOOR, MOST_PREDICTED = 0.1, 5
+"""The least score of a prediction, and the most topics, and entities, in one."""
+
+_Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
-    """What a device tells of itself, every minute or so and when something changes.
+class Heartbeat(BaseModel):
+    """The news of a device about itself, every minute or so and when something changes.
 
     Raises:
-        InputError: no device, more than `MOST_VISIBLE` conversations, a text of more than `MOST_CHARACTERS`, a local
-            time without its UTC offset, or a value of another type.
+        InputError: no device, more than 100 conversations, a text of more than 2,000 characters, a local time without
+            its UTC offset, or a value of another type.
 
     Example:
         >>> Heartbeat(device_id="phone", active_conversation_id="c1", path="/chat/c1").idle
         False
     """
 
-    device_id: str
-    active_conversation_id: str | None = None
-    visible_conversation_ids: Sequence[str] = ()
-    active_notebook_id: str | None = None
-    active_persona_id: str | None = None
-    path: str | None = None
-    """Where in the application; None: where it was before."""
-    local_time: datetime | None = None
-    """With its UTC offset."""
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    device_id: Annotated[_Text, Field(min_length=1)]
+    active_conversation_id: _Text | None = None
+    visible_conversation_ids: Annotated[tuple[_Text, ...] | list[_Text], Field(max_length=MOST_VISIBLE)] = ()
+    active_notebook_id: _Text | None = None
+    active_persona_id: _Text | None = None
+    path: _Text | None = None
+    """The place in the application; None: the same as before."""
+    local_time: AwareDatetime | None = None
     idle: bool = False
-    """Whether the user is known to do nothing."""
+    """The user is known to do nothing."""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.device_id, str) or not self.device_id:
-            raise InputError(f"device_id must be a non-empty string that names the device, not {self.device_id!r}")
-        _require_short("device_id", self.device_id)
-        for name in ("active_conversation_id", "active_notebook_id", "active_persona_id", "path"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                raise InputError(f"{name} must be a string or None, not {value!r:.100}")
-            _require_short(name, value or "")
-        _require_ids("visible_conversation_ids", self.visible_conversation_ids)
-        if self.local_time is not None and not isinstance(self.local_time, datetime):
-            raise InputError(f"local_time must be a datetime or None, not {self.local_time!r:.100}")
-        if self.local_time is not None and self.local_time.utcoffset() is None:
-            raise InputError(f"local_time must have a UTC offset, as `datetime.now().astimezone()`: {self.local_time}")
-        if not isinstance(self.idle, bool):
-            raise InputError(f"idle must be true or false, not {self.idle!r}")
-
-
-def _require_ids(name: str, ids: object) -> None:
-    if not isinstance(ids, Sequence) or isinstance(ids, str | bytes):
-        raise InputError(f"{name} must be a list of ids, not {ids!r:.100}")
-    if len(ids) > MOST_VISIBLE:
-        raise InputError(f"{name} must have at most {MOST_VISIBLE} ids, not {len(ids):,}")
-    for one in ids:
-        if not isinstance(one, str):
-            raise InputError(f"{name} must be a list of ids, not of {one!r:.100}")
-        _require_short(name, one)
-
-
-def _require_short(name: str, text: str) -> None:
-    if len(text) > MOST_CHARACTERS:
-        raise InputError(f"{name} must have at most {MOST_CHARACTERS:,} characters, not {len(text):,}")
+    def __init__(self, **told: Any) -> None:  # noqa: ANN401 - checked below
+        try:
+            super().__init__(**told)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise InputError(f"heartbeat: {where}: {first['msg']}, not {first.get('input')!r:.100}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is likely to come up next: ids with their scores from 0 to 1, highest first.
-
-    Example:
-        >>> Prediction(topics=(("topic/cycling", 0.8),)).entities
-        ()
-    """
+    """Topics and entities that are likely to come up next: ids with their scores from 0 to 1, highest first."""
 
     topics: tuple[tuple[str, float], ...] = ()
     entities: tuple[tuple[str, float], ...] = ()
 
 
 def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> ClientPresence:
-    """What is known of a device after a heartbeat.
-
-    Args:
-        old: what was known before, if anything.
-        beat: what it tells.
-        now: when, in UTC.
-    """
+    """Returns what is known of a device after a heartbeat, given what was known before."""
     if old is None or now - old.last_heartbeat_at > NEW_SESSION_AFTER:
         session, is_active = now, True
     else:
@@ -145,7 +96,7 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
     idle_since = None
     if beat.idle:
         idle_since = now if is_active or old is None else old.idle_since or now
-    elif not is_active and (end := _end_of(history)) and now >= end:
+    elif not is_active and (end := _idle_from(history)) and now >= end:
         idle_since = end
     return ClientPresence(
         device_id=beat.device_id,
@@ -165,33 +116,26 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
 
 
 def _has_changed(old: ClientPresence, beat: Heartbeat) -> bool:
+    opened = ("active_conversation_id", "active_notebook_id", "active_persona_id")
     return (
-        beat.active_conversation_id,
-        tuple(beat.visible_conversation_ids),
-        beat.active_notebook_id,
-        beat.active_persona_id,
-        beat.path if beat.path is not None else old.last_navigation_path,
-    ) != (
-        old.active_conversation_id,
-        old.visible_conversation_ids,
-        old.active_notebook_id,
-        old.active_persona_id,
-        old.last_navigation_path,
+        any(getattr(old, name) != getattr(beat, name) for name in opened)
+        or old.visible_conversation_ids != tuple(beat.visible_conversation_ids)
+        or beat.path not in (None, old.last_navigation_path)
     )
 
 
 def _is_back(old: ClientPresence, beat: Heartbeat) -> bool:
-    """Whether the device said that it was idle, and says so no more; it does not say so of mere silence."""
-    return not beat.idle and old.idle_since not in (None, _end_of(old.navigation_history))
+    """Tells that the device said it was idle, and says so no more; mere silence does not count."""
+    return not beat.idle and old.idle_since not in (None, _idle_from(old.navigation_history))
 
 
-def _end_of(history: Sequence[Visit]) -> datetime | None:
-    """When a device counts as idle if nothing changes; None for one that gives no paths, where changes have no time."""
-    return history[-1].at + IDLE_AFTER if history else None
+def _idle_from(history: Sequence[Visit]) -> datetime | None:
+    """Returns the time from which a device is idle if nothing changes; None for one that tells no paths."""
+    return later(history[-1].at, IDLE_AFTER) if history else None
 
 
 def _visits(history: tuple[Visit, ...], path: str | None, now: datetime, *, is_active: bool) -> tuple[Visit, ...]:
-    """The places that a device has been to; the time of each is that of the last activity there."""
+    """Returns the places of a device, each with the time of the last activity there."""
     if path is None and history:
         path = history[-1].path
     if path is None or not is_active:
@@ -201,7 +145,7 @@ def _visits(history: tuple[Visit, ...], path: str | None, now: datetime, *, is_a
 
 
 def as_of(presence: ClientPresence, now: datetime) -> ClientPresence:
-    """What is known of a device at a later time: whether it is still online."""
+    """Returns a device at a later time, when it may have gone offline."""
     return presence.model_copy(update={"is_online": now - presence.last_heartbeat_at <= OFFLINE_AFTER})
 
 
@@ -212,20 +156,11 @@ def predict(
     links: Iterable[TopicConversation],
     now: datetime,
 ) -> Prediction:
-    """What is likely to come up next.
+    """Predicts what is likely to come up next.
 
-    A score is `OPEN` times how relevant it is to what is open on a device that is online, plus `RECENT` times
-    `0.5 ** (age / HALF_LIFE)`, plus `USUAL` times the share of its messages at this hour of the day. What is below
-    `FLOOR` is left out; of equal scores, the id decides.
-
-    What came up in messages that tell no time counts as of when it was learned.
-
-    Args:
-        presence: what is known of the user's devices.
-        topics: all that the user has.
-        entities: all that the user has.
-        links: of both, to conversations.
-        now: in UTC. So are the hours of links, and their difference is the same in any local time.
+    A score is `OPEN` times its relevance to what is open on a device that is online, plus `RECENT` times
+    `0.5 ** (age / HALF_LIFE)`, plus `USUAL` times the share of its messages at this hour. A score below `FLOOR` is
+    left out; of equal ones, the id decides. Messages without a time count as of when they were learned from.
     """
     weights = _open(as_of(device, now) for device in presence)
     opened: dict[str, float] = defaultdict(float)
@@ -235,11 +170,11 @@ def predict(
         opened[link.topic_id] = max(opened[link.topic_id], weight)
         if link.hours:
             hours[link.topic_id] = [a + b for a, b in zip(hours[link.topic_id], link.hours, strict=True)]
-    hour = now.astimezone(UTC).hour
 
     def score(name: str, last: datetime | None) -> float:
-        usual = _usual(hours[name], hour) if name in hours else 0.0
-        return round(OPEN * opened.get(name, 0.0) + RECENT * _recent(last, now) + USUAL * usual, 6)
+        recent = 0.0 if last is None else float(0.5 ** (max(now - last, timedelta()) / HALF_LIFE))
+        usual = _usual(hours[name], utc(now).hour) if name in hours else 0.0
+        return round(OPEN * opened.get(name, 0.0) + RECENT * recent + USUAL * usual, 6)
 
     return Prediction(
         _likeliest({topic.id: score(topic.id, topic.last_engaged_at or topic.updated_at) for topic in topics}),
@@ -248,14 +183,10 @@ def predict(
 
 
 def _open(devices: Iterable[ClientPresence]) -> dict[str, float]:
-    """What each open conversation counts."""
+    """Returns the weight of each open conversation."""
     online = [device for device in devices if device.is_online]
     weights = dict.fromkeys((name for device in online for name in device.visible_conversation_ids), VISIBLE)
     return weights | {device.active_conversation_id: ACTIVE for device in online if device.active_conversation_id}
-
-
-def _recent(last: datetime | None, now: datetime) -> float:
-    return 0.0 if last is None else float(0.5 ** (max(now - last, timedelta()) / HALF_LIFE))
 
 
 def _usual(hours: Sequence[int], hour: int) -> float:
@@ -269,18 +200,18 @@ def _likeliest(scores: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
 
 
 def record(store: BaseStore, user_id: str, beat: Heartbeat, now: datetime) -> Flow[ClientPresence]:
-    """Take in a heartbeat, and forget devices that have been silent for `FORGOTTEN_AFTER`."""
+    """Writes what a heartbeat tells, and forgets devices that have been silent for 90 days."""
     known = yield from PRESENCE.all(store, user_id)
-    silent = [device.device_id for device in known if _is_forgotten(device, now)]
-    old = next((device for device in known if device.device_id == beat.device_id), None)
-    new = heartbeat(None if beat.device_id in silent else old, beat, now)
-    gone = [PRESENCE.delete(user_id, name) for name in silent if name != beat.device_id]
+    silent = {device.device_id for device in known if _is_forgotten(device, now)}
+    old = next((one for one in known if one.device_id == beat.device_id and one.device_id not in silent), None)
+    new = heartbeat(old, beat, now)
+    gone = [PRESENCE.delete(user_id, name) for name in silent - {beat.device_id}]
     yield from bulk.write(store, [PRESENCE.put(user_id, new), *gone])
     return new
 
 
 def devices(store: BaseStore, user_id: str, now: datetime) -> Flow[list[ClientPresence]]:
-    """The devices of a user as they are now, sorted by id; without those that are to be forgotten."""
+    """Reads the devices of a user as they are now, sorted by id, without those that are to be forgotten."""
     known = yield from PRESENCE.all(store, user_id)
     return [as_of(device, now) for device in known if not _is_forgotten(device, now)]
 

@@ -1,7 +1,6 @@
-"""What the profiles of topics and entities are computed from: who came up where, when, how often and in what mood.
+"""The numbers of topics and entities, added up from one link per conversation; their names and ids.
 
-A profile's numbers are never typed in: they are added up from one link per conversation, so that adding up again gives
-the same. Days and hours are UTC.
+Adding up again gives the same. Days and hours are UTC.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from math import log
 from typing import Literal, TypeVar
 
-from langchain_ctxbudget.core.text import fold, one_line, terms
-from langchain_ctxbudget.knowledge.bundle_lines import entity_shown, topic_shown, utc
+from langchain_ctxbudget.clock import utc
+from langchain_ctxbudget.knowledge.bundle_lines import entity_shown, topic_shown
 from langchain_ctxbudget.knowledge.records import (
     EntityProfile,
     EntityType,
@@ -24,6 +23,7 @@ from langchain_ctxbudget.knowledge.records import (
     TopicConversation,
     TopicProfile,
 )
+from langchain_ctxbudget.messages.text import fold, one_line, terms
 
 Sentiment = Literal[-1, 0, 1]
 Profile = TypeVar("Profile", TopicProfile, EntityProfile)
@@ -70,29 +70,17 @@ _TELLING_SIGNS = re.compile(r"[+#]+|(?<![^\W_])\.(?=[^\W_])")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engagement:
-    """A message that names a topic or an entity.
-
-    Example:
-        >>> Engagement(at=None, tokens=12, from_user=True, sentiment=1).sentiment
-        1
-    """
+    """A message that names a topic or an entity."""
 
     at: datetime | None
-    """When it was said; without an offset, UTC."""
+    """The time of the message; without an offset, UTC."""
     tokens: int
     from_user: bool
     sentiment: Sentiment = 0
 
 
 def engaged(link: TopicConversation, messages: Iterable[Engagement], *, until: int = 0) -> TopicConversation:
-    """A link with some more messages of its conversation.
-
-    Args:
-        link: what was counted so far.
-        messages: those that were not counted yet and name the topic.
-        until: how many messages of the conversation are counted with them, those that do not name it as well; the
-            relevance becomes the share of these that do. 0: not known, both stay.
-    """
+    """Returns a link with more messages of its conversation; `until` of its messages are counted then."""
     new = list(messages)
     times = sorted(utc(message.at) for message in new if message.at is not None)
     known = [time for time in (link.first_at, link.last_at, *times) if time is not None]
@@ -116,15 +104,10 @@ def engaged(link: TopicConversation, messages: Iterable[Engagement], *, until: i
 
 
 def topic_metrics(profile: TopicProfile, links: Iterable[TopicConversation], now: datetime) -> TopicProfile:
-    """A topic with its numbers computed from its conversations.
+    """Returns a topic with its numbers computed from its conversations.
 
     The level of proficiency is the one that most of the newest 10 signals begin with ("expert", "expert: maintains
     one"), of levels with as many the one that was signalled last. Without any signal it stays what it is.
-
-    Args:
-        profile: whose numbers; it becomes dirty where what its bundle shows is another.
-        links: one per conversation.
-        now: for the importance.
     """
     counted = [link for link in links if link.messages]
     total = sum(link.messages for link in counted)
@@ -149,13 +132,7 @@ def topic_metrics(profile: TopicProfile, links: Iterable[TopicConversation], now
 
 
 def entity_metrics(profile: EntityProfile, links: Iterable[TopicConversation], now: datetime) -> EntityProfile:
-    """An entity with its numbers computed from its conversations.
-
-    Args:
-        profile: whose numbers; it becomes dirty where what its bundle shows is another.
-        links: one per conversation.
-        now: for the importance.
-    """
+    """Returns an entity with its numbers computed from its conversations."""
     counted = [link for link in links if link.messages]
     total = sum(link.messages for link in counted)
     first, last = _span(counted)
@@ -174,20 +151,13 @@ def entity_metrics(profile: EntityProfile, links: Iterable[TopicConversation], n
 
 
 def importance(messages: int, conversations: int, last: datetime | None, now: datetime, *, pinned: bool) -> float:
-    """How important something is that came up, 0 to 1.
+    """Returns the importance of something that came up, 0 to 1.
 
     `0.4 * recency + 0.35 * frequency + 0.25 * breadth`, with
 
     - recency: `0.5 ** (days since the last time / 30)`; 0 where no message has a time;
     - frequency: `log(1 + messages) / log(101)`, at most 1;
     - breadth: `conversations / 10`, at most 1.
-
-    Args:
-        messages: that name it.
-        conversations: in which they stand.
-        last: when it came up last.
-        now: the time.
-        pinned: whether it is 1.0 whatever else holds.
 
     Example:
         >>> from datetime import UTC
@@ -205,12 +175,12 @@ def importance(messages: int, conversations: int, last: datetime | None, now: da
 
 
 def as_of(profile: Profile, now: datetime) -> Profile:
-    """A topic or an entity with its importance at a time; the stored one is that of when it was counted last."""
+    """Returns a topic or an entity with its importance at a time instead of when it was counted last."""
     return profile.model_copy(update={"importance_score": importance_at(profile, now)})
 
 
 def importance_at(profile: TopicProfile | EntityProfile, now: datetime) -> float:
-    """How important a topic or an entity is at a time."""
+    """Returns the importance of a topic or an entity at a time."""
     if isinstance(profile, TopicProfile):
         messages, conversations, last = profile.total_messages, profile.total_conversations, profile.last_engaged_at
     else:
@@ -219,7 +189,7 @@ def importance_at(profile: TopicProfile | EntityProfile, now: datetime) -> float
 
 
 def sentiment_of(text: str) -> Sentiment:
-    """Whether a text is in a good (1), a bad (-1) or no particular mood, by the English words in it.
+    """Returns the mood of a text by the English words in it: good (1), bad (-1) or neither (0).
 
     More good than bad words are 1, fewer are -1; a negation among the three words before one turns it.
 
@@ -241,7 +211,7 @@ def sentiment_of(text: str) -> Sentiment:
 
 
 def similar(first: TopicProfile, second: TopicProfile) -> bool:
-    """Whether two topics are the same: the same stems in any order, or one's alias is the other's label."""
+    """Returns whether two topics have the same stems in any order, or one's alias is the other's label."""
     keys = _key(first.label), _key(second.label)
     return (
         keys[0] == keys[1]
@@ -251,7 +221,7 @@ def similar(first: TopicProfile, second: TopicProfile) -> bool:
 
 
 def slug(label: str) -> str:
-    """A label in the form in which a topic is known: folded words joined by hyphens, another one for "C" and "C++".
+    """Returns folded words joined by hyphens; "C" and "C++" have different slugs.
 
     >>> slug("Home brewing"), slug("C++"), slug(".NET")
     ('home-brewing', 'c-plus-plus', 'dot-net')
@@ -262,12 +232,12 @@ def slug(label: str) -> str:
 
 
 def topic_id(slug: str) -> str:
-    """The id of the topic with a slug."""
+    """Returns the id of the topic with a slug."""
     return f"topic/{slug}"
 
 
 def entity_id(entity_type: EntityType, name: str) -> str:
-    """The id of an entity, the same one in any case and spacing.
+    """Returns the id of an entity, the same one in any case and spacing.
 
     >>> entity_id("person", "Sarah  Chen")
     'entity/person/sarah chen'
@@ -281,22 +251,19 @@ def _with(profile: Profile, update: dict[str, object], shown: Callable[[Profile]
 
 
 def _span(links: Iterable[TopicConversation]) -> tuple[datetime | None, datetime | None]:
-    """When it came up first and last."""
     times = [utc(time) for link in links for time in (link.first_at, link.last_at) if time is not None]
     return min(times, default=None), max(times, default=None)
 
 
 def _streak(days: Iterable[str]) -> int:
-    """Days in a row, up to the last one."""
-    known = {date.fromisoformat(day) for day in days}
-    day, length = max(known, default=None), 0
-    while day in known:
-        day, length = day - timedelta(days=1), length + 1
+    known = {date.fromisoformat(day).toordinal() for day in days}
+    last, length = max(known, default=0), 0
+    while last - length in known:
+        length += 1
     return length
 
 
 def _peak(hours: Iterable[Sequence[int]]) -> int | None:
-    """The hour with most messages, of several the earliest."""
     sums = [sum(column) for column in zip(*hours, strict=True)]
     return sums.index(max(sums)) if sums else None
 

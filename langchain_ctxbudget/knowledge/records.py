@@ -1,12 +1,11 @@
-"""What is known about a user, as it is kept: the models of seed 000 and the facts of seed 001.
-
-All of it is derived from conversations, but for what the user or the application changed by hand. Times are UTC.
-"""
+"""The records of what is known about a user: the models of seed 000 and the facts of seed 001. Times are UTC."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Literal
+
+from pydantic import Field
 
 from langchain_ctxbudget.stores.records import Record
 
@@ -18,9 +17,9 @@ Proficiency = Literal["unknown", "beginner", "intermediate", "expert"]
 BundleType = Literal["identity_core", "global_prefs", "topic", "entity", "conversation", "composite"]
 
 BY_RULES, BY_USER = "rules", "user"
-"""Who made an item; else the name of the model."""
+"""Values of `made_by`; anything else is the name of a model."""
 MOST_SOURCES = 20
-"""Messages that an item remembers to come from; of more, the first and the newest ones."""
+"""Messages that an item keeps as its sources; of more, the first and the newest ones."""
 
 
 class Source(Record):
@@ -29,11 +28,11 @@ class Source(Record):
     conversation_id: str
     message_id: str
     digest: str = ""
-    """A fingerprint of what the message said: another one means that it was edited since."""
+    """Fingerprint of the message's text; a different one now means that it was edited since."""
 
 
 class Fact(Record):
-    """Something that is known about the user (seed 001, `MemoryFact`).
+    """A statement about the user (seed 001, `MemoryFact`).
 
     Example:
         >>> from datetime import UTC, datetime
@@ -44,48 +43,41 @@ class Fact(Record):
 
     id: str
     text: str
-    """About the user, without a subject: "Prefers direct answers", "Lives in Lisbon"."""
+    """Without a subject: "Prefers direct answers", "Lives in Lisbon"."""
     category: FactCategory
     confidence: float = 0.8
-    """Above 0, up to 1."""
     pinned: bool = False
     slot: str = ""
-    """What it is a value of ("home", "favourite colour"): a newer value supersedes it. Empty: of nothing in
-    particular."""
+    """The question that the fact answers ("home", "favourite colour"): a newer value supersedes it. Empty: none."""
     sources: tuple[Source, ...] = ()
     made_by: str = BY_RULES
     created_at: datetime
     last_seen: datetime
-    """When it was said last."""
     valid_from: datetime | None = None
     valid_until: datetime | None = None
-    """When it stopped being true, or will; None: not known."""
+    """The end of its truth, past or future; None: unknown."""
     ended: Ending | None = None
-    """Why it is no longer current."""
+    """The reason why it no longer counts; None: it does."""
     ended_at: datetime | None = None
     superseded_by: str | None = None
-    """The id of the fact that stands in its place; of a current one, that will from its `valid_until` on."""
+    """The id of the fact in its place; a current fact gives way to that one at its `valid_until`."""
 
     @property
     def is_current(self) -> bool:
-        """Whether it still counts."""
+        """Tells that the fact still counts."""
         return self.ended is None
 
 
 class TopicConversation(Record):
-    """What a conversation has to do with a topic (seed 000): absolute numbers, so that adding up is idempotent."""
+    """The share of a topic or entity in a conversation (seed 000), in absolute numbers: counting again is harmless."""
 
     topic_id: str
-    """The id of the topic, or of the entity."""
     conversation_id: str
     relevance_score: float = 0.5
     """Share of the conversation's messages that are about it, 0 to 1."""
     messages: int = 0
-    """Messages that name it."""
     exchanges: int = 0
-    """Of these, the user's: each begins an exchange (an ACU, atomic chat unit)."""
     tokens: int = 0
-    """What these messages cost."""
     sentiment: float = 0.0
     """The sum over its messages of -1, 0 or 1 each."""
     first_at: datetime | None = None
@@ -95,7 +87,7 @@ class TopicConversation(Record):
     days: tuple[str, ...] = ()
     """The newest days on which it came up, `YYYY-MM-DD`, in order."""
     until: int = 0
-    """Messages of the conversation that were counted: their number from its beginning."""
+    """Messages counted so far, from the beginning of the conversation."""
 
 
 class Highlight(Record):
@@ -103,29 +95,46 @@ class Highlight(Record):
 
     text: str
     date: str | None = None
-    """`YYYY-MM-DD`."""
     source: Source
 
 
-class TopicProfile(Record):
-    """A topic that a user comes back to (seed 000).
+class _Profile(Record):
+    """The fields that topics and entities share."""
+
+    id: str
+    aliases: tuple[str, ...] = ()
+    importance_score: float = 0.5
+    """0 to 1."""
+    pinned: bool = False
+    compiled_context: str | None = None
+    """Text by the user or the application; the bundle begins with it."""
+    context_version: int = 0
+    is_dirty: bool = True
+    """Its bundle is to be compiled again."""
+    embedding: tuple[float, ...] = ()
+    embedding_model: str | None = None
+    sources: tuple[Source, ...] = ()
+    made_by: str = BY_RULES
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+class TopicProfile(_Profile):
+    """A topic that a user comes back to (seed 000); its id is `topic/` and the slug.
 
     Example:
         >>> TopicProfile(id="topic/home-brewing", slug="home-brewing", label="Home brewing").is_dirty
         True
     """
 
-    id: str
-    """`topic/` and the slug."""
     slug: str
     label: str
-    aliases: tuple[str, ...] = ()
     parent_slug: str | None = None
     domain: Domain = "personal"
-    total_conversations: int = 0
+    total_conversations: int = Field(default=0, ge=0)
     total_acus: int = 0
     """Exchanges about it."""
-    total_messages: int = 0
+    total_messages: int = Field(default=0, ge=0)
     total_tokens_spent: int = 0
     avg_session_depth: float = 0.0
     """Messages per conversation."""
@@ -137,104 +146,70 @@ class TopicProfile(Record):
     """0 to 23."""
     proficiency_level: Proficiency = "unknown"
     proficiency_signals: tuple[str, ...] = ()
-    importance_score: float = 0.5
-    """0 to 1."""
-    pinned: bool = False
-    compiled_context: str | None = None
-    """What the user or the application said should be known when it comes up; the bundle begins with it."""
-    context_version: int = 0
-    is_dirty: bool = True
-    """Whether its bundle is to be compiled again."""
-    embedding: tuple[float, ...] = ()
-    embedding_model: str | None = None
     related_memory_ids: tuple[str, ...] = ()
     """Facts about it."""
     highlights: tuple[Highlight, ...] = ()
-    """What was said about it last, newest at the end."""
+    """The last sentences about it, newest at the end."""
     related_acu_ids: tuple[str, ...] = ()
     """Its newest messages, each `conversation/message`."""
-    sources: tuple[Source, ...] = ()
-    made_by: str = BY_RULES
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The label, then the aliases."""
+        return (self.label, *self.aliases)
 
 
 class Relation(Record):
-    """How an entity is related to another one."""
+    """A relation of one entity to another: "works at" and the name of the other."""
 
     relation: str
-    """"works at", "married to"."""
     target: str
-    """The name of the other one."""
 
 
 class EntityDetails(Record):
-    """What of an entity may be learned as well as said by hand."""
+    """The details of an entity that can be learned as well as said by hand."""
 
     relationship: str | None = None
+    """To the user: "cofounder", "sister"."""
     aliases: tuple[str, ...] = ()
     facts: tuple[str, ...] = ()
+    """Sentences about it, newest last."""
     attributes: tuple[tuple[str, str], ...] = ()
+    """Name and value, in the order in which they were learned."""
     relations: tuple[Relation, ...] = ()
 
 
-class EntityProfile(Record):
+class EntityProfile(_Profile, EntityDetails):
     """A person, project, organisation, tool or concept that a user speaks of (seed 000; attributes of seed 004).
+
+    Its id is `entity/`, the type and the folded name.
 
     Example:
         >>> EntityProfile(id="entity/person/sarah", name="Sarah", type="person", relationship="cofounder").name
         'Sarah'
     """
 
-    id: str
-    """`entity/`, the type and the folded name."""
     name: str
     type: EntityType = "concept"
-    aliases: tuple[str, ...] = ()
-    relationship: str | None = None
-    """To the user: "cofounder", "sister"."""
     sentiment: float = 0.0
     """-1 to 1, the mean of its messages."""
-    facts: tuple[str, ...] = ()
-    """What was said about it, newest last."""
-    attributes: tuple[tuple[str, str], ...] = ()
-    """Name and value, in the order in which they were learned."""
-    relations: tuple[Relation, ...] = ()
-    mention_count: int = 0
-    conversation_count: int = 0
+    mention_count: int = Field(default=0, ge=0)
+    conversation_count: int = Field(default=0, ge=0)
     first_mentioned_at: datetime | None = None
     last_mentioned_at: datetime | None = None
-    importance_score: float = 0.5
-    pinned: bool = False
-    compiled_context: str | None = None
-    """What the user or the application said should be known about it; the bundle begins with it."""
-    context_version: int = 0
-    is_dirty: bool = True
-    embedding: tuple[float, ...] = ()
-    embedding_model: str | None = None
-    sources: tuple[Source, ...] = ()
-    made_by: str = BY_RULES
     by_hand: EntityDetails = EntityDetails()
-    """What of the above was said by hand; the rest was learned."""
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
+    """The details that were said by hand; the rest was learned."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name, then the aliases."""
+        return (self.name, *self.aliases)
 
 
 class ContextBundle(Record):
-    """A text that is compiled before it is needed (seed 000).
-
-    Example:
-        >>> from datetime import UTC, datetime
-        >>> now = datetime(2026, 1, 1, tzinfo=UTC)
-        >>> bundle = ContextBundle(
-        ...     id="topic/cycling", bundle_type="topic", compiled_prompt="Cycling", token_count=2, compiled_at=now
-        ... )
-        >>> bundle.version
-        1
-    """
+    """A text compiled before it is needed (seed 000)."""
 
     id: str
-    """That of the topic or entity; else the type and whose it is."""
     bundle_type: BundleType
     topic_profile_id: str | None = None
     entity_profile_id: str | None = None
@@ -242,11 +217,12 @@ class ContextBundle(Record):
     persona_id: str | None = None
     compiled_prompt: str
     compressed_prompt: str = ""
-    """A line of it, for when the whole does not fit."""
+    """One line, shown where the whole does not fit."""
     token_count: int
     compressed_token_count: int = 0
     composition: tuple[str, ...] = ()
-    """The ids of what it was made of: facts, topics, entities, messages."""
+    made_from: str = ""
+    """A digest of everything it could show; another one means that it is to be compiled again."""
     version: int = 1
     is_dirty: bool = False
     priority: float = 0.5
@@ -266,7 +242,7 @@ class Visit(Record):
 
 
 class ClientPresence(Record):
-    """What a user has open on one device (seed 000)."""
+    """A device of a user, and the things open on it (seed 000)."""
 
     device_id: str
     active_conversation_id: str | None = None
@@ -276,51 +252,37 @@ class ClientPresence(Record):
     last_navigation_path: str | None = None
     navigation_history: tuple[Visit, ...] = ()
     local_time: datetime | None = None
-    """With the device's own UTC offset."""
     session_started_at: datetime
     idle_since: datetime | None = None
     predicted_topics: tuple[str, ...] = ()
-    """Ids, most likely first."""
     predicted_entities: tuple[str, ...] = ()
     last_heartbeat_at: datetime
     is_online: bool = True
 
 
 class PhraseRecord(Record):
-    """A phrase that may become a topic when it comes up often enough."""
+    """A phrase that becomes a topic once it comes up often enough."""
 
     phrase: str
     """Its stems, joined by blanks: one key for all of its forms."""
     label: str
-    """As it was written first."""
     counts: tuple[tuple[str, int], ...] = ()
-    """Conversations in which it came up, and how many messages have it there."""
+    """Conversations, and the number of messages with it in each."""
     last_at: datetime | None = None
     sources: tuple[Source, ...] = ()
 
 
 class ProgressRecord(Record):
-    """How far a conversation was learned from."""
+    """Progress of learning in a conversation."""
 
     position: int = 0
-    """Messages that were read."""
     marks: tuple[tuple[int, str], ...] = ()
-    """Positions, and the digest of all messages before each: the newest, and some older ones."""
-
-
-class SnapshotRecord(Record):
-    """What a conversation shows of the facts, until it is renewed."""
-
-    facts: tuple[tuple[str, str], ...] = ()
-    """The id of each, and a fingerprint of its text: what is deleted must not live on here."""
-    edited: str = ""
-    """The mark of the user's last change by hand that it has taken in."""
+    """Positions with the digest of all messages before each: the newest, and some older ones."""
 
 
 class KnowledgeMark(Record):
-    """That something has changed."""
+    """A token that every change of a user's knowledge renews: who has seen it need not read again."""
 
     mark: str
-    """Another one after every change."""
     edited: str = ""
-    """Another one after every change by hand."""
+    """A token that only changes by hand renew."""

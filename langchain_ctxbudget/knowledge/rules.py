@@ -1,202 +1,292 @@
-"""Learning without a model: facts, names and recurring phrases of the user's own messages, by rules."""
+"""Learning without a model: what users say of themselves, names as they are written, and recurring phrases.
+
+What was pasted teaches nothing, and neither does a message that is too long to be talk.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import calendar
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
-from langchain_ctxbudget.core.rules import phrases as wording
-from langchain_ctxbudget.core.rules.naming import names
-from langchain_ctxbudget.core.rules.statements import statements
-from langchain_ctxbudget.core.text import fold, terms
 from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
-from langchain_ctxbudget.knowledge.records import Domain, PhraseRecord, Source
+from langchain_ctxbudget.knowledge.records import EntityType, PhraseRecord, Source
+from langchain_ctxbudget.knowledge.statements import KIN, KIN_CLAUSE, LEANING, TASK, UNSURE, statements, third
+from langchain_ctxbudget.messages.prose import units, without_pasted
+from langchain_ctxbudget.messages.text import STOP_WORDS, fold, remembering, stem
+from langchain_ctxbudget.tokens import vocab
 
-Item = TypeVar("Item")
-
-MOST_KEPT = 200
-"""Phrases that are remembered of a user."""
-MOST_SOURCES, MOST_COUNTED = 3, 8
-"""Messages and conversations that a phrase remembers, the newest ones."""
+MOST_CHARACTERS, MOST_SENTENCES = 2_000, 20
+"""A longer message is a document that was pasted without a mark: it teaches nothing."""
+TOPIC_MESSAGES, TOPIC_CONVERSATIONS = 3, 2
+"""A phrase of so many messages, or a compound of so many conversations, is a topic."""
 NEARLY_AS_OFTEN = 0.6
-"""A phrase is only part of a longer one that has this share of its messages."""
-
-_DOMAINS: Mapping[Domain, frozenset[str]] = {
-    "engineering": frozenset(
-        terms(
-            "api app backend bug build cache ci class cli cloud cluster code commit compiler container css data "
-            "database debug deploy docker endpoint error framework frontend function git github hardware html index "
-            "java javascript kubernetes latency library linux migration model module node package parser pipeline "
-            "postgres prisma programming python query react refactor regex release repository rust schema script sdk "
-            "server service software sql stack test thread typescript unit"
-        )
-    ),
-    "business": frozenset(
-        terms(
-            "accounting advertising b2b board brand budget business campaign client company competitor contract "
-            "customer finance founder funding hiring invoice investor kpi launch lead marketing meeting negotiation "
-            "payroll pitch pricing product profit proposal quarter revenue roadmap sales salary seo shareholder "
-            "stakeholder startup strategy supplier vendor"
-        )
-    ),
-    "creative": frozenset(
-        terms(
-            "acrylic album art band camera canvas chapter character chord choir color comic compose design draft "
-            "drawing fiction film guitar illustration lyrics melody music novel painting photo photography piano plot "
-            "poem poetry pottery protagonist scene screenplay sculpture sewing sketch song story theatre watercolor "
-            "writing"
-        )
-    ),
-    "personal": frozenset(
-        terms(
-            "allergy apartment baby bake birthday bread children cook cooking daughter dentist diet doctor dog family "
-            "flight friend garden gym health hike hobby holiday home hotel house husband kids kitchen marathon "
-            "meal mom parents partner recipe rent running school sleep son sourdough tax therapy training travel trip "
-            "vacation vegetarian vet visa wedding wife workout yoga"
-        )
-    ),
-}
-"""Words that say what an occupation belongs to."""
+"""A phrase is no topic of its own where a longer one has this share of its messages."""
+MOST_KEPT, MOST_SOURCES, MOST_COUNTED = 200, 3, 8
+"""Phrases kept of a user; messages and conversations kept of a phrase."""
+MOST_WORDS = 3
+COMMON_RANK, RARE_RANK = 2_000, 7_000
+"""Ranks in o200k_base, lower the more common a word is: no phrase has a word below the first, and every phrase has one
+from the second on."""
 
 
 def learn(
     said: Sequence[Said], phrases: Sequence[PhraseRecord], conversation_id: str
 ) -> tuple[Learned, tuple[PhraseRecord, ...]]:
-    """What the user's own messages teach, and the phrases that may become topics, brought up to date.
+    """Learns from the user's own messages, and brings the phrases that may become topics up to date.
 
     A message that was learned from before is not counted again.
 
     Args:
-        said: messages of one conversation, in their order; those that are not the user's are not read, nor is what
-            tools gave.
-        phrases: what the call before gave.
+        said: messages of one conversation, in their order.
+        phrases: the phrases that the call before gave.
         conversation_id: the conversation of the messages.
 
     Example:
-        >>> learned, phrases = learn([Said(id="m1", digest="", text="My tax return is due.")], (), "c1")
+        >>> learned, phrases = learn([Said(id="m1", digest="", text="My hiking trip is in May.")], (), "c1")
         >>> [phrase.phrase for phrase in phrases]
-        ['tax', 'tax return']
-        >>> learned, phrases = learn([Said(id="m2", digest="", text="Where is the tax return?")], phrases, "c2")
+        ['hike', 'hike trip', 'trip']
+        >>> learned, phrases = learn(
+        ...     [Said(id="m2", digest="", text="Where does the hiking trip begin?")], phrases, "c2"
+        ... )
         >>> [topic.label for topic in learned.topics]
-        ['Tax return']
+        ['Hiking trip']
     """
-    own = list({message.id: message for message in said if message.from_user}.values())
+    own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
     entities = _entities(own)
-    counted = _counted(own, phrases, conversation_id, _named(entities))
-    return (
-        Learned(facts=_facts(own), entities=entities, topics=_topics(counted, conversation_id)),
-        _kept(counted),
-    )
+    counted = _counted(own, phrases, conversation_id, _words_of_names(entities))
+    topics = _topics(counted, conversation_id)
+    return Learned(facts=_facts(own), entities=entities, topics=topics), _kept(counted)
 
 
-def _facts(said: Iterable[Said]) -> tuple[LearnedFact, ...]:
-    """What messages say about the user, in the order in which it was said last; what is said twice is one fact."""
+Read = tuple[Said, Sequence[str]]
+"""A message and its sentences."""
+_NO_SENTENCE = re.compile(r"^\[.*\]$|[{}=<>|\\%]|;$", re.DOTALL)
+
+
+def _read(text: str) -> list[str]:
+    """Returns the sentences that a user wrote; none of what looks like a pasted document."""
+    if len(text) > MOST_CHARACTERS:
+        return []
+    found = [unit for unit in units(without_pasted(text)) if not _NO_SENTENCE.search(unit)]
+    return found if len(found) <= MOST_SENTENCES else []
+
+
+def _facts(own: Iterable[Read]) -> tuple[LearnedFact, ...]:
+    """Returns the statements of messages, in the order in which they were said last; the same one is one fact."""
     facts: dict[tuple[str, bool], LearnedFact] = {}
-    for message in said:
-        for statement in statements(message.text):
-            if statement.ends and message.at is None:
+    for message, read in own:
+        for one in dict.fromkeys(statements(read)):
+            if one.ends and message.at is None:
                 continue  # Nothing can end at an unknown time.
-            known = facts.pop((fold(statement.text), statement.ends), None)
-            facts[fold(statement.text), statement.ends] = LearnedFact(
-                text=statement.text,
-                category=statement.category,
-                confidence=max(statement.confidence, known.confidence if known else 0.0),
-                slot=statement.slot,
+            known = facts.pop((fold(one.text), one.ends), None)
+            facts[fold(one.text), one.ends] = LearnedFact(
+                text=one.text,
+                category=one.category,
+                confidence=one.confidence,
+                slot=one.slot,
                 message_ids=_union(known.message_ids if known else (), (message.id,)),
-                valid_until=message.at if statement.ends else None,
+                valid_until=message.at if one.ends else None,
             )
     return tuple(facts.values())
 
 
-def _entities(said: Iterable[Said]) -> tuple[LearnedEntity, ...]:
-    """Who and what messages name; one entity for a name and its aliases."""
+# Names
+
+_RUN = r"(?:(?:Dr|Mrs?|Ms|Prof|St)\. )?(?![A-Z]+ of )[A-Z][\w-]*(?:(?: & | of the | of | )[A-Z][\w-]*)*"
+_RUNS = re.compile(rf"{_RUN}(?!['\u2019](?!s\b))")
+_DATES = (*calendar.day_name, *calendar.day_abbr, *calendar.month_name, *calendar.month_abbr)
+_NO_NAMES = frozenset(map(fold, (*_DATES, "Christmas", "Easter", "God", "TV")))
+_ADJECTIVE = re.compile(r"(?:ish|ese|ian|French|German|Dutch|Greek|PhD)$")
+"""Languages and nationalities, which are written like names."""
+_PLACE = re.compile(r"\b(?:in|to|from|near|at|around|across) (?:the )?$")
+"""What stands behind these is most often a place, which is no kind of entity."""
+_DOES = re.compile(r" (?:likes|loves|wants|lives|thinks|says|said|called)\b")
+"""What only people do."""
+_OF_KIN = re.compile(rf"\b(?i:my|our) (?P<kin>(?i:{KIN}))(?:,| is| is called| is named| named| called|'s name is)? $")
+_IS_KIN = re.compile(rf"(?:,| is|,? who is) (?:my|our) (?P<kin>(?i:{KIN}))\b")
+_CALLED = "(?: is| is called|,? called| named)?"
+_KINDS: tuple[tuple[EntityType, re.Pattern[str]], ...] = (
+    ("person", re.compile(r"\b(?i:talk(?:ed|ing)? to|meeting with|met|(?:lunch|coffee|dinner) with) $")),
+    ("project", re.compile(rf"\b(?i:(?:project|app|game|novel|book|blog|podcast){_CALLED}) $")),
+    ("organization", re.compile(rf"\b(?i:(?:company|band|shop|agency|firm|label|publisher|startup){_CALLED}) $")),
+    ("organization", re.compile(r"\b(?i:work(?:s|ed|ing)? (?:at|for)|join(?:ed|ing)?|\w+(?:er|or|yst|nurse) at) $")),
+    (
+        "tool",
+        re.compile(r"\b(?i:us(?:e|es|ed|ing)|switch(?:ed|ing)? to|runs? on|built? (?:it )?(?:in|with)|written in) $"),
+    ),
+)
+
+
+def _entities(own: Iterable[Read]) -> tuple[LearnedEntity, ...]:
+    """Returns the names in messages; what is named twice is one entity, of the kind that the text gave it anywhere."""
     entities: dict[str, LearnedEntity] = {}
-    for message in said:
-        for name in names(message.text):
-            new = LearnedEntity(
-                name=name.name,
-                type=name.kind,
-                aliases=tuple(name.aliases),
-                relationship=name.relationship,
-                attributes=tuple(name.attributes),
-                relations=tuple(name.relations),
-                facts=tuple(name.facts),
-                message_ids=(message.id,),
-            )
-            written = [fold(name.name), *map(fold, name.aliases)]
-            known = next((entities[one] for one in written if one in entities), None)
-            entity = _merged(known, new) if known else new
-            for one in (*map(fold, entity.aliases), fold(entity.name)):
-                entities[one] = entity
-    return tuple({fold(entity.name): entity for entity in entities.values()}.values())
+    for message, read in own:
+        for sentence in read:
+            if TASK.match(sentence):
+                break
+            for new in _names(sentence, message.id):
+                known = entities.get(fold(new.name), new)
+                entities[fold(new.name)] = replace(
+                    known,
+                    type=new.type if known.type == "concept" else known.type,
+                    relationship=new.relationship or known.relationship,
+                    attributes=tuple((dict(known.attributes) | dict(new.attributes)).items()),
+                    facts=_union(known.facts, new.facts),
+                    message_ids=_union(known.message_ids, new.message_ids),
+                )
+    return tuple(entities.values())
 
 
-def _merged(known: LearnedEntity, new: LearnedEntity) -> LearnedEntity:
-    aliases = _union(known.aliases, (new.name, *new.aliases))
-    return replace(
-        known,
-        aliases=tuple(alias for alias in aliases if alias != known.name),
-        relationship=new.relationship or known.relationship,
-        attributes=tuple((dict(known.attributes) | dict(new.attributes)).items()),
-        relations=_union(known.relations, new.relations),
-        facts=_union(known.facts, new.facts),
-        message_ids=_union(known.message_ids, new.message_ids),
-    )
+def _names(sentence: str, message_id: str) -> Iterator[LearnedEntity]:
+    """Yields the capitalised runs inside a sentence; one at its beginning only where it is surely one."""
+    words = sentence.split()
+    if (
+        re.search(r"[\"\u201c\u201d\u00ab\u00bb]", sentence)
+        or sum(word[0].isupper() for word in words) > len(words) / 2 + 1
+    ):
+        return  # a quotation, a headline, or shouting
+    is_told = not sentence.endswith("?") and not UNSURE.search(sentence)
+    for run in _RUNS.finditer(sentence):
+        name, before = run[0], sentence[: run.start()]
+        of_kin = _OF_KIN.search(before)
+        who = of_kin or _IS_KIN.match(sentence[run.end() :])
+        is_person = who or _DOES.match(sentence, run.end())
+        kind: EntityType = next((kind for kind, said in _KINDS if said.search(before)), "concept")
+        kind = "person" if is_person else kind
+        if kind == "concept" and _PLACE.search(before):
+            continue
+        if not (is_person or re.search(r"[\w,'\u2019] $", before)) or not _can_be_name(
+            name, is_surely=kind != "concept"
+        ):
+            continue
+        clause = KIN_CLAUSE.match(sentence[of_kin.start() :]) if is_told and of_kin else None
+        is_clear = clause and clause["name"] == name and not LEANING.search(clause["said"])
+        said = clause["said"].rstrip(" .!") if clause and is_clear else ""
+        where = re.fullmatch(rf"lives (?:in|near) ({_RUN})", said)
+        yield LearnedEntity(
+            name=name,
+            type=kind,
+            relationship=who["kin"].lower() if who else None,
+            attributes=(("location", where[1]),) if where else (),
+            facts=(third(f"{name} {said}"),) if said else (),
+            message_ids=(message_id,),
+        )
 
 
-def _named(entities: Iterable[LearnedEntity]) -> set[str]:
-    """The phrases that only name something: all words of a person's name, of others whatever has two words or more."""
-    named: set[str] = set()
-    for entity in entities:
-        for name in map(wording.key, (entity.name, *entity.aliases)):
-            named.add(name)
-            named.update(part for part in _parts(name) if entity.type == "person" or " " in part)
-    return named
+def _can_be_name(name: str, *, is_surely: bool) -> bool:
+    words = [fold(word) for word in name.split()]
+    if len(name) == 1 or words[0] in STOP_WORDS or any(word.removesuffix("s") in _NO_NAMES for word in words):
+        return False
+    # What is more common without its capital is hardly a name.
+    are_common = all(_rank(word.lower()) < _rank(word) for word in name.split())
+    return is_surely or not (name.isupper() or _ADJECTIVE.search(name) or are_common)
+
+
+def _words_of_names(entities: Iterable[LearnedEntity]) -> set[str]:
+    """Returns the keys of names, and all words of people's names, which are in no phrase."""
+    names = {_key(entity.name): entity.type for entity in entities}
+    words = {word for name, kind in names.items() if kind == "person" for word in name.split()}
+    return {name for name, kind in names.items() if " " in name or kind == "person"} | words
+
+
+# Recurring phrases
+
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*|\d+|[^\w\s]")
+_NO_WORDS = re.compile(r"`[^`\n]*`|\[[^\]\n]*\]|[^\s,;()]*(?:://|[@#\\_/=<>{}$%]|\w\.\w|\(\))[^\s,;()]*")
+_NO_NOUN = re.compile(r"'|^favou?rite$|(?:ly|ful|ous|ible|less|[^\W_]{3}(?<!e)ed)$")
+_ARTICLES = frozenset(("a", "an", "the", "my", "our", "this", "for", "about", "of", "with", "in", "on"))
+"""A compound stands behind one of these, with at most one common word between."""
+_DEFINITE = frozenset(("the", "my", "our"))
+"""A single word stands behind one of these."""
+
+
+@remembering(16_384)
+def _rank(word: str) -> int:
+    """Returns the rank of a word in o200k_base: the lower, the more common; one of several tokens is rare."""
+    tokens = vocab.encoding().encode_ordinary(f" {word}")
+    return tokens[0] if len(tokens) == 1 else vocab.TOKENS
+
+
+def _key(label: str) -> str:
+    """Returns the stems of a phrase: one key for all of its forms."""
+    return " ".join(map(stem, re.findall(r"[^\W_]+", label.lower())))
+
+
+def _phrases(read: Iterable[str]) -> dict[str, tuple[str, bool]]:
+    """Returns the phrases of one to three words in a message, by key: the label, and whether it is surely a noun."""
+    found: dict[str, tuple[str, bool]] = {}
+    for run, before in _runs(read):
+        for start in range(len(run)):
+            for end in range(start + 1, min(len(run), start + MOST_WORDS) + 1):
+                label = " ".join(run[start:end])
+                if max(_rank(word.lower()) for word in run[start:end]) < RARE_RANK:
+                    continue
+                is_noun = before & _ARTICLES if " " in label else before & _DEFINITE and end == len(run)
+                known, was_noun = found.get(_key(label), (label[0].upper() + label[1:], False))
+                found[_key(label)] = known, was_noun or bool(is_noun)
+    return found
+
+
+def _runs(read: Iterable[str]) -> Iterator[tuple[list[str], set[str]]]:
+    """Yields the words between those that are in no phrase, and the two words before them."""
+    for sentence in read:
+        tokens = _WORD.findall(_NO_WORDS.sub(" , ", sentence))
+        lowered = [token.lower().replace("\u2019", "'") for token in tokens]
+        if len(tokens) > 2 * MOST_WORDS and not STOP_WORDS.intersection(lowered):
+            continue  # another language
+        begin = 0
+        for at, word in enumerate([*lowered, "."]):
+            is_in = len(word) > 1 and word[0].isalpha() and word not in STOP_WORDS and not _NO_NOUN.search(word)
+            if not is_in or _rank(word) < COMMON_RANK:
+                is_exclaimed = at == 1 and not word[0].isalnum()  # "Thanks!"
+                yield [] if is_exclaimed else tokens[begin:at], set(lowered[max(0, begin - 2) : begin])
+                begin = at + 1
 
 
 @dataclass(slots=True)
 class _Counted:
-    """A phrase, and what the messages that are read now add to it."""
+    """A phrase, and the messages that have it now."""
 
     record: PhraseRecord
-    messages: int = 0
+    """Its label is empty until it was surely a noun phrase."""
     was_topic: bool = False
     labels: list[str] = field(default_factory=list)
     new: list[Said] = field(default_factory=list)
 
     @property
+    def messages(self) -> int:
+        return sum(count for _, count in self.record.counts)
+
+    @property
     def is_topic(self) -> bool:
-        """Recurring; a single word, which is more easily met by chance, only by its messages."""
-        is_compound = " " in self.record.phrase
-        return wording.is_topic(self.messages, len(self.record.counts) if is_compound else 1)
+        """A single word, which is more easily met by chance, is a topic by its messages only."""
+        is_known = " " in self.record.phrase and len(self.record.counts) >= TOPIC_CONVERSATIONS
+        return bool(self.record.label) and (is_known or self.messages >= TOPIC_MESSAGES)
 
 
 def _counted(
-    said: Sequence[Said], phrases: Iterable[PhraseRecord], conversation_id: str, named: set[str]
+    own: Iterable[Read], phrases: Iterable[PhraseRecord], conversation_id: str, named: set[str]
 ) -> list[_Counted]:
-    """All phrases with these messages counted, the ones that came up last at the end; no mere names."""
-    found: dict[str, _Counted] = {}
-    for record in phrases:
-        found[record.phrase] = _Counted(record, sum(count for _, count in record.counts))
+    """Counts these messages; the phrases that came up last stand at the end, mere names are left out."""
+    found = {record.phrase: _Counted(record) for record in phrases}
     heard: dict[str, _Counted] = {}
-    for message in said:
-        for phrase in wording.key_phrases(message.text):
-            counted = found.pop(phrase.key, None) or _Counted(PhraseRecord(phrase=phrase.key, label=phrase.label))
-            counted.labels.append(phrase.label)
+    for message, read in own:
+        for key, (label, is_noun) in _phrases(read).items():
+            counted = found.pop(key, None) or _Counted(PhraseRecord(phrase=key, label=""))
+            if is_noun and not counted.record.label:
+                counted.record = counted.record.model_copy(update={"label": label})
+            counted.labels.append(label)
             counted.new.append(message)
-            heard[phrase.key] = found[phrase.key] = counted
+            heard[key] = found[key] = counted
     for counted in heard.values():
         _count(counted, conversation_id)
-    return [counted for key, counted in found.items() if key not in named]
+    return [counted for key, counted in found.items() if named.isdisjoint((key, *key.split()))]
 
 
 def _count(counted: _Counted, conversation_id: str) -> None:
-    """Add the messages that are new to a phrase to its record.
-
-    Messages come in order, so whatever stands before one that is known was counted too, even if it is no longer among
-    the sources. Of as few messages as make a topic, all are among the sources.
-    """
+    """Adds the messages that are new to a phrase; what stands before one that is known was counted as well."""
     record, counted.was_topic = counted.record, counted.is_topic
     known = {source.message_id for source in record.sources if source.conversation_id == conversation_id}
     last = max((at for at, message in enumerate(counted.new) if message.id in known), default=-1)
@@ -205,32 +295,25 @@ def _count(counted: _Counted, conversation_id: str) -> None:
         return
     counts = dict(record.counts)
     counts[conversation_id] = counts.pop(conversation_id, 0) + len(counted.new)
-    sources = [
-        Source(conversation_id=conversation_id, message_id=message.id, digest=message.digest)
-        for message in counted.new[-MOST_SOURCES:]
-    ]
-    times = [at for at in (record.last_at, *(message.at for message in counted.new)) if at]
+    newest = counted.new[-MOST_SOURCES:]
+    sources = (Source(conversation_id=conversation_id, message_id=one.id, digest=one.digest) for one in newest)
     counted.record = record.model_copy(
         update={
             "counts": tuple(counts.items())[-MOST_COUNTED:],
-            "last_at": max(times, default=None),
+            "last_at": max((at for at in (record.last_at, *(one.at for one in counted.new)) if at), default=None),
             "sources": (*record.sources, *sources)[-MOST_SOURCES:],
         }
     )
-    counted.messages = sum(count for _, count in counted.record.counts)
 
 
 def _kept(phrases: Sequence[_Counted]) -> tuple[PhraseRecord, ...]:
-    """The most promising phrases: those of many messages, and those that came up last, which stand at the end."""
-    surplus = len(phrases) - MOST_KEPT
-    if surplus <= 0:
-        return tuple(phrase.record for phrase in phrases)
+    """Returns the most promising phrases: those of many messages, and those that came up last."""
     by_promise = sorted(range(len(phrases)), key=lambda at: phrases[at].messages ** 2 / (len(phrases) - at))
-    return tuple(phrases[at].record for at in sorted(by_promise[surplus:]))
+    return tuple(phrases[at].record for at in sorted(by_promise[-MOST_KEPT:]))
 
 
 def _topics(counted: Iterable[_Counted], conversation_id: str) -> tuple[LearnedTopic, ...]:
-    """The recurring phrases that came up now; not those that are only part of a longer one."""
+    """Returns the recurring phrases that came up now, without those that are only part of a longer one."""
     recurring = {phrase.record.phrase: phrase for phrase in counted if phrase.is_topic}
     for phrase in list(recurring.values()):
         for part in _parts(phrase.record.phrase):
@@ -241,40 +324,22 @@ def _topics(counted: Iterable[_Counted], conversation_id: str) -> tuple[LearnedT
 
 def _topic(phrase: _Counted, recurring: Mapping[str, _Counted], conversation_id: str) -> LearnedTopic:
     record = phrase.record
-    parents = [recurring[part].record for part in _parts(record.phrase) if part in recurring]
     earlier = () if phrase.was_topic else record.sources
+    before = (source.message_id for source in earlier if source.conversation_id == conversation_id)
     return LearnedTopic(
         label=record.label,
         aliases=tuple(label for label in dict.fromkeys(phrase.labels) if label != record.label),
-        parent=parents[0].label if parents else None,
-        domain=_domain(record.phrase, phrase.new),
-        message_ids=_union(
-            (source.message_id for source in earlier if source.conversation_id == conversation_id),
-            (message.id for message in phrase.new),
-        ),
+        parent=next((recurring[part].record.label for part in _parts(record.phrase) if part in recurring), None),
+        message_ids=_union(before, (message.id for message in phrase.new)),
     )
 
 
 def _parts(phrase: str) -> list[str]:
-    """The shorter phrases in a phrase, the longest first."""
+    """Returns the shorter phrases in a phrase, the longest first."""
     words = phrase.split()
-    return [
-        " ".join(words[start : start + size])
-        for size in range(len(words) - 1, 0, -1)
-        for start in range(len(words) - size + 1)
-    ]
+    sizes = range(len(words) - 1, 0, -1)
+    return [" ".join(words[at : at + size]) for size in sizes for at in range(len(words) - size + 1)]
 
 
-def _domain(phrase: str, said: Iterable[Said]) -> Domain | None:
-    """The domain that most words belong to, those of the phrase counting most; None where none does."""
-    words = phrase.split() * 3
-    for message in said:
-        words += set(terms(message.text[: wording.READ_CHARACTERS]))
-    scores: dict[Domain, int] = {domain: sum(word in known for word in words) for domain, known in _DOMAINS.items()}
-    best = max(scores, key=scores.__getitem__)
-    return best if scores[best] else None
-
-
-def _union(first: Iterable[Item], second: Iterable[Item]) -> tuple[Item, ...]:
-    """Both, in order, each once."""
-    return tuple(dict.fromkeys([*first, *second]))
+def _union(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))

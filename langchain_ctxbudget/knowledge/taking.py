@@ -1,7 +1,7 @@
-"""What of a conversation is to be learned from next: new messages only, and again what was changed since.
+"""Takes the next messages of a conversation to learn from: new ones, and again those that were changed since.
 
-How far it was read is kept with digests of everything before: where one does not fit, messages were edited or removed,
-and the newest that fits is where reading goes on. What came from messages that are no longer there is then dropped.
+Progress is kept with digests of everything before: where one does not fit, messages were edited or removed, and reading
+goes on from the newest that fits. What came from messages that are no longer there is then dropped.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from datetime import UTC, datetime
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.core.calls import is_user, result_ids
-from langchain_ctxbudget.core.text import fold
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.learned import Said
 from langchain_ctxbudget.knowledge.records import ProgressRecord
+from langchain_ctxbudget.messages.calls import is_user, result_ids
+from langchain_ctxbudget.messages.messages import own_words
+from langchain_ctxbudget.messages.text import fold
 from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.tokens.counters import TokenCounter
 
-ARCHIVED = "archived"
 MOST_MARKS = 32
 BEFORE_MESSAGES = 4
 """Messages before the new ones that a model is shown, to understand them."""
@@ -42,6 +43,8 @@ class Work:
     scope: Scope
     entries: Sequence[Entry]
     """The conversation from its beginning to the last of them."""
+    costs: Sequence[int]
+    """What each of these costs, in tokens."""
     first: int
     """The position of the first of them."""
     progress: ProgressRecord
@@ -52,7 +55,7 @@ class Work:
     epoch: int
     """Of the user's knowledge when they were taken up."""
     from_tools: bool = False
-    """Whether results of tools are to be learned from, too, which only a model does."""
+    """True: a model learns from results of tools, too."""
 
     @property
     def new(self) -> Sequence[Entry]:
@@ -61,12 +64,12 @@ class Work:
 
     @property
     def said(self) -> list[Said]:
-        """What they say, as far as it may be learned from."""
+        """The words in them that may be learned from."""
         return as_said(self.new, from_tools=self.from_tools, others=self._others)
 
     @property
     def before(self) -> list[Said]:
-        """What was said right before."""
+        """The messages right before them."""
         entries = self.entries[max(0, self.first - BEFORE_MESSAGES) : self.first]
         return as_said(entries, from_tools=False, others=self._others)
 
@@ -76,7 +79,7 @@ class Work:
 
     @property
     def changed(self) -> bool:
-        """Whether messages that were learned from were edited or removed since."""
+        """True: messages that were learned from were edited or removed since."""
         return self.there is not None
 
     def until_said(self, count: int) -> Work:
@@ -101,19 +104,13 @@ class Work:
 
 def take(
     store: BaseStore,
-    conversation: Conversation,
+    conversation: OpenConversation,
+    counter: TokenCounter,
     *,
     at_least: int,
     from_tools: bool = False,
 ) -> Flow[Work | None]:
-    """The next messages to learn from; None where there are too few.
-
-    Args:
-        store: where progress is kept.
-        conversation: up to date.
-        at_least: how many new ones there must be.
-        from_tools: whether results of tools are learned from, too.
-    """
+    """Returns the next messages to learn from; None where there are too few new ones."""
     epoch = known.epoch_of(store, conversation.scope.user_id)
     [item] = yield from batch(store, [repos.progress_read(conversation.scope)])
     progress = repos.found(ProgressRecord, item) or ProgressRecord()
@@ -129,6 +126,7 @@ def take(
     return Work(
         scope=conversation.scope,
         entries=entries[:end],
+        costs=conversation.table.costs(counter).tokens[:end],
         first=first,
         progress=progress,
         there=still_there(conversation) if changed else None,
@@ -137,12 +135,9 @@ def take(
     )
 
 
-def still_there(conversation: Conversation) -> dict[str, str]:
-    """The messages that a conversation has, and a fingerprint of each; `ARCHIVED` for those that are kept aside.
-
-    An agent that takes old messages out of its state has not taken back what they said.
-    """
-    return dict.fromkeys(conversation.archived, ARCHIVED) | {one.id: one.fingerprint for one in conversation.entries}
+def still_there(conversation: OpenConversation) -> dict[str, str]:
+    """Returns the messages of a conversation with their fingerprints; archived ones are not among them."""
+    return {one.id: one.fingerprint for one in conversation.entries}
 
 
 def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
@@ -151,7 +146,7 @@ def _fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
 
 
 def thinned(marks: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
-    """At most `MOST_MARKS` marks: the newest half, and of the older ones every other one.
+    """Returns at most `MOST_MARKS` marks: the newest half, and every other one of the older ones.
 
     >>> len(thinned([(n, "") for n in range(100)])) <= MOST_MARKS
     True
@@ -164,7 +159,7 @@ def thinned(marks: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
 
 
 def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
-    """The names of those who write beside the user.
+    """Returns the names of those who write beside the user.
 
     A message without a name is the user's, and so is one whose name is the user's id, or the beginning of it, or begins
     with it, in any case and punctuation. Where nobody writes but under one name, that is the user, whatever it is.
@@ -177,7 +172,6 @@ def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
 
 
 def _of_user(names: Collection[str], user: list[str]) -> set[str]:
-    """The names that the user goes by; of several that only resemble the id, none is sure."""
     same = {name for name in names if _words(name) == user}
     alike = {name for name in names if _begins_alike(_words(name), user)}
     return same or (alike if len(alike) == 1 else set())
@@ -193,45 +187,34 @@ def _words(name: str) -> list[str]:
 
 
 def as_said(entries: Sequence[Entry], *, from_tools: bool, others: Collection[str] = ()) -> list[Said]:
-    """Messages as an extraction reads them, but for those without words.
-
-    Args:
-        entries: the messages.
-        from_tools: whether what tools gave is read, too.
-        others: the names of those who are not the user.
-    """
+    """Returns messages as an extraction reads them, but for those without words."""
     return [
         Said(
             id=entry.id,
             digest=entry.fingerprint,
-            text=entry.text,
+            text=text,
             from_user=is_user(entry.message) and entry.message.name not in others,
             from_tool=_is_result(entry.message),
             speaker=entry.speaker,
             at=time_of(entry),
         )
         for entry in entries
-        if entry.text and entry.preservation != "drop" and _may_be_read(entry, from_tools=from_tools)
+        if entry.preservation != "drop" and (text := _readable(entry, from_tools=from_tools))
     ]
 
 
-def _may_be_read(entry: Entry, *, from_tools: bool) -> bool:
+def _readable(entry: Entry, *, from_tools: bool) -> str:
     if _is_result(entry.message):
-        return from_tools
-    return isinstance(entry.message, HumanMessage) or (isinstance(entry.message, AIMessage) and not _only_calls(entry))
+        return entry.text if from_tools else ""
+    return own_words(entry.message) if isinstance(entry.message, HumanMessage | AIMessage) else ""
 
 
 def _is_result(message: BaseMessage) -> bool:
-    """Whether a message is nothing but what tools gave, in whatever form."""
     return bool(result_ids(message)) and not is_user(message)
 
 
-def _only_calls(entry: Entry) -> bool:
-    return isinstance(entry.message, AIMessage) and bool(entry.message.tool_calls) and not str(entry.message.text)
-
-
 def time_of(entry: Entry) -> datetime | None:
-    """When a message was said, where it tells; UTC where it names no offset."""
+    """Returns the time of a message that tells it; UTC where it names no offset."""
     said = entry.message.additional_kwargs.get("created_at")
     if not isinstance(said, str):
         return None

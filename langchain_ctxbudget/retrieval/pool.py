@@ -5,32 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.core.candidates import PRIORITIES, Candidate
-from langchain_ctxbudget.core.lexical import LexicalIndex
-from langchain_ctxbudget.core.ranking import (
+from langchain_ctxbudget.flow import Flow, embed, embed_query
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.message_index import MessageIndex, searched_text
+from langchain_ctxbudget.messages.text import digest, remembering, terms
+from langchain_ctxbudget.search.candidates import PRIORITIES, Candidate
+from langchain_ctxbudget.search.lexical import LexicalIndex
+from langchain_ctxbudget.search.ranking import (
     COMPARED,
+    Numbers,
     Question,
     Ranking,
     Scores,
     Texts,
+    called,
     day_number,
     first_person,
     rank,
     without_repetition,
 )
-from langchain_ctxbudget.core.text import terms
-from langchain_ctxbudget.core.vectors import CentredVectors, Vectors, as_query, comparable, units
-from langchain_ctxbudget.flow import Flow, embed, embed_query
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.history.search_index import SearchIndex, searched_text
+from langchain_ctxbudget.search.vectors import CentredVectors, Vectors, as_query, comparable, units
 
 SIMILAR = 0.25
 """A text from elsewhere without a word of the message must be so similar to it."""
@@ -83,8 +84,10 @@ class Pool:
 class Searched:
     """The messages of a conversation that are searched; none at all where no conversation is open."""
 
-    index: SearchIndex = field(default_factory=SearchIndex)
+    index: MessageIndex = field(default_factory=MessageIndex)
     entries: Sequence[Entry] = ()
+    costs: Numbers = field(default_factory=lambda: np.zeros(0, np.int32))
+    quotable: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     names: Collection[str] = ()
     """Of those who speak."""
     asked: tuple[str, Sequence[float]] | None = None
@@ -92,8 +95,15 @@ class Searched:
 
     @classmethod
     def of(cls, conversation: Conversation) -> Searched:
-        """Those of a conversation that is up to date."""
-        return cls(conversation.search, conversation.entries, conversation.names)
+        """Returns those of a conversation that is up to date, by whoever holds its lock."""
+        index = conversation.table.index if conversation.is_newest else MessageIndex()
+        return cls.by(index, conversation)
+
+    @classmethod
+    def by(cls, index: MessageIndex, conversation: Conversation) -> Searched:
+        """Returns those of a conversation by an index, which reads what it does not have yet."""
+        index.read(conversation.entries)
+        return cls(index, conversation.entries, conversation.cost_column, conversation.quotable, conversation.names)
 
 
 def gather(
@@ -111,7 +121,6 @@ def gather(
         others: texts from elsewhere. What the conversation itself says is not looked for there.
     """
     index = searched.index
-    index.read(searched.entries)
     by_text = {other.text: other for other in sorted(others, key=lambda other: PRIORITIES[other.kind])}
     elsewhere = sorted(  # of those that say the same, as forks do, the most important one
         (other for text, other in by_text.items() if text not in index.said),
@@ -133,34 +142,41 @@ def gather(
     )
     sessions = _joined(shelf.group_scores(question.terms, groups), index.lexical.group_scores(question.terms, subjects))
     dense, alike = (None, None) if similar is None else (similar.scores, similar.to)
-    ranking = rank(_texts(elsewhere, shelf, groups, index), question, words, dense, sessions, alike=alike)
+    ranking = rank(_texts(elsewhere, shelf, groups, searched), question, words, dense, sessions, alike=alike)
     if elsewhere:
         ranking = _with(ranking, "priority", _priorities(elsewhere, len(words)))
     if similar is not None:
         ranking = _with(ranking, "repetition", _repetitions(ranking.keys, similar))
     near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
-    meant = np.concatenate((near[: len(elsewhere)], index.quotable))
+    meant = np.concatenate((near[: len(elsewhere)], searched.quotable))
     return Pool(question, tuple(elsewhere), len(index), ranking, meant), failure
 
 
 def by_words(conversation: Conversation, query: str) -> Pool:
     """The messages of a conversation ranked by their words alone, without any I/O."""
-    index = conversation.search
-    index.read(conversation.entries)
+    index = MessageIndex()  # of its own: nobody holds the conversation's lock for a forecast
+    searched = Searched.by(index, conversation)
     question = Question.of(query, list(index.speakers))
     words = index.lexical.scores(question.terms)
     sessions = index.lexical.group_scores(question.terms, index.subjects())
-    return Pool(question, (), len(index), rank(index.texts(), question, words, None, sessions), index.quotable.copy())
+    return Pool(
+        question,
+        (),
+        len(index),
+        rank(index.texts(searched.costs), question, words, None, sessions),
+        searched.quotable.copy(),
+    )
 
 
 def without_names(query: str, names: Iterable[str]) -> str:
     """A query without the speakers' names; the query itself where nothing else is in it."""
-    pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    spoken = {one for own in called(list(names)) for one in own}
+    pattern = "|".join(re.escape(name) for name in sorted({*names, *spoken}, key=len, reverse=True))
     rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query  # noqa: RUF001
     return rest if rest.strip() else query
 
 
-@lru_cache(maxsize=REMEMBERED_TEXTS)
+@remembering(REMEMBERED_TEXTS)
 def _terms_of(text: str) -> tuple[str, ...]:
     return tuple(terms(text))
 
@@ -176,9 +192,9 @@ def _groups(others: Sequence[Candidate]) -> NDArray[np.int32]:
     return np.cumsum(begins, dtype=np.int32)
 
 
-def _texts(others: Sequence[Candidate], shelf: LexicalIndex, groups: NDArray[np.int32], index: SearchIndex) -> Texts:
+def _texts(others: Sequence[Candidate], shelf: LexicalIndex, groups: NDArray[np.int32], searched: Searched) -> Texts:
     """What is known of all texts; what lies elsewhere is older than the conversation."""
-    own = index.texts()
+    index, own = searched.index, searched.index.texts(searched.costs)
     if not others:
         return own
     elsewhere = Texts(
@@ -265,15 +281,16 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     while texts := index.texts_to_embed(searched.entries):
         rows, absent = comparable((yield from embed(embeddings, texts)), target.size)
         own.extend(rows, [number for number in absent if texts[number].strip()])  # a blank one loses nothing
-    missing = [text for text in dict.fromkeys(others) if text not in known]
-    rows, absent = comparable((yield from embed(embeddings, missing)), target.size)
-    known.update((text, row.copy()) for text, row in zip(missing, rows, strict=True))
-    known.update((missing[number], _ABSENT) for number in absent)
-    wanted = frozenset(others)
-    for text in [text for text in known if text not in wanted][: max(0, len(known) - REMEMBERED_TEXTS)]:
-        del known[text]
-    absent = tuple(number for number, text in enumerate(others) if not known[text].size)
+    keys = list(map(digest, others))
+    missing = {key: text for key, text in zip(keys, others, strict=True) if key not in known}
+    rows, absent = comparable((yield from embed(embeddings, list(missing.values()))), target.size)
+    known.update((key, row.copy()) for key, row in zip(missing, rows, strict=True))
+    known.update((list(missing)[number], _ABSENT) for number in absent)
+    wanted = frozenset(keys)
+    for key in [key for key in known if key not in wanted][: max(0, len(known) - REMEMBERED_TEXTS)]:
+        del known[key]
+    absent = tuple(number for number, key in enumerate(keys) if not known[key].size)
     vectors = np.zeros((len(others), target.size), np.float32)
-    for number, text in enumerate(others):
-        vectors[number] = known[text] if known[text].size else 0
+    for number, key in enumerate(keys):
+        vectors[number] = known[key] if known[key].size else 0
     return Similar(_compared(own, target, vectors, absent), units(vectors), own, absent)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from langchain_ctxbudget.core import fences
-from langchain_ctxbudget.core.candidates import Candidate
-from langchain_ctxbudget.core.text import one_line
 from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.messages import fences
+from langchain_ctxbudget.messages.text import one_line
+from langchain_ctxbudget.search.candidates import Candidate
 
 OWN_SECTION = "## Said earlier in this conversation\n"
 MIXED_SECTION = "## Found for this message\n"

@@ -1,4 +1,4 @@
-"""Reranking what a search has found, by any LangChain document compressor, whose faults cost nothing but the order."""
+"""Reranks what a search has found by any LangChain document compressor; a compressor that fails leaves the order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 
+from langchain_ctxbudget.documents.find import beside
 from langchain_ctxbudget.flow import Call, Flow
 
 if TYPE_CHECKING:
@@ -18,23 +19,19 @@ if TYPE_CHECKING:
 def reranked(
     hits: Sequence[Hit], query: str, reranker: BaseDocumentCompressor, *, callbacks: Callbacks = None
 ) -> Flow[tuple[list[Hit], str | None]]:
-    """Hits in the order that a reranker puts them in, and what went wrong with it, or None.
+    """Returns hits in the order of a reranker, and the problem it had, or None.
 
-    Nothing is added, changed or dropped but the order. The hits' own scores are handed out anew, so that the first one
-    has the highest; what a reranker says of a document (`relevance_score` in its metadata) joins `scores`. Where it
-    gives back fewer documents, as one with a `top_n` does, the others follow in the order without it. Where it raises,
-    gives back none, one twice, or one that it was not given, the order without it stands.
-
-    Args:
-        hits: best first, each with an id of its own.
-        query: what they were found for.
-        reranker: sees every hit as a document, with its speaker in front of the text.
-        callbacks: of the run that asks, for the reranker's own runs.
+    Only the order changes: the hits' scores are handed out anew, highest first, and a reranker's own `relevance_score`
+    joins `scores`. Where it gives back fewer documents, the others follow as found. Where it raises, or gives back
+    none, one twice, or one that it was not given, the order stays.
     """
     given = list(hits)
     if not given:
         return given, None
-    name, documents = type(reranker).__name__, [_as_said(hit) for hit in given]
+    name, documents = type(reranker).__name__, [document(hit) for hit in given]
+    for said, hit in zip(documents, given, strict=True):  # a question may name who said it
+        if hit.candidate.speaker:
+            said.page_content = f"{hit.candidate.speaker}: {said.page_content}"
     try:
         answer: object = yield Call(
             lambda: reranker.compress_documents(documents, query, callbacks=callbacks),
@@ -53,14 +50,13 @@ def reranked(
 
 
 def document(hit: Hit) -> Document:
-    """A hit as a LangChain document, with every field of the metadata filled.
-
-    A message also names its `conversation_id`, and the `reference` by which the recall tool quotes it.
-    """
+    """Returns a hit as a LangChain document; a message also names its `conversation_id` and `reference`."""
     candidate = hit.candidate
+    given = {name: value for name, value in candidate.metadata.items() if name not in ("source", "title", "date")}
     metadata = {
         "id": candidate.id,
-        "source": candidate.source,
+        "found_in": candidate.source,
+        "source": candidate.metadata.get("source", candidate.source),
         "title": candidate.title,
         "date": candidate.date or "",
         "speaker": candidate.speaker,
@@ -69,45 +65,28 @@ def document(hit: Hit) -> Document:
     }
     if candidate.source == "conversations":
         metadata |= {"conversation_id": candidate.title, "reference": candidate.id.partition("/")[2]}
-    return Document(candidate.text, id=candidate.id, metadata=metadata)
+    return Document(candidate.text, id=candidate.id, metadata=beside(given, metadata))
 
 
-def _as_said(hit: Hit) -> Document:
-    """A hit as rerankers read it: a question may name who said it."""
-    said = document(hit)
-    if hit.candidate.speaker:
-        said.page_content = f"{hit.candidate.speaker}: {said.page_content}"
-    return said
-
-
-def _chosen(hits: Iterable[Hit], answer: object) -> list[Hit]:
-    """The hits that a reranker's answer is about, in its order.
+def _chosen(hits: Sequence[Hit], answer: object) -> list[Hit]:
+    """Returns the hits that a reranker's answer is about, in its order.
 
     Raises:
-        TypeError: it is no sequence of documents.
-        ValueError: they are not those that were given.
+        ValueError: the answer is no sequence of the documents that were given.
     """
-    left = {hit.candidate.id: hit for hit in hits}
-    known = set(left)
-    chosen: list[Hit] = []
+    known = {hit.candidate.id: hit for hit in hits}
+    chosen: dict[str, Hit] = {}
     for found in answer if isinstance(answer, Iterable) else [answer]:
         if not isinstance(found, Document):
-            raise TypeError(f"gave back a {type(found).__name__} in place of documents")
+            raise ValueError(f"gave back a {type(found).__name__} in place of documents")  # noqa: TRY004
         key = found.id if found.id in known else found.metadata.get("id")  # many copy the text and metadata alone
         if not isinstance(key, str) or key not in known:
             raise ValueError("gave back a document that it was not given")
-        if key not in left:
+        if key in chosen:
             raise ValueError(f"gave back the document {key!r} twice")
-        chosen.append(_scored(left.pop(key), found.metadata.get("relevance_score")))
+        score = found.metadata.get("relevance_score")
+        hit = known[key]
+        chosen[key] = hit if score is None else replace(hit, scores={**hit.scores, "reranker": float(score)})
     if not chosen:
         raise ValueError("gave back no documents")
-    return chosen
-
-
-def _scored(hit: Hit, score: object) -> Hit:
-    """A hit with what a reranker said of it, where that is a number (its own kind of float, perhaps)."""
-    try:
-        value = float(score)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return hit
-    return replace(hit, scores={**hit.scores, "reranker": value})
+    return list(chosen.values())

@@ -10,15 +10,16 @@ from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.core.candidates import Candidate, Source
-from langchain_ctxbudget.documents import search as documents
+from langchain_ctxbudget.documents import find as documents
 from langchain_ctxbudget.flow import Flow, T
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.elsewhere import Elsewhere, message_reference
+from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
 from langchain_ctxbudget.retrieval.reranking import reranked
+from langchain_ctxbudget.search.candidates import Candidate
+from langchain_ctxbudget.settings import Source
 
-MESSAGES_ELSEWHERE, CHUNKS = 200, 50
+OTHER_MESSAGES, CHUNKS = 200, 50
 """Candidates that a search takes from the user's other conversations, and from documents."""
 RERANKED = 50
 """So many of the best texts are given to a reranker."""
@@ -51,23 +52,23 @@ class Sources:
     """Whether documents that messages name come as their summaries, and others not at all."""
 
     def read(
-        self, query: str, failures: list[str], *, elsewhere: Elsewhere | None = None
+        self, query: str, failures: list[str], *, other_conversations: OtherConversations | None = None
     ) -> Flow[tuple[Candidate, ...]]:
         """What a query may be about; a source that fails is empty.
 
         Args:
             query: what is asked.
             failures: what is to be reported; appended to.
-            elsewhere: what was read before, where that may still hold.
+            other_conversations: what was read before, where that may still hold.
         """
         found: list[Candidate] = []
         if "conversations" in self.names:
-            said = (elsewhere or Elsewhere()).read(
+            said = (other_conversations or OtherConversations()).read(
                 self.store,
                 self.user_id,
                 query,
                 without_conversation=self.without_conversation,
-                limit=MESSAGES_ELSEWHERE,
+                limit=OTHER_MESSAGES,
             )
             found += yield from _or_nothing("other conversations", said, failures)
         if "documents" in self.names and not self.summaries_only:

@@ -7,13 +7,13 @@ from contextlib import suppress
 import numpy as np
 from langchain_core.embeddings import Embeddings
 
-from langchain_ctxbudget.core.lexical import LexicalIndex
-from langchain_ctxbudget.core.ranking import z_scores
-from langchain_ctxbudget.core.text import terms
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history.search_index import searched_text
+from langchain_ctxbudget.history.message_index import searched_text
+from langchain_ctxbudget.messages.text import terms
 from langchain_ctxbudget.retrieval.pool import Searched, similarities
 from langchain_ctxbudget.retrieval.transcript import Transcript
+from langchain_ctxbudget.search.lexical import LexicalIndex
+from langchain_ctxbudget.search.ranking import z_scores
 
 
 def ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) -> Flow[list[int]]:
@@ -24,8 +24,8 @@ def ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) ->
         query: what to look for.
         embeddings: None, or embeddings that fail, leave the search to the words.
     """
-    index, stored = transcript.conversation.search, transcript.stored
-    index.read(transcript.conversation.entries)
+    searched, stored = Searched.of(transcript.conversation), transcript.stored
+    index = searched.index
     rest = [at for at in range(stored, len(transcript)) if transcript.is_searched(at)]
     others = LexicalIndex()
     others.extend(terms(searched_text(transcript[at].speaker, transcript[at].text)) for at in rest)
@@ -37,7 +37,7 @@ def ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) ->
     if embeddings is not None:
         texts = [transcript[at].text for at in rest]
         with suppress(Exception):  # whatever embeddings raise, the words are still searched
-            meanings = yield from similarities(Searched.of(transcript.conversation), query, embeddings, texts)
+            meanings = yield from similarities(searched, query, embeddings, texts)
             relevances = relevances + z_scores(meanings.scores)
     # Where all messages are equally relevant, as in a conversation of one, those with a word of the query are meant.
     meant = (relevances > 0) | ((relevances == 0) & (words > 0))

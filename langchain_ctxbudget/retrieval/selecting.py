@@ -8,17 +8,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.core.assembly import Fragment
-from langchain_ctxbudget.core.layers import Layer, Reason, Status
-from langchain_ctxbudget.core.packing import pack
-from langchain_ctxbudget.core.passages import passage
-from langchain_ctxbudget.core.ranking import Scores
-from langchain_ctxbudget.core.report import LISTED_OMISSIONS, ReportItem, preview
-from langchain_ctxbudget.core.text import fold, one_line
+from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.messages.text import fold, one_line
+from langchain_ctxbudget.report.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval import quotes
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.retrieval.quotes import Style
+from langchain_ctxbudget.search.packing import pack
+from langchain_ctxbudget.search.passages import passage
+from langchain_ctxbudget.search.ranking import Scores
 
 SMALLEST_ITEM_TOKENS = 8
 SMALLEST_PASSAGE_TOKENS = 24
@@ -116,7 +115,11 @@ class _Selection:
         verbatim = {*shown_before, *range(end, pool.own)}.difference(in_short)
         self.said = {self._said(n) for n in map(pool.number, verbatim) if pool.meant[n]}
         all_free = int(np.count_nonzero(free))
-        order = self._candidates(free, max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE))
+        most = max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE)
+        memories = np.array([n for n in range(len(pool.others)) if free[n] and self._is_memory(n)], np.intp)
+        free[memories] = False
+        free[_highest(memories, pool.ranking.keys, int(most * MEMORY_SHARE))] = True
+        order = self._candidates(free, most)
         promising, kept_free = self._promising(free)
         self.left -= kept_free
         self._take(order)
@@ -255,7 +258,7 @@ class _Selection:
         room = min(self.left, most_tokens) - (0 if heading in self.headings else self.count(heading))
         if room <= 0:
             return None
-        found = self.conversation.search.pieces(entry)
+        found = self.conversation.table.index.pieces(entry)
         characters = _CHARACTERS_PER_TOKEN * room
         for _ in range(_TRIES):
             part = passage(found, self.pool.question.terms, characters)
@@ -286,7 +289,7 @@ class _Selection:
         if position is None:
             return len(self.pool.others[number].text) // _MOST_CHARACTERS_PER_TOKEN
         entry = self.conversation.entries[position]
-        return entry.tokens if isinstance(entry.message.content, str) else 0
+        return self.conversation.costs[position] if isinstance(entry.message.content, str) else 0
 
     def _place(self, number: int) -> tuple[int, str, int]:
         """What items are sorted by; a merged log goes back and forth in time."""
@@ -322,7 +325,7 @@ class _Selection:
             tokens = len(text) // _CHARACTERS_PER_TOKEN
         else:
             entry = self.conversation.entries[position]
-            text, tokens = entry.text, entry.tokens
+            text, tokens = entry.text, self.conversation.costs[position]
         return ReportItem(
             id=self._identity(number),
             tokens=tokens + LINE_OVERHEAD_TOKENS,

@@ -15,8 +15,10 @@ from langchain_core.messages import (
     message_chunk_to_message,
 )
 
-from langchain_ctxbudget.core.calls import is_user
-from langchain_ctxbudget.core.messages import (
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.messages.calls import is_user
+from langchain_ctxbudget.messages.messages import (
     content_id,
     date_of,
     fingerprint,
@@ -24,10 +26,8 @@ from langchain_ctxbudget.core.messages import (
     plainly_same,
     speaker,
 )
-from langchain_ctxbudget.core.preservation import Preservation, preservation_of
-from langchain_ctxbudget.core.tokens import TokenCounter
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.messages.preservation import Preservation, preservation_of
+from langchain_ctxbudget.tokens.counters import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ class Transcript:
             state: the messages of an agent's state; None takes the turn that was assembled last in this process.
             tool: the name of the tool that looks things up.
         """
-        given = conversation.turn if state is None else state
+        given = (conversation.last.turn if conversation.last else ()) if state is None else state
         first = next((i for i, message in enumerate(given) if not isinstance(message, SystemMessage)), len(given))
         by_id = {getattr(message, "id", None): message for message in given[first:]}
-        new = [message for message in given[first:] if getattr(message, "id", None) not in conversation.positions]
+        new = [message for message in given[first:] if conversation.position(getattr(message, "id", None)) is None]
         rest: dict[str, Unstored] = {}
         date = conversation.entries[-1].date if conversation.entries else None
         for message in new:
@@ -112,7 +112,7 @@ class Transcript:
 
     def position(self, message_id: str) -> int | None:
         """Where a message stands, or None where there is none of this id."""
-        known = self.conversation.positions.get(message_id)
+        known = self.conversation.position(message_id)
         if known is not None:
             return known
         return next((at for at, item in enumerate(self.rest, self.stored) if item.id == message_id), None)
@@ -138,7 +138,7 @@ class Transcript:
 def _new_id(conversation: Conversation, message: BaseMessage) -> str | None:
     """An id for a message that has none; None where the conversation knows one that says the same."""
     said = fingerprint(message)
-    return None if conversation.occurrences[said] else content_id(said, 1)
+    return None if conversation.table.occurrences[said] else content_id(said, 1)
 
 
 def _reads_the_same(message: BaseMessage, entry: Entry) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import cast
 
 from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, MatchCondition, Op, PutOp, SearchOp
 
 from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.stores.records import stored
 
 PAGE = 10_000
 """Items per search: every page reads the namespace again."""
@@ -16,12 +18,12 @@ CHUNK = 1_000
 
 
 def read_all(store: BaseStore, namespace: tuple[str, ...]) -> Flow[list[Item]]:
-    """Every item of a namespace."""
+    """Returns every item of a namespace."""
     return [item for item in (yield from read_below(store, namespace)) if item.namespace == namespace]
 
 
 def read_below(store: BaseStore, path: tuple[str, ...]) -> Flow[list[Item]]:
-    """Every item of every namespace that begins with a path."""
+    """Returns every item of every namespace that begins with a path."""
     items: list[Item] = []
     while True:
         results = yield from batch(store, [SearchOp(path, limit=PAGE, offset=len(items))])
@@ -33,7 +35,7 @@ def read_below(store: BaseStore, path: tuple[str, ...]) -> Flow[list[Item]]:
 
 
 def read_namespaces(store: BaseStore, path: tuple[str, ...]) -> Flow[list[tuple[str, ...]]]:
-    """Every namespace that begins with a path, in which `*` stands for any label."""
+    """Returns every namespace that begins with a path, in which `*` stands for any label."""
     found: list[tuple[str, ...]] = []
     while True:
         wanted = ListNamespacesOp((MatchCondition("prefix", path),), limit=PAGE, offset=len(found))
@@ -50,13 +52,13 @@ def _fits(label: str, wanted: str) -> bool:
 
 
 def write(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
-    """Write or delete any number of items."""
+    """Writes or deletes any number of items."""
     for first in range(0, len(puts), CHUNK):
         yield from batch(store, cast("Sequence[Op]", puts[first : first + CHUNK]))
 
 
 def delete_below(store: BaseStore, path: tuple[str, ...], last: str, first_key: str) -> Flow[int]:
-    """Delete every item of every namespace that begins with a path; how many there were.
+    """Deletes every item of every namespace that begins with a path; returns how many there were.
 
     Args:
         store: where.
@@ -78,3 +80,15 @@ def delete_below(store: BaseStore, path: tuple[str, ...], last: str, first_key: 
         count += found
         if not found:  # what somebody wrote at the same moment is deleted, too
             return count
+
+
+def export_below(store: BaseStore, path: tuple[str, ...]) -> Flow[list[str]]:
+    """Returns every item of every namespace that begins with a path, as lines of JSON."""
+    lines = []
+    for namespace in sorted((yield from read_namespaces(store, path))):
+        items = yield from read_all(store, namespace)
+        for item in sorted(items, key=lambda item: item.key):
+            line = {"namespace": list(namespace), "key": item.key, "value": stored(item.value)}
+            times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
+            lines.append(json.dumps(line | times))
+    return lines

@@ -1,29 +1,28 @@
 """A LangGraph store over Chroma.
 
-Two kinds of collections, each split into `BUCKETS` by the first two labels of a namespace:
+Items and vectors are apart, each in 16 collections by the first two labels of a namespace (`docs/decisions.md` has the
+figures). An item is one record with its value as JSON text in the metadata; Chroma wants a vector of it, which is a
+single number. A vector is a record per embedded text, with a fingerprint of the value that it was made from: after a
+killed writer, or while another process writes, vectors of a value that has changed are not used.
 
-- `items`: one record per item, found by id or by prefix; its value is JSON text in the metadata. Chroma
-  wants a vector for every record: here it is the same single number for all.
-- `vectors`: one record per embedded text, with its vector and a fingerprint of the value it was made from,
-  so that a vector of a value that has changed since (a writer was killed in between, another process is
-  writing) is not used.
-
-A search ranks all vectors below its prefix; where no other process can write, those of the last searches stay in
-memory. Chroma's approximate index misses one neighbour in six where texts repeat ("yes", "thanks"); figures are in
-`docs/decisions.md`.
+A search ranks all vectors below its prefix, exactly: Chroma's index misses one neighbour in six where texts repeat.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 from chromadb.api import ClientAPI
 from langgraph.store.base import (
     BaseStore,
@@ -31,33 +30,57 @@ from langgraph.store.base import (
     IndexConfig,
     ListNamespacesOp,
     Op,
-    PutOp,
     Result,
     SearchOp,
     TTLConfig,
+    ensure_embeddings,
+)
+from numpy.typing import NDArray
+
+from langchain_ctxbudget.clock import Clock, utc_now, with_offset
+from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreDataError, StoreError, StoreLockedError
+from langchain_ctxbudget.flow import Flow, adrive, drive, embed, embed_query
+from langchain_ctxbudget.stores import buckets
+from langchain_ctxbudget.stores.buckets import (
+    BUCKETS,
+    READ_SIZE,
+    Buckets,
+    Row,
+    bucket_of,
+    buckets_below,
+    by_bucket,
+    filter_expired,
+)
+from langchain_ctxbudget.stores.operations import (
+    AFTER_FORK,
+    Namespace,
+    Plan,
+    StoredItem,
+    embeddings_name,
+    expiry,
+    fingerprint,
+    fixed_prefix,
+    id_prefix,
+    item_id,
+    list_namespaces,
+    page,
+    parse_item_id,
+    plan,
+    prefix_fields,
+    to_microseconds,
 )
 
-from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreDataError, StoreError
-from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.stores.chroma_clients import Server
-from langchain_ctxbudget.stores.chroma_engine import (
-    BUCKETS,
-    LAYOUT,
-    Engine,
-    in_memory,
-    of_client,
-    of_folder,
-    of_server,
-    release,
-    typed_errors,
-)
-from langchain_ctxbudget.stores.chroma_purge import purge
-from langchain_ctxbudget.stores.chroma_reads import namespaces, nearest, recent
-from langchain_ctxbudget.stores.chroma_writes import put, refresh, sweep_all
-from langchain_ctxbudget.stores.dense import DenseIndex, Embedded, identity
-from langchain_ctxbudget.stores.matching import bucket_of, buckets_below, item_id, to_microseconds
-from langchain_ctxbudget.stores.operations import Plan, Record, plan
-from langchain_ctxbudget.stores.ttl import DEFAULT_MINUTES, Sweeper
+_logger = logging.getLogger(__name__)
+
+Vectors = Mapping[str, NDArray[np.float64]]
+"""Vectors of length 1, by text."""
+Hit = tuple[StoredItem, float | None]
+"""An item that was found, and its similarity."""
+
+LAYOUT = 1
+"""How records are laid out; a version that does not know it refuses the store."""
+SWEEP_SIZE, SWEEP_MINUTES = 100, 5.0
+"""Expired items that are read at once, and the time between two sweeps, as in LangGraph's stores."""
 
 
 class ChromaStore(BaseStore):
@@ -70,16 +93,12 @@ class ChromaStore(BaseStore):
     With `ttl`, items end some minutes after they were last put or read; an item whose time is over is not
     returned any more, and a sweep deletes it (`sweep_ttl`, or `start_ttl_sweeper` for a thread that does).
 
-    On a server, the `a` methods use Chroma's own async client, one for each event loop. Its connections are
-    closed with the loop (`asyncio.run` does), or before by `async with` or `aclose`. Processes may write to
-    one server at the same time: the last write of an item counts, and for a moment a search may miss an item
-    that is being replaced. Opening a store asks the server once, and blocks for it.
+    The `a` methods work in a thread; opening, closing and sweeping block. Processes may write to one server at the
+    same time: the last write of an item counts, and for a moment a search may miss an item that is being replaced.
 
     Chroma Cloud is a server too: `ChromaStore(url="https://api.trychroma.com", headers={"x-chroma-token": key},
-    tenant=..., database=...)`. Reads and writes keep to its 300 records at once. Its other default quotas (in 2026
-    an id of 128 bytes: namespace and key as JSON; a value of 4,096 bytes) can be raised on request, so its own answer
-    decides: what goes over one is a `StoreError` that says so, and other items of the same batch may be written. The
-    cloud cannot be reached by the tests of this package: they run on a server of one machine.
+    tenant=..., database=...)`. Requests keep to its 300 records; what goes over another of its quotas (ids, values)
+    is a `StoreError` that says so.
 
     Example:
         >>> with ChromaStore() as store:
@@ -101,20 +120,20 @@ class ChromaStore(BaseStore):
         client: ClientAPI | None = None,
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock = utc_now,
     ) -> None:
-        """Open a store.
+        """Opens a store.
 
         Args:
             path: the folder; made where it is missing. Without `path`, `url` and `client`, a private store in memory.
             url: a Chroma server, such as `http://localhost:8000` (`chroma run --path FOLDER` starts one).
             headers: sent with every request to the server, for instance a token.
-            tenant: whose database on the server it is.
+            tenant: the tenant of the database on the server.
             database: the database on the server.
             client: an open Chroma client to use instead; the caller closes it.
             index: `dims`, `embed` and `fields`, as in LangGraph's stores; without it, no dense search.
             ttl: `default_ttl` (minutes), `refresh_on_read` and `sweep_interval_minutes`, as in LangGraph's stores.
-            clock: gives the time of reads and writes, with its time zone.
+            clock: gives the time of reads and writes, in UTC where it names no offset.
 
         Raises:
             StoreError: the server cannot be reached, or does not know the tenant or the database.
@@ -127,29 +146,34 @@ class ChromaStore(BaseStore):
             raise StoreError("A store has a path, a url or a client. Give one of them.")
         if "://" in str(path):
             raise StoreError(f"{str(path)!r} is a URL, not a folder. Pass it as `url`.")
-        self.index_config = index
-        self.ttl_config = ttl
-        self._index = DenseIndex.from_config(index) if index else None
-        self.embeddings = self._index.embeddings if self._index else None
-        self._clock = clock
-        if path is not None:
-            self._chroma = of_folder(Path(path).expanduser().resolve())
+        self.index_config, self.ttl_config = index, ttl
+        self.embeddings = ensure_embeddings(index["embed"]) if index else None
+        self._fields = (index.get("fields") or ["$"]) if index else None
+        self._dims = index["dims"] if index else 0
+        self._clock = with_offset(clock)
+        self._folder = Path(path).expanduser().resolve() if path is not None else None
+        if self._folder is not None:
+            self._open: Callable[[], Buckets] = partial(buckets.of_folder, self._folder)
         elif url is not None:
-            self._chroma = of_server(Server(url, headers or {}, tenant, database))
+            self._open = partial(buckets.of_server, url, headers or {}, tenant, database)
         else:
-            self._chroma = of_client(client) if client else in_memory()
-        self._sweeper = Sweeper(self.sweep_ttl)
-        self._finalizer = weakref.finalize(self, _end, self._sweeper, self._chroma)
+            self._open = partial(buckets.of_client, client) if client else buckets.in_memory
+        opened = self._open()
+        self._where = opened.where
+        self._by_process = {os.getpid(): opened}
+        self._sweeper: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._finalizer = weakref.finalize(self, buckets.release, self._by_process)
         try:
-            with self._chroma.lock, typed_errors(self._chroma.where):
-                self._record_embeddings()
+            with opened.alone(), buckets.typed_errors(self._where):
+                self._record_embeddings(opened)
         except BaseException:
             self.close()
             raise
 
     def __repr__(self) -> str:
-        index = f", index={identity(self.embeddings)!r}" if self.embeddings else ""
-        return f"ChromaStore({self._chroma.where!r}{index}{'' if self._finalizer.alive else ', closed'})"
+        index = f", index={embeddings_name(self.embeddings)!r}" if self.embeddings else ""
+        return f"ChromaStore({self._where!r}{index}{'' if self._finalizer.alive else ', closed'})"
 
     def __enter__(self) -> Self:
         return self
@@ -159,66 +183,41 @@ class ChromaStore(BaseStore):
     ) -> None:
         self.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     def close(self) -> None:
-        """Stop the sweeper and release the folder, the memory or the connections; closing twice does nothing."""
-        # On a server it may wait for a task of the event loop that runs here: it ends by itself.
-        self._sweeper.stop(0 if self._chroma.server else None)
-        with self._chroma.lock:
-            self._finalizer()
-
-    async def aclose(self) -> None:
-        """Do what `close` does, and wait for the connections of this event loop to end."""
-        if self._chroma.server:
-            await self._chroma.server.aclose()
-        await asyncio.to_thread(self.close)
+        """Stops the sweeper and releases the folder, the memory or the connections; closing twice does nothing."""
+        self.stop_ttl_sweeper()
+        if opened := self._by_process.get(os.getpid()):
+            with opened.alone():
+                self._finalizer()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run operations: reads see the store as it was before, the last put of a key counts.
+        """Runs operations: reads see the store as it was before, the last put of a key counts.
 
         Raises:
             InputError: an operation that makes no sense; nothing is written.
             StoreError: the store cannot be read or written.
-            BlockedLoopError: on a server, where a task of the running event loop is writing; await `abatch` instead.
         """
-        batch = plan(ops, self._index.fields if self._index else None)
-        return self._chroma.run(self._batch(batch, self._index.embed(batch) if self._index else Embedded({}, {})))
+        batch = plan(ops, self._fields)
+        return self._run(batch, *drive(self._embed(batch)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run operations as `batch` does: on a server awaiting it, else in a worker thread."""
-        batch = plan(ops, self._index.fields if self._index else None)
-        embedded = await self._index.aembed(batch) if self._index else Embedded({}, {})
-        return await self._chroma.arun(self._batch(batch, embedded))
+        """Runs operations as `batch` does, in a worker thread."""
+        batch = plan(ops, self._fields)
+        return await asyncio.to_thread(self._run, batch, *(await adrive(self._embed(batch))))
 
     def sweep_ttl(self) -> int:
-        """Delete the items whose time is over; returns how many."""
-        return self._chroma.run(self._sweep())
-
-    async def asweep_ttl(self) -> int:
-        """Delete the items whose time is over; returns how many."""
-        return await self._chroma.arun(self._sweep())
-
-    def purge(self, namespace_prefix: tuple[str, ...] = ()) -> None:
-        """Have Chroma let go of what was deleted below a prefix: its log, and in a folder free pages of its database.
-
-        On a server the pages stay until somebody runs `chroma vacuum --path FOLDER --force` there. Vectors of deleted
-        items stay in the files of Chroma's index, where nothing reads them any more.
-        """
-        self._chroma.run(self._purge(namespace_prefix))
-
-    async def apurge(self, namespace_prefix: tuple[str, ...] = ()) -> None:
-        """Have Chroma let go of what was deleted below a prefix; see `purge`."""
-        await self._chroma.arun(self._purge(namespace_prefix))
+        """Deletes the items whose time is over; returns how many. An item that is renewed at this moment stays."""
+        opened, where, swept = self._opened(), filter_expired(self._now()), 0
+        for number in range(BUCKETS):
+            with opened.alone([number]):
+                while items := opened.items(number, where=where, limit=SWEEP_SIZE):
+                    opened.delete_vectors(number, items, {})
+                    opened.delete("items", number, [item.id for item in items], where)
+                    swept += len(items)
+        return swept
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
-        """Delete expired items from time to time in a thread; without a `ttl` configuration, do nothing.
+        """Deletes expired items from time to time in a thread; without a `ttl` configuration, does nothing.
 
         Args:
             sweep_interval_minutes: minutes between two sweeps; `None` takes the configuration's, else 5.
@@ -226,103 +225,205 @@ class ChromaStore(BaseStore):
         Returns:
             A future whose cancelling ends the thread. Closing the store, or forgetting it, ends it too.
         """
-        self._require_open()
+        self._opened()
+        running = Future[None]()
         if not self.ttl_config:
-            nothing: Future[None] = Future()
-            nothing.set_result(None)
-            return nothing
-        configured = self.ttl_config.get("sweep_interval_minutes")
-        return self._sweeper.start(float(sweep_interval_minutes or configured or DEFAULT_MINUTES))
+            running.set_result(None)
+            return running
+        minutes = float(sweep_interval_minutes or self.ttl_config.get("sweep_interval_minutes") or SWEEP_MINUTES)
+        if self._sweeper is None or not self._sweeper.is_alive():
+            self._ended = threading.Event()
+            arguments = (weakref.ref(self), self._ended, minutes * 60)
+            self._sweeper = threading.Thread(target=_sweep, args=arguments, daemon=True, name="ttl-sweeper")
+            self._sweeper.start()
+        ended = self._ended
+        running.add_done_callback(lambda future: ended.set() if future.cancelled() else None)
+        return running
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop the sweeper; whether it has ended within the timeout (seconds, `None` waits)."""
-        return self._sweeper.stop(timeout)
+        """Stops the sweeper; returns whether it has ended within the timeout (seconds, `None` waits)."""
+        self._ended.set()
+        if self._sweeper is None or self._sweeper is threading.current_thread():
+            return True
+        self._sweeper.join(timeout)
+        return not self._sweeper.is_alive()
 
-    def _require_open(self) -> None:
+    def _opened(self) -> Buckets:
+        """Returns what is open in this process; the child of a fork connects to a server anew."""
         if not self._finalizer.alive:
             raise StoreError("The store is closed. Open a new one.")
+        process = os.getpid()
+        if process not in self._by_process:
+            if not next(iter(self._by_process.values())).on_server:
+                raise (StoreLockedError if self._folder else StoreError)(
+                    f"The store {self._where} belongs to the parent of this process, which was forked. {AFTER_FORK}"
+                )
+            self._by_process.setdefault(process, self._open())
+        return self._by_process[process]
 
     def _now(self) -> int:
         return to_microseconds(self._clock())
 
-    def _record_embeddings(self) -> None:
-        """Write down with which embeddings the store is written, or compare."""
-        about = self._chroma.client.get_or_create_collection(
+    def _record_embeddings(self, opened: Buckets) -> None:
+        """Writes down with which embeddings the store is written, or compares."""
+        about = opened.client.get_or_create_collection(
             "ctxbudget-store", metadata={"layout": LAYOUT}, embedding_function=None
         )
         known = dict(about.metadata or {})
-        self._dims = int(known.get("dims", 0)) or (self._index.dims if self._index else None)
-        where = self._chroma.where
         if known.get("layout") != LAYOUT:
             raise StoreDataError(
-                f"The store {where} has layout {known.get('layout')}; this version reads layout {LAYOUT}. "
+                f"The store {self._where} has layout {known.get('layout')}; this version reads layout {LAYOUT}. "
                 "Update langchain-ctxbudget."
             )
-        if self._index is None:
+        if self.embeddings is None:
             return
-        mine = {"embedding": identity(self._index.embeddings), "dims": self._index.dims}
+        mine = {"embedding": embeddings_name(self.embeddings), "dims": self._dims}
         theirs = {name: known[name] for name in mine if name in known}
         if not theirs:
             about.modify(metadata=known | mine)
         elif theirs != mine:
             raise EmbeddingMismatchError(
-                f"The store {where} was written with {theirs['embedding']} ({theirs['dims']} dimensions), "
+                f"The store {self._where} was written with {theirs['embedding']} ({theirs['dims']} dimensions), "
                 f"but is opened with {mine['embedding']} ({mine['dims']} dimensions). Open it with the embeddings "
                 "it was written with, or put the items into a new store."
             )
 
-    def _batch(self, batch: Plan, embedded: Embedded) -> Flow[list[Result]]:
-        """Read, write, and put off the end of what was read."""
-        self._require_open()
-        touched: list[str] = []
-        results = yield from self._chroma.alone(_both_kinds(batch, embedded), self._steps(batch, embedded, touched))
-        yield from refresh(self._chroma, touched, self._now())
-        return results
+    def _embed(self, batch: Plan) -> Flow[tuple[Vectors, Vectors]]:
+        """Makes the vectors of a batch's texts, and of its queries."""
+        if self.embeddings is None:
+            return {}, {}
+        texts = yield from embed(self.embeddings, list(batch.texts))
+        queries: list[list[float]] = []
+        for query in batch.queries:
+            queries += [(yield from embed_query(self.embeddings, query))]
+        return self._units(batch.texts, texts), self._units(batch.queries, queries)
 
-    def _steps(self, batch: Plan, embedded: Embedded, touched: list[str]) -> Flow[list[Result]]:
-        chroma, now = self._chroma, self._now()
-        gets = (item_id(op.namespace, op.key) for op in batch.ops if isinstance(op, GetOp))
-        found = yield from chroma.read(gets)
-        results: list[Result] = []
-        read: list[Record] = []
+    def _units(self, texts: Sequence[str], embedded: Sequence[Sequence[float]]) -> Vectors:
+        lengths = {len(vector) for vector in embedded}
+        if lengths - {self._dims}:
+            raise EmbeddingMismatchError(
+                f"The index has dims={self._dims}, but the embeddings gave vectors of length {sorted(lengths)}. "
+                "Set dims to what they give."
+            )
+        vectors = np.asarray(embedded, dtype=np.float64).reshape(len(texts), self._dims)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if not np.isfinite(norms).all():
+            raise StoreError("The embeddings gave numbers that are not finite.")
+        return dict(zip(texts, np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0), strict=True))
+
+    def _run(self, batch: Plan, vectors: Vectors, queries: Vectors) -> list[Result]:
+        """Reads, writes, and puts off the end of what was read."""
+        opened, now = self._opened(), self._now()
+        used = {bucket_of(put.namespace) for put in batch.puts.values()}
         for op in batch.ops:
-            if isinstance(op, GetOp):
-                record = found.get(item_id(op.namespace, op.key))
-                living = [record] if record and record.lives(now) else []
-                results.append(living[0].item() if living else None)
-                read += living if op.refresh_ttl else []
-            elif isinstance(op, SearchOp):
-                query = embedded.queries.get(op.query or "")
-                hits = yield from (recent(chroma, op, now) if query is None else nearest(chroma, op, query, now))
-                results.append([record.search_item(score) for record, score in hits])
-                read += [record for record, _ in hits] if op.refresh_ttl else []
-            elif isinstance(op, ListNamespacesOp):
-                results.append((yield from namespaces(chroma, op, now)))
-            else:
-                results.append(None)
-        if batch.puts:
-            yield from chroma.whole(lambda: put(chroma, batch.puts, embedded.documents, now))
-        touched += [record.id for record in read if record.ttl is not None]
+            if isinstance(op, SearchOp) and op.query in queries:  # items and vectors are to be of one moment
+                used.update(buckets_below(op.namespace_prefix))
+        results: list[Result] = []
+        read: list[StoredItem] = []
+        with opened.alone(used):
+            got = opened.read(item_id(op.namespace, op.key) for op in batch.ops if isinstance(op, GetOp))
+            for op in batch.ops:
+                if isinstance(op, GetOp):
+                    item = got.get(item_id(op.namespace, op.key))
+                    living = [item] if item and item.lives(now) else []
+                    results.append(living[0].item() if living else None)
+                    read += living if op.refresh_ttl else []
+                elif isinstance(op, SearchOp):
+                    query = queries.get(op.query or "")
+                    hits = _recent(opened, op, now) if query is None else _nearest(opened, op, query, now)
+                    results.append([item.search_item(score) for item, score in hits])
+                    read += [item for item, _ in hits] if op.refresh_ttl else []
+                else:
+                    results.append(_namespaces(opened, op, now) if isinstance(op, ListNamespacesOp) else None)
+            if batch.puts:
+                _put(opened, batch, vectors, now)
+        for number, ids in by_bucket(item.id for item in read if item.ttl is not None).items():
+            with opened.alone([number]):  # as they are by now
+                items = [item for item in opened.read(ids).values() if item.ttl is not None and item.lives(now)]
+                opened.update(number, {item.id: {"expires": expiry(item.ttl, now)} for item in items})
         return results
 
-    def _purge(self, prefix: tuple[str, ...]) -> Flow[None]:
-        self._require_open()
-        yield from purge(self._chroma, prefix, self._dims)
 
-    def _sweep(self) -> Flow[int]:
-        self._require_open()
-        return (yield from sweep_all(self._chroma, self._now()))
-
-
-def _both_kinds(batch: Plan, embedded: Embedded) -> Iterable[int]:
-    """The buckets of which a batch reads or writes items together with vectors."""
-    for op in batch.ops:
-        if isinstance(op, PutOp):
-            yield bucket_of(op.namespace, BUCKETS)
-        elif isinstance(op, SearchOp) and op.query in embedded.queries:
-            yield from buckets_below(op.namespace_prefix, BUCKETS)
+def _recent(opened: Buckets, op: SearchOp, now: int) -> list[Hit]:
+    """Finds items below a prefix, those updated last first, then by id."""
+    items = opened.items_below(tuple(op.namespace_prefix))
+    found = [item for item in items if item.lives(now) and item.passes(op.filter)]
+    found.sort(key=lambda item: (-item.updated, item.id))
+    return [(item, None) for item in page(found, op.limit, op.offset)]
 
 
-def _end(sweeper: Sweeper, chroma: Engine) -> None:
-    sweeper.tell()
-    release(chroma)
+def _nearest(opened: Buckets, op: SearchOp, query: NDArray[np.float64], now: int) -> list[Hit]:
+    """Finds items below a prefix that have vectors, the most similar first, then by id."""
+    vectors = opened.vectors_below(tuple(op.namespace_prefix))
+    wanted = max(op.offset, 0) + max(op.limit, 0)
+    if not vectors or not wanted:
+        return []
+    matrix = np.concatenate([vector for _, vector in vectors.values()]).reshape(len(vectors), -1).astype(np.float64)
+    # Rounded, because the last bits depend on how many vectors are multiplied at once.
+    scores = np.clip(np.round(matrix @ query, 9), -1, 1).tolist()
+    owners = ((id_.rpartition("#")[0], version) for id_, (version, _) in vectors.items())
+    ranked = sorted((-score, owner, version) for score, (owner, version) in zip(scores, owners, strict=True))
+    best: dict[str, Hit] = {}
+    step = min(wanted + 50, READ_SIZE)
+    for first in range(0, len(ranked), step):
+        some = ranked[first : first + step]
+        items = opened.read(owner for _, owner, _ in some)
+        for negative, owner, version in some:
+            item = items.get(owner) if owner not in best else None
+            if item and version == fingerprint(item.text) and item.lives(now) and item.passes(op.filter):
+                best[owner] = (item, -negative)
+        if len(best) >= wanted:
+            break
+    return page(list(best.values()), op.limit, op.offset)
+
+
+def _namespaces(opened: Buckets, op: ListNamespacesOp, now: int) -> list[Namespace]:
+    """Lists the namespaces that hold something, read from the ids alone."""
+    prefix = fixed_prefix(op.match_conditions or ())
+    start, found = id_prefix(prefix), set[Namespace]()
+    for number in buckets_below(prefix):
+        ids = opened.ids(number, buckets.filter_below(prefix))
+        gone = set(opened.ids(number, filter_expired(now)) if ids else ())
+        found |= {parse_item_id(id_)[0] for id_ in ids if id_.startswith(start) and id_ not in gone}
+    return list_namespaces(op, found)
+
+
+def _put(opened: Buckets, batch: Plan, vectors: Vectors, now: int) -> None:
+    """Writes and deletes items.
+
+    An item says how many vectors it has, and is written before and deleted after them: whenever a writer is
+    killed, no vector is left that no item knows of.
+    """
+    old = opened.read(batch.puts)
+    for number, ids in by_bucket(batch.puts).items():
+        known = {id_: old[id_] for id_ in ids if id_ in old}
+        opened.delete_vectors(number, known.values(), {id_: len(batch.puts[id_].to_embed) for id_ in ids})
+        opened.delete("items", number, [id_ for id_ in known if batch.puts[id_].text is None])
+        items: list[Row] = []
+        dense: list[Row] = []
+        for id_ in ids:
+            put = batch.puts[id_]
+            if put.text is None:
+                continue
+            # An item that has expired and is still there is a new one.
+            created = known[id_].created if id_ in known and known[id_].lives(now) else now
+            item = StoredItem(id_, put.text, created, now, len(put.to_embed), put.ttl, expiry(put.ttl, now))
+            below = prefix_fields(put.namespace)
+            items.append((id_, [1.0], {**item.fields(), **below}))
+            fields = {"of": fingerprint(put.text), **below}
+            dense += ((f"{id_}#{n}", vectors[text], fields) for n, text in enumerate(put.to_embed))
+        opened.write("items", number, items)
+        opened.write("vectors", number, dense)
+
+
+def _sweep(owner: weakref.ref[ChromaStore], ended: threading.Event, seconds: float) -> None:
+    """Sweeps a store from time to time, without keeping it alive."""
+    while not ended.wait(seconds):
+        store = owner()
+        if store is None:
+            return
+        try:
+            store.sweep_ttl()
+        except Exception:
+            _logger.exception("A sweep failed; the next one follows in %g seconds", seconds)
+        del store

@@ -1,4 +1,4 @@
-"""What a store with an index needs besides: a text to embed, and a way to write without it."""
+"""Stores that search by meaning, and writing to them when their embeddings fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def has_index(store: BaseStore) -> bool:
-    """Whether a store searches by meaning.
+    """Returns whether a store searches by meaning.
 
     LangGraph's stores and `ChromaStore` tell by `index_config`; one that does not tell is taken to have none.
     """
@@ -22,9 +22,9 @@ def has_index(store: BaseStore) -> bool:
 
 
 def write(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
-    """Write items; where that fails for one that is to be embedded, all of them without an index.
+    """Writes items; where that fails for one that is to be embedded, all of them without an index.
 
-    What a user has said is kept, also while the embeddings do not work. It is not found by meaning then.
+    Messages are kept also while the embeddings do not work; they are not found by meaning then.
     """
     try:
         yield from bulk.write(store, puts)

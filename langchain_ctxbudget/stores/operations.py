@@ -1,14 +1,18 @@
-"""A batch of LangGraph store operations, checked before anything is read or written. Pure functions."""
+"""A batch of LangGraph store operations, checked, and what of it needs no database: ids, JSON, filters, namespaces."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from itertools import takewhile
 from typing import Any, Self, TypeVar
 
+from langchain_core.embeddings import Embeddings
 from langgraph.store.base import (
     GetOp,
     Item,
@@ -22,74 +26,123 @@ from langgraph.store.base import (
     tokenize_path,
     validate_op_namespace,
 )
+from langgraph.store.base.embed import EmbeddingsLambda
 
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.stores.matching import (
-    Namespace,
-    check_filter,
-    from_microseconds,
-    item_id,
-    namespace_matches,
-    parse_item_id,
-    to_json,
-)
 
 T = TypeVar("T")
+Namespace = tuple[str, ...]
+
+INDEXED_DEPTH = 8
+"""Prefixes of a namespace that are indexed; deeper ones are told apart by reading the ids."""
+DATABASE_FILE = "chroma.sqlite3"
+"""The file in a store's folder that holds the items."""
+AFTER_FORK = (
+    "Open stores and make pipelines after the fork (gunicorn: without --preload or in `post_fork`; Celery: in "
+    "`worker_process_init`; multiprocessing: `spawn`), or give them a store that processes share: ChromaStore(url=...)."
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def embeddings_name(embeddings: Embeddings) -> str:
+    """Returns the name of embeddings in a store: their model, else their function or class."""
+    if isinstance(embeddings, EmbeddingsLambda):
+        function = getattr(embeddings, "func", None) or embeddings.afunc
+        return str(getattr(function, "__name__", type(function).__name__))
+    names = (getattr(embeddings, name, None) for name in ("model", "model_name"))
+    return next((name for name in names if isinstance(name, str) and name), type(embeddings).__name__)
+
+
+def item_id(namespace: Namespace, key: str) -> str:
+    r"""Returns the id of an item: its labels and key as a JSON list in ASCII, so that no two items share one.
+
+    >>> item_id(("users", "ada"), "naïve")
+    '["users", "ada", "na\\u00efve"]'
+    """
+    return json.dumps([*namespace, key])
+
+
+def parse_item_id(text: str) -> tuple[Namespace, str]:
+    """Returns the namespace and the key of an id."""
+    *namespace, key = json.loads(text)
+    return tuple(namespace), key
+
+
+def id_prefix(prefix: Namespace) -> str:
+    """Returns the beginning of every id below a prefix."""
+    return json.dumps(prefix)[:-1] + ", " if prefix else "["
+
+
+def fingerprint(text: str) -> int:
+    """Returns a signed 64-bit hash that is the same in every process."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def fingerprint_of(namespace: Namespace) -> int:
+    """Returns the fingerprint of a namespace."""
+    return fingerprint(json.dumps(namespace))
+
+
+def prefix_fields(namespace: Namespace) -> dict[str, int]:
+    """Returns the fingerprints of a namespace's prefixes, which find an item by any of them."""
+    lengths = range(1, min(len(namespace), INDEXED_DEPTH) + 1)
+    return {f"p{length}": fingerprint_of(namespace[:length]) for length in lengths}
+
+
+def to_microseconds(moment: datetime) -> int:
+    """Returns the microseconds since 1970 of a moment that knows its time zone."""
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """An item as it is stored.
-
-    Attributes:
-        id: its namespace and key, see `item_id`.
-        text: its value as JSON text.
-        created: when it was first put, in microseconds since 1970.
-        updated: when it was last put, in microseconds since 1970.
-        vectors: how many vectors were made for it.
-        ttl: how long it lives after it was last put or read, in minutes; `None` for ever.
-        expires: when it ends, in microseconds since 1970; of no meaning without `ttl`.
-    """
+class StoredItem:
+    """An item as it is stored; times are in microseconds since 1970, `ttl` in minutes."""
 
     id: str
     text: str
+    """The value as JSON."""
     created: int
     updated: int
     vectors: int
+    """How many belong to it."""
     ttl: float | None = None
+    """How long it lives after it was last put or read; `None` for ever."""
     expires: int | None = None
+    """When it ends; of no meaning without `ttl`."""
 
     @classmethod
     def from_fields(cls, id_: str, fields: Mapping[str, Any]) -> Self:
-        """Read what `fields` wrote."""
+        """Reads the metadata that `fields` wrote."""
         text, created, updated, vectors = (fields[name] for name in ("value", "created", "updated", "vectors"))
         return cls(id_, text, created, updated, vectors, fields.get("ttl"), fields.get("expires"))
 
     def fields(self) -> dict[str, str | float | None]:
-        """The record as flat metadata, without its id; `None` removes a field that is there."""
+        """Returns the item as flat metadata; `None` removes a field that is there."""
         numbers = {"created": self.created, "updated": self.updated, "vectors": self.vectors}
         return {"value": self.text, **numbers, "ttl": self.ttl, "expires": self.expires}
 
     def lives(self, now: int) -> bool:
-        """Whether its time is not over yet."""
+        """Returns whether its time is not over yet."""
         return self.ttl is None or self.expires is None or self.expires > now
 
-    def value(self) -> object:
-        """The value, read back from JSON."""
-        return json.loads(self.text)
+    def passes(self, wanted: Mapping[str, Any] | None) -> bool:
+        """Returns whether the value passes a filter."""
+        return not wanted or matches(json.loads(self.text), wanted)
+
+    def item(self) -> Item:
+        """Returns the answer to a get."""
+        return Item(**self._parts())
+
+    def search_item(self, score: float | None) -> SearchItem:
+        """Returns an answer to a search."""
+        return SearchItem(**self._parts(), score=score)
 
     def _parts(self) -> dict[str, Any]:
         namespace, key = parse_item_id(self.id)
-        moments = {"created_at": from_microseconds(self.created), "updated_at": from_microseconds(self.updated)}
-        return {"namespace": namespace, "key": key, "value": self.value(), **moments}
-
-    def item(self) -> Item:
-        """The answer to a get."""
-        return Item(**self._parts())
-
-    def search_item(self, score: float | None = None) -> SearchItem:
-        """An answer to a search."""
-        return SearchItem(**self._parts(), score=score)
+        created, updated = (_EPOCH + count * _MICROSECOND for count in (self.created, self.updated))
+        value = json.loads(self.text)
+        return {"namespace": namespace, "key": key, "value": value, "created_at": created, "updated_at": updated}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +157,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A checked batch: what it reads, what it writes by item id, what has to be embedded for it."""
+    """A checked batch: its operations, its writes by item id, and the texts to embed for it, each once."""
 
     ops: Sequence[Op]
     puts: Mapping[str, Put]
@@ -113,15 +166,15 @@ class Plan:
 
 
 def plan(ops: Iterable[Op], fields: Sequence[str] | None) -> Plan:
-    """Check a batch; the last put of a key counts.
+    """Checks a batch; the last put of a key counts.
 
     Args:
         ops: the operations.
         fields: the paths that are indexed unless a put says otherwise; `None` without an index.
 
     Raises:
-        InputError: an operation that is none, a value that is not JSON, an unknown filter operator, a time to live
-            that is no number.
+        InputError: an unknown kind of operation or filter operator, a value that is not JSON, a time to live that is
+            no number.
         InvalidNamespaceError: a label that LangGraph does not allow.
     """
     ops = list(ops)
@@ -148,41 +201,145 @@ def _put(op: PutOp, fields: Sequence[str] | None) -> Put:
         return Put(op.namespace, None)
     if not isinstance(op.value, Mapping):
         raise InputError(f"The value of {op.key!r} is a {type(op.value).__name__}; a store keeps dicts.")
-    text, ttl = to_json(op.value), _minutes(op.ttl)
-    if fields is None or op.index is False:
-        return Put(op.namespace, text, ttl=ttl)
-    paths = fields if op.index is None else op.index
-    value = json.loads(text)
-    found = (part for path in paths for part in get_text_at_path(value, path if path == "$" else tokenize_path(path)))
-    return Put(op.namespace, text, list(dict.fromkeys(part for part in found if part.strip())), ttl)
-
-
-def _minutes(ttl: object) -> float | None:
-    if ttl is None:
-        return None
-    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not math.isfinite(ttl):
+    ttl = op.ttl
+    if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or not math.isfinite(ttl)):
         raise InputError(f"A time to live is a number of minutes, or None for ever; not {ttl!r}.")
-    return max(float(ttl), 0.0)
+    text = to_json(op.value)
+    paths: Sequence[str] = () if fields is None or op.index is False else fields if op.index is None else op.index
+    value = json.loads(text) if paths else None
+    found = (part for path in paths for part in get_text_at_path(value, path if path == "$" else tokenize_path(path)))
+    to_embed = list(dict.fromkeys(part for part in found if part.strip()))
+    return Put(op.namespace, text, to_embed, None if ttl is None else max(float(ttl), 0.0))
 
 
 def expiry(ttl: float | None, now: int) -> int | None:
-    """When something ends that lives from now on, in microseconds since 1970; kept within 64 bits."""
+    """Returns when something ends that lives from now on, in microseconds since 1970; kept within 64 bits."""
     return None if ttl is None else min(now + round(ttl * 60_000_000), 2**62)
 
 
+def to_json(value: Mapping[str, Any]) -> str:
+    """Returns a value as JSON text that reads back equal (tuples as lists).
+
+    Raises:
+        InputError: something in it is not JSON; the message says where.
+    """
+    try:
+        _require_json(value, "value")
+        text = json.dumps(value, default=dict, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except RecursionError:
+        raise InputError("The value is nested too deeply, or contains itself. Flatten it.") from None
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can carry
+        return json.dumps(value, default=dict, separators=(",", ":"))
+    except ValueError as error:
+        raise error if isinstance(error, InputError) else InputError(f"The value is not JSON: {error}.") from error
+    return text
+
+
+def _require_json(value: object, where: str) -> None:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise InputError(f"{where} has the key {key!r}; the keys of JSON are strings.")
+            _require_json(inner, f"{where}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            _require_json(inner, f"{where}[{index}]")
+    elif value is not None and not isinstance(value, str | int | float):
+        kind = type(value).__name__
+        raise InputError(f"{where} is a {kind}, which JSON does not have. Store text, numbers, lists or dicts.")
+
+
+def _same(left: object, right: object) -> bool:
+    """Compares as JSON does: `true` is not 1, but 1 is 1.0."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return left == right
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], bool]:
+    """Compares two numbers or two texts; anything else does not match."""
+
+    def compared(value: object, bound: object) -> bool:
+        if isinstance(value, str) and isinstance(bound, str):
+            return compare(value, bound)
+        numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (value, bound))
+        return numbers and compare(value, bound)
+
+    return compared
+
+
+_OPERATORS: dict[str, Callable[[object, object], bool]] = {
+    "$eq": _same,
+    "$ne": lambda value, other: not _same(value, other),
+    "$gt": _ordered(operator.gt),
+    "$gte": _ordered(operator.ge),
+    "$lt": _ordered(operator.lt),
+    "$lte": _ordered(operator.le),
+}
+
+
+def check_filter(wanted: object) -> None:
+    """Makes sure that every operator of a filter is known.
+
+    Raises:
+        InputError: an operator that is not.
+    """
+    if isinstance(wanted, Mapping):
+        operators = any(str(key).startswith("$") for key in wanted)
+        for key, inner in wanted.items():
+            if operators and key not in _OPERATORS:
+                raise InputError(f"Unknown operator {key!r} in a filter. Known: {', '.join(_OPERATORS)}.")
+            if not operators:
+                check_filter(inner)
+
+
+def matches(value: object, wanted: object) -> bool:
+    """Returns whether a value passes a filter: equality, `$` operators, or a dict of filters for its fields.
+
+    A field that is missing counts as `None`, as in LangGraph's `InMemoryStore`.
+    """
+    if isinstance(wanted, Mapping):
+        if any(str(key).startswith("$") for key in wanted):
+            return all(_OPERATORS[name](value, operand) for name, operand in wanted.items())
+        return isinstance(value, dict) and all(matches(value.get(key), inner) for key, inner in wanted.items())
+    if isinstance(wanted, list | tuple):
+        return isinstance(value, list) and len(value) == len(wanted) and all(map(matches, value, wanted))
+    return _same(value, wanted)
+
+
+def namespace_matches(namespace: Namespace, condition: MatchCondition) -> bool:
+    """Returns whether a namespace starts (or ends) with a condition's path, `*` standing for any one label.
+
+    Raises:
+        InputError: a condition that is neither prefix nor suffix.
+    """
+    length = len(condition.path)
+    if condition.match_type not in ("prefix", "suffix"):
+        raise InputError(f"Unknown match type {condition.match_type!r}. Use 'prefix' or 'suffix'.")
+    if len(namespace) < length:
+        return False
+    part = namespace[:length] if condition.match_type == "prefix" else namespace[len(namespace) - length :]
+    return all(wanted in ("*", label) for label, wanted in zip(part, condition.path, strict=True))
+
+
 def fixed_prefix(conditions: Iterable[MatchCondition]) -> Namespace:
-    """The labels that every namespace meeting the conditions starts with."""
+    """Returns the labels that every namespace meeting the conditions starts with."""
     paths = (condition.path for condition in conditions if condition.match_type == "prefix")
     return max((tuple(takewhile(lambda label: label != "*", path)) for path in paths), key=len, default=())
 
 
 def list_namespaces(op: ListNamespacesOp, namespaces: Iterable[Namespace]) -> list[Namespace]:
-    """The namespaces that an operation asks for, sorted, cut to its depth and page."""
+    """Returns the namespaces that an operation asks for, sorted, cut to its depth and page."""
     conditions = op.match_conditions or ()
     found = (ns for ns in namespaces if all(namespace_matches(ns, condition) for condition in conditions))
     return page(sorted({ns[: op.max_depth] for ns in found}), op.limit, op.offset)
 
 
 def page(found: Sequence[T], limit: int, offset: int) -> list[T]:
-    """`limit` elements after `offset`; none where either makes no sense."""
+    """Returns `limit` elements after `offset`; none where either makes no sense."""
     return list(found[max(offset, 0) : max(offset, 0) + max(limit, 0)])

@@ -1,36 +1,41 @@
-"""What is kept, under which labels, and how a user's scope becomes a namespace."""
+"""The records of conversations, and the labels under which they are stored."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Self, cast
+from typing import Any, Self
 from urllib.parse import quote
+from uuid import uuid4
 
 from langchain_core.messages import BaseMessage, messages_from_dict
-from pydantic import BaseModel, ConfigDict, ValidationError
+from langgraph.store.base import GetOp
+from pydantic import BaseModel, ConfigDict, Field
 
-from langchain_ctxbudget.core.compaction import Strategy
-from langchain_ctxbudget.core.digest import EXTRACTION
-from langchain_ctxbudget.core.messages import message_data, plain_text
-from langchain_ctxbudget.core.preservation import Preservation, preservation_of
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
+from langchain_ctxbudget.messages.messages import message_data, plain_text
+from langchain_ctxbudget.messages.preservation import Preservation, preservation_of
+from langchain_ctxbudget.report.report import HistoryStrategy
 
 ROOT = "ctxbudget"
 LONGEST_LABEL = 200
 """Characters of a text that stand in its label."""
 _AS_TEXT = "json"
 SAID = "said"
-"""Where a message's text stands in a store with an index."""
+"""The field of a message's text in a store with an index."""
 EMBEDDED_CHARACTERS = 4_000
-"""How much of a text is embedded: models read no more than about 8,000 tokens, and no text is to be stored twice."""
+"""Characters of a text that are embedded: models read about 8,000 tokens, and no text is to be stored twice."""
+MOST_RECORDS = 10_000_000
+"""A head that counts more records of one writer is damaged; nobody could read them."""
+EXTRACTION = "extraction"
+"""Stands where the name of a model would, for what consists of sentences of the conversation itself."""
 UNQUOTED: tuple[Preservation, ...] = ("summarize", "drop")
 """Messages that are asked for so are not quoted elsewhere."""
 
 
 def label(text: str) -> str:
-    """A namespace label for any text, that is no beginning of the label of another.
+    """Returns a namespace label for any text; no label is the beginning of another.
 
     LangGraph refuses dots (an e-mail has some), and SQL stores may look for a prefix with `LIKE`: `%` and `_` would
     match anything, and `ada` would find `ada2`. Long texts are cut and told apart by a hash: PostgreSQL takes 2,700
@@ -50,26 +55,28 @@ def label(text: str) -> str:
 
 
 def storable(value: dict[str, Any]) -> dict[str, Any]:
-    """A JSON value that every store can hold: PostgreSQL refuses NUL and half of a surrogate pair in texts."""
+    """Returns a value that every store can hold: PostgreSQL refuses NUL and half of a surrogate pair in texts."""
     text = json.dumps(value, ensure_ascii=False)
     return {_AS_TEXT: json.dumps(value)} if "\\u0000" in text or not _encodes(text) else value
 
 
 def stored(value: dict[str, Any]) -> dict[str, Any]:
-    """What was given to `storable`."""
-    return cast("dict[str, Any]", json.loads(value[_AS_TEXT])) if value.keys() == {_AS_TEXT} else value
+    """Returns what was given to `storable`; a damaged value stays as it is, and is no record."""
+    if value.keys() != {_AS_TEXT}:
+        return value
+    try:
+        given = json.loads(value[_AS_TEXT])
+    except (TypeError, ValueError):
+        return value
+    return given if isinstance(given, dict) else value
 
 
 def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return text.encode("utf-8", "ignore").decode() == text
 
 
 def require_id(name: str, value: object) -> str:
-    """An id that there is.
+    """Returns an id that is a text.
 
     Raises:
         MissingScopeError: there is none.
@@ -84,7 +91,7 @@ def require_id(name: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose conversation it is; part of every read and write.
+    """The user and the conversation; part of every read and write.
 
     Raises:
         MissingScopeError: an id is missing.
@@ -97,9 +104,29 @@ class Scope:
         require_id("user_id", self.user_id)
         require_id("conversation_id", self.conversation_id)
 
+    @property
+    def is_kept(self) -> bool:
+        """Returns whether anything of the conversation is written."""
+        return True
+
     def namespace(self, kind: str) -> tuple[str, ...]:
-        """The namespace of one kind of record of this conversation."""
+        """Returns the namespace of one kind of record of this conversation."""
         return (ROOT, label(self.user_id), kind, label(self.conversation_id))
+
+
+@dataclass(frozen=True, slots=True)
+class PassingScope(Scope):
+    """The scope of a run without a thread, a conversation in memory only; it equals no `Scope`, whatever its id."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Returns that nothing of the conversation is written."""
+        return False
+
+
+def new_token() -> str:
+    """Returns a text that no other call has returned or will return."""
+    return uuid4().hex
 
 
 class Record(BaseModel):
@@ -109,46 +136,48 @@ class Record(BaseModel):
 
     @classmethod
     def read(cls, value: dict[str, Any], where: str) -> Self:
-        """A record from its stored form.
+        """Reads a record from its stored form.
 
         Raises:
             StoreDataError: it is not one.
         """
         try:
             return cls.model_validate(stored(value))
-        except (ValidationError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise StoreDataError(f"{where} is not a {cls.__name__}: {error}") from error
 
     def to_value(self) -> dict[str, Any]:
-        """The form in which it is stored, which `read` reads."""
+        """Returns the form in which it is stored."""
         return storable(self.model_dump(mode="json"))
 
 
 class Place(Record):
-    """Where a message stands in a conversation that several writers append to.
+    """The place of a message in a conversation that several writers append to.
 
     Every writer has its own lane and counts in it; its clock is always past every message it has seen
     (Lamport 1978). Sorted by clock, lane and number, every reader sees one order, and no two writers ever
     append the same record.
     """
 
-    clock: int
+    clock: int = Field(ge=0)
     lane: str
-    number: int
+    number: int = Field(ge=0)
+    state: int = 0
+    """The number of the agent's state that it comes from: a state that has forgotten what is stored is the next one."""
 
     @property
     def order(self) -> tuple[int, str, int]:
-        """What places are sorted by."""
+        """Returns what places are sorted by."""
         return (self.clock, self.lane, self.number)
 
     @property
     def key(self) -> str:
-        """The key of its record."""
+        """Returns the key of its record."""
         return place_key(self.lane, self.number)
 
 
 def place_key(lane: str, number: int) -> str:
-    """The key of the record that a writer appended as its `number`th, from 0."""
+    """Returns the key of the record that a writer appended as its `number`th, from 0."""
     return f"{lane}/{number}"
 
 
@@ -162,13 +191,13 @@ class MessageRecord(Record):
     place: Place
     text: str
     named: bool = True
-    """Whether the application gave it its id."""
+    """The application gave it its id."""
     archived: bool = False
-    """Whether it was taken out of the conversation and is kept aside."""
+    """It was taken out of the conversation and is kept aside."""
 
     @classmethod
     def read(cls, value: dict[str, Any], where: str) -> Self:
-        """A record from its stored form; what is there for the index alone is not kept.
+        """Reads a record from its stored form; what is there for the index alone is not kept.
 
         Raises:
             StoreDataError: it is not one.
@@ -176,7 +205,7 @@ class MessageRecord(Record):
         return super().read({key: part for key, part in value.items() if key != SAID}, where)
 
     def to_indexed_value(self) -> dict[str, Any]:
-        """The form in which it is stored in a store with an index: with its text, where that may be quoted.
+        """Returns the form for a store with an index: with its text, where that may be quoted.
 
         Without who has said it: a name outweighs everything else in a mean of word vectors. A message with NUL, which
         is stored as one text, is not found by what it says.
@@ -189,55 +218,55 @@ class MessageRecord(Record):
 
     @classmethod
     def of(cls, message: BaseMessage, place: Place, *, named: bool = True) -> MessageRecord:
-        """The record of a message that has an id; bytes in it become base64, what else is not JSON text."""
+        """Makes the record of a message that has an id; bytes become base64, what else is not JSON becomes text."""
         data = message_data(message)
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
         return cls(place=place, text=text if _encodes(text) else json.dumps(data), named=named)
 
     def to_message(self) -> BaseMessage:
-        """The message as it was given.
+        """Returns the message as it was given.
 
         Raises:
             StoreDataError: the record holds no message of a known kind.
         """
         try:
             return messages_from_dict([json.loads(self.text)])[0]
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StoreDataError(f"message {self.place.key!r} is no message that can be read: {error}") from error
 
 
 class ChangeRecord(Record):
-    """That a writer has changed or deleted records that were there already; they are to be read again."""
+    """Records that a writer has changed or deleted after they were written; they are to be read again."""
 
     changed: tuple[str, ...]
     """Their keys."""
 
 
 class LaneRecord(Record):
-    """How far a writer has come; what readers look at to see whether anything is new."""
+    """The head of a writer's lane, by which readers see whether anything is new."""
 
     born: str
     """A text that no other lane has, also none of the same name after this one was deleted."""
-    clock: int
+    clock: int = Field(ge=0)
     """Of the newest record."""
-    count: int
+    count: int = Field(ge=0, le=MOST_RECORDS)
     """Records in it: messages and changes."""
 
 
 class CutRecord(Record):
-    """Where verbatim history begins, and what stands for the messages before it."""
+    """The beginning of verbatim history, and what stands for the messages before it."""
 
     position: int
-    """How many messages are not verbatim, but for those that are kept."""
-    made_for: str
+    """The number of messages that are not verbatim, but for those that are kept."""
+    cut_key: str
     """Budget, tokenizer and strategy that it was made for: pipelines that differ in them do not move each other's."""
     digest: str
     """A digest of the messages before the cut: another one means that they have changed."""
-    strategy: Strategy = "windowed"
+    strategy: HistoryStrategy = "windowed"
     room_tokens: int = 0
-    """What verbatim messages could cost when it was made."""
+    """The tokens that verbatim messages could cost when it was made."""
     pinned_room_tokens: int = 0
-    """What messages that are kept from before it could cost."""
+    """The tokens that messages kept from before it could cost."""
     kept: tuple[int, ...] = ()
     """Positions before it that stay verbatim."""
     dropped: tuple[int, ...] = ()
@@ -266,7 +295,7 @@ class SummaryLine(Record):
     made_by: str = EXTRACTION
     """`extraction`, or the model that wrote it."""
     value: float = 0.0
-    """What it is worth; the least is taken out first."""
+    """The line with the least value is taken out first."""
 
 
 class CutsRecord(Record):
@@ -275,10 +304,33 @@ class CutsRecord(Record):
     cuts: tuple[CutRecord, ...]
 
 
+class SnapshotRecord(Record):
+    """The facts about the user that a conversation shows until its snapshot is renewed."""
+
+    facts: tuple[tuple[str, str], ...] = ()
+    """The id of each, and a fingerprint of its text: a deleted fact must not live on here."""
+    edited: str = ""
+    """The mark of the user's last change by hand that it takes in."""
+
+
 class PinsRecord(Record):
-    """What was asked for by `pin`, by message id."""
+    """The preservation that `pin` asked for, by message id."""
 
     pins: dict[str, Preservation] = {}
+
+
+class CountsRecord(Record):
+    """Token counts that providers measured for the latest prompts for a model; nothing in it is of a user."""
+
+    model: str | None
+    requests: tuple[tuple[int, int], ...] = ()
+    """Tokens as we count them and as they were measured, of requests that are not small; oldest first."""
+    small_requests: tuple[tuple[int, int], ...] = ()
+
+    @staticmethod
+    def place(model: str) -> GetOp:
+        """Returns where the record of a model is kept: under a label that no user can have."""
+        return GetOp((ROOT, "counts"), blake2b(model.encode(errors="surrogatepass"), digest_size=16).hexdigest())
 
 
 CutRecord.model_rebuild()

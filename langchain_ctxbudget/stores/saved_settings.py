@@ -18,7 +18,7 @@ OF_USER = "user"
 
 
 def place(user_id: str, persona_id: str | None) -> GetOp:
-    """Where settings are kept; always within the user's own labels.
+    """Returns where settings are kept, always within the user's own labels.
 
     Raises:
         MissingScopeError: no user, or a persona that is not a name.
@@ -32,18 +32,18 @@ def place(user_id: str, persona_id: str | None) -> GetOp:
 
 
 def read(store: BaseStore, at: GetOp) -> Flow[dict[str, Any]]:
-    """What was saved; nothing where nothing was."""
+    """Reads what was saved."""
     [found] = yield from batch(store, [at])
     return of_item(found)
 
 
 def of_item(found: object) -> dict[str, Any]:
-    """The settings in a stored item."""
+    """Returns the settings in a stored item; none where there is none."""
     return deepcopy(stored(found.value)) if isinstance(found, Item) else {}
 
 
 def write(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> Flow[None]:
-    """Save settings in place of those that were saved there; none at all removes them.
+    """Saves settings in place of those that were saved there; none at all removes them.
 
     Raises:
         InvalidSettingsError: something in them is not plain data.

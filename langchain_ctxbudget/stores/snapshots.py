@@ -1,23 +1,21 @@
-"""Reports of a conversation's prompts as they are kept: without the beginnings of the texts that they quote.
-
-Who erases a message or a fact need not look for what a report says of it: reports name items by id alone.
-"""
+"""Reports of a conversation's prompts, kept without quotes: erasing a message leaves nothing of it in them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
-from langchain_ctxbudget.core.report import ContextReport
+from langchain_ctxbudget.clock import utc
 from langchain_ctxbudget.errors import InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.records import Record, Scope, storable
+from langchain_ctxbudget.stores.records import Record, Scope
 
 SNAPSHOTS = "reports"
 _SCOPE = ("user_id", "conversation_id")
@@ -55,13 +53,9 @@ class ReportRecord(Record):
     messages: int
     report: dict[str, Any]
 
-    def to_value(self) -> dict[str, Any]:
-        """As a store keeps it."""
-        return storable(self.model_dump(mode="json"))
-
 
 def without_previews(report: ContextReport) -> ContextReport:
-    """A report that quotes nothing."""
+    """Returns a report that quotes nothing."""
     layers = tuple(
         replace(layer, items=tuple(replace(item, preview="") for item in layer.items)) for layer in report.layers
     )
@@ -69,27 +63,24 @@ def without_previews(report: ContextReport) -> ContextReport:
 
 
 def record_of(report: ContextReport, created_at: datetime, messages: int) -> ReportRecord:
-    """What is kept of a prompt."""
-    said = without_previews(report).to_dict()
-    # Where it is kept says whose it is.
-    return ReportRecord(
-        created_at=created_at, messages=messages, report={name: said[name] for name in said if name not in _SCOPE}
-    )
+    """Returns the record of a prompt; its place says whose it is."""
+    said = {name: value for name, value in without_previews(report).to_dict().items() if name not in _SCOPE}
+    return ReportRecord(created_at=created_at, messages=messages, report=said)
 
 
 def key_of(made_at: datetime, number: int, lane: str) -> str:
-    """The id of a snapshot; ids sort in the order in which their prompts were made.
+    """Returns the id of a snapshot; ids sort in the order in which their prompts were made.
 
     Args:
-        made_at: when, with its time zone.
+        made_at: the moment, with its time zone.
         number: of the prompt, for those of one moment.
-        lane: who made it, for those of one moment and number.
+        lane: of the process, for those of one moment and number.
     """
-    return f"{made_at.astimezone(UTC):%Y%m%dT%H%M%S%f}-{number:08d}-{lane}"
+    return f"{utc(made_at):%Y%m%dT%H%M%S%f}-{number:08d}-{lane}"
 
 
 def key_behind(keys: Sequence[str], key: str) -> str:
-    """The id of a new snapshot: as it is, or, where the clock was set back, one that sorts behind those there are.
+    """Returns the id of a new snapshot: as it is, or, where the clock was set back, one behind those there are.
 
     Args:
         keys: those there are, in their order.
@@ -103,18 +94,17 @@ def key_behind(keys: Sequence[str], key: str) -> str:
 
 
 def write(scope: Scope, key: str, record: ReportRecord | None) -> PutOp:
-    """Keep a report, or delete it."""
-    value = None if record is None else record.to_value()
-    return PutOp(scope.namespace(SNAPSHOTS), key, value, index=False)
+    """Returns the write of a report; without one, its deletion."""
+    return PutOp(scope.namespace(SNAPSHOTS), key, record.to_value() if record else None, index=False)
 
 
 def read_keys(store: BaseStore, scope: Scope) -> Flow[list[str]]:
-    """The ids of a conversation's snapshots, oldest first."""
+    """Returns the ids of a conversation's snapshots, oldest first."""
     return sorted(item.key for item in (yield from bulk.read_all(store, scope.namespace(SNAPSHOTS))))
 
 
 def read_last(store: BaseStore, scope: Scope, limit: int) -> Flow[list[ContextSnapshot]]:
-    """The latest snapshots of a conversation, oldest first.
+    """Returns the latest snapshots of a conversation, oldest first.
 
     Raises:
         InputError: the limit is not a count.
@@ -127,7 +117,7 @@ def read_last(store: BaseStore, scope: Scope, limit: int) -> Flow[list[ContextSn
 
 
 def read_one(store: BaseStore, scope: Scope, key: str) -> Flow[ContextSnapshot | None]:
-    """One snapshot; None where there is none of this id.
+    """Returns one snapshot; None where there is none of this id.
 
     Raises:
         StoreDataError: it cannot be read.
@@ -142,10 +132,7 @@ def _snapshot(scope: Scope, item: Item) -> ContextSnapshot:
         report = ContextReport.from_dict(record.report | dict(zip(_SCOPE, astuple(scope), strict=True)))
     except ValueError as error:
         raise StoreDataError(f"the report of the snapshot {item.key!r} cannot be read: {error}") from error
+    made, messages = record.created_at, record.messages
     return ContextSnapshot(
-        id=item.key,
-        created_at=record.created_at,
-        conversation_id=scope.conversation_id,
-        messages=record.messages,
-        report=report,
+        id=item.key, created_at=made, conversation_id=scope.conversation_id, messages=messages, report=report
     )

@@ -80,7 +80,7 @@ class ChainWithMemory(Agent):
         assert not parts.tools
         from langchain_classic.chains import LLMChain  # noqa: PLC0415
 
-        from langchain_ctxbudget.memory import BudgetedMemory  # noqa: PLC0415
+        from langchain_ctxbudget.integrations.memory import BudgetedMemory  # noqa: PLC0415
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from langgraph.store.base import BaseStore
@@ -15,6 +17,9 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.background import _jobs_of_all_workers
 from tests.stores import EVERY_STORE, new_stores
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ASYNC_TWINS = {"sync": "a_sync"}
 
@@ -62,9 +67,18 @@ def call(request: pytest.FixtureRequest) -> Call:
     return sync if request.param == "sync" else asynchronous
 
 
-@pytest.fixture(params=EVERY_STORE)
-def store(request: pytest.FixtureRequest, run: Run) -> Iterator[BaseStore]:
-    """Every store that this part runs on."""
+BACK_ENDS = {"test_export_and_erase", "test_isolation", "test_message_log"}
+"""Modules about what a store keeps: they run on every store, all others on one."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "store" in metafunc.fixturenames and metafunc._arg2fixturedefs["store"][-1].func is new_store:
+        kinds = EVERY_STORE if Path(metafunc.definition.path).stem in BACK_ENDS else ("memory",)
+        metafunc.parametrize("store", kinds, indirect=True)
+
+
+def new_store(request: pytest.FixtureRequest, run: Run) -> Iterator[BaseStore]:
+    """A new store, of the kind that is asked for."""
     stores = new_stores(request.param, request, asynchronous=_is_bound_to_a_loop(request))
 
     async def make() -> BaseStore:
@@ -76,28 +90,15 @@ def store(request: pytest.FixtureRequest, run: Run) -> Iterator[BaseStore]:
     run(stores.__aexit__(None, None, None))
 
 
+store = pytest.fixture(new_store)
+
+
 def _is_bound_to_a_loop(request: pytest.FixtureRequest) -> bool:
     """Whether the test awaits a Postgres store: LangGraph's asynchronous one lives in the loop it was made in."""
     chosen = request.node.callspec.params
     return bool(chosen.get("store") == "postgres" and chosen.get("call") == "async")
 
 
-THOROUGH = {
-    "test_chat_history",
-    "test_elsewhere",
-    "test_export_and_erase",
-    "test_hostile_data",
-    "test_isolation",
-    "test_knowledge_base",
-    "test_knowledge_repositories",
-    "test_learning_by_hand",
-    "test_many_writers",
-    "test_message_log",
-    "test_pipeline",
-    "test_retriever",
-    "test_saved_settings",
-}
-"""Modules of many tests: Chroma's stores are for the long suite."""
 FIRST = {
     "test_every_way_in_long",
     "test_isolation",
@@ -120,7 +121,6 @@ LONG = {
     "test_recall_tool",
     "test_same_prompt",
     "test_serialisation",
-    "test_store_on_servers",
     "test_summary_faults",
     "test_what_if",
     "test_windows",
@@ -135,7 +135,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(item.path).stem in LONG:
             item.add_marker(pytest.mark.slow)
         chosen = getattr(item, "callspec", None)
-        if chosen and Path(item.path).stem in THOROUGH:
+        if chosen and Path(item.path).stem in BACK_ENDS:
             kinds = {chosen.params.get("store"), chosen.params.get("kind")}
             if kinds & {"chroma", "chroma-folder", "chroma-server"}:
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium; without one the test is skipped, and fails in CI."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - few tests need it
+
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("there is no chromium: apt-get install chromium")
+        pytest.skip("there is no chromium")
+    rootless = [] if os.geteuid() else ["--no-sandbox"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=rootless)
+        yield browser
+        browser.close()

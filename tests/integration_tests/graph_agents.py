@@ -159,7 +159,7 @@ class Middleware(GraphAgent):
         from langchain.agents import create_agent  # noqa: PLC0415
         from langchain.agents.middleware import AgentMiddleware  # noqa: PLC0415
 
-        from langchain_ctxbudget.middleware import ContextBudgetMiddleware  # noqa: PLC0415
+        from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware  # noqa: PLC0415
 
         parts = self.parts
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from langchain_ctxbudget.core.extraction_prompts import MESSAGES_HEADING
+from langchain_ctxbudget.knowledge.extraction import MESSAGES_HEADING
 from tests.integration_tests.summary_models import Scripted, summary
 
 NOTHING = json.dumps({"facts": [], "topics": [], "entities": []})

@@ -1,7 +1,7 @@
-"""Small HTTP servers on this machine that answer as Ollama, LM Studio, vLLM, llama.cpp and OpenRouter do.
+"""Small HTTP servers on this machine that answer as Ollama, LM Studio and servers with OpenAI's list of models do.
 
-A server is a table from "METHOD /path" to a `Reply`, or to a function from the request's JSON to one. The answers have
-the fields of the real ones, those of no interest here included, and each remembers what it was asked.
+A server is a table from "METHOD /path" to a `Reply`, or to a function from the request's JSON to one. Each remembers
+what it was asked.
 """
 
 from __future__ import annotations
@@ -117,30 +117,12 @@ def model_list(*models: Mapping[str, Any]) -> Reply:
 
 
 def ollama(
-    name: str = "llama3.2:latest",
-    *,
-    trained: int = 131_072,
-    parameters: str = 'stop                           "<|eot_id|>"',
-    loaded: int | None = None,
+    name: str = "llama3.2:latest", *, trained: int = 131_072, parameters: str = "stop x", loaded: int | None = None
 ) -> Routes:
     """Ollama with one model, that knows it by its name with and without the tag `:latest`."""
-    details = {"parent_model": "", "format": "gguf", "family": "llama", "families": ["llama"], "parameter_size": "3.2B"}
-    shown = {
-        "modelfile": f"FROM {name}",
-        "parameters": parameters,
-        "template": "{{ .Prompt }}",
-        "details": details,
-        "model_info": {
-            "general.architecture": "llama",
-            "general.parameter_count": 3_212_749_888,
-            "llama.attention.head_count": 24,
-            "llama.context_length": trained,
-            "llama.embedding_length": 3_072,
-            "tokenizer.ggml.tokens": None,
-        },
-        "capabilities": ["completion", "tools"],
-    }
-    running = {"name": name, "model": name, "size": 3_000_000_000, "details": details, "context_length": loaded}
+    info = {"general.architecture": "llama", "llama.context_length": trained, "tokenizer.ggml.tokens": None}
+    shown = {"modelfile": f"FROM {name}", "parameters": parameters, "model_info": info, "capabilities": ["tools"]}
+    running = {"name": name, "model": name, "size": 3_000_000_000, "context_length": loaded}
 
     def show(asked: Any) -> Reply:
         if asked["model"].removesuffix(":latest") != name.removesuffix(":latest"):
@@ -148,7 +130,7 @@ def ollama(
         return as_json(shown)
 
     return {
-        "GET /v1/models": model_list({"id": name, "object": "model", "created": 1_730_000_000, "owned_by": "library"}),
+        "GET /v1/models": model_list({"id": name, "object": "model", "owned_by": "library"}),
         "POST /api/show": show,
         "GET /api/ps": as_json({"models": [] if loaded is None else [running]}),
     }
@@ -158,74 +140,17 @@ LM_STUDIO_OTHERWISE = as_json({"error": "Unexpected endpoint or method. Returnin
 """LM Studio answers 200 to what it does not know."""
 
 
-def lm_studio(name: str = "qwen2.5-7b-instruct", *, largest: int = 32_768, loaded: int | None = None) -> Routes:
+def lm_studio(name: str, *, largest: int = 32_768, loaded: int | None = None) -> Routes:
     """LM Studio with one chat model and one embedding model."""
-    names = (name, "text-embedding-nomic-embed-text-v1.5")
-    chat = {
-        "id": name,
-        "object": "model",
-        "type": "llm",
-        "publisher": "lmstudio-community",
-        "arch": "qwen2",
-        "compatibility_type": "gguf",
-        "quantization": "Q4_K_M",
-        "state": "not-loaded" if loaded is None else "loaded",
-        "max_context_length": largest,
-        **({} if loaded is None else {"loaded_context_length": loaded}),
-    }
-    embedding = {"id": names[1], "object": "model", "type": "embeddings", "max_context_length": 2_048}
+    chat = {"id": name, "type": "llm", "state": "loaded" if loaded else "not-loaded", "max_context_length": largest}
+    chat |= {} if loaded is None else {"loaded_context_length": loaded}
+    embedding = {"id": "text-embedding-nomic", "type": "embeddings", "max_context_length": 2_048}
     return {
-        "GET /v1/models": model_list(
-            *({"id": each, "object": "model", "owned_by": "organization_owner"} for each in names)
-        ),
+        "GET /v1/models": model_list({"id": name}, {"id": embedding["id"]}),
         "GET /api/v0/models": model_list(chat, embedding),
     }
 
 
-def vllm(name: str = "Qwen/Qwen2.5-7B-Instruct", *, window: int = 32_768, adapter: str | None = None) -> Routes:
-    """VLLM with one model, and maybe a LoRA adapter of it."""
-    base = {"id": name, "object": "model", "created": 1_730_000_000, "owned_by": "vllm", "root": name, "parent": None}
-    lora = {**base, "id": adapter, "root": "/adapters/one", "parent": name, "max_model_len": None}
-    models = [{**base, "max_model_len": window}, *([lora] if adapter else [])]
-    return {"GET /v1/models": model_list(*models)}
-
-
-def llama_cpp(
-    name: str = "../models/Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf",
-    *,
-    trained: int = 131_072,
-    served: int | None = None,
-    props: int | None = None,
-) -> Routes:
-    """llama-server with one model: `served` as newer builds list it, `props` as all say it under /props."""
-    meta = {"vocab_type": 2, "n_vocab": 128_256, "n_ctx_train": trained, "n_embd": 4_096, "size": 4_912_898_304}
-    entry = {
-        "id": name,
-        "object": "model",
-        "created": 1_735_142_223,
-        "owned_by": "llamacpp",
-        "meta": meta if served is None else {**meta, "n_ctx": served},
-    }
-    listed = {"models": [{"name": name, "model": name, "size": ""}], "object": "list", "data": [entry]}
-    settings = {"default_generation_settings": {"id": 0, "n_ctx": props, "speculative": False}, "total_slots": 1}
-    return {"GET /v1/models": as_json(listed), **({} if props is None else {"GET /props": as_json(settings)})}
-
-
-def openrouter(*models: tuple[str, int, int | None, int | None]) -> Routes:
-    """OpenRouter; of each model its name, its window, and the window and longest answer of the top provider."""
-    entries = [
-        {
-            "id": name,
-            "canonical_slug": name,
-            "name": name.title(),
-            "created": 1_741_818_122,
-            "architecture": {"modality": "text->text", "tokenizer": "Other", "instruct_type": None},
-            "pricing": {"prompt": "0.0000007", "completion": "0.0000007"},
-            "context_length": window,
-            "top_provider": {"is_moderated": True, "context_length": top, "max_completion_tokens": longest},
-            "per_request_limits": None,
-            "supported_parameters": ["temperature", "max_tokens"],
-        }
-        for name, window, top, longest in models
-    ]
-    return {"GET /api/v1/models": as_json({"data": entries})}
+def vllm(name: str = "Qwen/Qwen2.5-7B-Instruct", *, window: int = 32_768) -> Routes:
+    """VLLM with one model."""
+    return {"GET /v1/models": model_list({"id": name, "owned_by": "vllm", "root": name, "max_model_len": window})}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from langchain_ctxbudget.core import vocab
+from langchain_ctxbudget.tokens import vocab
 from tests.integration_tests.openai_server import CHAT_COMPLETIONS, Answer, Measure, OpenAIServer, pieces_of, says
 
 RESPONSES = "/v1/responses"

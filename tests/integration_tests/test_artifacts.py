@@ -13,7 +13,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history_window import window
+from langchain_ctxbudget.integrations.history_window import window
 from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_middleware import CONFIG, Ask, agent_of, ask, budget, in_two_ways, scripted, wants

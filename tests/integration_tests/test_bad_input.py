@@ -154,7 +154,7 @@ def test_a_closed_pipeline_says_so(call: Call) -> None:
 def test_settings_must_be_settings() -> None:
     with pytest.raises(InvalidSettingsError, match="not list"):
         ContextPipeline(settings=[1])  # type: ignore[arg-type]
-    with pytest.raises(InvalidSettingsError, match="max_context_tokens must be a whole number"):
+    with pytest.raises(InvalidSettingsError, match="max_context_tokens must be greater than or equal to 1, not 0"):
         ContextSettings(max_context_tokens=0)
 
 

@@ -1,4 +1,4 @@
-"""`ChromaStore` in memory and in a folder: the contract, a model, and what only a real folder shows."""
+"""`ChromaStore` beyond the contract: a model, exact search, items that end, folders, processes, damage."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,10 +24,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langgraph.store.base import BaseStore, IndexConfig, PutOp, SearchOp
-from langgraph.store.memory import InMemoryStore
+from langgraph.store.base import GetOp, IndexConfig, PutOp, SearchOp
 
-from langchain_ctxbudget.embeddings import LocalEmbeddings
+from langchain_ctxbudget import ChromaStore, LocalEmbeddings
 from langchain_ctxbudget.errors import (
     EmbeddingMismatchError,
     InputError,
@@ -32,45 +35,30 @@ from langchain_ctxbudget.errors import (
     StoreLockedError,
     StoreReadOnlyError,
 )
-from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.stores.chroma import ChromaStore
-from tests.store_contract import INDEX, SqlStoreContract, StoreContract, StoreFactory, embed, keys
+from langchain_ctxbudget.stores import buckets
+from tests.servers import LOOPBACK, new_chroma_database
+from tests.store_contract import INDEX, embed, keys
+
+PARTS: IndexConfig = {**INDEX, "fields": ["parts[*]"]}
 
 
-class TestInMemoryStore(StoreContract):
-    """LangGraph's own store keeps the contract, so the contract is right."""
+class Clock:
+    """Goes on when told, and by a microsecond whenever it is read."""
 
-    @pytest.fixture
-    def store_factory(self) -> StoreFactory:
-        return lambda index: InMemoryStore(index=index)
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
 
+    def __call__(self) -> datetime:
+        self.now += timedelta(microseconds=1)
+        return self.now
 
-class TestChromaInMemory(SqlStoreContract):
-    @pytest.fixture
-    def store_factory(self) -> Iterator[StoreFactory]:
-        stores: list[ChromaStore] = []
-
-        def factory(index: IndexConfig | None) -> BaseStore:
-            stores.append(ChromaStore(index=index))
-            return stores[-1]
-
-        yield factory
-        for store in stores:
-            store.close()
+    def wait(self, minutes: float) -> None:
+        self.now += timedelta(minutes=minutes)
 
 
-class TestChromaFolder(SqlStoreContract):
-    @pytest.fixture
-    def store_factory(self, tmp_path: Path) -> Iterator[StoreFactory]:
-        stores: list[ChromaStore] = []
-
-        def factory(index: IndexConfig | None) -> BaseStore:
-            stores.append(ChromaStore(tmp_path / "store", index=index))
-            return stores[-1]
-
-        yield factory
-        for store in stores:
-            store.close()
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
@@ -84,6 +72,11 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
+def vectors_in(store: ChromaStore) -> int:
+    client = store._opened().client
+    return sum(one.count() for one in client.list_collections() if one.name.startswith("ctxbudget-vectors"))
+
+
 # A model: random operations on the store and on a plain dict.
 
 LABELS = st.sampled_from(["a", "b", "it's", "ü 😀", "x" * 300])
@@ -93,6 +86,8 @@ LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, al
 JSON = st.recursive(LEAF, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 VALUE = st.dictionaries(st.sampled_from(["v", "w"]) | st.text(max_size=3), JSON, max_size=3)
 OPERATION = st.tuples(NAMESPACE, KEY, st.none() | VALUE)
+PLACES = st.sampled_from([("a",), ("a", "x"), ("a", "x", "deep"), ("b", "x"), ("b",)])
+WORDS = st.lists(st.sampled_from(["one", "two", "one two", "three", ""]), max_size=3)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -120,41 +115,69 @@ def test_behaves_like_a_dict(batches: list[list[tuple[Any, str, Any]]], prefix: 
         assert store.list_namespaces(limit=1000) == sorted({namespace for namespace, _ in model})
 
 
-# Values, keys and labels are data.
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.lists(st.tuples(PLACES, st.sampled_from("klm"), st.none() | WORDS), max_size=4), max_size=8))
+def test_answers_from_memory_are_those_of_a_store_that_remembers_nothing(batches: list[list[Any]]) -> None:
+    with ChromaStore(index=PARTS) as store:
+
+        def answers() -> list[Any]:
+            prefixes: list[tuple[str, ...]] = [(), ("a",), ("a", "x"), ("b",), ("c",)]
+            found = [store.search(prefix, query="one three", limit=50) for prefix in prefixes]
+            return [[(item.namespace, item.key, item.value, item.score) for item in items] for items in found]
+
+        for batch in batches:
+            store.batch([PutOp(ns, key, None if parts is None else {"parts": parts}) for ns, key, parts in batch])
+            from_memory = answers()
+            known = store._opened()._known
+            assert known
+            known.clear()
+            assert from_memory == answers()
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+# Values and vectors.
+
+
+def test_any_json_is_a_value_and_nothing_else(store: ChromaStore) -> None:
+    values: list[dict[str, Any]] = [
         {"nested": [{"a": [1, 1.0, True, None, "x"]}]},
         {"big": 2**200, "small": 5e-324, "negative zero": -0.0},
-        {"": "empty key", "$gt": 1, "chroma:document": "reserved", "a.b": {"c'\"": "\0\n\u2028"}},
-        {"half of a pair": "\ud83d"},
-        {"large": "x" * 1_000_000},
-        {},
-    ],
-    ids=["nested", "numbers", "keys", "surrogate", "large", "empty"],
-)
-def test_values_are_read_back_as_they_were(store: ChromaStore, value: dict[str, Any]) -> None:
-    store.put(("n",), "k", value)
-    [found] = store.search(("n",))
-    assert json.dumps(found.value) == json.dumps(value)
+        {"$set": {"$gt": 1}, "": "empty key", "nul\0": "nul\0", "half": "\ud83d"},
+    ]
+    for value in values:
+        store.put(("n",), "k", value)
+        assert json.dumps(store.get(("n",), "k").value) == json.dumps(value)
+    endless: dict[str, Any] = {}
+    endless["self"] = endless
+    for wrong, says in (
+        ({"v": {1, 2}}, r"value\['v'\] is a set"),
+        ({"a": {1: "x"}}, r"value\['a'\] has the key 1"),
+        ({"v": float("nan")}, "not JSON"),
+        (endless, "contains itself"),
+    ):
+        with pytest.raises(InputError, match=says):
+            store.put(("n",), "k", wrong)
+    with pytest.raises(InputError, match="minutes"):
+        store.put(("n",), "k", {}, ttl=float("nan"))
 
 
-@pytest.mark.parametrize("key", ["'; DROP TABLE embeddings; --", "x" * 100_000, "\0", "😀\n", "", '["a"]', "\ud83d"])
-def test_keys_and_labels_are_data(store: ChromaStore, key: str) -> None:
-    namespace = ("n", key.replace("\0", "0") or "empty")
-    store.put(namespace, key, {"v": 1})
-    assert [(item.namespace, item.key) for item in store.search(namespace)] == [(namespace, key)]
-    store.delete(namespace, key)
-    assert store.search(()) == []
-
-
-@pytest.mark.parametrize("bad", [float("nan"), {1, 2}, b"bytes", {1: "a"}, datetime.now(UTC)])
-def test_what_is_not_json_is_refused_with_its_place(store: ChromaStore, bad: object) -> None:
-    with pytest.raises(InputError, match="JSON"):
-        store.put(("n",), "k", {"list": [bad]})
-    assert store.get(("n",), "k") is None
+@pytest.mark.slow
+def test_search_of_many_texts_is_that_of_brute_force_in_any_build() -> None:
+    random, embeddings = np.random.default_rng(1), LocalEmbeddings()
+    words = "night train blue bicycle Lisbon garden invoice rain umbrella yes thanks tax form server log map".split()
+    texts = [" ".join(random.choice(words, 1 + n % 7)) + (f" {n % 997}" if n % 10 else "") for n in range(4_000)]
+    queries = ["When does the night train to Lisbon leave?", "thanks", texts[123]]
+    vectors = np.asarray(embeddings.embed_documents(texts))
+    builds = []
+    for numbers in (range(len(texts)), np.random.default_rng(2).permutation(len(texts)).tolist()):
+        with ChromaStore(index={"dims": 256, "embed": embeddings, "fields": ["text"]}) as store:
+            store.batch([PutOp(("n", "x"), str(n), {"text": texts[n]}) for n in numbers])
+            searches: list[Any] = [SearchOp(("n", "x"), query=query, limit=50) for query in queries]
+            builds.append([[(item.key, item.score) for item in found] for found in store.batch(searches)])
+    assert builds[0] == builds[1]
+    for query, found in zip(queries, builds[0], strict=True):
+        scores = vectors @ np.asarray(embeddings.embed_query(query))
+        assert [score for _, score in found] == pytest.approx(np.sort(scores)[::-1][:50].tolist(), abs=1e-6)
+        assert [scores[int(key)] for key, _ in found] == pytest.approx([score for _, score in found], abs=1e-6)
 
 
 @pytest.mark.slow
@@ -163,121 +186,48 @@ def test_more_items_than_sqlite_takes_in_one_statement(store: ChromaStore) -> No
     assert len(store.search(("n",), limit=40_000)) == 33_000
 
 
-# Search.
-
-
-def test_search_is_exact_where_texts_repeat() -> None:
-    random = np.random.default_rng(0)
-    vectors = {f"t{n}": random.normal(size=16) for n in range(500)} | {"yes": np.ones(16)}
-    index: IndexConfig = {"dims": 16, "embed": lambda texts: [vectors[t].tolist() for t in texts], "fields": ["text"]}
-    texts = [f"t{n}" for n in range(500)] + ["yes"] * 1500
-    with ChromaStore(index=index) as store:
-        store.batch([PutOp(("n",), f"{n:04}", {"text": text}) for n, text in enumerate(texts)])
-        found = store.search(("n",), query="t7", limit=50)
-    scores = {
-        t: float(v @ vectors["t7"] / np.linalg.norm(v) / np.linalg.norm(vectors["t7"])) for t, v in vectors.items()
-    }
-    best = sorted((scores[text] for text in texts), reverse=True)[:50]
-    assert [item.score for item in found] == pytest.approx(best, abs=1e-6)
-
-
-def test_two_builds_give_the_same_list() -> None:
-    texts = [f"word{n % 40} word{n % 7}" for n in range(300)]
-    lists = []
-    for order in (range(300), reversed(range(300))):
-        with ChromaStore(index=INDEX) as store:
-            for n in order:
-                store.put(("n",), str(n), {"text": texts[n]})
-            lists.append([(item.key, item.score) for item in store.search(("n",), query="word3 word5", limit=100)])
-    assert lists[0] == lists[1]
-
-
-def sentences(count: int) -> list[str]:
-    """Sentences that differ, from words that repeat; one in ten is a short answer that many give."""
-    random = np.random.default_rng(1)
-    parts = [
-        "I|we|my sister|the engineer|our neighbour|nobody|the whole team|a customer".split("|"),
-        "booked|lost|repaired|sold|forgot|asked about|compared|painted|measured|recommends".split("|"),
-        "a night train|the blue bicycle|three invoices|the database index|a wedding cake|an old map|two flights"
-        "|the server logs|a pair of shoes|the tax form|her umbrella|the test suite".split("|"),
-        "to Lisbon|in the garden|before lunch|for the second time|without a ticket|near the harbour|in 2019"
-        "|after the meeting|because of the rain|on behalf of Ada|under pressure|with great care".split("|"),
-    ]
-    answers = ["yes", "thanks!", "No, not yet.", "Which one?"]
-    return [
-        answers[n % 4]
-        if n % 10 == 0
-        else f"{' '.join(part[random.integers(len(part))] for part in parts)}, note {n % 997}"
-        for n in range(count)
-    ]
-
-
-@pytest.mark.slow
-def test_search_of_ten_thousand_sentences_is_that_of_brute_force() -> None:
-    texts, embeddings = sentences(10_000), LocalEmbeddings()
-    order = np.random.default_rng(2).permutation(len(texts))
-    queries = ["When does the night train to Lisbon leave?", "thanks", "who repaired the bicycle", texts[123], "2019"]
-    vectors = np.asarray(embeddings.embed_documents(texts))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    index: IndexConfig = {"dims": 256, "embed": embeddings, "fields": ["text"]}
-    builds = []
-    for numbers in (range(len(texts)), order.tolist()):
-        with ChromaStore(index=index) as store:
-            store.batch([PutOp(("n", "x"), str(n), {"text": texts[n]}) for n in numbers])
-            searches: list[Any] = [SearchOp(("n", "x"), query=query, limit=50) for query in queries]
-            builds.append([[(item.key, item.score) for item in found] for found in store.batch(searches)])
-    assert builds[0] == builds[1]
-    for query, found in zip(queries, builds[0], strict=True):
-        scores = vectors @ np.asarray(embeddings.embed_query(query))
-        scores /= np.linalg.norm(embeddings.embed_query(query))
-        assert [score for _, score in found] == pytest.approx(np.sort(scores)[::-1][:50].tolist(), abs=1e-6)
-        assert [scores[int(key)] for key, _ in found] == pytest.approx([score for _, score in found], abs=1e-6)
-
-
 def test_vectors_of_another_value_are_not_used(tmp_path: Path) -> None:
     """A writer that was killed between an item and its vectors leaves the old ones."""
     with ChromaStore(tmp_path, index=INDEX) as store:
         store.put(("n",), "k", {"text": "night train"})
-        with ChromaStore(tmp_path) as unindexed:
-            record = drive(unindexed._chroma.read(['["n", "k"]']))['["n", "k"]']
-            fields: dict[str, Any] = record.fields() | {"value": '{"text":"bread"}'}
-            [bucket] = [c for name, c in unindexed._chroma.collections.items() if "items" in name]
-            bucket.update(ids=['["n", "k"]'], metadatas=[fields])
+        [items] = [one for one in store._opened().client.list_collections() if "items" in one.name]
+        items.update(ids=['["n", "k"]'], metadatas=[{"value": '{"text":"bread"}'}])
         assert store.get(("n",), "k").value == {"text": "bread"}
         assert store.search(("n",), query="night train") == []
 
 
-def vectors_in(store: ChromaStore) -> int:
-    return sum(bucket.count() for name, bucket in store._chroma.collections.items() if "vectors" in name)
+def test_no_vector_outlives_its_text_and_none_is_made_without_need() -> None:
+    made: list[str] = []
 
+    def counted(texts: list[str]) -> list[list[float]]:
+        made.extend(texts)
+        return embed(texts)
 
-def test_no_vector_outlives_its_text() -> None:
-    index: IndexConfig = {"dims": 64, "embed": embed, "fields": ["parts[*]"]}
-    with ChromaStore(index=index) as store:
+    with ChromaStore(index={**PARTS, "embed": counted}) as store:
         store.put(("n",), "shrinks", {"parts": ["a", "b", "c"]})
         store.put(("n",), "goes", {"parts": ["d", "e"]})
         assert vectors_in(store) == 5
-        store.put(("n",), "shrinks", {"parts": ["f"]})
+        store.put(("n",), "shrinks", {"parts": ["f", "f", "  "]})
         store.delete(("n",), "goes")
         assert vectors_in(store) == 1
         store.put(("n",), "shrinks", {"parts": ["f"]}, index=False)
-        assert vectors_in(store) == 0
-
-
-def test_no_embedding_is_made_without_need() -> None:
-    calls: list[str] = []
-
-    def counted(texts: list[str]) -> list[list[float]]:
-        calls.extend(texts)
-        return embed(texts)
-
-    with ChromaStore(index={"dims": 64, "embed": counted, "fields": ["text"]}) as store:
-        store.batch([PutOp(("n",), key, {"text": "same"}) for key in "abc"])
-        store.put(("n",), "d", {"text": "not indexed"}, index=False)
-        store.put(("n",), "e", {"text": "  "})
         store.search(("n",))
-        store.delete(("n",), "a")
-    assert calls == ["same"]
+        assert vectors_in(store) == 0
+    assert made == list("abcdef")
+
+
+def test_embeddings_that_fail_leave_nothing_behind() -> None:
+    for size, error in ((0, ConnectionError), (8, EmbeddingMismatchError), (64, StoreError)):
+
+        def wrong(texts: list[str], size: int = size) -> list[list[float]]:
+            if not size:
+                raise ConnectionError
+            return [[float("nan")] * size for _ in texts]
+
+        with ChromaStore(index={**INDEX, "embed": wrong}) as store:
+            with pytest.raises(error):
+                store.put(("n",), "k", {"text": "x"})
+            assert store.get(("n",), "k") is None
 
 
 async def test_asynchronous_embeddings_are_awaited() -> None:
@@ -290,46 +240,188 @@ async def test_asynchronous_embeddings_are_awaited() -> None:
         assert [item.score for item in await store.asearch(("n",), query="night train")] == pytest.approx([1.0])
 
 
-def test_failing_embeddings_leave_nothing_behind() -> None:
-    def fail(texts: list[str]) -> list[list[float]]:
-        raise ConnectionError
+def test_a_failed_write_leaves_no_vector_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("broken")
 
-    with ChromaStore(index={"dims": 64, "embed": fail, "fields": ["text"]}) as store:
-        with pytest.raises(ConnectionError):
-            store.put(("n",), "k", {"text": "x"})
-        assert store.get(("n",), "k") is None
+    with ChromaStore(tmp_path, index=INDEX) as store:
+        store.put(("a", "x"), "k", {"text": "night train"})
+        assert keys(store.search(("a", "x"), query="night")) == ["k"]
+        assert store._opened()._known
+        with monkeypatch.context() as patch:
+            patch.setattr(chromadb.Collection, "get", None)
+            patch.setattr(store._opened(), "read", lambda _: {})
+            assert store.search(("a", "x"), query="night") == [], "it asks for no vectors again"
+        with monkeypatch.context() as patch:
+            patch.setattr(store._opened(), "_follow", fail)
+            with pytest.raises(StoreError, match="broken"):
+                store.put(("a", "x"), "l", {"text": "night"})
+        assert not store._opened()._known
+        assert keys(store.search(("a", "x"), query="night")) == ["l", "k"]
 
 
-def test_vectors_of_the_wrong_length_are_refused() -> None:
-    with ChromaStore(index={"dims": 8, "embed": embed, "fields": ["text"]}) as store:
-        with pytest.raises(EmbeddingMismatchError, match=r"dims=8.*\[64\]"):
-            store.put(("n",), "k", {"text": "x"})
-        assert store.get(("n",), "k") is None
+def test_only_so_many_vectors_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "KNOWN_VECTORS", 5)
+    with ChromaStore(index=INDEX) as store:
+        store.batch([PutOp(("n", str(n % 4)), str(n), {"text": f"x {n}"}) for n in range(12)])
+        for number in range(4):
+            assert len(store.search(("n", str(number)), query="x")) == 3
+            assert sum(map(len, (store._opened()._known or {}).values())) <= 5
+        assert len(store.search(("n",), query="x", limit=20)) == 12
+
+
+# Items that end.
+
+
+@pytest.fixture(params=["memory", "folder", pytest.param("server", marks=[LOOPBACK, pytest.mark.slow])])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Callable[..., ChromaStore]]:
+    with ExitStack() as stack:
+        place: dict[str, Any] = {"path": tmp_path / "store"} if request.param == "folder" else {}
+        if request.param == "server":
+            url = request.getfixturevalue("chroma_server")
+            place = {"url": url, "database": stack.enter_context(new_chroma_database(url))}
+        yield lambda **arguments: stack.enter_context(ChromaStore(**place, clock=clock, **arguments))
+
+
+def test_items_end_after_their_time(new_store: Callable[..., ChromaStore], clock: Clock) -> None:
+    store = new_store(ttl={"default_ttl": 1, "refresh_on_read": False}, index=PARTS)
+    store.put(("n",), "default", {"parts": ["night", "train"]})
+    store.put(("n",), "long", {"parts": ["night"]}, ttl=10)
+    store.put(("n",), "for ever", {"parts": ["night bus"]}, ttl=None)
+    assert store.get(("n",), "default")
+    clock.wait(1.1)
+    assert store.get(("n",), "default") is None, "reading did not put it off"
+    assert keys(store.search(("n",), limit=2)) == ["for ever", "long"]
+    assert keys(store.search(("n",), query="night train")) == ["long", "for ever"]
+    assert (store.sweep_ttl(), store.sweep_ttl()) == (1, 0)
+    assert vectors_in(store) == 2
+    store.put(("gone", "x"), "k", {"v": 1})
+    store.put(("n",), "long", {"v": 1}, ttl=None)
+    clock.wait(2)
+    assert store.list_namespaces() == [("n",)]
+    store.put(("gone", "x"), "k", {"v": 2})
+    item = store.get(("gone", "x"), "k")
+    assert item.created_at == item.updated_at, "what has ended is replaced by a new item"
+    assert store.get(("n",), "long"), "a put without a time lasts"
+
+
+def test_reading_puts_off_the_end_where_it_counts(new_store: Callable[..., ChromaStore], clock: Clock) -> None:
+    store = new_store(ttl={"default_ttl": 1, "refresh_on_read": True}, index=INDEX)
+    for key in ("got", "searched", "found", "left"):
+        store.put((key,), key, {"text": key})
+    before = store.get(("got",), "got")
+    for _ in range(3):
+        clock.wait(0.6)
+        assert store.get(("got",), "got") == before, "reading changes nothing but the end"
+        assert keys(store.search(("searched",))) == ["searched"]
+        assert keys(store.search(("found",), query="found")) == ["found"]
+        store.get(("left",), "left", refresh_ttl=False)
+        store.search(("left",), refresh_ttl=False)
+    assert store.get(("left",), "left") is None
+    assert store.get(("left",), "left") is None, "reading does not revive"
+    assert store.sweep_ttl() == 1
+    store.batch([GetOp(("got",), "got"), PutOp(("got",), "got", {"text": "new"})])
+    clock.wait(2)
+    assert store.get(("got",), "got").value == {"text": "new"}, "the put in the batch of a get decides"
+    [items] = [one for one in store._opened().client.list_collections() if one.get(ids=['["got", "got"]'])["ids"]]
+    items.update(ids=['["got", "got"]'], metadatas=[{"expires": 1}])
+    assert store.get(("got",), "got"), "a late refresh of a replaced value ends nothing"
+
+
+def test_extreme_times_and_many_items(clock: Clock) -> None:
+    with ChromaStore(clock=clock, ttl={"default_ttl": 1}) as store:
+        for ttl, lasts in ((0, False), (-1, False), (1e300, True)):
+            store.put(("n",), "k", {}, ttl=ttl)
+            assert (store.get(("n",), "k") is not None) is lasts
+        store.batch([PutOp((f"n{n % 40}", "x"), str(n), {"v": n}, ttl=1 + n % 2) for n in range(1_000)])
+        store.batch([PutOp(("plain",), "k", {})])
+        clock.wait(1.5)
+        assert store.sweep_ttl() == 500
+        assert len(store.search((), limit=1_000)) == 502, "a plain operation has no default end, as in LangGraph's"
+
+
+SECOND = 1 / 60
+
+
+def until(true: Callable[[], object]) -> None:
+    give_up = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def sweepers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "ttl-sweeper"]
+
+
+def test_sweeper_deletes_from_time_to_time_and_goes_on_after_a_failure(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = threading.Event()
+
+    def time_or_failure() -> datetime:
+        if broken.is_set():
+            raise OSError("no clock")
+        return clock()
+
+    def stored() -> int:
+        return sum(one.count() for one in store._opened().client.list_collections() if "items" in one.name)
+
+    with ChromaStore(ttl={"sweep_interval_minutes": 0.01 * SECOND}, clock=time_or_failure) as store:
+        store.put(("n",), "k", {}, ttl=1)
+        clock.wait(2)
+        broken.set()
+        store.start_ttl_sweeper()
+        with caplog.at_level(logging.ERROR):
+            until(lambda: "A sweep failed" in caplog.text)
+        assert stored() == 1
+        broken.clear()
+        until(lambda: stored() == 0)
+
+
+def test_sweeper_starts_once_and_ends_with_its_store() -> None:
+    with ChromaStore() as store:
+        assert store.start_ttl_sweeper().done(), "without a configuration there is none"
+    store = ChromaStore(ttl={"default_ttl": 1})
+    assert store.stop_ttl_sweeper()
+    first, _ = store.start_ttl_sweeper(1), store.start_ttl_sweeper(1)
+    assert len(sweepers()) == 1
+    first.cancel()
+    until(lambda: not sweepers())
+    store.start_ttl_sweeper(1)
+    store.close()
+    assert not sweepers()
+    with pytest.raises(StoreError, match="closed"):
+        store.start_ttl_sweeper()
+    store = ChromaStore(ttl={"default_ttl": 1})
+    store.start_ttl_sweeper(1)
+    forgotten = weakref.ref(store)
+    del store
+    gc.collect()
+    assert forgotten() is None
 
 
 # Several stores, threads and lifetimes.
 
 
-def test_default_stores_do_not_see_each_other() -> None:
+def test_default_stores_do_not_see_each_other_nor_the_clients_of_others() -> None:
+    other = chromadb.EphemeralClient()
     with ChromaStore() as one, ChromaStore() as two:
         one.put(("n",), "k", {"v": 1})
         assert two.get(("n",), "k") is None
-        assert two.list_namespaces() == []
-
-
-def test_default_store_does_not_meddle_with_the_clients_of_others(store: ChromaStore) -> None:
-    other = chromadb.EphemeralClient()
-    store.put(("n",), "k", {"v": 1})
-    assert not [c.name for c in other.list_collections() if c.name.startswith("ctxbudget")]
+        assert not [c.name for c in other.list_collections() if c.name.startswith("ctxbudget")]
 
 
 def test_client_of_the_caller_is_used_and_left_open() -> None:
     client = chromadb.EphemeralClient()
-    with ChromaStore(client=client) as store:
-        store.put(("mine",), "k", {"v": 1})
-    with ChromaStore(client=client) as again:
-        assert again.get(("mine",), "k").value == {"v": 1}
-        again.delete(("mine",), "k")
+    for name in ("one", "two"):
+        with ChromaStore(client=client) as store:
+            store.put(("mine",), name, {"v": 1})
+    with ChromaStore(client=client, index=INDEX) as again:
+        assert keys(again.search(("mine",))) == ["two", "one"]
+        assert again._opened()._known is None, "others may write"
+    for collection in client.list_collections():
+        client.delete_collection(collection.name)
 
 
 def test_closed_store_says_so() -> None:
@@ -341,131 +433,77 @@ def test_closed_store_says_so() -> None:
         store.get(("n",), "k")
 
 
-@pytest.mark.slow
-def test_memory_is_released_by_close_and_by_garbage_collection() -> None:
-    done = run(
-        """
-import gc, sys
-from langgraph.store.base import PutOp
-from langchain_ctxbudget.stores.chroma import ChromaStore
-def resident():
-    gc.collect()
-    return int(next(l for l in open("/proc/self/status") if l.startswith("VmRSS")).split()[1]) // 1024
-def fill(close):
-    store = ChromaStore()
-    store.batch([PutOp(("n", str(n)), "k", {"v": "x" * 100_000}) for n in range(400)])
-    grown = resident()
-    if close:
-        store.close()
-        assert store is not None
-    return grown
-first = fill(True)
-for n in range(6):
-    last = fill(n % 2 == 0)
-print(first, last)
-"""
-    )
-    first, last = map(int, done.stdout.split())
-    assert last < first * 2, done.stderr
-
-
-def test_threads_lose_nothing(store: ChromaStore) -> None:
-    def work(lane: int) -> None:
-        for n in range(20):
-            store.put(("n", str(lane)), str(n), {"v": n})
-            store.search(("n",), limit=3)
-            assert store.get(("n", str(lane)), str(n)).value == {"v": n}
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
-    assert len(store.search(("n",), limit=1000)) == 160
-
-
-def test_threads_leave_an_item_and_its_vector_in_step() -> None:
+def test_threads_and_tasks_lose_nothing_and_leave_items_and_vectors_in_step() -> None:
     with ChromaStore(index=INDEX) as store:
 
         def work(lane: int) -> None:
-            for n in range(25):
+            for n in range(20):
+                store.put(("n", str(lane)), str(n), {"text": f"word{n}"})
                 store.put(("n",), "shared", {"text": f"lane{lane} word{n}"})
-                found = store.search(("n",), query="word1")
-                assert keys(found) == ["shared"]
+                assert store.get(("n", str(lane)), str(n)).value == {"text": f"word{n}"}
+                assert "shared" in keys(store.search(("n",), query="lane1", limit=200))
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(work, range(8)))
+        assert len(store.search(("n",), limit=1000)) == 161
 
+        async def tasks() -> None:
+            await asyncio.gather(*(store.aput(("t",), str(n), {"v": n}) for n in range(50)))
 
-async def test_tasks_lose_nothing(store: ChromaStore) -> None:
-    await asyncio.gather(*(store.aput(("n",), str(n), {"v": n}) for n in range(50)))
-    assert len(await store.asearch(("n",), limit=100)) == 50
+        asyncio.run(tasks())
+        assert len(store.search(("t",), limit=100)) == 50
 
 
 # A folder.
 
-
-def test_reopened_folder_gives_the_same_answers(tmp_path: Path) -> None:
-    def answers(store: ChromaStore) -> list[Any]:
-        return [store.search(()), store.search((), query="word3", limit=20), store.list_namespaces()]
-
-    with ChromaStore(tmp_path, index=INDEX) as store:
-        for n in range(250):
-            store.put(("n", str(n % 5)), str(n), {"text": f"word{n % 9} word{n % 4}"})
-        before = answers(store)
-    with ChromaStore(tmp_path, index=INDEX) as store:
-        assert answers(store) == before
-
-
-def test_two_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
-    with ChromaStore(tmp_path) as one, ChromaStore(str(tmp_path / ".." / tmp_path.name)) as two:
-        one.put(("n",), "k", {"v": 1})
-        assert two.get(("n",), "k").value == {"v": 1}
-        one.close()
-        two.put(("n",), "k", {"v": 2})
-        assert two.get(("n",), "k").value == {"v": 2}
-
-
 OPEN = """
 import sys
-from langchain_ctxbudget.stores.chroma import ChromaStore
+from langchain_ctxbudget import ChromaStore
 with ChromaStore(sys.argv[1]) as store:
     print([item.key for item in store.search(())])
     store.put(("n",), "theirs", {"v": 2})
 """
 
 
-def test_second_process_is_refused_while_the_folder_is_open(tmp_path: Path) -> None:
-    with ChromaStore(tmp_path):
-        done = run(OPEN, str(tmp_path))
-    assert done.returncode
-    assert StoreLockedError.__name__ in done.stderr
-    assert "Chroma server" in done.stderr
+def test_reopened_folder_gives_the_same_answers(tmp_path: Path, clock: Clock) -> None:
+    def answers(store: ChromaStore) -> list[Any]:
+        return [store.search((), limit=300), store.search((), query="word3", limit=20), store.list_namespaces()]
+
+    with ChromaStore(tmp_path, index=INDEX, clock=clock) as store:
+        store.put(("n", "ends"), "k", {}, ttl=1)
+        store.batch([PutOp(("n", str(n % 5)), str(n), {"text": f"word{n % 9} word{n % 4}"}) for n in range(250)])
+        clock.wait(2)
+        before = answers(store)
+    with ChromaStore(tmp_path, index=INDEX, clock=clock) as store:
+        assert answers(store) == before
+        assert len(before[0]) == 250
 
 
-def test_second_process_is_refused_while_one_of_two_stores_is_open(tmp_path: Path) -> None:
-    with ChromaStore(tmp_path):
-        ChromaStore(tmp_path).close()
-        assert StoreLockedError.__name__ in run(OPEN, str(tmp_path)).stderr
-
-
-def test_processes_may_follow_each_other(tmp_path: Path) -> None:
-    with ChromaStore(tmp_path) as store:
-        store.put(("n",), "mine", {"v": 1})
+def test_a_folder_belongs_to_the_stores_of_one_process(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as one, ChromaStore(str(tmp_path / ".." / tmp_path.name), index=INDEX) as two:
+        one.put(("n",), "mine", {"text": "night"})
+        assert two.search((), query="night") == []
+        two.put(("n",), "mine", {"text": "night"})
+        assert keys(two.search((), query="night")) == ["mine"]
+        one.put(("n",), "mine", {"text": "bread"})
+        assert two.search((), query="night") == [], "what another store of the folder writes is known"
+        one.close()
+        refused = run(OPEN, str(tmp_path))
+        assert StoreLockedError.__name__ in refused.stderr
+        assert "Chroma server" in refused.stderr
+    ChromaStore(tmp_path)  # and one that is forgotten frees its folder
+    gc.collect()
     done = run(OPEN, str(tmp_path))
     assert done.stdout == "['mine']\n", done.stderr
     with ChromaStore(tmp_path) as store:
         assert keys(store.search(())) == ["theirs", "mine"]
 
 
-def test_forgotten_store_frees_its_folder(tmp_path: Path) -> None:
-    ChromaStore(tmp_path)
-    gc.collect()
-    assert run(OPEN, str(tmp_path)).returncode == 0
-
-
 def test_killed_process_leaves_no_lock_and_every_finished_put(tmp_path: Path) -> None:
     done = run(
         """
 import os, sys
-from langchain_ctxbudget.stores.chroma import ChromaStore
+from langchain_ctxbudget import ChromaStore
 store = ChromaStore(sys.argv[1])
 for n in range(30):
     store.put(("n",), str(n), {"v": n})
@@ -478,78 +516,48 @@ os.kill(os.getpid(), 9)
         assert len(store.search((), limit=100)) == 30
 
 
-def test_other_embeddings_are_refused_by_name(tmp_path: Path) -> None:
-    ChromaStore(tmp_path, index=INDEX).close()
+def test_embeddings_are_recorded_with_the_store(tmp_path: Path) -> None:
+    with ChromaStore(tmp_path) as store:
+        store.put(("n",), "old", {"text": "night train"})
+    with ChromaStore(tmp_path, index=INDEX) as store:  # a folder may get an index later
+        store.put(("n",), "new", {"text": "night bread"})
+        assert keys(store.search((), query="night train")) == ["new"]
     with pytest.raises(EmbeddingMismatchError, match=r"embed \(64.*DeterministicFakeEmbedding \(64"):
         ChromaStore(tmp_path, index={"dims": 64, "embed": DeterministicFakeEmbedding(size=64)})
     with pytest.raises(EmbeddingMismatchError, match=r"64 dimensions.*32 dimensions"):
         ChromaStore(tmp_path, index={"dims": 32, "embed": embed})
-    ChromaStore(tmp_path, index=INDEX).close()
-
-
-def test_indexed_folder_may_be_opened_without_index(tmp_path: Path) -> None:
-    with ChromaStore(tmp_path, index=INDEX) as store:
-        store.put(("n",), "old", {"text": "night train"})
     with ChromaStore(tmp_path) as store:
-        store.put(("n",), "new", {"text": "bread"})
-        assert [(item.key, item.score) for item in store.search((), query="night")] == [("new", None), ("old", None)]
+        assert [(item.key, item.score) for item in store.search((), query="x")] == [("new", None), ("old", None)]
 
 
-def test_folder_may_get_an_index_later(tmp_path: Path) -> None:
-    with ChromaStore(tmp_path) as store:
-        store.put(("n",), "old", {"text": "night train"})
-    with ChromaStore(tmp_path, index=INDEX) as store:
-        store.put(("n",), "new", {"text": "night bread"})
-        assert keys(store.search((), query="night train")) == ["new"]
-        assert len(store.search(())) == 2
-
-
-def test_file_in_place_of_the_folder(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("mine")
+def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
     with pytest.raises(StoreError, match="is a file"):
-        ChromaStore(path)
-    assert path.read_text() == "mine"
-
-
-@pytest.mark.parametrize("what", ["folder", "database"])
-def test_write_protected_store_is_refused(tmp_path: Path, what: str) -> None:
+        ChromaStore(file)
+    with pytest.raises(StoreError, match="cannot be written"):
+        ChromaStore(file / "store")
+    assert file.read_text() == "mine"
     folder = tmp_path / "store"
     ChromaStore(folder).close()
-    path = folder if what == "folder" else folder / "chroma.sqlite3"
-    mode = path.stat().st_mode
-    path.chmod(mode & ~0o222)
-    try:
-        with pytest.raises(StoreReadOnlyError, match=str(folder)):
-            ChromaStore(folder)
-    finally:
-        path.chmod(mode)
-    ChromaStore(folder).close()
-
-
-def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be written"):
-        ChromaStore(tmp_path / "file" / "store")
-
-
-@pytest.mark.parametrize(
-    "damage", [b"no database" * 100, b"SQLite format 3\0" + b"\xff" * 9000], ids=["text", "header"]
-)
-def test_damaged_database_is_named_and_left_alone(tmp_path: Path, damage: bytes) -> None:
-    ChromaStore(tmp_path).close()
-    path = tmp_path / "chroma.sqlite3"
-    path.write_bytes(damage)
-    with pytest.raises(StoreDataError, match=str(path)):
-        ChromaStore(tmp_path)
-    assert path.read_bytes() == damage
-
-
-def test_store_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    with ChromaStore(tmp_path) as store:
-        store._chroma.client.get_collection("ctxbudget-store", embedding_function=None).modify(metadata={"layout": 2})
+    for path in (folder, folder / "chroma.sqlite3"):
+        mode = path.stat().st_mode
+        path.chmod(mode & ~0o222)
+        try:
+            with pytest.raises(StoreReadOnlyError, match=str(folder)):
+                ChromaStore(folder)
+        finally:
+            path.chmod(mode)
+    with ChromaStore(folder) as store:
+        client = store._opened().client
+        client.get_collection("ctxbudget-store", embedding_function=None).modify(metadata={"layout": 2})
     with pytest.raises(StoreDataError, match="layout 2"):
-        ChromaStore(tmp_path)
+        ChromaStore(folder)
+    for damage in (b"no database" * 100, b"SQLite format 3\0" + b"\xff" * 9000):
+        (folder / "chroma.sqlite3").write_bytes(damage)
+        with pytest.raises(StoreDataError, match=r"chroma\.sqlite3"):
+            ChromaStore(folder)
+        assert (folder / "chroma.sqlite3").read_bytes() == damage
 
 
 def test_damage_found_while_reading_is_a_typed_error(tmp_path: Path) -> None:
@@ -563,7 +571,7 @@ def test_damage_found_while_reading_is_a_typed_error(tmp_path: Path) -> None:
         store.search((), limit=1000)
 
 
-def test_opening_logs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_opening_and_writing_log_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), ChromaStore(tmp_path, index=INDEX) as store:
         store.put(("n",), "k", {"text": "x"})
         store.search((), query="x")

@@ -13,7 +13,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from langchain_ctxbudget.cli import main
+from langchain_ctxbudget.cli.commands import main
 from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, demo_messages
 
 CHAT = [
@@ -35,76 +35,89 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
     return code, captured.out, captured.err
 
 
-def test_demo_prints_the_prompt_and_its_report(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "demo")
+def assemble(capsys: pytest.CaptureFixture[str], path: Path, *options: object) -> tuple[int, str, str]:
+    return run(capsys, "assemble", "--conversation", path, "--message", "Which colour?", "--budget", 500, *options)
+
+
+def test_demo_shows_prompt_and_report_and_finds_what_was_said_near_the_start(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = run(capsys, "demo", "--what-if", "1000,20000")
     assert code == 0
-    assert DEMO_QUESTION in out
-    assert "CONTEXT BUDGET" in out
-    assert "Total" in out
-
-
-def test_demo_finds_what_was_said_near_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    assert all(text in out for text in (DEMO_QUESTION, "CONTEXT BUDGET", "Total"))
+    assert out.count("stands in the prompt word for word.") == len(DEMO_EVIDENCE_IDS)
+    assert re.search(r"layer +┃ 4,000 ┃ 1,000 ┃ 20,000", out)
+    assert re.search(r"messages verbatim +│ +\d+ │ +\d+ │ +278", out)
     code, out, _ = run(capsys, "demo", "--json")
     prompt = "\n".join(str(message["data"]["content"]) for message in json.loads(out)["messages"])
     evidence = [str(message.content) for message in demo_messages() if message.id in DEMO_EVIDENCE_IDS]
-    assert code == 0
-    assert evidence
+    assert (code, len(evidence)) == (0, 2)
     assert all(text in prompt for text in evidence)
 
 
-def test_demo_at_a_budget_of_one_token_names_the_floors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_budget_is_divided_by_the_strategy_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, named in (("ratio", "ratio 30/40/30"), ('{"strategy": "elastic", "profile": "seed"}', "elastic (seed)")):
+        code, out, _ = run(capsys, "demo", "--allocation", given)
+        assert code == 0
+        assert f"Strategy   {named}\n" in out
+
+
+def test_what_cannot_be_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for given in ("nonsense", '{"strategy": "ratio"', '{"strategy": "ratio", "memory": 5}'):
+        code, out, err = run(capsys, "demo", "--allocation", given)
+        assert (code, out, "InvalidSettingsError" in err) == (1, "", True)
     code, out, err = run(capsys, "demo", "--budget", 1)
-    assert (code, out) == (1, "")
-    assert "L0 system prompt" in err
+    assert (code, out, "L0 system prompt" in err) == (1, "", True)
+    strange = tmp_path / "strange.json"
+    strange.write_text('{"hello": 1}', encoding="utf-8")
+    code, out, err = assemble(capsys, strange)
+    assert (code, out, "ConversationFormatError" in err) == (1, "", True)
+    assert all(name in err for name in ("openai", "langchain", "chatgpt", "langgraph", "evaluation"))
+    with pytest.raises(SystemExit):
+        main(["demo", "--what-if", "many"])
+    assert "not a list of whole numbers: 'many'" in capsys.readouterr().err
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("demo", "assemble", "replay", "import", "inspect", "dashboard"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert f"ctxbudget {command}" in capsys.readouterr().out
 
 
 def test_assemble_reads_a_conversation_from_a_file(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    code, out, _ = run(capsys, "assemble", "--conversation", chat_file, "--message", "Which colour?", "--budget", 500)
+    code, out, _ = assemble(capsys, chat_file, "--model", "gpt-4o", "--items")
     assert code == 0
-    assert "My bike is blue." in out
-    assert "Which colour?" in out
-
-
-def test_assemble_gives_json(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    code, out, _ = run(
-        capsys, "assemble", "--conversation", chat_file, "--message", "Which colour?", "--budget", 500, "--json"
-    )
+    assert all(text in out for text in ("My bike is blue.", "Which colour?", "Window     128,000 tokens"))
+    chat_file.write_text(json.dumps([{"role": "system", "content": "Be a pirate."}, *CHAT]), encoding="utf-8")
+    code, out, _ = assemble(capsys, chat_file, "--json", "--what-if", "400")
     data = json.loads(out)
-    assert code == 0
-    assert [message["type"] for message in data["messages"]] == ["human", "ai", "human"]
+    assert [message["type"] for message in data["messages"]] == ["system", "human", "ai", "human"]
+    assert data["messages"][0]["data"]["content"] == "Be a pirate."
     assert data["report"]["total_tokens"] <= data["report"]["budget_tokens"] == 500
+    assert data["what_if"]["400"]["budget_tokens"] == 400
 
 
-def test_a_file_of_no_accepted_format_is_an_error_that_lists_them(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    path = tmp_path / "strange.json"
-    path.write_text('{"hello": 1}', encoding="utf-8")
-    code, out, err = run(capsys, "assemble", "--conversation", path, "--message", "Hi", "--budget", 500)
-    assert (code, out) == (1, "")
-    assert "ConversationFormatError" in err
-    assert all(name in err for name in ("openai", "langchain", "chatgpt", "langgraph", "evaluation"))
-
-
-def test_a_half_written_file_imports_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "cut.json"
-    path.write_text(json.dumps(CHAT)[:-20], encoding="utf-8")
-    code, _, err = run(capsys, "import", path, "--store", tmp_path / "store")
-    assert code == 1
-    assert "ConversationFormatError" in err
-    assert not (tmp_path / "store").exists()
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
+    said = {"role": "user", "content": "red \x1b[31m alert \ud83d"}
+    chat_file.write_text(json.dumps({"id": "x \ud83d", "messages": [said]}), encoding="utf-8")
+    code, out, _ = assemble(capsys, chat_file, "--items")
+    assert (code, "alert" in out, "\x1b" in out) == (0, True, False)
 
 
 def test_import_writes_into_a_store_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "dump.json"
+    path, store = tmp_path / "dump.json", tmp_path / "store"
     messages = [HumanMessage("My bike is blue.", id="m1"), AIMessage("Nice!", id="m2")]
+    path.write_text(json.dumps(messages_to_dict(messages))[:-20], encoding="utf-8")
+    code, _, err = run(capsys, "import", path, "--store", store)
+    assert (code, "the file ends here" in err, store.exists()) == (1, True, False)
     path.write_text(json.dumps(messages_to_dict(messages)), encoding="utf-8")
     for _ in range(2):
-        code, out, _ = run(capsys, "import", path, "--store", tmp_path / "store", "--user", "ada")
-        assert code == 0
-        assert "messages" in out
-    with ChromaStore(tmp_path / "store") as store:
-        pipeline = ContextPipeline(store=store)
+        code, out, err = run(capsys, "import", path, "--store", store, "--user", "ada")
+        assert (code, "messages" in out, "2/2" in err) == (0, True, True)  # the progress is not in what may be piped on
+    with ChromaStore(store) as opened:
+        pipeline = ContextPipeline(store=opened)
         [conversation] = pipeline.list_conversations(user_id="ada")
         assert pipeline.get_messages(user_id="ada", conversation_id=conversation) == messages
 
@@ -117,83 +130,18 @@ def test_an_imported_file_with_a_changed_message_writes_nothing_unless_it_may_re
     changed = [{**CHAT[0], "content": "My bike is red."}]
     chat_file.write_text(json.dumps({"id": "c1", "messages": changed}), encoding="utf-8")
     code, _, err = run(capsys, "import", chat_file, "--store", tmp_path / "store")
-    assert code == 1
-    assert "--replace" in err
+    assert (code, "--replace" in err) == (1, True)
     assert run(capsys, "import", chat_file, "--store", tmp_path / "store", "--replace")[0] == 0
     with ChromaStore(tmp_path / "store") as store:
         kept = ContextPipeline(store=store).get_messages(user_id="me", conversation_id="c1")
     assert [message.content for message in kept] == ["My bike is red."]
 
 
-def test_a_system_message_in_the_file_is_the_system_prompt(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    chat_file.write_text(json.dumps([{"role": "system", "content": "Be a pirate."}, *CHAT]), encoding="utf-8")
-    code, out, _ = run(
-        capsys, "assemble", "--conversation", chat_file, "--message", "Which colour?", "--budget", 500, "--json"
-    )
-    assert code == 0
-    assert json.loads(out)["messages"][0]["data"]["content"] == "Be a pirate."
-
-
-def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    chat_file.write_text(json.dumps([{"role": "user", "content": "red \x1b[31m alert"}]), encoding="utf-8")
-    _, out, _ = run(capsys, "assemble", "--conversation", chat_file, "--message", "Hm?", "--budget", 500, "--items")
-    assert "alert" in out
-    assert "\x1b" not in out
-
-
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-def test_a_terminal_without_box_characters_gets_question_marks(encoding: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "langchain_ctxbudget.cli", "demo"],
-        capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_installed_command_runs() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "demo"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [("ratio", "ratio 30/40/30"), ('{"strategy": "elastic", "profile": "seed"}', "elastic (seed)")],
-)
-def test_the_budget_is_divided_by_the_strategy_that_is_named(
-    capsys: pytest.CaptureFixture[str], given: str, named: str
-) -> None:
-    code, out, _ = run(capsys, "demo", "--allocation", given)
-    assert code == 0
-    assert f"Strategy   {named}\n" in out
-
-
-@pytest.mark.parametrize("given", ["nonsense", '{"strategy": "ratio"', '{"strategy": "ratio", "memory": 5}'])
-def test_a_strategy_that_is_none_is_an_error(capsys: pytest.CaptureFixture[str], given: str) -> None:
-    code, out, err = run(capsys, "demo", "--allocation", given)
-    assert (code, out) == (1, "")
-    assert "InvalidSettingsError" in err
-
-
-def test_what_if_tells_what_other_budgets_would_have_given(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "demo", "--what-if", "1000,20000")
-    assert code == 0
-    assert re.search(r"layer +┃ 4,000 ┃ 1,000 ┃ 20,000", out)
-    assert re.search(r"messages verbatim +│ +\d+ │ +\d+ │ +278", out)
-
-
-def test_what_if_wants_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["demo", "--what-if", "many"])
-    assert "not a list of whole numbers: 'many'" in capsys.readouterr().err
-
-
-def test_a_model_s_window_is_in_the_report(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    code, out, _ = run(
-        capsys, "assemble", "--conversation", chat_file, "--message", "Hi", "--budget", 500, "--model", "gpt-4o"
-    )
-    assert code == 0
-    assert "Window     128,000 tokens" in out
+def test_the_module_runs_on_any_terminal() -> None:
+    for encoding in ("ascii", "utf-8"):  # without box characters: question marks
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "demo"],
+            capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"CONTEXT BUDGET" in done.stdout

@@ -139,50 +139,32 @@ def test_the_next_prompts_are_those_of_a_conversation_that_nobody_looked_at(case
         assert seen.asks(question) == unseen.asks(question)
 
 
-def test_a_preview_is_no_step_of_the_conversation_for_the_next_preview() -> None:
-    talk = Talk(Case())
-    app = create_app(talk.pipeline, user_id="ada")
-
-    async def previews(*messages: str) -> list[dict[str, Any]]:
+def previews(talk: Talk, *queries: dict[str, str]) -> list[dict[str, Any]]:
+    async def ask() -> list[dict[str, Any]]:
+        app = create_app(talk.pipeline, user_id="ada")
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            query = [{"session_id": "trip", "message": message} for message in messages]
-            answers = [await client.get("/api/context/preview", params=one) for one in query]
+            asked = [{"session_id": "trip", **query} for query in queries]
+            answers = [await client.get("/api/context/preview", params=query) for query in asked]
         return [comparable(answer.json()["current_context"]) for answer in answers]
 
-    first, _, again = asyncio.run(previews("Short?", words(1, 800), "Short?"))
-    assert first == again
+    return asyncio.run(ask())
 
 
-def test_a_preview_is_the_next_prompt() -> None:
+def test_a_preview_is_the_next_prompt_and_no_step_for_the_next_preview() -> None:
     talk = Talk(Case(asked_before=True, after=6))
-    app = create_app(talk.pipeline, user_id="ada")
-
-    async def preview() -> dict[str, Any]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            answer = await client.get("/api/context/preview", params={"session_id": "trip", "message": "And now?"})
-        return comparable(answer.json()["current_context"])
-
-    shown = asyncio.run(preview())
+    shown, _, again = previews(talk, {"message": "And now?"}, {"message": words(1, 800)}, {"message": "And now?"})
     _, made = talk.asks("And now?")
-    assert shown == made
+    assert shown == again == made
 
 
 def test_a_budget_is_tried_on_what_is_said_now() -> None:
     talk = Talk(Case())
-    app = create_app(talk.pipeline, user_id="ada")
-
-    async def counted(budget: str) -> int:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-            query = {"session_id": "trip", "message": "And?", "budget": budget}
-            answer = await client.get("/api/context/preview", params=query)
-        return answer.json()["current_context"]["coverage"][-1]["last"]
-
-    changes = (
-        lambda: talk.pipeline.add_messages([HumanMessage("One more", id="more")], **ADA),
-        lambda: talk.pipeline.remove_messages("q3", **ADA),
-        lambda: talk.pipeline.clear(**ADA) or talk.says(0, 14),
-    )
-    assert asyncio.run(counted("700")) == 28
-    for change, wanted in zip(changes, (29, 28, 28), strict=True):
+    for change, wanted in (
+        (lambda: None, 28),
+        (lambda: talk.pipeline.add_messages([HumanMessage("One more", id="more")], **ADA), 29),
+        (lambda: talk.pipeline.remove_messages("q3", **ADA), 28),
+        (lambda: talk.pipeline.clear(**ADA) or talk.says(0, 14), 28),
+    ):
         change()
-        assert asyncio.run(counted("700")) == wanted
+        [shown] = previews(talk, {"message": "And?", "budget": "700"})
+        assert shown["coverage"][-1]["last"] == wanted

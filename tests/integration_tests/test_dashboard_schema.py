@@ -17,8 +17,7 @@ from starlette.routing import Route
 
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.dashboard import create_app
-from langchain_ctxbudget.dashboard.openapi import describe
-from langchain_ctxbudget.dashboard.operations import OPERATIONS, Operation
+from langchain_ctxbudget.dashboard.app import OPERATIONS, describe
 
 FOREIGN = "xylophone"
 """Stands in everything that the other user has: ids, messages, facts, settings."""
@@ -80,40 +79,34 @@ def api() -> Iterator[Any]:
     pipeline.close()
 
 
-def answers_as_described(api: Any, one: Operation, kind: GenerationMode, examples: int) -> None:
-    operation = api[one.path][one.method]
+def answers_as_described(api: Any, kind: GenerationMode, examples: int) -> None:
+    for one in OPERATIONS:
+        if kind is GenerationMode.NEGATIVE and one.method == "GET" and not one.question.json_schema()["properties"]:
+            continue  # nothing can be wrong
 
-    @given(case=operation.as_strategy(generation_mode=kind))
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        database=None,
-        derandomize=True,
-    )
-    def answered(case: Case) -> None:
-        answer = case.call()
-        case.validate_response(answer)
-        assert answer.status_code < 500
-        assert FOREIGN not in answer.text
+        @given(case=api[one.path][one.method].as_strategy(generation_mode=kind))
+        @settings(
+            max_examples=examples,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+            derandomize=True,
+        )
+        def answered(case: Case) -> None:
+            answer = case.call()
+            case.validate_response(answer)
+            assert answer.status_code < 500
+            assert FOREIGN not in answer.text
 
-    answered()
-
-
-def possible() -> list[Any]:
-    """Every operation, with requests that are as described and with such as are not; of some nothing can be wrong."""
-    asked = [one for one in OPERATIONS if one.question.json_schema().get("properties") or one.method == "POST"]
-    positive = [(one, GenerationMode.POSITIVE) for one in OPERATIONS]
-    pairs = [*positive, *((one, GenerationMode.NEGATIVE) for one in asked)]
-    return [pytest.param(one, kind, id=f"{one.name}-{kind.value}") for one, kind in pairs]
+        answered()
 
 
-@pytest.mark.parametrize(("operation", "kind"), possible())
-def test_random_requests_are_answered_as_described(api: Any, operation: Operation, kind: GenerationMode) -> None:
-    answers_as_described(api, operation, kind, examples=4)
+@pytest.mark.parametrize("kind", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_random_requests_are_answered_as_described(api: Any, kind: GenerationMode) -> None:
+    answers_as_described(api, kind, examples=4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("operation", "kind"), possible())
-def test_many_random_requests_are_answered_as_described(api: Any, operation: Operation, kind: GenerationMode) -> None:
-    answers_as_described(api, operation, kind, examples=200)
+@pytest.mark.parametrize("kind", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_many_random_requests_are_answered_as_described(api: Any, kind: GenerationMode) -> None:
+    answers_as_described(api, kind, examples=50)

@@ -17,8 +17,10 @@ from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.stores.records import ROOT, label
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.summary_models import Scripted
-from tests.integration_tests.test_knowledge_base import BIKE, KETTLE, plainly, require_whole, texts, words
-from tests.log_contract import Elsewhere, Faulty
+from tests.integration_tests.test_knowledge_base import BIKE, KETTLE, call, plainly, require_whole, texts, words
+from tests.log_contract import Elsewhere
+
+__all__ = ["call"]
 
 CHUNKS = (ROOT, label("ada"), "documents", "chunks")
 
@@ -94,16 +96,6 @@ def test_what_is_added_while_the_last_document_is_deleted_is_shown(call: Call) -
     require_whole(store, plainly, {"bike": BIKE})
 
 
-def test_a_failed_write_through_another_store_object_is_finished_by_the_next(call: Call) -> None:
-    store = InMemoryStore()
-    faulty = Faulty(store)
-    faulty.writes_left = 2
-    with pytest.raises(StoreError):
-        call(KnowledgeBase(faulty, user_id="ada"), "add", named(KETTLE))
-    call(KnowledgeBase(Elsewhere(store), user_id="ada"), "add", named(BIKE, "bike"))
-    require_whole(store, plainly, {"bike": BIKE})
-
-
 def test_threads_with_store_objects_of_their_own_lose_nothing() -> None:
     store = InMemoryStore()
 
@@ -165,25 +157,6 @@ def test_a_store_whose_embeddings_fail_says_so_and_loses_nothing(call: Call) -> 
     assert call(knowledge, "search", "kettle", k=1)[0].metadata["dense"] is not None
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("add", [named(BIKE)]), ("update", ["kettle.txt", BIKE])])
-def test_a_store_that_cannot_be_written_is_a_typed_error(call: Call, name: str, arguments: list[Any]) -> None:
-    faulty = Faulty(InMemoryStore())
-    knowledge = KnowledgeBase(faulty, user_id="ada")
-    call(knowledge, "add", named(KETTLE))
-    faulty.writes_left = 0
-    with pytest.raises(StoreError, match="the disk is gone"):
-        call(knowledge, name, *arguments)
-
-
-def test_a_delete_that_fails_is_a_typed_error(call: Call) -> None:
-    faulty = Faulty(InMemoryStore())
-    knowledge = KnowledgeBase(faulty, user_id="ada")
-    call(knowledge, "add", named(KETTLE))
-    faulty.writes_left = 0
-    with pytest.raises(StoreError, match="the disk is gone"):
-        call(knowledge, "delete", "kettle.txt")
-
-
 # Summaries that failed
 
 
@@ -203,20 +176,3 @@ def test_a_summary_that_failed_is_tried_again(call: Call, name: str, arguments: 
     ]
     assert len(call(knowledge, name, *arguments).unchanged) == len(model.read) == 1
     assert texts(call(knowledge, "search", "kettle")) == [KETTLE]
-
-
-def test_a_summary_that_fails_again_writes_nothing_and_is_told_of(call: Call) -> None:
-    faulty = Faulty(InMemoryStore())
-    knowledge = KnowledgeBase(faulty, user_id="ada", summary_model=Scripted(answer=down))
-    call(knowledge, "add", named(KETTLE))
-    faulty.writes_left = 0
-    again = call(knowledge, "add", named(KETTLE))
-    assert (len(again.unchanged), len(again.updated), len(again.failures)) == (1, 0, 1)
-
-
-def test_without_a_model_a_model_s_summary_stays(call: Call) -> None:
-    store = InMemoryStore()
-    model = Scripted(answer=lambda _: "It is about kettles.")
-    call(KnowledgeBase(store, user_id="ada", summary_model=model), "add", named(KETTLE))
-    assert call(KnowledgeBase(store, user_id="ada"), "add", named(KETTLE)).unchanged
-    assert KnowledgeBase(store, user_id="ada").list()[0].summary_by == "Scripted"

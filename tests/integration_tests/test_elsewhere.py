@@ -12,17 +12,16 @@ from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from langchain_ctxbudget.core.candidates import Candidate
 from langchain_ctxbudget.errors import MissingScopeError
 from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.history.elsewhere import FEWEST_EACH, OVERFETCH, Elsewhere, candidates
-from langchain_ctxbudget.stores.message_log import JOINED, LANES, MESSAGES
+from langchain_ctxbudget.history.message_log import JOINED, LANES, MESSAGES
+from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFETCH, OtherConversations, candidates
+from langchain_ctxbudget.search.candidates import Candidate
 from langchain_ctxbudget.stores.records import ROOT, Scope, label
 from tests import log_contract
 from tests.integration_tests.conftest import Call, Run, _is_bound_to_a_loop
 from tests.integration_tests.test_isolation import CONVERSATIONS, USERS, mark
 from tests.log_contract import Counting, Faulty, LogContract, said
-from tests.servers import LOOPBACK
 from tests.store_contract import embed
 from tests.stores import new_stores
 
@@ -32,12 +31,10 @@ QUERY = "violet lantern harbour"
 SLOW = pytest.mark.slow
 STORES = (
     "memory",
-    pytest.param("chroma", marks=SLOW),
     pytest.param("chroma-folder", marks=SLOW),
-    pytest.param("chroma-server", marks=[SLOW, LOOPBACK]),
     "postgres",
 )
-"""Every store; Chroma's are for the long suite."""
+"""One of each kind; Chroma's is for the long suite."""
 
 
 @pytest.fixture(autouse=True)
@@ -307,11 +304,11 @@ def test_an_indexed_log_that_is_read_again_is_the_one_that_was_written() -> None
     pipeline = ContextPipeline({**SETTINGS, "max_context_tokens": 1_000}, store=store)
     pipeline.add_messages(said(*(f"lantern {number} " * 20 for number in range(60))), **at("c1"))
     pipeline.assemble("What about the lantern?", **at("c1"))
-    [conversation] = pipeline.engine.open_conversations.working_sets().values()
-    vectors = conversation.search.lexical
+    [conversation] = pipeline.engine.workspace.open_conversations.all().values()
+    vectors = conversation.table.index.lexical
     conversation.heads = None  # as after a write that failed
     pipeline.get_messages(**at("c1"))
-    assert conversation.search.lexical is vectors
+    assert conversation.table.index.lexical is vectors
 
 
 @pytest.mark.parametrize("kind", ["memory", "chroma"])
@@ -355,14 +352,14 @@ def test_messages_that_were_written_without_an_index_are_read_with_one(tmp_path:
 # -- read once
 
 
-def read(cache: Elsewhere, store: BaseStore, query: str = QUERY, **other: Any) -> list[str]:
+def read(cache: OtherConversations, store: BaseStore, query: str = QUERY, **other: Any) -> list[str]:
     given: dict[str, Any] = {"without_conversation": "open", "limit": 20, **other}
     return texts(drive(cache.read(store, given.pop("user_id", "ada"), query, **given)))
 
 
 def test_without_an_index_others_are_read_again_where_something_was_written() -> None:
     store = Counting(InMemoryStore())
-    cache, pipeline = Elsewhere(), ContextPipeline(SETTINGS, store=store)
+    cache, pipeline = OtherConversations(), ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("lantern"), **at("c1"))
     assert read(cache, store) == ["lantern"]
     store.reset()
@@ -375,7 +372,7 @@ def test_without_an_index_others_are_read_again_where_something_was_written() ->
 @pytest.mark.parametrize("change", ["another conversation", "a pin", "a removal", "a clear"])
 def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
     store = InMemoryStore()
-    cache, pipeline = Elsewhere(), ContextPipeline(SETTINGS, store=store)
+    cache, pipeline = OtherConversations(), ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("lantern", "harbour"), **at("c1"))
     assert sorted(read(cache, store)) == ["harbour", "lantern"]
     match change:
@@ -395,7 +392,7 @@ def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
 
 def test_with_an_index_others_are_read_for_every_query() -> None:
     store = Counting(InMemoryStore(index=INDEX))
-    cache, pipeline = Elsewhere(), ContextPipeline(SETTINGS, store=store)
+    cache, pipeline = OtherConversations(), ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("violet lantern", "small boat"), **at("c1"))
     assert read(cache, store, "violet lantern", limit=1) == ["violet lantern"]
     assert read(cache, store, "small boat", limit=1) == ["small boat"]
@@ -403,7 +400,7 @@ def test_with_an_index_others_are_read_for_every_query() -> None:
 
 def test_what_was_read_for_one_user_is_not_given_to_another() -> None:
     store = InMemoryStore()
-    cache, pipeline = Elsewhere(), ContextPipeline(SETTINGS, store=store)
+    cache, pipeline = OtherConversations(), ContextPipeline(SETTINGS, store=store)
     pipeline.add_messages(said("lantern"), **at("c1"))
     assert read(cache, store) == ["lantern"]
     assert read(cache, store, user_id="ben") == []
@@ -417,7 +414,7 @@ def test_a_read_that_failed_is_made_again() -> None:
 
     store = InMemoryStore()
     ContextPipeline(SETTINGS, store=store).add_messages(said("lantern"), **at("c1"))
-    cache = Elsewhere()
+    cache = OtherConversations()
     with pytest.raises(OSError, match="gone"):
         read(cache, Broken(store))
     assert read(cache, store) == ["lantern"]

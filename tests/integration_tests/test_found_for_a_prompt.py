@@ -20,7 +20,7 @@ from langchain_ctxbudget import (
     LocalEmbeddings,
     create_recall_tool,
 )
-from langchain_ctxbudget.core.layers import Reason, Status
+from langchain_ctxbudget.budget.layers import Reason, Status
 from tests.integration_tests.conftest import Call
 from tests.log_contract import Elsewhere
 from tests.store_contract import embed
@@ -95,6 +95,26 @@ def test_a_memory_stands_in_the_prompt_once(call: Call) -> None:
     context = call(filled(InMemoryStore()), "assemble", QUESTION, **HERE)
     text = "\n".join(message.text for message in context.messages)
     assert all(text.count(memory) <= 1 for memory in MEMORIES)
+
+
+def test_hundreds_of_memories_do_not_keep_a_message_out(call: Call) -> None:
+    many = [f"Left the violet lantern number {number} beside the lantern number {number + 1}." for number in range(600)]
+    text, report = ask(call, filled(InMemoryStore(), settings={"memories": many}))
+    assert "beside the well" in text
+    assert "violet lantern number" in text
+    assert sum(item.tokens for item in report.layer("L5").items if item.source == "memories") > 0
+
+
+@pytest.mark.parametrize("tokens", [600, 1_000, 2_000])
+def test_what_is_said_by_hand_or_pinned_is_shown_in_a_small_budget_too(call: Call, tokens: int) -> None:
+    by_hand = {"identity": "Is allergic to penicillin", "preference": "Prefers French", "project": "Builds a boat"}
+    with filled(InMemoryStore(), settings={"max_context_tokens": tokens, "memories": ()}) as pipeline:
+        for category, fact in by_hand.items():
+            pipeline.knowledge.add_fact(fact, category=category, user_id="ada")
+        pinned = pipeline.knowledge.add_fact("Has a daughter called Mia", category="identity", user_id="ada")
+        pipeline.knowledge.pin(pinned.id, user_id="ada")
+        context = call(pipeline, "assemble", QUESTION, **HERE)
+        assert [fact for fact in (*by_hand.values(), pinned.text) if fact not in context.messages[0].text] == []
 
 
 def test_blocking_and_awaited_calls_give_the_same_prompt() -> None:
@@ -325,9 +345,10 @@ def test_what_is_kept_of_a_turn_has_no_scores_and_stays_small(call: Call) -> Non
     pipeline = filled(InMemoryStore())
     text, _ = ask(call, pipeline)
     [conversation] = [
-        it for it in pipeline.engine.open_conversations.working_sets().values() if it.scope.conversation_id == "here"
+        it for it in pipeline.engine.workspace.open_conversations.all().values() if it.scope.conversation_id == "here"
     ]
-    assert conversation.chosen is not None
-    kept = json.dumps(conversation.chosen[0].to_dict())
+    assert conversation.last is not None
+    assert conversation.last.block is not None
+    kept = json.dumps(conversation.last.block.to_dict())
     assert "scores" not in kept
     assert len(kept) <= 5 * len(text)

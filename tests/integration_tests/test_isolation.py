@@ -28,12 +28,12 @@ from langchain_ctxbudget import (
     build_context_graph,
     create_recall_tool,
 )
-from langchain_ctxbudget.draft import AssembledContext
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MessageConflictError, MissingScopeError
-from langchain_ctxbudget.snapshot_book import SnapshotBook
+from langchain_ctxbudget.pipeline.snapshot_book import SnapshotBook
+from langchain_ctxbudget.pipeline.usage_book import UsageBook
+from langchain_ctxbudget.pipeline.user_knowledge import UserKnowledge
+from langchain_ctxbudget.prompt.plan import AssembledContext
 from langchain_ctxbudget.stores.records import label
-from langchain_ctxbudget.usage_book import UsageBook
-from langchain_ctxbudget.user_knowledge import UserKnowledge
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, learned, summary, words
@@ -325,6 +325,10 @@ class World:
             return str(answer).replace(f"{foreign} river", "")
         return self.call(recall, "invoke", {"reference": self.rng.choice(["1-40", "m2", "3@5"])}, self.config)
 
+    def do_last_report(self) -> object:
+        report = self.pipeline.last_report(**self.scope)
+        return report and report.to_dict()
+
     def do_end_session(self) -> object:
         return self.ask("end_session")
 
@@ -539,17 +543,17 @@ def test_the_scope_has_no_default(name: str, part: str) -> None:
 
 RUNS: Sequence[dict[str, Any]] = [
     {},
-    {"user_id": "zoexa"},
     {"thread_id": "c1"},
     {"thread_id": "c1", "user_id": ""},
     {"thread_id": "c1", "user_id": None},
-    {"thread_id": "", "user_id": "zoexa"},
     {"thread_id": "c1", "langgraph_auth_user": {}},
 ]
+WITHOUT_A_THREAD: Sequence[dict[str, Any]] = [{"user_id": "zoexa"}, {"thread_id": "", "user_id": "zoexa"}]
+"""A graph's run is a conversation of its own then; a tool that is called outside of a state has none to read."""
+CASES = [*((kind, it) for kind in ("graph", "recall") for it in RUNS), *(("recall", it) for it in WITHOUT_A_THREAD)]
 
 
-@pytest.mark.parametrize("run_of", RUNS, ids=str)
-@pytest.mark.parametrize("kind", ["graph", "recall"])
+@pytest.mark.parametrize(("kind", "run_of"), CASES, ids=str)
 def test_a_run_without_a_scope_is_an_error(call: Call, kind: str, run_of: dict[str, Any]) -> None:
     store = InMemoryStore()
     pipeline = ContextPipeline(store=store)

@@ -214,29 +214,21 @@ def kill_again_and_again(kind: str, place: str, kills: int, seed: int, settle_se
         known = found
 
 
-def test_writer_of_a_folder_killed_three_times(tmp_path: Path) -> None:
-    kill_again_and_again("chroma-folder", str(tmp_path), 3, 1)
+def test_a_writer_of_a_folder_is_killed_again_and_again(tmp_path: Path) -> None:
+    kill_again_and_again("chroma-folder", str(tmp_path), 12, 2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
-def test_writer_of_a_folder_killed_forty_times(tmp_path: Path, seed: int) -> None:
-    kill_again_and_again("chroma-folder", str(tmp_path), 40, seed)
-
-
-@pytest.mark.slow
 @LOOPBACK
-def test_writer_to_a_chroma_server_killed_ten_times(chroma_server: str) -> None:
+def test_a_writer_to_a_chroma_server_is_killed_again_and_again(chroma_server: str) -> None:
     with new_chroma_database(chroma_server) as database:
-        kill_again_and_again("chroma-server", f"{chroma_server} {database}", 10, 4, SETTLE_SECONDS)
+        kill_again_and_again("chroma-server", f"{chroma_server} {database}", 5, 4, SETTLE_SECONDS)
 
 
-@pytest.mark.slow
-def test_writer_to_postgres_killed_ten_times(postgres: str) -> None:
+def test_a_writer_to_postgres_is_killed_again_and_again(postgres: str) -> None:
     with new_postgres_schema(postgres) as dsn:
         with PostgresStore.from_conn_string(dsn) as store:
             store.setup()
-        kill_again_and_again("postgres", dsn, 10, 5, SETTLE_SECONDS)
+        kill_again_and_again("postgres", dsn, 5, 5, SETTLE_SECONDS)
 
 
 # The same without a process: cut short after every single write
@@ -298,47 +290,32 @@ def cut_short(doing: Doing, writes: int, *, deletes_first: bool) -> tuple[Mortal
         return store, False
 
 
-@pytest.mark.parametrize("deletes_first", [False, True], ids=["deletes last", "deletes first"])
 @pytest.mark.parametrize("name", DOINGS)
-def test_cut_short_after_every_write(name: str, deletes_first: bool) -> None:
+def test_cut_short_after_every_write_it_is_whole_pages_agree_and_it_can_be_done_again(name: str) -> None:
     doing = DOINGS[name]
-    for writes in count():
-        store, killed = cut_short(doing, writes, deletes_first=deletes_first)
-        found = check_works(store)
-        assert found in (outcomes(BEGUN, doing) if killed else outcomes(BEGUN, doing)[-1:]), f"after {writes} writes"
-        if not killed:
-            break
-    assert writes > 1
-
-
-@pytest.mark.parametrize("deletes_first", [False, True], ids=["deletes last", "deletes first"])
-@pytest.mark.parametrize("name", DOINGS)
-def test_what_was_cut_short_can_be_done_again(name: str, deletes_first: bool) -> None:
-    doing = DOINGS[name]
-    for writes in count():
-        store, killed = cut_short(doing, writes, deletes_first=deletes_first)
-        if not killed:
-            break
-        with new_pipeline(store) as pipeline, suppress(InputError):  # what is removed already cannot be removed
-            do(pipeline, BEGUN, doing)
-        assert check_works(store) == outcomes(BEGUN, doing)[-1], f"after {writes} writes"
-
-
-@pytest.mark.parametrize("name", DOINGS)
-def test_a_page_shows_no_message_twice_after_the_next_write(name: str) -> None:
-    for writes in count():
-        store, killed = cut_short(DOINGS[name], writes, deletes_first=False)
-        if not killed:
-            break
-        with new_pipeline(store) as pipeline:
-            pipeline.add_messages([HumanMessage("and now?")], **SCOPE)
-            found = pipeline.get_messages(**SCOPE)
-            page = pipeline.get_page(limit=4, **SCOPE)
-            pages = list(page.messages)
-            while page.before:
-                page = pipeline.get_page(limit=4, before=page.before, **SCOPE)
-                pages[:0] = page.messages
-        assert shown(pages) == shown(found), f"after {writes} writes"
+    for deletes_first in (False, True):
+        for writes in count():
+            store, killed = cut_short(doing, writes, deletes_first=deletes_first)
+            found = check_works(store)
+            where = f"after {writes} writes, {deletes_first=}"
+            assert found in (outcomes(BEGUN, doing) if killed else outcomes(BEGUN, doing)[-1:]), where
+            if not killed:
+                break
+            with new_pipeline(store) as pipeline, suppress(InputError):  # what is removed already cannot be removed
+                do(pipeline, BEGUN, doing)
+            assert check_works(store) == outcomes(BEGUN, doing)[-1], where
+            if deletes_first:
+                continue
+            store, _ = cut_short(doing, writes, deletes_first=False)
+            with new_pipeline(store) as pipeline:  # a page shows no message twice after the next write
+                pipeline.add_messages([HumanMessage("and now?")], **SCOPE)
+                page = pipeline.get_page(limit=4, **SCOPE)
+                pages = list(page.messages)
+                while page.before:
+                    page = pipeline.get_page(limit=4, before=page.before, **SCOPE)
+                    pages[:0] = page.messages
+                assert shown(pages) == shown(pipeline.get_messages(**SCOPE)), where
+        assert writes > 1
 
 
 @pytest.mark.parametrize("method", ["clear", "erase_user"])
@@ -373,7 +350,7 @@ def derived(store: BaseStore) -> list[Item]:
     return [item for item in items if item.namespace[2] in ("compactions", "cuts")]
 
 
-@pytest.mark.parametrize("damage", [None, {}, {"summary": 7}, {"json": "not JSON"}, {"cuts": "no list"}], ids=str)
+@pytest.mark.parametrize("damage", [None, {"summary": 7}, {"json": "not JSON"}], ids=str)
 def test_damage_of_what_is_derived_costs_work_and_nothing_else(damage: dict[str, Any] | None) -> None:
     store = InMemoryStore()
     with new_pipeline(store) as pipeline:

@@ -1,174 +1,226 @@
-"""`pipeline.knowledge`: what is known is listed, added, edited, deleted, pinned and traced to its messages."""
+"""`pipeline.knowledge`: what is known is listed, changed by hand, traced to its messages, and shown."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import HumanMessage, SystemMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.core.layers import Layer, Status
+from langchain_ctxbudget import AssembledContext, ContextPipeline
+from langchain_ctxbudget.budget.layers import Layer, Status
 from langchain_ctxbudget.errors import FactError, InputError, MissingScopeError
+from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.knowledge.bundles import LIFETIME
-from langchain_ctxbudget.knowledge.control import MOST_CHARACTERS
-from langchain_ctxbudget.knowledge.records import BY_USER, Fact
+from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
+from langchain_ctxbudget.knowledge.records import (
+    BY_USER,
+    EntityProfile,
+    Fact,
+    Highlight,
+    Relation,
+    Source,
+    TopicConversation,
+    TopicProfile,
+)
+from langchain_ctxbudget.messages.messages import fingerprint
 from tests.integration_tests.conftest import Call
-from tests.integration_tests.test_learning import (
-    ADA,
-    CHANGES,
-    FILLER,
-    HERE,
-    NOW,
-    STORY,
-    THERE,
-    human,
-    items,
-    learn,
-    opened,
-    restarted,
-    system,
-    texts,
+
+ADA: Any = {"user_id": "ada"}
+HERE: Any = {"user_id": "ada", "conversation_id": "c1"}
+THERE: Any = {"user_id": "ada", "conversation_id": "c2"}
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SAID = [
+    HumanMessage("I live in Lisbon.", id="m0"),
+    HumanMessage("My sister Sarah works at Acme.", id="m1"),
+    HumanMessage("Sarah likes my home brewing.", id="m2"),
+    HumanMessage("I'm visiting Sarah next week.", id="m3"),
+]
+SOURCES = [Source(conversation_id="c1", message_id=str(one.id), digest=fingerprint(one)) for one in SAID]
+SARAH, BREWING = "entity/person/sarah", "topic/home-brewing"
+
+
+def fact(text: str, source: int, **rest: Any) -> Fact:
+    made: dict[str, Any] = {"category": "identity", "created_at": NOW, "last_seen": NOW, "sources": (SOURCES[source],)}
+    return Fact(id=f"fact/{source}", text=text, **(made | rest))
+
+
+def link(name: str, messages: int) -> TopicConversation:
+    share = messages / len(SAID)
+    return TopicConversation(
+        topic_id=name, conversation_id="c1", messages=messages, relevance_score=share, last_at=NOW, until=len(SAID)
+    )
+
+
+LEARNED = Knowledge(
+    facts=(
+        fact("Lives in Lisbon", 0, slot="home"),
+        fact("Visits Sarah next week", 3, category="project", valid_until=NOW + timedelta(days=30)),
+    ),
+    topics=(
+        TopicProfile(
+            id=BREWING,
+            slug="home-brewing",
+            label="Home brewing",
+            sources=(SOURCES[2],),
+            last_engaged_at=NOW,
+            highlights=(Highlight(text="Sarah likes my home brewing.", source=SOURCES[2]),),
+        ),
+    ),
+    entities=(
+        EntityProfile(
+            id=SARAH,
+            name="Sarah",
+            type="person",
+            relationship="sister",
+            relations=(Relation(relation="works at", target="Acme"),),
+            sources=tuple(SOURCES[1:]),
+            last_mentioned_at=NOW,
+        ),
+    ),
+    links={(BREWING, "c1"): link(BREWING, 1), (SARAH, "c1"): link(SARAH, 3)},
 )
 
-# On every store
+
+@contextmanager
+def opened(store: BaseStore | None = None, now: datetime = NOW, **settings: Any) -> Iterator[ContextPipeline]:
+    """A pipeline whose clock stands still, and that learns nothing by itself."""
+    settings = {"learn_every": 1_000, "sources": [], **settings}
+    with ContextPipeline(settings, store=InMemoryStore() if store is None else store, clock=lambda: now) as pipeline:
+        yield pipeline
 
 
-def told(pipeline: ContextPipeline, call: Call) -> None:
-    call(pipeline, "add_messages", human(*STORY), **HERE)
-    assert call(pipeline, "flush", 60)
-
-
-def fact_about(pipeline: ContextPipeline, call: Call, word: str) -> Fact:
-    found: list[Fact] = call(pipeline.knowledge, "list_facts", **ADA)
-    return next(fact for fact in found if word in fact.text)
-
-
-def test_what_is_known_is_listed_added_edited_pinned_and_deleted(store: BaseStore, call: Call) -> None:
+@contextmanager
+def knowing(store: BaseStore | None = None) -> Iterator[ContextPipeline]:
+    """A pipeline that has learned from a conversation."""
     with opened(store) as pipeline:
-        told(pipeline, call)
+        pipeline.add_messages(SAID, **HERE)
+        drive(known.save(pipeline.store, "ada", NOTHING, LEARNED))
+        pipeline.knowledge.prewarm(**ADA)
+        yield pipeline
+
+
+def restarted(store: InMemoryStore) -> InMemoryStore:
+    """The same data, as another process would have it: nothing that this one keeps in memory goes with it."""
+    new = InMemoryStore()
+    new._data = copy.deepcopy(store._data)
+    return new
+
+
+def texts(pipeline: ContextPipeline) -> list[str]:
+    return sorted(one.text for one in pipeline.knowledge.list_facts(**ADA))
+
+
+def bundles(pipeline: ContextPipeline) -> dict[str, str]:
+    return {one.id: one.compiled_prompt for one in pipeline.knowledge.list_bundles(**ADA)}
+
+
+def system(context: AssembledContext) -> str:
+    first = context.messages[0]
+    return first.text if isinstance(first, SystemMessage) else ""
+
+
+# Look at it, change it
+
+
+def test_what_is_known_is_listed_added_edited_pinned_and_deleted(call: Call) -> None:
+    with knowing() as pipeline:
         it = pipeline.knowledge
-        home = fact_about(pipeline, call, "Lisbon")
         added = call(it, "add_fact", "Plays the cello", category="identity", **ADA)
-        edited = call(it, "edit", home.id, text="Lives in Lisbon, Alfama", **ADA)
-        pinned = call(it, "pin", home.id, **ADA)
+        edited = call(it, "edit", "fact/0", text="Lives in Lisbon, Alfama", **ADA)
+        pinned = call(it, "pin", "fact/0", **ADA)
         assert (edited.text, pinned.pinned, edited.made_by) == ("Lives in Lisbon, Alfama", True, BY_USER)
         facts = call(it, "list_facts", **ADA)
-        assert facts[0] == pinned
-        assert added in facts
+        assert (facts[0], added in facts) == (pinned, True)
         call(it, "delete", added.id, **ADA)
-        assert call(it, "pin", home.id, pinned=False, **ADA) == edited
+        assert call(it, "pin", "fact/0", pinned=False, **ADA) == edited
         assert added not in call(it, "list_facts", include_ended=True, **ADA)
-        [topic] = call(it, "list_topics", **ADA)
-        entities = call(it, "list_entities", **ADA)
-        assert [entity.name for entity in entities] == ["Sarah", "Acme"]
-        renamed = call(it, "edit", topic.id, label="Beer at home", **ADA)
-        assert call(it, "list_topics", **ADA)[0].label == renamed.label == "Beer at home"
-        assert {bundle.id for bundle in call(it, "list_bundles", **ADA)} >= {topic.id, entities[0].id}
-        call(it, "delete", topic.id, **ADA)
-        call(it, "delete", entities[0].id, **ADA)
-        assert call(it, "list_topics", **ADA) == []
-        assert [entity.name for entity in call(it, "list_entities", **ADA)] == ["Acme"]
-        assert {bundle.id for bundle in call(it, "list_bundles", **ADA)}.isdisjoint({topic.id, entities[0].id})
+        renamed = call(it, "edit", BREWING, label="Beer at home", **ADA)
+        assert renamed.names == ("Beer at home", "Home brewing")  # users go on saying what they used to
+        assert [one.label for one in call(it, "list_topics", **ADA)] == ["Beer at home"]
+        assert [one.name for one in call(it, "list_entities", **ADA)] == ["Sarah"]
+        assert {one.id for one in call(it, "list_bundles", **ADA)} >= {BREWING, SARAH, "identity_core"}
+        call(it, "delete", BREWING, **ADA)
+        call(it, "delete", SARAH, **ADA)
+        assert call(it, "list_topics", **ADA) == call(it, "list_entities", **ADA) == []
+        assert bundles(pipeline).keys().isdisjoint({BREWING, SARAH})
+        assert not any("Acme" in text for text in bundles(pipeline).values())
 
 
-def test_why_gives_the_messages_that_say_it(store: BaseStore, call: Call) -> None:
-    with opened(store) as pipeline:
-        told(pipeline, call)
-        [source] = call(pipeline.knowledge, "why", fact_about(pipeline, call, "Lisbon").id, **ADA)
-        assert (source.conversation_id, source.message_id, source.changed) == ("c1", "m1", False)
-        assert source.message.text == STORY[1]
-        [topic] = call(pipeline.knowledge, "list_topics", **ADA)
-        assert [one.message_id for one in call(pipeline.knowledge, "why", topic.id, **ADA)] == ["m3", "m4", "m5"]
+def test_why_gives_the_messages_that_say_it_and_tells_of_changed_and_lost_ones(call: Call) -> None:
+    with knowing() as pipeline:
+        found = call(pipeline.knowledge, "why", SARAH, **ADA)
+        assert [(one.message_id, one.changed) for one in found] == [("m1", False), ("m2", False), ("m3", False)]
+        assert [one.message.text for one in found] == [one.text for one in SAID[1:]]
+        found[0].message.content = "changed"
+        assert pipeline.get_messages(**HERE)[1].text == SAID[1].text  # it was a copy
+        by_hand = pipeline.knowledge.add_fact("Sings", **ADA)
+        assert call(pipeline.knowledge, "why", by_hand.id, **ADA) == []
+        now = drive(known.read_all(pipeline.store, "ada"))
+        other = SOURCES[1].model_copy(update={"digest": "of another text"})
+        lost = Source(conversation_id="c1", message_id="gone")
+        changed = now.facts[0].model_copy(update={"sources": (other, lost), "id": "fact/old", "ended": "expired"})
+        drive(known.save(pipeline.store, "ada", now, Knowledge(**{**vars_of(now), "ended": (changed,)})))
+        edited, gone = call(pipeline.knowledge, "why", "fact/old", **ADA)  # also of a fact that has ended
+        assert (edited.changed, gone.changed, gone.message) == (True, False, None)
 
 
-def test_what_a_device_has_open_is_predicted_and_compiled(store: BaseStore, call: Call) -> None:
-    with opened(store) as pipeline:
-        told(pipeline, call)
-        call(pipeline.knowledge, "heartbeat", device_id="phone", active_conversation_id="c1", **ADA)
-        assert call(pipeline, "flush", 60)
-        [device] = call(pipeline.knowledge, "list_devices", **ADA)
-        assert device.predicted_topics == ("topic/home-brewing",)
-        assert set(device.predicted_entities) == {"entity/person/sarah", "entity/organization/acme"}
-        bundles = {bundle.id: bundle for bundle in call(pipeline.knowledge, "list_bundles", **ADA)}
-        assert "Home brewing" in bundles["composite"].compiled_prompt
-        prediction = call(pipeline.knowledge, "prewarm", **ADA)
-        assert [name for name, _ in prediction.topics] == ["topic/home-brewing"]
-
-
-# Sources
-
-
-@pytest.mark.parametrize("on_removal", ["archive", "sync"])
-def test_why_says_that_a_message_is_gone_or_changed(call: Call, on_removal: str) -> None:
-    with opened(learn_every=100) as pipeline:
-        learn(pipeline, human(*STORY))
-        pipeline.end_session(**HERE)
-        assert pipeline.flush(30)
-        added = pipeline.knowledge.list_facts(**ADA)
-        home = next(fact for fact in added if "Lisbon" in fact.text)
-        # Nobody has learned from the change yet: another process wrote it.
-        with opened(pipeline.store, learn=False, learn_every=100) as other:
-            if on_removal == "sync":
-                other.sync([m if m.id != "m1" else HumanMessage("Hm.", id="m1") for m in human(*STORY)], **HERE)
-            else:
-                other.remove_messages(["m1"], **HERE)
-        [source] = call(pipeline.knowledge, "why", home.id, **ADA)
-        if on_removal == "sync":
-            assert (source.message.text, source.changed) == ("Hm.", True)
-        else:
-            assert (source.message, source.changed) == (None, False)
-
-
-def test_what_was_said_by_hand_comes_from_no_message(call: Call) -> None:
-    with opened() as pipeline:
-        fact = pipeline.knowledge.add_fact("Plays the cello", **ADA)
-        assert call(pipeline.knowledge, "why", fact.id, **ADA) == []
-
-
-def test_why_goes_for_what_was_superseded_too(call: Call) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        learn(pipeline, human(*CHANGES, first=6))
-        old = next(f for f in pipeline.knowledge.list_facts(include_ended=True, **ADA) if "amber" in f.text)
-        assert old.ended == "superseded"
-        assert [one.message_id for one in call(pipeline.knowledge, "why", old.id, **ADA)] == ["m0"]
-
-
-def test_messages_that_why_gives_are_copies() -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        home = next(fact for fact in pipeline.knowledge.list_facts(**ADA) if "Lisbon" in fact.text)
-        [source] = pipeline.knowledge.why(home.id, **ADA)
-        assert source.message is not None
-        source.message.content = "changed"
-        assert pipeline.get_messages(**HERE)[1].text == STORY[1]
+def vars_of(knowledge: Knowledge) -> dict[str, Any]:
+    names = ("mark", "facts", "topics", "entities", "bundles", "links", "phrases")
+    return {name: getattr(knowledge, name) for name in names}
 
 
 # What is refused
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "told"),
+    ("name", "arguments", "changes", "told"),
     [
-        ("", {}, "1 to 2,000 characters, not 0"),
-        (" \n", {}, "1 to 2,000 characters, not 2"),
-        ("x" * (MOST_CHARACTERS + 1), {}, "1 to 2,000 characters, not 2,001"),
-        (None, {}, "1 to 2,000 characters, not None"),
-        ("Sings", {"confidence": 0}, "confidence must be above 0 and up to 1, not 0"),
-        ("Sings", {"confidence": 1.5}, "confidence must be above 0 and up to 1, not 1.5"),
-        ("Sings", {"confidence": True}, "confidence must be above 0 and up to 1, not True"),
-        ("Sings", {"category": "hobby"}, "category cannot be 'hobby'.*'project', 'preference' or 'identity'"),
+        ("add_fact", [""], {}, "text cannot be ''"),
+        ("add_fact", [" \n"], {}, "must not be blank"),
+        ("add_fact", ["x" * 2_001], {}, "at most 2000 characters"),
+        ("add_fact", [None], {}, "text cannot be None"),
+        *(("add_fact", ["Sings"], {"confidence": value}, "confidence cannot be") for value in (0, 1.5, True, "high")),
+        ("add_fact", ["Sings"], {"category": "hobby"}, "'project', 'preference' or 'identity'"),
+        ("edit", ["fact/0"], {"confidence": 2}, "confidence cannot be 2"),
+        ("edit", ["fact/0"], {"valid_until": "soon"}, "valid_until cannot be 'soon'"),
+        ("edit", ["fact/0"], {"sources": ()}, "sources cannot be edited; the fields that can are text, category"),
+        ("edit", [BREWING], {"total_messages": 9}, "total_messages cannot be edited"),
+        ("edit", [BREWING], {"parent_slug": "home-brewing"}, "part of it"),
+        ("edit", [BREWING], {"parent_slug": "no such topic"}, "slug of another topic"),
+        ("edit", [SARAH], {"compiled_context": " "}, "must not be blank"),
+        *((name, ["fact/none"], {}, "Nothing with the id 'fact/none'") for name in ("edit", "delete", "pin", "why")),
+        ("heartbeat", [], {"device_id": ""}, "device_id"),
     ],
 )
-def test_what_cannot_be_a_fact_is_refused(call: Call, text: Any, options: dict[str, Any], told: str) -> None:
-    with opened() as pipeline:
+def test_what_does_not_fit_is_refused_and_nothing_changes(
+    call: Call, name: str, arguments: list[Any], changes: dict[str, Any], told: str
+) -> None:
+    with knowing() as pipeline:
+        before = drive(known.read_all(pipeline.store, "ada"))
         with pytest.raises(InputError, match=told):
-            call(pipeline.knowledge, "add_fact", text, **options, **ADA)
-        assert texts(pipeline) == []
+            call(pipeline.knowledge, name, *arguments, **changes, **ADA)
+        assert drive(known.read_all(pipeline.store, "ada")) is before
+
+
+def test_without_a_user_nothing_is_told_or_changed(call: Call) -> None:
+    lists = ("list_facts", "list_topics", "list_entities", "list_bundles", "list_devices", "prewarm")
+    changes = {"add_fact": "Sings", "delete": "fact/x", "pin": "fact/x", "edit": "fact/x", "why": "fact/x"}
+    with knowing() as pipeline:
+        for name in (*lists, *changes):
+            for user in ("", None):
+                with pytest.raises(MissingScopeError):
+                    call(pipeline.knowledge, name, *([changes[name]] if name in changes else []), user_id=user)
+        assert call(pipeline.knowledge, "list_facts", user_id="bob") == []
+        with pytest.raises(InputError, match="Nothing with the id"):
+            call(pipeline.knowledge, "why", SARAH, user_id="bob")
 
 
 def test_an_eleventh_pin_is_refused_by_its_limit(call: Call) -> None:
@@ -176,316 +228,144 @@ def test_an_eleventh_pin_is_refused_by_its_limit(call: Call) -> None:
         for number in range(10):
             pipeline.knowledge.add_fact(f"Owns item{number}x", pinned=True, **ADA)
         loose = pipeline.knowledge.add_fact("Plays the cello", **ADA)
-        for name, arguments in (("pin", [loose.id]), ("add_fact", ["Sings"])):
-            options = {"pinned": True} if name == "add_fact" else {}
+        for name, argument, options in (("pin", loose.id, {}), ("add_fact", "Sings", {"pinned": True})):
             with pytest.raises(FactError, match="At most 10 facts can be pinned, and 10 are: unpin one"):
-                call(pipeline.knowledge, name, *arguments, **options, **ADA)
-        assert sum(fact.pinned for fact in pipeline.knowledge.list_facts(**ADA)) == 10
+                call(pipeline.knowledge, name, argument, **options, **ADA)
+        assert sum(one.pinned for one in pipeline.knowledge.list_facts(**ADA)) == 10
         assert "Sings" not in texts(pipeline)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("edit", {"text": "x"}), ("delete", {}), ("pin", {}), ("why", {})],
-    ids=str,
-)
-def test_an_unknown_id_is_refused_with_what_to_do(call: Call, name: str, options: dict[str, Any]) -> None:
-    with opened() as pipeline:
-        pipeline.knowledge.add_fact("Sings", user_id="bob")
-        with pytest.raises(InputError, match="Nothing with the id 'fact/none' is known about this user; list facts"):
-            call(pipeline.knowledge, name, "fact/none", **options, **ADA)
+# What is said by hand counts
 
 
-@pytest.mark.parametrize("changes", [{"sources": ()}, {"id": "x"}, {"mention_count": 9}, {"made_by": "me"}])
-def test_what_is_computed_cannot_be_edited(call: Call, changes: dict[str, Any]) -> None:
-    with opened() as pipeline:
-        fact = pipeline.knowledge.add_fact("Sings", **ADA)
-        with pytest.raises(InputError, match=f"{next(iter(changes))} of .* cannot be edited; what can are text, cat"):
-            call(pipeline.knowledge, "edit", fact.id, **changes, **ADA)
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"text": ""}, "1 to 2,000"),
-        ({"confidence": 2}, "up to 1, not 2"),
-        ({"category": "hobby"}, "category cannot be 'hobby'"),
-        ({"valid_until": "soon"}, "valid_until cannot be 'soon'"),
-    ],
-)
-def test_a_value_that_does_not_fit_is_refused_and_nothing_changes(
-    call: Call, changes: dict[str, Any], told: str
-) -> None:
-    with opened() as pipeline:
-        fact = pipeline.knowledge.add_fact("Sings", **ADA)
-        with pytest.raises(InputError, match=told):
-            call(pipeline.knowledge, "edit", fact.id, **changes, **ADA)
-        assert pipeline.knowledge.list_facts(**ADA) == [fact]
-
-
-@pytest.mark.parametrize("user", ["", None])
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("list_facts", []),
-        ("list_topics", []),
-        ("list_entities", []),
-        ("list_bundles", []),
-        ("list_devices", []),
-        ("add_fact", ["Sings"]),
-        ("delete", ["fact/x"]),
-        ("pin", ["fact/x"]),
-        ("edit", ["fact/x"]),
-        ("why", ["fact/x"]),
-        ("prewarm", []),
-    ],
-)
-def test_without_a_user_nothing_is_told_or_changed(call: Call, name: str, arguments: list[str], user: Any) -> None:
-    with opened() as pipeline, pytest.raises(MissingScopeError):
-        call(pipeline.knowledge, name, *arguments, user_id=user)
-
-
-def test_a_heartbeat_without_a_device_is_refused(call: Call) -> None:
-    with opened() as pipeline, pytest.raises(InputError, match="device_id must be a non-empty string"):
-        call(pipeline.knowledge, "heartbeat", device_id="", **ADA)
-
-
-# What is said by hand stays
-
-
-def test_a_fact_by_hand_supersedes_what_was_learned(call: Call) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        new = call(pipeline.knowledge, "add_fact", "Favourite colour is teal", slot="favourite colour", **ADA)
-        every = {fact.text: fact for fact in pipeline.knowledge.list_facts(include_ended=True, **ADA)}
-        assert every["Favourite colour is amber"].superseded_by == new.id
-        assert "amber" not in system(pipeline.assemble("Hi", **HERE))
-
-
-def test_what_was_said_before_can_be_said_again_by_hand_and_deleted(call: Call) -> None:
-    """The one that has ended and the one that counts are two."""
-    with opened() as pipeline:
-        for colour in ("amber", "teal", "amber"):
-            said = {"slot": "favourite colour", **ADA}
-            last = call(pipeline.knowledge, "add_fact", f"Favourite colour is {colour}", **said)
-        every = pipeline.knowledge.list_facts(include_ended=True, **ADA)
-        assert len({fact.id for fact in every}) == len(every) == 3
-        call(pipeline.knowledge, "delete", last.id, **ADA)
-        assert texts(pipeline) == []
-        assert len(pipeline.knowledge.list_facts(include_ended=True, **ADA)) == 2
-
-
-def test_a_clock_that_is_behind_does_not_make_a_fact_by_hand_an_old_one(call: Call) -> None:
-    store = InMemoryStore()
-    with ContextPipeline(store=store, clock=lambda: NOW + timedelta(hours=1)) as ahead:
-        ahead.knowledge.add_fact("Favourite colour is amber", slot="favourite colour", **ADA)
-    with opened(store) as pipeline:
-        added = call(pipeline.knowledge, "add_fact", "Favourite colour is teal", slot="favourite colour", **ADA)
-        assert added.text == "Favourite colour is teal"
-        assert texts(pipeline) == ["Favourite colour is teal"]
-
-
-def test_a_fact_that_is_given_a_slot_by_hand_supersedes_its_other_value(call: Call) -> None:
-    with opened() as pipeline:
-        old = pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", slot="home", pinned=True, **ADA)
-        new = pipeline.knowledge.add_fact("Based in Porto", category="identity", **ADA)
-        edited = call(pipeline.knowledge, "edit", new.id, slot="home", **ADA)
-        every = {fact.id: fact for fact in pipeline.knowledge.list_facts(include_ended=True, **ADA)}
-        assert (every[old.id].ended, every[old.id].superseded_by) == ("superseded", new.id)
-        assert every[new.id] == edited
-        assert (edited.slot, edited.pinned) == ("home", True)
-
-
-def test_a_category_edited_by_hand_outlives_the_next_mention(call: Call) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human("I like green tea.", *FILLER[:4]))
-        [fact] = pipeline.knowledge.list_facts(**ADA)
-        call(pipeline.knowledge, "edit", fact.id, category="project", **ADA)
-        learn(pipeline, human("I like green tea.", *FILLER[:4], first=5))
-        [again] = pipeline.knowledge.list_facts(include_ended=True, **ADA)
-        assert (again.id, again.category, len(again.sources)) == (fact.id, "project", 2)
-
-
-def test_the_same_words_by_hand_in_another_category_are_another_fact(call: Call) -> None:
-    with opened() as pipeline:
-        for category in ("preference", "identity"):
-            call(pipeline.knowledge, "add_fact", "Likes tea", category=category, **ADA)
-        assert [fact.category for fact in pipeline.knowledge.list_facts(**ADA)] == ["preference", "identity"]
-
-
-SOON_TEXT = "Flies to Rome next week"
-
-
-def test_a_fact_by_hand_about_next_week_has_no_end(call: Call) -> None:
-    with opened() as pipeline:
-        assert call(pipeline.knowledge, "add_fact", SOON_TEXT, pinned=True, **ADA).valid_until is None
+def test_a_fact_by_hand_supersedes_the_other_value_of_its_slot(call: Call) -> None:
+    with knowing() as pipeline:
+        assert "Lisbon" in system(pipeline.assemble("Hi", **THERE))
+        new = call(pipeline.knowledge, "add_fact", "Lives in Porto", category="identity", slot="home", **ADA)
+        every = {one.id: one for one in pipeline.knowledge.list_facts(include_ended=True, **ADA)}
+        assert every["fact/0"].superseded_by == new.id
+        assert "Lisbon" not in system(pipeline.assemble("Hi", **THERE))  # at the next turn
+        other = pipeline.knowledge.add_fact("Based in Faro", category="identity", **ADA)
+        pipeline.knowledge.pin(new.id, **ADA)
+        edited = call(pipeline.knowledge, "edit", other.id, slot="home", **ADA)  # a slot that is given later
+        assert (edited.slot, edited.pinned, "Lives in Porto" in texts(pipeline)) == ("home", True, False)
 
 
 def test_a_fact_whose_text_is_changed_by_hand_loses_the_end_that_nobody_has_said(call: Call) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human("I'm flying to Rome next week.", *FILLER[:4]))
-        [fact] = pipeline.knowledge.list_facts(**ADA)
-        edited = call(pipeline.knowledge, "edit", fact.id, text="Has an aunt in Rome", **ADA)
-        assert (fact.valid_until is None, edited.valid_until) == (False, None)
+    with knowing() as pipeline:
+        edited = call(pipeline.knowledge, "edit", "fact/3", text="Has a sister", **ADA)
+        assert edited.valid_until is None
+        added = call(pipeline.knowledge, "add_fact", "Flies to Rome next week", **ADA)
+        assert added.valid_until is None
 
 
-def test_a_fact_whose_plan_is_deleted_has_no_end(call: Call) -> None:
+def test_a_plan_by_hand_waits_and_its_deletion_leaves_what_was_true(call: Call) -> None:
     with opened() as pipeline:
         home = pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", slot="home", **ADA)
         plan = pipeline.knowledge.add_fact("Lives in Porto", category="identity", **ADA)
-        call(pipeline.knowledge, "edit", plan.id, slot="home", valid_from=NOW + timedelta(days=9), **ADA)
-        waits = next(fact for fact in pipeline.knowledge.list_facts(**ADA) if fact.id == home.id)
+        begins = NOW + timedelta(days=9)
+        call(pipeline.knowledge, "edit", plan.id, slot="home", valid_from=begins.replace(tzinfo=None), **ADA)
+        waits = next(one for one in pipeline.knowledge.list_facts(**ADA) if one.id == home.id)
         call(pipeline.knowledge, "delete", plan.id, **ADA)
-        [left] = pipeline.knowledge.list_facts(**ADA)
-        assert (waits.valid_until, left) == (NOW + timedelta(days=9), home)
+        assert (waits.valid_until, pipeline.knowledge.list_facts(**ADA)) == (begins, [home])
 
 
-def test_a_fact_by_hand_that_gives_up_a_plan_is_told(call: Call) -> None:
-    with opened() as pipeline:
-        pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", slot="home", **ADA)
-        plan = pipeline.knowledge.add_fact("Moves to Porto", category="identity", **ADA)
-        pipeline.knowledge.edit(plan.id, slot="home", valid_from=NOW + timedelta(days=9), **ADA)
-        added = call(pipeline.knowledge, "add_fact", "Does not move to Porto", category="identity", **ADA)
-        assert added.text == "Does not move to Porto"
-        assert texts(pipeline) == ["Does not move to Porto", "Lives in Lisbon"]
-
-
-def test_a_fact_edited_by_hand_outlives_its_message(call: Call) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        home = next(fact for fact in pipeline.knowledge.list_facts(**ADA) if "Lisbon" in fact.text)
-        call(pipeline.knowledge, "edit", home.id, text="Lives in Alfama", **ADA)
+def test_what_was_said_by_hand_outlives_the_messages(call: Call) -> None:
+    with knowing() as pipeline:
+        details = {"facts": ("Plays chess",), "attributes": (("email", "s@example.org"),), "aliases": ("Sal",)}
+        call(pipeline.knowledge, "edit", SARAH, name="Sally", **details, **ADA)
+        call(pipeline.knowledge, "edit", "fact/0", text="Lives in Alfama", **ADA)
         call(pipeline, "clear", **HERE)
-        assert texts(pipeline) == ["Lives in Alfama"]
+        [sally] = call(pipeline.knowledge, "list_entities", **ADA)
+        assert {name: getattr(sally, name) for name in details} == details
+        assert (sally.name, sally.relationship, sally.relations) == ("Sally", None, ())
+        assert (texts(pipeline), pipeline.knowledge.list_topics(**ADA)) == (["Lives in Alfama"], [])
 
 
-def test_an_entity_edited_by_hand_keeps_what_was_said_of_it(call: Call) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        changes = {"name": "Sally", "relationship": "best friend", "compiled_context": "Never mention her dog."}
-        call(pipeline.knowledge, "edit", "entity/person/sarah", **changes, **ADA)
-        learn(pipeline, human("Sarah Chen, my sister, works at Globex.", *CHANGES, first=6))
-        sarah = next(e for e in pipeline.knowledge.list_entities(**ADA) if e.id == "entity/person/sarah")
-        assert {name: getattr(sarah, name) for name in changes} == changes
-        assert "Never mention her dog." in pipeline.assemble("What about Sarah?", **THERE).messages[-1].text
+def test_what_a_deleted_fact_says_is_in_no_bundle_any_more(call: Call) -> None:
+    with knowing() as pipeline:
+        assert sum("Visits Sarah" in text for text in bundles(pipeline).values()) == 2  # of Sarah, and what is likely
+        call(pipeline.knowledge, "delete", "fact/3", **ADA)
+        assert not any("Visits Sarah" in text for text in bundles(pipeline).values())
 
 
-def test_a_topic_edited_by_hand_keeps_what_was_said_of_it(call: Call) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        changes = {"label": "Beer", "domain": "business", "proficiency_level": "expert"}
-        call(pipeline.knowledge, "edit", "topic/home-brewing", **changes, **ADA)
-        learn(pipeline, human("More home brewing.", "The home brewing shop.", *FILLER[:4], first=6))
-        [topic] = pipeline.knowledge.list_topics(**ADA)
-        assert {name: getattr(topic, name) for name in changes} == changes
-        assert topic.total_messages > 3
+# What prompts show
 
 
-def test_what_was_deleted_shows_nowhere_any_more(call: Call) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        pipeline.knowledge.prewarm(**ADA)
-        for entity in pipeline.knowledge.list_entities(**ADA):
-            call(pipeline.knowledge, "delete", entity.id, **ADA)
-        bundles = {bundle.id: bundle.compiled_prompt for bundle in pipeline.knowledge.list_bundles(**ADA)}
-        assert not any("Acme" in text for text in bundles.values())
+def test_where_learning_is_off_only_what_was_said_by_hand_is_shown(call: Call) -> None:
+    store = InMemoryStore()
+    with knowing(store) as pipeline:
+        pipeline.knowledge.add_fact("Sings", **ADA)
+        call(pipeline.knowledge, "edit", SARAH, name="Sally", compiled_context="Calls on Sundays.", **ADA)
+        call(pipeline.knowledge, "edit", BREWING, compiled_context="Owns two kettles.", **ADA)
+    with opened(store, learn=False) as pipeline:
+        context = call(pipeline, "assemble", "Does Sarah like home brewing?", **THERE)  # by her old name
+    shown = system(context) + context.messages[-1].text
+    assert [word for word in ("Sings", "Calls on Sundays.", "Owns two kettles.") if word not in shown] == []
+    assert [word for word in ("Lisbon", "Acme", "sister", "Came up", "likes my") if word in shown] == []
 
 
-def test_a_deleted_fact_is_not_in_the_text_of_what_is_likely() -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        added = pipeline.knowledge.add_fact("Sells home brewing kits", category="project", **ADA)
-        pipeline.knowledge.prewarm(**ADA)
-        before = "".join(bundle.compiled_prompt for bundle in pipeline.knowledge.list_bundles(**ADA))
-        pipeline.knowledge.delete(added.id, **ADA)
-        after = "".join(bundle.compiled_prompt for bundle in pipeline.knowledge.list_bundles(**ADA))
-        assert ("Sells home brewing kits" in before, "Sells home brewing kits" in after) == (True, False)
+def test_a_text_shows_no_fact_that_holds_no_more_and_is_compiled_again_once() -> None:
+    store, later = InMemoryStore(), NOW + timedelta(days=40)
+    with knowing(store):
+        pass
+    with opened(restarted(store), now=later) as pipeline:
+        shown = pipeline.assemble("What about Sarah?", **THERE).messages[-1].text
+        assert ("Acme" in shown, "next week" in shown) == (True, False)
+        assert "next week (said 2026-03-01)" in bundles(pipeline)[SARAH]
+        for number in range(3):
+            pipeline.add_messages([HumanMessage(f"Right, {number}.")], **THERE)
+            assert pipeline.flush(30)
+            made = {one.compiled_at for one in pipeline.knowledge.list_bundles(**ADA) if one.id == SARAH}
+            assert ("next week" in bundles(pipeline)[SARAH], made) == (False, {later})
+
+
+def test_a_conversation_keeps_its_snapshot_until_something_is_changed_by_hand(call: Call) -> None:
+    with knowing() as pipeline:
+        before = system(call(pipeline, "assemble", "Hi", **THERE))
+        now = drive(known.read_all(pipeline.store, "ada"))
+        learned = fact("Works as a nurse", 1)
+        drive(known.save(pipeline.store, "ada", now, Knowledge(**vars_of(now) | {"facts": (*now.facts, learned)})))
+        context = call(pipeline, "assemble", "Hi", **THERE)
+        assert system(context) == before
+        assert {one.id: one.reason for one in context.report.layer("L1").items}["fact/1"] == "next_snapshot"
+        call(pipeline.knowledge, "pin", "fact/0", **ADA)
+        assert "Works as a nurse" in system(call(pipeline, "assemble", "Hi", **THERE))
 
 
 # Devices
 
 
-def test_what_is_open_on_the_device_comes_first_of_what_is_named_alike(call: Call) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human("My colleague Tom is nice.", *FILLER[:4]), {**ADA, "conversation_id": "tom"})
-        learn(pipeline, human("My sister Sarah is nice.", *FILLER[:4]), {**ADA, "conversation_id": "sarah"})
-        for name in ("tom", "sarah"):
-            call(pipeline.knowledge, "heartbeat", device_id="phone", active_conversation_id=name, **ADA)
+def test_what_a_device_has_open_is_predicted_compiled_and_preferred(call: Call) -> None:
+    with knowing() as pipeline:
+        state = drive(known.read_all(pipeline.store, "ada"))
+        tom = EntityProfile(id="entity/person/tom", name="Tom", type="person", relationship="boss", sources=SOURCES[:1])
+        there = link(tom.id, 3).model_copy(update={"conversation_id": "work"})
+        added = {"entities": (*state.entities, tom), "links": {**state.links, (tom.id, "work"): there}}
+        drive(known.save(pipeline.store, "ada", state, Knowledge(**vars_of(state) | added)))
+        for where, expected in (("work", tom.id), ("c1", SARAH)):
+            call(pipeline.knowledge, "heartbeat", device_id="phone", active_conversation_id=where, **ADA)
             assert pipeline.flush(30)
+            [device] = call(pipeline.knowledge, "list_devices", **ADA)
+            assert device.predicted_entities[0] == expected
             context = call(pipeline, "assemble", "What about Tom and Sarah?", device_id="phone", **THERE)
-            people = [item.id for item in items(context, Layer.ENTITIES) if item.status is Status.INCLUDED]
-            assert people[0] == f"entity/person/{name}"
-            assert len(people) == 2
+            people = [one.id for one in context.report.layer(Layer.ENTITIES).items if one.status is not Status.OMITTED]
+            assert (people[0], len(people)) == (expected, 2)
+        assert "Home brewing" in bundles(pipeline)["composite"]
+        assert bundles(pipeline)["conversation/c1"].startswith("Topics: Home brewing")
+        assert [name for name, _ in call(pipeline.knowledge, "prewarm", **ADA).topics] == [BREWING]
+        hits = {one.id: one.hit_count for one in call(pipeline.knowledge, "list_bundles", **ADA)}
+        assert (hits[SARAH], hits[BREWING]) == (2, 0)
 
 
-def test_prewarming_compiles_what_has_expired(call: Call) -> None:
-    store = InMemoryStore()
-    with opened(store) as pipeline:
-        learn(pipeline, human(*STORY))
-        before = {bundle.id: bundle for bundle in pipeline.knowledge.list_bundles(**ADA)}
-    later = NOW + LIFETIME + timedelta(seconds=1)
-    with ContextPipeline(store=restarted(store), clock=lambda: later) as pipeline:
-        context = pipeline.assemble("What about home brewing?", **HERE)
-        assert {item.reason.value for item in items(context, Layer.TOPICS) if item.id in before} == {"stale"}
-        call(pipeline.knowledge, "heartbeat", device_id="phone", **ADA)
-        assert call(pipeline, "flush", 30)
-        after = {bundle.id: bundle for bundle in pipeline.knowledge.list_bundles(**ADA)}
-        assert after["topic/home-brewing"].compiled_at == later
-        context = pipeline.assemble("What about home brewing?", **HERE)
-        assert "stale" not in {item.reason.value for item in items(context, Layer.TOPICS)}
-
-
-def test_what_a_deleted_fact_says_is_in_no_bundle_any_more() -> None:
-    with ContextPipeline(store=InMemoryStore()) as pipeline:
-        said = [
-            "I'm building a home brewing app called Hopster.",
-            "My sister Clara is a nurse in Porto.",
-            "Home brewing takes patience.",
-            "The home brewing app is slow.",
-            "How are you?",
-        ]
-        pipeline.add_messages([HumanMessage(text) for text in said], user_id="ada", conversation_id="c1")
-        pipeline.flush(20)
-        knowledge = pipeline.knowledge
-        assert any("Porto" in bundle.compiled_prompt for bundle in knowledge.list_bundles(user_id="ada"))
-        for fact in knowledge.list_facts(user_id="ada"):
-            knowledge.delete(fact.id, user_id="ada")
-        texts = " ".join(bundle.compiled_prompt for bundle in knowledge.list_bundles(user_id="ada"))
-        assert "Porto" not in texts
-        assert "building" not in texts
-
-
-def test_of_several_people_who_write_only_the_user_is_learned_about() -> None:
-    with ContextPipeline(store=InMemoryStore()) as pipeline:
-        said = [("bob", "I live in Porto."), ("Ada", "I live in Lisbon."), ("bob", "I'm a dentist."), ("bob", "Right.")]
-        messages = [HumanMessage(text, name=name) for name, text in (*said, ("Ada", "Well."))]
-        pipeline.add_messages(messages, user_id="ada", conversation_id="c1")
-        pipeline.flush(20)
-        assert [fact.text for fact in pipeline.knowledge.list_facts(user_id="ada")] == ["Lives in Lisbon"]
-
-
-def test_a_topic_is_no_part_of_itself() -> None:
-    with ContextPipeline(store=InMemoryStore()) as pipeline:
-        pipeline.add_messages(
-            [HumanMessage(f"The marathon training goes on, day {day}.") for day in range(5)],
-            user_id="ada",
-            conversation_id="c1",
-        )
-        pipeline.flush(20)
-        [topic, *_] = pipeline.knowledge.list_topics(user_id="ada")
-        with pytest.raises(InputError, match="part of"):
-            pipeline.knowledge.edit(topic.id, user_id="ada", parent_slug=topic.slug)
-        with pytest.raises(InputError, match="slug of another topic"):
-            pipeline.knowledge.edit(topic.id, user_id="ada", parent_slug="no such topic")
-
-
-def test_a_fact_about_next_week_says_when_it_was_said_and_ends() -> None:
-    said = datetime(2026, 5, 1, 12, tzinfo=UTC)
-    with ContextPipeline(store=InMemoryStore(), clock=lambda: said) as pipeline:
-        pipeline.add_messages([HumanMessage("I'm flying to Rome next week.")], user_id="ada", conversation_id="c1")
-        pipeline.end_session(user_id="ada", conversation_id="c1")
-        pipeline.flush(20)
-        [fact] = pipeline.knowledge.list_facts(user_id="ada")
-        prompt = str(pipeline.assemble("Hello", user_id="ada", conversation_id="c2").messages[0].content)
-        assert "(said 2026-05-01)" in prompt
-        assert fact.valid_until == said + timedelta(days=30)
+def test_a_heartbeat_compiles_what_has_expired_unless_the_user_switched_learning_off(call: Call) -> None:
+    store, later = InMemoryStore(), NOW + LIFETIME + timedelta(seconds=1)
+    with knowing(store):
+        pass
+    with opened(restarted(store), now=later) as pipeline:
+        for learn, compiled in ((False, NOW), (True, later)):
+            pipeline.save_settings({"learn": learn}, **ADA)
+            call(pipeline.knowledge, "heartbeat", device_id="phone", **ADA)
+            assert pipeline.flush(30)
+            made = {one.id: one.compiled_at for one in pipeline.knowledge.list_bundles(**ADA)}
+            assert made[BREWING] == compiled

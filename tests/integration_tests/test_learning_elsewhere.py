@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from threading import Thread
 
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
@@ -70,15 +69,6 @@ def test_what_is_deleted_elsewhere_while_something_is_learned_is_not_shown(call:
     assert ("Lisbon" in after, "cello" in after) == (False, True)
 
 
-def test_what_is_said_elsewhere_while_the_first_thing_is_learned_is_known() -> None:
-    store = Shared()
-    with opened(store) as one, opened(Shared(store)) as other:
-        store.meanwhile = lambda: other.knowledge.add_fact("Plays the cello", **ADA)
-        learn(one, human(*STORY))
-        assert texts(one) == texts(other)
-        assert {"Plays the cello", "Lives in Lisbon"} <= set(texts(one))
-
-
 def test_erasing_a_user_elsewhere_while_something_is_learned_leaves_nothing_known() -> None:
     store = Shared()
     with opened(store) as one, opened(Shared(store)) as other:
@@ -89,21 +79,3 @@ def test_erasing_a_user_elsewhere_while_something_is_learned_leaves_nothing_know
         one.end_session(**HERE)
         assert one.flush(30)
         assert not [text for text in everything(store) if f'"{repos.KNOWLEDGE}' in text]
-
-
-def test_a_heartbeat_that_comes_while_texts_are_compiled_is_not_lost() -> None:
-    store = Shared()
-    with opened(store) as pipeline:
-        pipeline.knowledge.heartbeat(device_id="phone", path="/first", **ADA)
-        learn(pipeline, human(*STORY))
-        later = Thread(target=pipeline.knowledge.heartbeat, kwargs={"device_id": "phone", "path": "/second", **ADA})
-
-        def beat() -> None:
-            later.start()
-            later.join(0.3)  # it waits for what is compiled, which goes on now
-
-        store.meanwhile = beat
-        pipeline.knowledge.prewarm(**ADA)
-        later.join()
-        [device] = pipeline.knowledge.list_devices(**ADA)
-        assert device.last_navigation_path == "/second"

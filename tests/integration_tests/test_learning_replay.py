@@ -119,17 +119,6 @@ def test_the_model_is_called_once_per_five_messages_at_most(replay: Replay) -> N
         assert MESSAGES // EVERY / 2 < len(replay.model.learned) <= MESSAGES / EVERY + 1
 
 
-def test_the_model_reads_every_message_once(replay: Replay) -> None:
-    if replay.model is not None:
-        news = "".join(prompt.rpartition("The new messages:")[2] for prompt in replay.model.learned)
-        texts = [message.text for message in map(said, range(MESSAGES))]
-        assert [text for text in texts if news.count(text) != 1] == []
-
-
-def test_more_is_learned_than_is_kept(replay: Replay) -> None:
-    assert len({fact.id for fact in replay.facts}) > 200
-
-
 def test_every_source_is_a_message_that_says_it(replay: Replay) -> None:
     for fact in replay.facts:
         assert fact.sources
@@ -148,46 +137,9 @@ def test_no_more_than_ten_are_pinned_at_any_time(replay: Replay) -> None:
     assert max(replay.store.pinned) == MAX_PINNED
 
 
-def test_what_is_evicted_says_so(replay: Replay) -> None:
-    evicted = [fact for fact in replay.facts if fact.ended == "evicted"]
-    assert len(evicted) > 50
-    assert not any(fact.pinned or fact.superseded_by for fact in evicted)
-
-
-def test_a_changed_preference_supersedes_the_old_one(replay: Replay) -> None:
-    old, new = replay.fact("Favourite colour is amber"), replay.fact("Favourite colour is violet")
-    assert (old.ended, old.superseded_by) == ("superseded", new.id)
-    assert old.valid_until == START + timedelta(minutes=CHANGED)
-    assert new.is_current
-
-
-def test_the_old_preference_was_shown_before(replay: Replay) -> None:
-    assert "amber" in replay.shown[STATED]
-    assert "violet" not in replay.shown[STATED]
-
-
 @pytest.mark.parametrize("where", [HERE, ELSEWHERE], ids=["in the same conversation", "in another one"])
 def test_only_the_new_preference_is_shown(replay: Replay, where: Any) -> None:
     shown = system_message(replay.pipeline, where)
     assert "Favourite colour is violet" in shown
     assert "amber" not in shown
     assert "amber" not in replay.shown[CHANGED]
-
-
-def test_the_assistant_makes_no_facts(replay: Replay) -> None:
-    assert not any("xylophones" in fact.text for fact in replay.facts)
-
-
-@pytest.mark.parametrize("model", [False, True], ids=["rules", "model"])
-def test_two_thousand_messages_at_once_are_learned_from_completely(*, model: bool) -> None:
-    reader = Reader() if model else None
-    messages = [HumanMessage("Well.", id=f"m{position}") for position in range(2_000)]
-    for number, position in enumerate(range(0, 2_000, 20)):
-        messages[position] = HumanMessage(f"I like {THINGS[number]}.", id=f"m{position}")
-    with new_pipeline(InMemoryStore(), reader) as pipeline:
-        pipeline.add_messages(messages, **HERE)
-        assert pipeline.flush(60)
-        facts = pipeline.knowledge.list_facts(user_id="ada")
-    assert sorted(fact.text for fact in facts) == sorted(f"Likes {thing}" for thing in THINGS)
-    if reader is not None:
-        assert len(reader.learned) <= 2_000 / 200 + 1

@@ -9,7 +9,7 @@ import pytest
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from langchain_ctxbudget.history.summaries import MESSAGES_PER_CALL
+from langchain_ctxbudget.history.summarizing import MESSAGES_PER_CALL
 from tests.integration_tests.summary_models import USER, Scripted, exchange, summary, words
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import count as numbers
-from itertools import product
 from threading import Barrier as ThreadBarrier
 from threading import Event, Thread
 from typing import Any
@@ -90,8 +89,8 @@ def address(request: pytest.FixtureRequest) -> Iterator[Address]:
             yield ("chroma-server", url, stack.enter_context(new_chroma_database(url)))
 
 
-@pytest.mark.parametrize(("writers", "each"), [(4, 25), pytest.param(8, 250, marks=pytest.mark.slow)])
-def test_many_processes_append_to_one_conversation(address: Address, writers: int, each: int) -> None:
+def test_eight_processes_append_to_one_conversation(address: Address) -> None:
+    writers, each = 8, 25
     start = FORKED.Barrier(writers + 1)
     processes = [FORKED.Process(target=write, args=(address, writer, each, start)) for writer in range(writers)]
     with connected(address) as store, connected(address) as another:
@@ -126,9 +125,6 @@ def pipelines_of(
     return [ContextPipeline(settings, store=store if kind == "one store" else Elsewhere(store)) for _ in range(count)]
 
 
-SHARED = ["one pipeline", "one store", "no locks"]
-
-
 def watched(store: BaseStore, work: Callable[[], None]) -> ContextPipeline:
     """Do some work while a pipeline that was open before reads again and again; that pipeline."""
     reader, done, failures = ContextPipeline(SETTINGS, store=Elsewhere(store)), Event(), []
@@ -156,15 +152,10 @@ def watched(store: BaseStore, work: Callable[[], None]) -> ContextPipeline:
 
 
 @pytest.mark.parametrize(
-    ("kind", "shared", "each"),
-    [
-        *product(["memory", "chroma-folder"], SHARED, [25]),
-        pytest.param("chroma-folder", "one store", 250, marks=pytest.mark.slow),
-    ],
+    ("kind", "shared"), [("memory", "one pipeline"), ("memory", "no locks"), ("chroma-folder", "one store")]
 )
-async def test_eight_threads_append_to_one_conversation(
-    request: pytest.FixtureRequest, kind: str, shared: str, each: int
-) -> None:
+async def test_eight_threads_append_to_one_conversation(request: pytest.FixtureRequest, kind: str, shared: str) -> None:
+    each = 20
     async with new_stores(kind, request) as new:
         store = new()
         known = pipelines_of(shared, store, 8, SETTINGS)
@@ -184,12 +175,17 @@ async def test_eight_threads_append_to_one_conversation(
         check([pipeline.get_messages(**ADA) for pipeline in readers], 8, each)
 
 
-@pytest.mark.parametrize("each", [10])
-@pytest.mark.parametrize("shared", SHARED)
-@pytest.mark.parametrize("kind", ["memory", "chroma-folder", pytest.param("chroma-server", marks=LOOPBACK), "postgres"])
-async def test_eight_tasks_append_to_one_conversation(
-    request: pytest.FixtureRequest, kind: str, shared: str, each: int
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "shared"),
+    [
+        ("memory", "no locks"),
+        ("chroma-folder", "one pipeline"),
+        pytest.param("chroma-server", "no locks", marks=LOOPBACK),
+        ("postgres", "one store"),
+    ],
+)
+async def test_eight_tasks_append_to_one_conversation(request: pytest.FixtureRequest, kind: str, shared: str) -> None:
+    each = 8
     async with new_stores(kind, request, asynchronous=True) as new:
         store = new()
         known = pipelines_of(shared, store, 8)

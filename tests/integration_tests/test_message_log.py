@@ -14,7 +14,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.stores import message_log
+from langchain_ctxbudget.history import message_log
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.summary_models import conversation
 from tests.log_contract import (
@@ -54,19 +54,19 @@ def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
 
 
 def add(*messages: BaseMessage) -> Act:
-    return lambda pipeline: pipeline.engine.add(list(messages), ADAS)
+    return lambda pipeline: pipeline.engine.workspace.add(list(messages), ADAS)
 
 
 def edit(key: str, text: str) -> Act:
-    return lambda pipeline: pipeline.engine.edit(key, HumanMessage(text), ADAS)
+    return lambda pipeline: pipeline.engine.workspace.edit(key, HumanMessage(text), ADAS)
 
 
 def remove(*keys: str, on_removal: Any = "archive") -> Act:
-    return lambda pipeline: pipeline.engine.remove(list(keys), ADAS, on_removal)
+    return lambda pipeline: pipeline.engine.workspace.remove(list(keys), ADAS, on_removal)
 
 
 def sync(*messages: BaseMessage) -> Act:
-    return lambda pipeline: pipeline.engine.sync(list(messages), ADAS, "archive")
+    return lambda pipeline: pipeline.engine.workspace.sync(list(messages), ADAS, "archive")
 
 
 def clear(pipeline: ContextPipeline) -> Flow[None]:
@@ -74,7 +74,7 @@ def clear(pipeline: ContextPipeline) -> Flow[None]:
 
 
 def read(pipeline: ContextPipeline) -> Flow[list[BaseMessage]]:
-    return pipeline.engine.get(ADAS)
+    return pipeline.engine.workspace.get(ADAS)
 
 
 class World:
@@ -259,8 +259,8 @@ def test_a_message_that_an_edit_told_of_before_its_writer_did_is_there_once() ->
         reader.get_messages(**ADA)
         fourth.add_messages(said("4"), **ADA)
         reader.get_messages(**ADA)
-        joining = ByHand(third.engine.add(said("3"), ADAS))
-        place = (ADAS.namespace(message_log.LANES), third.engine.writer_id)
+        joining = ByHand(third.engine.workspace.add(said("3"), ADAS))
+        place = (ADAS.namespace(message_log.LANES), third.engine.workspace.writer_id)
         while (head := store.get(*place)) is None or not head.value["count"]:
             joining.step()
         editor.edit_message("3", HumanMessage("three"), **ADA)
@@ -305,7 +305,7 @@ def test_a_writer_that_others_overtake_while_it_appends_is_seen() -> None:
         reader, first, second, last_polled = *known[:3], known[3]
         for writer in known:
             writer.get_messages(**ADA)
-        appending = ByHand(last_polled.engine.add(said("overtaken"), ADAS))
+        appending = ByHand(last_polled.engine.workspace.add(said("overtaken"), ADAS))
         appending.step()  # it has read how far the others are
         first.add_messages(said("one"), **ADA)
         second.add_messages(said("two"), **ADA)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count as counting
-from typing import Any, Literal
+from itertools import product
+from typing import Annotated, Any, Required
 
 import pytest
-from langchain.agents import create_agent
+from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
 from langchain_core.language_models import FakeMessagesListChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, RemoveMessage, SystemMessage
 from langchain_core.tools import BaseTool, ToolException, tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -20,7 +22,8 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, interrupt
 from pydantic import BaseModel, Field, SecretStr
 
-from langchain_ctxbudget.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.settings import CustomLayer
 from tests.integration_tests.openai_server import calls, says
 from tests.integration_tests.scripted_agent import as_stored
@@ -55,14 +58,13 @@ def run_agent(
             return dict(asyncio.run(streamed()))
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=["ainvoke"])
 def ask(request: pytest.FixtureRequest) -> Ask:
-    """Runs an agent, in each of the ways in which agents are run."""
+    """Runs an agent; where many ways matter, a test is marked with `in_two_ways`."""
     return lambda *args, **options: run_agent(request.param, *args, **options)
 
 
 in_two_ways = pytest.mark.parametrize("ask", ["invoke", "astream"], indirect=True)
-"""Where there are many cases."""
 
 
 class Scripted(FakeMessagesListChatModel):
@@ -83,6 +85,12 @@ class Scripted(FakeMessagesListChatModel):
         return result
 
 
+class ListedState(AgentState[Any]):
+    """A state that adds up lists: the user's messages and the results of tools stay without ids."""
+
+    messages: Required[Annotated[list[AnyMessage], operator.add]]
+
+
 def scripted(*answers: str | AIMessage) -> Scripted:
     return Scripted(
         responses=[AIMessage(given) if isinstance(given, str) else given for given in answers or ("Fine.",)]
@@ -96,7 +104,7 @@ def wants(*names: str, key: str = "k", **arguments: Any) -> AIMessage:
 
 def budget(tokens: int = BUDGET_TOKENS, *, recall_tool: bool = False, **options: Any) -> ContextBudgetMiddleware:
     settings = {"max_context_tokens": tokens, **options.pop("settings", {})}
-    options.setdefault("store", InMemoryStore())
+    options = {"store": InMemoryStore(), "report": "texts", **options}
     return ContextBudgetMiddleware(settings, recall_tool=recall_tool, **options)
 
 
@@ -148,6 +156,7 @@ def clock_layer() -> CustomLayer:
 # -- State
 
 
+@in_two_ways
 def test_state_s_messages_are_those_of_an_agent_without_the_middleware(ask: Ask) -> None:
     answers = [
         "First.",
@@ -165,23 +174,6 @@ def test_state_s_messages_are_those_of_an_agent_without_the_middleware(ask: Ask)
     assert kept[0] == kept[1]
 
 
-def test_history_of_many_times_the_budget_stays_in_the_state_and_out_of_the_prompt(ask: Ask) -> None:
-    model = scripted("Fine.")
-    state = ask(agent_of(model, budget()), {"messages": [*long_history(100), HumanMessage("And now?", id="q")]})
-    assert [message.id for message in state["messages"]][:-1] == [m.id for m in [*long_history(100)]] + ["q"]
-    assert len(model.seen[0]) < 60
-
-
-@pytest.mark.parametrize("mode", ["values", "updates"])
-def test_the_report_streams(mode: Literal["values", "updates"]) -> None:
-    chunks: list[Any] = list(
-        agent_of(scripted(), budget()).stream({"messages": [("human", "Hi")]}, CONFIG, stream_mode=mode)
-    )
-    states = chunks if mode == "values" else [update for chunk in chunks for update in chunk.values() if update]
-    [report] = [state["ctxbudget_report"] for state in states if "ctxbudget_report" in state][-1:]
-    assert report["budget_tokens"] == BUDGET_TOKENS
-
-
 def test_the_report_is_in_the_result_and_not_in_the_checkpoint(ask: Ask) -> None:
     agent = agent_of(scripted(), budget())
     assert ask(agent, ("human", "Hi"))["ctxbudget_report"]["total_tokens"] > 0
@@ -197,10 +189,19 @@ def test_the_context_block_is_neither_asked_for_nor_given() -> None:
     assert "ctxbudget_turn" not in agent.invoke({"messages": [("human", "Hi")]}, CONFIG)
 
 
-def test_a_turn_that_has_ended_is_in_the_store(ask: Ask) -> None:
-    middleware = budget()
-    state = ask(agent_of(scripted(), middleware), ("human", "Hi"))
-    assert middleware.pipeline.get_messages(user_id="ada", conversation_id="c1") == state["messages"]
+def test_what_is_taken_out_of_the_state_is_no_longer_known_in_other_threads() -> None:
+    with ContextPipeline(store=InMemoryStore(), settings={"learn_every": 1}) as pipeline:
+        model = scripted("Fine.")
+        agent = agent_of(model, ContextBudgetMiddleware(pipeline=pipeline, recall_tool=False))
+        elsewhere = {"configurable": {"thread_id": "c2", "user_id": "ada"}}
+        run_agent("invoke", agent, HumanMessage("I am allergic to penicillin.", id="said"))
+        assert pipeline.flush(30)
+        run_agent("invoke", agent, HumanMessage("Hello.", id="one"), elsewhere)
+        agent.update_state(CONFIG, {"messages": [RemoveMessage("said")]})
+        run_agent("invoke", agent, HumanMessage("Hello.", id="again"))
+        run_agent("invoke", agent, HumanMessage("Hello.", id="two"), elsewhere)
+        known = ["penicillin" in "".join(message.text for message in prompt[:-1]) for prompt in model.seen]
+        assert known == [False, True, False, False]
 
 
 # -- What is counted
@@ -252,21 +253,18 @@ def tells_weather(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return calls(("w1", "Weather", {"place": "Graz", "degrees": 3})) if "Weather" in named else says("Fine.")
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("wanted", FORMATS)
-@pytest.mark.parametrize("model", ["gpt-4o", "gpt-4-turbo"])
-def test_tools_prompt_and_response_format_are_counted_as_they_are_sent(model: str, wanted: str, prompt: str) -> None:
-    with StrictOpenAIServer(tells_weather, max_tokens=BUDGET_TOKENS) as server:
-        given: Any = FORMATS[wanted]
-        middleware = budget(recall_tool=True)
-        agent = agent_of(
-            openai(server, model), middleware, tools=[look_up], response_format=given, system_prompt=PROMPTS[prompt]
-        )
-        state = run_agent("invoke", agent, {"messages": [*long_history(8), HumanMessage("The weather?")]})
-    [sent] = server.received
-    assert recount(sent) <= state["ctxbudget_report"]["total_tokens"] <= BUDGET_TOKENS
-    assert {made["function"]["name"] for made in sent["tools"]} >= {"look_up", "recall"}
-    assert ("structured_response" in state) == (given is not None)
+def test_tools_prompt_and_response_format_are_counted_as_they_are_sent(wanted: str) -> None:
+    given: Any = FORMATS[wanted]
+    for model, prompt in product(("gpt-4o", "gpt-4-turbo"), PROMPTS):
+        with StrictOpenAIServer(tells_weather, max_tokens=BUDGET_TOKENS) as server:
+            options = {"tools": [look_up], "response_format": given, "system_prompt": PROMPTS[prompt]}
+            agent = agent_of(openai(server, model), budget(recall_tool=True), **options)
+            state = run_agent("invoke", agent, {"messages": [*long_history(8), HumanMessage("The weather?")]})
+        [sent] = server.received
+        assert recount(sent) <= state["ctxbudget_report"]["total_tokens"] <= BUDGET_TOKENS
+        assert {made["function"]["name"] for made in sent["tools"]} >= {"look_up", "recall"}
+        assert ("structured_response" in state) == (given is not None)
 
 
 def test_settings_of_the_model_that_lengthen_the_request_are_counted() -> None:
@@ -281,18 +279,6 @@ def test_settings_of_the_model_that_lengthen_the_request_are_counted() -> None:
     with StrictOpenAIServer(tells_weather) as server:
         state = run_agent("invoke", agent_of(openai(server), set_format, budget(), tools=[look_up]), ("human", "Hi"))
     assert recount(server.received[0]) <= state["ctxbudget_report"]["total_tokens"]
-
-
-def test_a_structured_answer_that_is_wrong_is_asked_for_again(ask: Ask) -> None:
-    def answer(body: Mapping[str, Any]) -> Mapping[str, Any]:
-        wrong = body["messages"][-1]["role"] == "user"
-        return calls((f"w{len(body['messages'])}", "Weather", {"degrees": 3} if wrong else {"place": "Graz"}))
-
-    with StrictOpenAIServer(answer, max_tokens=BUDGET_TOKENS) as server:
-        agent = agent_of(openai(server), budget(), response_format=ToolStrategy(Weather))
-        state = ask(agent, {"messages": [*long_history(8), HumanMessage("The weather?")]})
-    assert server.refused == []
-    assert state["structured_response"] == Weather(place="Graz")
 
 
 @in_two_ways
@@ -318,10 +304,11 @@ def test_a_long_run_with_tools_is_valid_and_within_budget(ask: Ask) -> None:
     assert all(report["total_tokens"] <= BUDGET_TOKENS for report in reports)
 
 
-def test_the_usage_of_a_streamed_answer_corrects_the_next_counts() -> None:
+def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
     with StrictOpenAIServer(lambda _: says("In pieces. " * 10), measure=lambda body: 2 * recount(body)) as server:
         agent = agent_of(openai(server, stream_usage=True), budget())
-        pieces = list(agent.stream({"messages": [("human", "Hi " * 200)]}, CONFIG, stream_mode="messages"))
+        for _ in range(2):  # of an exact count, one that is twice as much could be an accident
+            pieces = list(agent.stream({"messages": [("human", "Hi " * 550)]}, CONFIG, stream_mode="messages"))
         state = run_agent("invoke", agent, ("human", "Hi"))
     assert len(pieces) > 5
     assert state["ctxbudget_report"]["total_tokens"] > 1.5 * recount(server.received[-1])
@@ -351,22 +338,6 @@ def test_the_context_block_is_the_same_while_an_agent_loops(ask: Ask) -> None:
     assert {words_of_user(messages).model_dump_json() for messages in model.seen} == {
         words_of_user(model.seen[0]).model_dump_json()
     }
-
-
-def test_nothing_before_the_new_messages_changes_while_a_loop_stays_within_the_tool_reserve(ask: Ask) -> None:
-    model = scripted(*STEPS_OF_LOOP, "Done.")
-    loop(model, budget(settings={"layers": [clock_layer()]}), ask)
-    for before, after in zip(model.seen, model.seen[1:], strict=False):
-        assert [m.model_dump_json() for m in after[: len(before)]] == [m.model_dump_json() for m in before]
-
-
-def test_a_new_turn_gets_a_block_of_its_own(ask: Ask) -> None:
-    model = scripted()
-    agent = agent_of(model, budget(settings={"layers": [clock_layer()]}))
-    ask(agent, HumanMessage("Hi", id="q"))
-    ask(agent, HumanMessage("Hi again", id="q2"))
-    assert "1 o'clock" in model.seen[0][-1].text
-    assert "2 o'clock" in model.seen[1][-1].text
 
 
 @pytest.mark.parametrize("by", ["tool", "middleware"])

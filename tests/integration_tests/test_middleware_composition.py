@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,14 @@ from langchain.agents.middleware import (
     FilesystemFileSearchMiddleware,
     HumanInTheLoopMiddleware,
     LLMToolEmulator,
-    LLMToolSelectorMiddleware,
     ModelCallLimitMiddleware,
     ModelFallbackMiddleware,
     ModelRetryMiddleware,
     PIIMiddleware,
     SummarizationMiddleware,
-    TodoListMiddleware,
     ToolCallLimitMiddleware,
     ToolErrorMiddleware,
     ToolRetryMiddleware,
-    dynamic_prompt,
-    wrap_model_call,
 )
 from langchain_anthropic import ChatAnthropic
 from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
@@ -33,20 +30,17 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.types import Command
 from pydantic import SecretStr
 
-from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
-from langchain_ctxbudget.errors import EmptyMessageError
-from langchain_ctxbudget.middleware import NOT_FOLLOWED
+from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
 from tests.integration_tests.openai_server import calls, refuses, says
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
 from tests.integration_tests.test_middleware import (
     BUDGET_TOKENS,
     Ask,
-    Scripted,
+    ListedState,
     agent_of,
     ask,
     budget,
     clock_layer,
-    in_two_ways,
     long_history,
     look_up,
     openai,
@@ -94,56 +88,37 @@ ANSWERS = [
 ]
 
 
-@in_two_ways
-@both_orders
 @pytest.mark.parametrize("name", STOCK)
-def test_beside_another_middleware_the_state_is_what_it_is_without_ours(ask: Ask, name: str, order: str) -> None:
-    kept = []
-    for middleware in ([STOCK[name]()], in_order(order, STOCK[name](), budget())):
-        agent = agent_of(scripted(*ANSWERS), *middleware, tools=[look_up], system_prompt="You help.")
-        for n in range(3):
-            state = ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
-        kept.append(said(state["messages"]))
-    assert kept[0] == kept[1]
+def test_beside_another_middleware_the_state_is_what_it_is_without_ours(ask: Ask, name: str) -> None:
+    for order in (LAST, FIRST):
+        kept = []
+        for middleware in ([STOCK[name]()], in_order(order, STOCK[name](), budget())):
+            agent = agent_of(scripted(*ANSWERS), *middleware, tools=[look_up], system_prompt="You help.")
+            for n in range(3):
+                state = ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
+            kept.append(said(state["messages"]))
+        assert kept[0] == kept[1]
 
 
-@both_orders
 @pytest.mark.parametrize("name", STOCK)
-def test_beside_another_middleware_requests_are_valid_and_counted(name: str, order: str) -> None:
-    def answer(_: object) -> Mapping[str, Any]:
-        number = len(server.received)
-        topics = ("tree", "b@example.org")
-        return calls(*((f"k{number}{t[0]}", "look_up", {"topic": t}) for t in topics)) if number % 2 else says("Found.")
+def test_beside_another_middleware_requests_are_valid_and_counted(name: str) -> None:
+    for order in (LAST, FIRST):
 
-    with StrictOpenAIServer(answer, max_tokens=BUDGET_TOKENS) as server:
-        agent = agent_of(openai(server), *in_order(order, STOCK[name](), budget()), tools=[look_up])
-        for n in range(3):
-            state = run_agent("invoke", agent, ("human", f"Mail {n}@example.org of the tree?"))
-    assert server.refused == []
-    assert recount(server.received[-1]) <= state["ctxbudget_report"]["total_tokens"]
+        def answer(_: object) -> Mapping[str, Any]:
+            number = len(server.received)
+            topics = ("tree", "b@example.org")
+            return (
+                calls(*((f"k{number}{t[0]}", "look_up", {"topic": t}) for t in topics))
+                if number % 2
+                else says("Found.")
+            )
 
-
-@both_orders
-def test_what_a_middleware_adds_to_the_system_prompt_is_counted_where_ours_is_last(order: str) -> None:
-    with StrictOpenAIServer() as server:
-        agent = agent_of(openai(server), *in_order(order, TodoListMiddleware(), budget()))
-        state = run_agent("invoke", agent, ("human", "Hi"))
-    [sent] = server.received
-    assert (recount(sent) <= state["ctxbudget_report"]["total_tokens"]) == (order == LAST)
-
-
-@both_orders
-def test_the_tools_that_a_middleware_selects_are_those_that_are_counted_where_ours_is_last(order: str) -> None:
-    chooses = StrictOpenAIServer(lambda _: says('{"tools": ["look_up"]}'))
-    with StrictOpenAIServer() as server, chooses:
-        selector = LLMToolSelectorMiddleware(model=openai(chooses))
-        agent = agent_of(openai(server), *in_order(order, selector, budget(recall_tool=True)), tools=[look_up])
-        state = run_agent("invoke", agent, ("human", "Hi"))
-    [sent] = server.received
-    counted = state["ctxbudget_report"]["total_tokens"]
-    assert [made["function"]["name"] for made in sent["tools"]] == ["look_up"]
-    assert recount(sent) <= counted
-    assert (counted < recount(sent) + 40) == (order == LAST)
+        with StrictOpenAIServer(answer, max_tokens=BUDGET_TOKENS) as server:
+            agent = agent_of(openai(server), *in_order(order, STOCK[name](), budget()), tools=[look_up])
+            for n in range(3):
+                state = run_agent("invoke", agent, ("human", f"Mail {n}@example.org of the tree?"))
+        assert server.refused == []
+        assert recount(server.received[-1]) <= state["ctxbudget_report"]["total_tokens"]
 
 
 @both_orders
@@ -155,27 +130,6 @@ def test_a_call_is_approved_and_the_same_prompt_goes_on(ask: Ask, order: str) ->
     state = ask(agent, Command(resume={"decisions": [{"type": "approve"}]}))
     assert state["messages"][-1].text == "Done."
     assert model.seen[1][0] == model.seen[0][0]
-
-
-class Flaky(Scripted):
-    """A model whose first call fails."""
-
-    def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        result = super()._generate(messages, *args, **kwargs)
-        if len(self.seen) == 1:
-            raise TimeoutError("too slow")
-        return result
-
-
-@both_orders
-def test_a_call_that_fails_is_repeated_with_the_same_prompt(ask: Ask, order: str) -> None:
-    model = Flaky(responses=[AIMessage("Fine.")])
-    ours = budget(settings={"layers": [clock_layer()]} if order == FIRST else {})
-    agent = agent_of(model, *in_order(order, ModelRetryMiddleware(initial_delay=0), ours))
-    state = ask(agent, {"messages": [*long_history(), HumanMessage("And now?")]})
-    assert state["messages"][-1].text == "Fine."
-    assert model.seen[0] == model.seen[1]
-    assert state["ctxbudget_report"]["total_tokens"] > 0
 
 
 @both_orders
@@ -215,37 +169,6 @@ def test_cache_markers_of_the_system_message_and_of_tools_stay(order: str) -> No
 # -- Another model than the pipeline's
 
 
-def with_model(model: Any) -> Any:
-    @wrap_model_call
-    async def choose(request: Any, handler: Any) -> Any:
-        return await handler(request.override(model=model))
-
-    return choose
-
-
-def test_a_model_that_middleware_chooses_is_the_one_that_is_counted_for() -> None:
-    with StrictOpenAIServer() as server:
-        chosen = openai(server, "gpt-4o-mini", profile={"max_input_tokens": 900, "max_output_tokens": 100})
-        agent = agent_of(openai(server), with_model(chosen), budget(3_000))
-        state = run_agent("ainvoke", agent, {"messages": [*long_history(100), HumanMessage("And now?")]})
-    assert state["ctxbudget_report"]["window_tokens"] == 900
-    assert recount(server.received[0]) <= 800
-
-
-def test_a_token_counter_that_was_given_counts_for_every_model() -> None:
-    counter = EstimatingCounter()
-    with StrictOpenAIServer() as server:
-        agent = agent_of(openai(server), with_model(openai(server, "gpt-4.1")), budget(token_counter=counter))
-        report = run_agent("ainvoke", agent, ("human", "Hi"))["ctxbudget_report"]
-    assert report["tokenizer"] == counter.name != TiktokenCounter().name
-
-
-def test_a_model_without_a_name_still_has_its_window(ask: Ask) -> None:
-    model = Scripted(responses=[AIMessage("Fine.")], profile={"max_input_tokens": 900, "max_output_tokens": 100})
-    state = ask(agent_of(model, budget(3_000)), {"messages": [*long_history(100), HumanMessage("And now?")]})
-    assert state["ctxbudget_report"]["total_tokens"] <= 800
-
-
 @pytest.mark.parametrize(("model", "mode"), [("gpt-4o", "exact"), ("claude-opus-4-1", "estimated")])
 @pytest.mark.parametrize("measured", [0.5, 1.5])
 def test_what_a_provider_reports_corrects_the_counts_and_never_lowers_exact_ones(
@@ -254,11 +177,11 @@ def test_what_a_provider_reports_corrects_the_counts_and_never_lowers_exact_ones
     totals = []
     with StrictOpenAIServer(measure=lambda body: int(recount(body) * measured)) as server:
         agent = agent_of(openai(server, model), budget(4_000, settings={"sources": ()}))
-        for n in range(2):
+        for n in range(3):  # of an exact count, one that is half as much again could be an accident
             config = {"configurable": {"thread_id": f"c{n}", "user_id": "ada"}}
             report = ask(agent, {"messages": [*long_history(10), HumanMessage("And now?")]}, config)["ctxbudget_report"]
             totals.append(report["total_tokens"])
-    before, after = totals
+    before, _, after = totals
     assert report["count_mode"] == mode
     if measured > 1:
         assert after > before or after >= int(recount(server.received[-1]) * measured)
@@ -310,32 +233,18 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], list[Any]], list[tuple[str, str]]
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_middleware_before_ours_does_to_a_request_is_seen_or_told(ask: Ask, name: str) -> None:
-    change, seen = CHANGES[name]
-    ours, model = budget(), scripted()
-    agent = agent_of(model, changing(change), ours)
-    ask(agent, ("human", "One?"))
-    state = ask(agent, ("human", "Two?"))
-    assert said(model.seen[1]) == seen
-    assert (NOT_FOLLOWED in state["ctxbudget_report"]["failures"]) == (
-        name in ("without the history", "another history")
-    )
-    assert said(state["messages"]) == [*HISTORY, ("human", "Two?"), ("ai", "Fine.")]
-    assert ours.pipeline.get_messages(user_id="ada", conversation_id="c1") == state["messages"]
-
-
-def test_middleware_that_leaves_nothing_to_answer_is_told_so(ask: Ask) -> None:
-    with pytest.raises(EmptyMessageError):
-        ask(agent_of(scripted(), changing(lambda _: []), budget()), ("human", "Hi"))
-
-
-def test_what_is_added_to_a_long_request_is_counted() -> None:
-    added = HumanMessage("The file says a lot. " * 60)
-    with StrictOpenAIServer(max_tokens=BUDGET_TOKENS) as server:
-        agent = agent_of(openai(server), changing(lambda m: [added, *m]), budget())
-        state = run_agent("invoke", agent, {"messages": [*long_history(), HumanMessage("And now?")]})
-    assert server.refused == []
-    assert recount(server.received[0]) <= state["ctxbudget_report"]["total_tokens"] <= BUDGET_TOKENS
+def test_what_middleware_before_ours_does_to_a_request_is_seen_or_told(name: str) -> None:
+    for schema in [None, ListedState]:
+        change, seen = CHANGES[name]
+        ours, model = budget(), scripted()
+        agent = agent_of(model, changing(change), ours, state_schema=schema)
+        run_agent("invoke", agent, HumanMessage("One?"))
+        state = run_agent("astream", agent, HumanMessage("Two?"))
+        assert said(model.seen[1]) == seen
+        told = NOT_FOLLOWED in state["ctxbudget_report"]["failures"]
+        assert told == (name in ("without the history", "another history"))
+        assert said(state["messages"]) == [*HISTORY, ("human", "Two?"), ("ai", "Fine.")]
+        assert said(ours.pipeline.get_messages(user_id="ada", conversation_id="c1")) == said(state["messages"])
 
 
 def test_added_messages_do_not_change_the_block_while_an_agent_loops(ask: Ask) -> None:
@@ -362,14 +271,26 @@ def test_a_call_that_could_not_be_read_is_answered_once(ask: Ask) -> None:
     assert [message.id for message in kept[:3]] == ["h1", "a1", "h2"]
 
 
-def test_a_dynamic_prompt_is_the_system_prompt(ask: Ask) -> None:
-    @dynamic_prompt
-    def prompt(request: Any) -> str:
-        return f"You have {len(request.messages)} messages."
+ANSWERS_UNREADABLE_CALLS = 1, 4, 3
+"""The first version of langchain whose agents do; before, ours stands in the request."""
 
-    model = scripted()
-    ask(agent_of(model, prompt, budget(system_prompt="You help."), system_prompt="Never shown."), ("human", "Hi"))
-    assert said(model.seen[0])[0] == ("system", "You help.\n\nYou have 1 messages.")
+
+def results(messages: Sequence[BaseMessage]) -> list[tuple[Any, str, str | None]]:
+    return [(one.content, one.status, one.name) for one in messages if isinstance(one, ToolMessage)]
+
+
+def test_what_the_agent_answers_to_an_unreadable_call_stays_as_it_is(ask: Ask) -> None:
+    unreadable = {"name": "look_up", "args": "{", "id": "k1", "error": "cut", "type": "invalid_tool_call"}
+    ours, model = budget(), scripted(AIMessage("", id="a1", invalid_tool_calls=[unreadable]), "Two.", "Three.")
+    agent = agent_of(model, ours, tools=[look_up])
+    states = [ask(agent, HumanMessage(f"{number}?", id=f"q{number}")) for number in (1, 2, 3)]
+    theirs = results(states[-1]["messages"])
+    assert len(theirs) == (tuple(map(int, version("langchain").split(".")[:3])) >= ANSWERS_UNREADABLE_CALLS)
+    if theirs:
+        assert [results(prompt) for prompt in model.seen[1:]] == [theirs] * 2
+    assert said(model.seen[2])[: len(model.seen[1])] == said(model.seen[1])
+    assert [state["ctxbudget_report"]["failures"] for state in states] == [[]] * 3
+    assert said(ours.pipeline.get_messages(user_id="ada", conversation_id="c1")) == said(states[-1]["messages"])
 
 
 def system_of(blocks: list[Any], **options: Any) -> tuple[SystemMessage, dict[str, Any]]:
@@ -389,14 +310,6 @@ def block(text: str, **marks: Any) -> dict[str, Any]:
 MARK = {"cache_control": {"type": "ephemeral"}}
 
 
-def test_blocks_of_the_system_prompt_are_paragraphs() -> None:
-    assert system_of([block("You help."), block("Be brief.")])[0].content == "You help.\n\nBe brief."
-
-
-def test_a_blank_between_blocks_of_the_system_prompt_is_enough() -> None:
-    assert system_of([block("You help."), block("\nBe brief.")])[0].content == "You help.\nBe brief."
-
-
 def test_blocks_of_the_system_prompt_that_are_marked_stay_blocks() -> None:
     given = [block("You help.", **MARK), block("Be brief.")]
     sent, report = system_of(given)
@@ -410,14 +323,6 @@ def test_what_the_pipeline_says_stands_around_marked_blocks() -> None:
     first, *own, last = sent.content
     assert (first, own) == (block("Your name is Bo."), given)
     assert "Say du." in last["text"]  # type: ignore[index]
-
-
-def test_a_marker_of_the_pipeline_stands_behind_marked_blocks() -> None:
-    given = [block("You help.", **MARK), "Be brief."]
-    assert system_of(given, settings={"cache_markers": "anthropic"})[0].content == [
-        given[0],
-        block("Be brief.", **MARK),
-    ]
 
 
 def test_what_is_no_text_in_the_system_prompt_is_left_out_and_told() -> None:

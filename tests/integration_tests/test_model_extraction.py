@@ -24,7 +24,6 @@ from tests.integration_tests.openai_server import (
     HANGS,
     Fault,
     OpenAIServer,
-    calls,
     refuses,
     says,
 )
@@ -137,17 +136,6 @@ def test_the_answer_is_asked_for_by_schema_in_one_request(server: OpenAIServer, 
     assert "- F1 [2026-05-01] (identity): Lives in Porto" in sent["messages"][1]["content"]
 
 
-def test_a_server_that_refuses_schemas_is_asked_in_words(server: OpenAIServer, learn: Learn) -> None:
-    server.fault_of = lambda body: refuses(400) if "response_format" in body else server.fault
-    assert learn(extractor(server)) == LEARNED
-    assert ["response_format" in body for body in server.received] == [True, False]
-
-
-def test_the_arguments_of_a_tool_call_are_read(server: OpenAIServer, learn: Learn) -> None:
-    server.answer = lambda _: calls(("call-1", "LearnedAboutUser", FIELDS))
-    assert learn(extractor(server)) == LEARNED
-
-
 @pytest.mark.parametrize(
     ("fault", "streaming", "told"),
     [
@@ -180,11 +168,6 @@ def test_an_unusable_answer_is_an_extraction_error(server: OpenAIServer, learn: 
     with pytest.raises(ExtractionError, match=r"attempt 2: (an empty reply|invalid JSON|a reply that is not a JSON)"):
         learn(extractor(server))
     assert len(server.received) == 2
-
-
-def test_an_answer_that_is_usable_the_second_time_is_learned_from(server: OpenAIServer, learn: Learn) -> None:
-    server.answer = lambda _: says(GOOD if len(server.received) > 1 else "{")
-    assert learn(extractor(server)) == LEARNED
 
 
 def test_a_server_that_hangs_is_an_extraction_error(server: OpenAIServer, learn: Learn) -> None:

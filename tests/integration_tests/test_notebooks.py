@@ -65,36 +65,18 @@ def test_there_are_these_notebooks_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_cells_were_run_in_order_from_the_first_to_the_last(name: str) -> None:
-    assert [cell["execution_count"] for cell in cells(name)] == list(range(1, len(cells(name)) + 1))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_its_outputs_have_no_error_and_no_warning(name: str) -> None:
-    outputs = [output for cell in cells(name) for output in cell["outputs"]]
+def test_it_is_committed_as_it_ran(name: str) -> None:
+    """From the first cell to the last, without errors, warnings, paths of a machine and long lists."""
+    code = cells(name)
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
     assert {output["output_type"] for output in outputs} <= {"stream", "execute_result", "display_data"}
     assert {output["name"] for output in outputs if output["output_type"] == "stream"} <= {"stdout"}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_its_outputs_name_no_path_of_a_machine(name: str) -> None:
-    for cell in cells(name):
+    for cell in code:
         assert not PATHS.search(printed(cell) + displayed(cell, "text/html") + displayed(cell, "text/plain"))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_cell_prints_more_than_a_page(name: str) -> None:
-    assert max(printed(cell).count("\n") for cell in cells(name)) <= MOST_LINES
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_it_shows_a_picture_and_ends_in_a_decision(name: str) -> None:
-    assert any(displayed(cell, "image/png") for cell in cells(name))
+        assert printed(cell).count("\n") <= MOST_LINES
+    assert any(displayed(cell, "image/png") for cell in code)
     assert any("## The decision" in source(cell) for cell in cells(name, "markdown")[-3:])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_readme_leads_to_it(name: str) -> None:
     assert f"notebooks/{name}.ipynb" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -187,13 +169,13 @@ def run_with(export: Path, last: str | None = None) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("name", NOT_READABLE)
-def test_the_example_stands_in_for_an_export_that_cannot_be_read(name: str, tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "conversations.json").write_bytes(NOT_READABLE[name])
-    names = run_with(tmp_path / "conversations.json", last="sizes")
-    names["folder"].cleanup()
-    assert "The example is used: nothing could be read from your file." in capsys.readouterr().out
-    assert "Tool library" in {one.title for one in names["conversations"]}
+def test_the_example_stands_in_for_an_export_that_cannot_be_read(tmp_path: Path, capsys: Any) -> None:
+    for content in NOT_READABLE.values():
+        (tmp_path / "conversations.json").write_bytes(content)
+        names = run_with(tmp_path / "conversations.json", last="sizes")
+        names["folder"].cleanup()
+        assert "The example is used: nothing could be read from your file." in capsys.readouterr().out
+        assert "Tool library" in {one.title for one in names["conversations"]}
 
 
 @pytest.mark.parametrize("name", READABLE)

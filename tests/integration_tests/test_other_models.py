@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,14 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
-from langgraph.store.base import Op, PutOp, Result, SearchOp
+from langgraph.store.base import Op, Result, SearchOp
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ChromaStore, ContextPipeline, EstimatingCounter, TiktokenCounter
-from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InputError, StoreError
+from langchain_ctxbudget import ContextPipeline, EstimatingCounter, TiktokenCounter
+from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
+from langchain_ctxbudget.tokens.calibration import CalibratedCounter
 from tests.integration_tests import strategies as made
 from tests.integration_tests.conftest import Call
-from tests.integration_tests.model_servers import ModelServer, Routes, as_json, model_list, ollama, vllm
+from tests.integration_tests.model_servers import ModelServer, Reply, Routes, model_list, ollama, vllm
 from tests.integration_tests.openai_server import OpenAIServer, says
 from tests.integration_tests.test_promises import check_adds_up, check_floors
 
@@ -99,17 +98,6 @@ def test_another_model_does_not_read_the_history_again(call: Call) -> None:
         second = first.with_model(model)
         assert len(call(second, "get_messages", **SCOPE)) == 200
         call(second, "assemble", QUESTION, **SCOPE)
-    assert store.message_reads() == []
-
-
-def test_a_conversation_that_is_not_open_is_read_once(call: Call) -> None:
-    store = WatchedStore()
-    call(pipeline(store=store), "add_messages", chat(10), **SCOPE)
-    second = pipeline(store=store).with_model(CLAUDE)
-    store.message_reads()
-    assert len(call(second, "get_messages", **SCOPE)) == 20
-    assert len(store.message_reads()) > 0
-    call(second, "assemble", QUESTION, **SCOPE)
     assert store.message_reads() == []
 
 
@@ -211,31 +199,6 @@ def test_the_prompts_of_a_model_do_not_depend_on_whom_else_the_conversation_is_f
     assert prompts(other=True) == prompts(other=False)
 
 
-def test_a_model_may_be_changed_for_every_turn(call: Call) -> None:
-    current = pipeline()
-    call(current, "add_messages", chat(5), **SCOPE)
-    for number in range(1_200):
-        current = current.with_model((CLAUDE, None)[number % 2])
-    assert len(call(current, "get_messages", **SCOPE)) == 10
-    assert call(current, "get_messages", **{**SCOPE, "conversation_id": "c2"}) == []
-
-
-def test_a_failed_write_of_the_twin_loses_nothing(call: Call) -> None:
-    store = WatchedStore()
-    first = pipeline(store=store)
-    call(first, "add_messages", chat(2), **SCOPE)
-    second = first.with_model(CLAUDE)
-    call(second, "get_messages", **SCOPE)
-    store.fails = lambda op: isinstance(op, PutOp) and "lanes" in op.namespace
-    with pytest.raises(OSError, match="the disk is gone"):
-        call(second, "add_messages", [HumanMessage("half written", id="x1")], **SCOPE)
-    store.fails = lambda _: False
-    call(second, "add_messages", [HumanMessage("half written", id="x1"), AIMessage("answer", id="x2")], **SCOPE)
-    ids = [*(message.id for message in chat(2)), "x1", "x2"]
-    for reader in (first, second, pipeline(store=store)):
-        assert [message.id for message in call(reader, "get_messages", **SCOPE)] == ids
-
-
 def test_threads_use_both_at_once() -> None:
     first = pipeline()
     first.add_messages(chat(5), **SCOPE)
@@ -261,62 +224,6 @@ def test_threads_use_both_at_once() -> None:
     assert len(ids[0]) == 10 + 45
 
 
-def test_tasks_use_both_at_once() -> None:
-    first = pipeline()
-
-    async def work(mine: ContextPipeline, name: str) -> None:
-        for number in range(10):
-            await mine.aadd_messages([HumanMessage(f"{name} {number}", id=f"{name}{number}")], **SCOPE)
-            await mine.aassemble("And?", **SCOPE)
-
-    async def both() -> None:
-        await first.aadd_messages(chat(5), **SCOPE)
-        second = first.with_model(CLAUDE)
-        await asyncio.gather(work(first, "f"), work(second, "s"))
-        assert await first.aget_messages(**SCOPE) == await second.aget_messages(**SCOPE)
-
-    asyncio.run(both())
-
-
-def test_closing_the_twin_leaves_the_store_open(call: Call) -> None:
-    with ContextPipeline() as first:
-        call(first, "add_messages", chat(2), **SCOPE)
-        second = first.with_model(CLAUDE)
-        second.close()
-        with pytest.raises(StoreError, match="closed"):
-            call(second, "get_messages", **SCOPE)
-        assert len(call(first, "get_messages", **SCOPE)) == 4
-
-
-def test_after_the_owner_is_closed_the_twin_says_so(call: Call) -> None:
-    first = ContextPipeline()
-    call(first, "add_messages", chat(2), **SCOPE)
-    second = first.with_model(CLAUDE)
-    first.close()
-    with pytest.raises(StoreError, match="closed"):
-        call(second, "assemble", QUESTION, **SCOPE)
-    with pytest.raises(StoreError, match="closed"):
-        first.with_model(CLAUDE)
-
-
-def test_a_counter_that_is_none_is_refused_as_by_the_constructor() -> None:
-    wrong: Any = "o200k_base"
-    with pytest.raises(CtxBudgetError, match="token_counter"):
-        ContextPipeline(token_counter=wrong)
-    with pytest.raises(CtxBudgetError, match="token_counter"):
-        pipeline().with_model(CLAUDE, token_counter=wrong)
-
-
-def test_chroma_serves_both(call: Call) -> None:
-    with ChromaStore() as store:
-        first = pipeline(1_000, store=store)
-        call(first, "add_messages", chat(60), **SCOPE)
-        second = first.with_model(CLAUDE)
-        call(second, "add_messages", [HumanMessage("Lamp 7 is BROKEN.", id="x")], **SCOPE)
-        assert "BROKEN" in str(call(first, "assemble", QUESTION, **SCOPE).messages)
-        assert call(second, "assemble", QUESTION, **SCOPE).report.total_tokens <= 1_000
-
-
 # Windows
 
 
@@ -328,13 +235,6 @@ def serve() -> Iterator[Serve]:
 
 def served(server: ModelServer, name: str = "m", **rest: Any) -> ChatOpenAI:
     return ChatOpenAI(model=name, base_url=f"{server.url}/v1", api_key="sk-secret", max_retries=0, **rest)
-
-
-def test_the_profile_comes_first_and_the_server_is_not_asked(call: Call, serve: Serve) -> None:
-    server = serve(vllm("m", window=4_096))
-    made_for = pipeline(store=InMemoryStore(), model=served(server, profile={"max_input_tokens": 2_048}))
-    report = call(made_for, "assemble", "Hi", settings={"window_tokens": 1_024}, **SCOPE).report
-    assert (report.window_tokens, report.window_source, server.asked) == (2_048, "profile", [])
 
 
 @pytest.mark.parametrize("routes", [vllm("m", window=1_900), ollama("m", trained=1_900)], ids=["vllm", "ollama"])
@@ -361,12 +261,6 @@ def test_the_setting_comes_last(call: Call) -> None:
     assert report.total_tokens <= 3_000
 
 
-def test_the_window_of_the_setting_is_not_remembered_for_other_calls(call: Call) -> None:
-    made_for = pipeline(model=CLAUDE)
-    sizes = [call(made_for, "assemble", "Hi", settings={"window_tokens": size}, **SCOPE).report for size in (300, 900)]
-    assert [report.window_tokens for report in sizes] == [300, 900]
-
-
 def test_a_server_that_does_not_tell_is_a_failure_and_is_asked_three_times(call: Call, serve: Serve) -> None:
     server = serve({"GET /v1/models": model_list({"id": "m"})})
     made_for = pipeline(500, model=served(server))
@@ -380,24 +274,12 @@ def test_a_server_that_does_not_tell_is_a_failure_and_is_asked_three_times(call:
     assert "sk-secret" not in str(reports)
 
 
-def test_conversations_that_begin_at_once_do_not_ask_more_often(serve: Serve) -> None:
-    server = serve({"GET /v1/models": model_list({"id": "m"})})
+def test_a_server_that_hangs_holds_up_one_prompt_only(call: Call, serve: Serve) -> None:
+    server = serve({}, otherwise=Reply(b"", hangs=True))
     made_for = pipeline(model=served(server))
-
-    async def at_once() -> None:
-        await asyncio.gather(*(made_for.aassemble("Hi", user_id="ada", conversation_id=f"c{n}") for n in range(10)))
-
-    asyncio.run(at_once())
-    assert server.lines.count("GET /v1/models") <= 3
-
-
-def test_a_server_that_comes_up_later_is_found(call: Call, serve: Serve) -> None:
-    server = serve({"GET /v1/models": as_json({"error": "loading"}, 503)})
-    made_for = pipeline(model=served(server))
-    assert call(made_for, "assemble", "Hi", **SCOPE).report.window_tokens is None
-    server.routes = vllm("m", window=4_096)
-    report = call(made_for, "assemble", "Hi", **SCOPE).report
-    assert (report.window_tokens, report.window_source, report.failures) == (4_096, "served", ())
+    reports = [call(made_for, "assemble", "Hi", **SCOPE).report for _ in range(4)]
+    assert len(server.lines) == 1
+    assert all("got no answer in 2 s" in str(report.failures) for report in reports)
 
 
 def test_a_dead_server_leaves_the_turn_alone(call: Call) -> None:
@@ -441,87 +323,12 @@ def converse(
     return measured
 
 
-@pytest.mark.parametrize("share", [0.7, 1.0, 1.3, 1.8])
-def test_after_a_few_turns_the_totals_are_close_to_what_the_provider_measures(share: float) -> None:
-    made_for = pipeline(3_000, model=CLAUDE)
-    made_for.add_messages(chat(200), **SCOPE)
-    turns = converse(made_for, provider(share), 30)
-    for context, tokens in turns[3:]:
-        assert tokens <= context.report.total_tokens <= 1.25 * tokens
-        assert context.report.total_tokens <= 3_000
-        check_adds_up(context)
-
-
 @pytest.mark.parametrize(("share", "hidden"), [(0.7, 0), (1.3, 0), (1.3, 350), (2.5, 40)])
 def test_a_prompt_never_counts_as_less_than_was_measured_for_it(share: float, hidden: int) -> None:
     made_for = pipeline(3_000, model=CLAUDE)
     made_for.add_messages(chat(100), **SCOPE)
     for context, tokens in converse(made_for, provider(share, hidden), 12):
         assert made_for.token_counter.count_messages(context.messages) >= tokens
-
-
-@pytest.mark.parametrize("share", [0.5, 0.9, 1.0])
-def test_an_exact_count_is_never_lowered(chat_openai: ChatOpenAI, share: float) -> None:
-    made_for = pipeline(3_000, model="gpt-4o")
-    made_for.add_messages(chat(100), **SCOPE)
-    for context, _ in converse(made_for, provider(share), 8):
-        assert context.report.total_tokens == chat_openai.get_num_tokens_from_messages(context.messages)
-
-
-def test_conversations_that_are_open_are_counted_again(call: Call) -> None:
-    made_for = pipeline(2_000, model=CLAUDE)
-    for name in ("c1", "c2"):
-        call(made_for, "add_messages", chat(100), user_id="ada", conversation_id=name)
-    before = call(made_for, "assemble", QUESTION, user_id="ada", conversation_id="c2")
-    first = call(made_for, "assemble", QUESTION, **SCOPE)
-    factor = made_for.observe_usage({"input_tokens": 2 * first.report.total_tokens})
-    assert factor >= 2
-    after = call(made_for, "assemble", QUESTION, user_id="ada", conversation_id="c2")
-    assert after.report.total_tokens <= 2_000
-    assert after.report.uncorrected_tokens <= 1_000 < before.report.uncorrected_tokens
-    assert after.report.layer("L6").used_tokens + after.report.layer("L5").used_tokens > 1_000
-    check_adds_up(after)
-
-
-def test_a_correction_reads_nothing_again(call: Call) -> None:
-    store = WatchedStore()
-    made_for = pipeline(2_000, model=CLAUDE, store=store)
-    call(made_for, "add_messages", chat(100), **SCOPE)
-    report = call(made_for, "assemble", QUESTION, **SCOPE).report
-    made_for.observe_usage({"input_tokens": 3_000}, report=report)
-    store.message_reads()
-    calls = made_for.token_counter.calls
-    again = call(made_for, "assemble", QUESTION, **SCOPE).report
-    assert store.message_reads() == []
-    assert again.tokenizer_calls == made_for.token_counter.calls - calls < 60
-
-
-def test_usage_that_varies_a_little_does_not_move_the_cut() -> None:
-    def steps(*shares: float) -> int:
-        made_for = pipeline(3_000, model=CLAUDE)
-        made_for.add_messages(chat(150), **SCOPE)
-        count = 0
-        for number in range(32):
-            [(context, _)] = converse(made_for, provider(shares[number % len(shares)]), 1)
-            count += context.report.stability.compaction_step
-        return count
-
-    assert steps(1.21, 1.24, 1.2, 1.23, 1.215, 1.245, 1.22, 1.232) <= steps(1.22) + 2
-
-
-def test_the_twin_begins_without_the_correction_of_another_tokenizer(call: Call) -> None:
-    made_for = pipeline(model=CLAUDE)
-    report = call(made_for, "assemble", "Tell me more. " * 100, **SCOPE).report
-    made_for.observe_usage({"input_tokens": 3 * report.total_tokens}, report=report)
-    assert made_for.with_model("gpt-4o").observe_usage(None) == 1.0
-
-
-def test_no_usage_changes_nothing() -> None:
-    made_for = pipeline(model=CLAUDE)
-    assert made_for.observe_usage(None) == 1.0
-    made_for.assemble("Hi", **SCOPE)
-    assert made_for.observe_usage(None) == 1.0
-    assert made_for.observe_usage({"input_tokens": 0}) == 1.0
 
 
 UNUSABLE: list[Any] = [
@@ -537,17 +344,6 @@ def test_usage_that_is_none_is_an_error(usage: Any) -> None:
     with pytest.raises(InputError, match="input_tokens"):
         made_for.observe_usage(usage)
     assert made_for.observe_usage(None) == 1.0
-
-
-def test_usage_before_any_prompt_is_an_error() -> None:
-    with pytest.raises(InputError, match="Nothing was assembled"):
-        pipeline(model=CLAUDE).observe_usage({"input_tokens": 100})
-
-
-@pytest.mark.parametrize("report", ["x", 5, {"total_tokens": 3}], ids=str)
-def test_usage_of_something_that_is_no_report_is_an_error(report: Any) -> None:
-    with pytest.raises(InputError):
-        pipeline(model=CLAUDE).observe_usage({"input_tokens": 100}, report=report)
 
 
 def test_a_wrong_measurement_is_refused_and_stops_no_turn_after_it() -> None:
@@ -594,7 +390,11 @@ def check_corrected(history: list[BaseMessage], turn: Any, budget: int, share: f
     except BudgetTooSmallError as error:
         check_floors(error, budget)
         return
-    assert made_for.token_counter.count_messages(context.messages) == context.report.total_tokens <= budget
+    counter = made_for.token_counter
+    if any("with the corrections by observed usage" in failure for failure in context.report.failures):
+        assert isinstance(counter, CalibratedCounter)
+        counter = counter.inner  # the corrections alone would have refused it
+    assert counter.count_messages(context.messages) == context.report.total_tokens <= budget
     check_adds_up(context)
 
 
@@ -607,19 +407,3 @@ def test_with_any_correction_it_fits_and_adds_up(
     history: list[BaseMessage], turn: Any, budget: int, share: float, changes: dict[str, Any]
 ) -> None:
     check_corrected(history, turn, budget, share, changes)
-
-
-@pytest.mark.slow
-@long
-@given(history=made.history, turn=made.turns, budget=made.budgets, share=shares, changes=made.settings)
-def test_with_many_more_corrections_it_fits_and_adds_up(
-    history: list[BaseMessage], turn: Any, budget: int, share: float, changes: dict[str, Any]
-) -> None:
-    check_corrected(history, turn, budget, share, changes)
-
-
-def test_more_of_the_same_usage_changes_nothing() -> None:
-    made_for = pipeline(model=CLAUDE)
-    report = made_for.assemble("Tell me more. " * 100, **SCOPE).report
-    factors = [made_for.observe_usage({"input_tokens": 600}, report=report) for _ in range(20)]
-    assert all(before == after for before, after in pairwise(factors))

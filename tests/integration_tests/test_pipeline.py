@@ -15,7 +15,7 @@ from langgraph.store.base import BaseStore, Op, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextSettings
-from langchain_ctxbudget.core.layers import Layer, Reason, Status
+from langchain_ctxbudget.budget.layers import Layer, Reason, Status
 from langchain_ctxbudget.errors import BlockedLoopError, MessageConflictError, MissingScopeError
 from tests.integration_tests.conftest import Call
 

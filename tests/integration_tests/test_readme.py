@@ -20,7 +20,18 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = {
     name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    for name in ("agents", "budgeting", "dashboard", "history", "knowledge", "replay", "reports", "retrieval", "usage")
+    for name in (
+        "agents",
+        "budgeting",
+        "dashboard",
+        "history",
+        "knowledge",
+        "moving_from_trim_messages",
+        "replay",
+        "reports",
+        "retrieval",
+        "usage",
+    )
 }
 SLOW = ("budgeting", "history", "replay")
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from langchain_ctxbudget.cli import main
-from langchain_ctxbudget.core.tokens import TiktokenCounter
-from langchain_ctxbudget.core.usage import PRICES
-from langchain_ctxbudget.demo import DEMO_SYSTEM_PROMPT, demo_messages
-from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, replay, split_turns
-from langchain_ctxbudget.replay_command import parse_strategies
-from langchain_ctxbudget.replay_strategies import NAMES
+from langchain_ctxbudget.cli.commands import main
+from langchain_ctxbudget.cli.replay import parse_strategies
+from langchain_ctxbudget.demo import demo_messages
+from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, split_turns
+from langchain_ctxbudget.tokens.prices import PRICES
 
 TURNS = 12
 CHAT = [{"role": "system", "content": "You know a tool library."}] + [
@@ -57,21 +54,6 @@ def test_it_compares_four_strategies(capsys: pytest.CaptureFixture[str], chat_fi
     assert f"{4 * TURNS}/{4 * TURNS}" in err  # the progress is not in what may be piped on
 
 
-def test_json_has_the_numbers_of_every_turn(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    data = as_json(capsys, chat_file, "--budget", 300, "--compare", "recency,full")
-    assert [track["name"] for track in data["strategies"]] == ["recency", "full"]
-    for track in data["strategies"]:
-        assert [turn["number"] for turn in track["turns"]] == list(range(1, TURNS + 1))
-        assert sum(turn["tokens"] for turn in track["turns"]) == track["tokens"]
-
-
-def test_the_files_system_message_is_the_system_prompt(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    [track] = as_json(capsys, chat_file, "--compare", "full")["strategies"]
-    [other] = as_json(capsys, chat_file, "--compare", "full", "--system", "You know it.")["strategies"]
-    count = TiktokenCounter().count_text
-    assert track["tokens"] - other["tokens"] == TURNS * (count("You know a tool library.") - count("You know it."))
-
-
 def test_strategies_may_be_json(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
     given = '{"strategy": "ratio", "borrow": true}, recency@200,{"keep_messages": 2}'
     data = as_json(capsys, chat_file, "--budget", 300, "--compare", given)
@@ -91,59 +73,6 @@ def test_prices_are_told_in_dollars(capsys: pytest.CaptureFixture[str], chat_fil
     own = as_json(capsys, chat_file, "--compare", "full", "--price", "gpt-4o", "--price-share", 0.5)
     assert own["price_share"] == 0.5
     assert "US $" in run(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")[1]
-
-
-def test_prices_of_ones_own_lie_over_the_packaged_ones(
-    capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "prices.json"
-    path.write_text(json.dumps({"a-model-of-mine": {"input": 4, "output": 8, "cached_input": 1}}), encoding="utf-8")
-    data = as_json(capsys, chat_file, "--compare", "full", "--prices", path, "--price", "a-model-of-mine")
-    assert (data["input_price"], data["price_share"]) == (4, 0.25)
-    assert as_json(capsys, chat_file, "--compare", "full", "--prices", path, "--price", "gpt-4o")["input_price"]
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [(None, "cannot be read"), ("{", "cannot be read"), ("[]", "must be a mapping"), ('{"m": {"input": 1}}', "m")],
-)
-def test_prices_that_cannot_be_are_an_error(
-    capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_path: Path, content: str | None, problem: str
-) -> None:
-    path = tmp_path / "prices.json"
-    if content is not None:
-        path.write_text(content, encoding="utf-8")
-    code, out, err = run(capsys, chat_file, "--prices", path, "--price", "m")
-    assert (code, out) == (1, "")
-    assert "--prices" in err
-    assert problem in err
-
-
-def test_a_short_prefix_is_not_cached_where_that_is_said(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    code, out, _ = run(capsys, chat_file, "--compare", "full", "--min-cached", 1024)
-    assert code == 0
-    assert "from 1,024 tokens on" in out
-    assert as_json(capsys, chat_file, "--compare", "full", "--min-cached", 1024)["strategies"][0]["cached_tokens"] == 0
-
-
-def test_tools_count(capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_path: Path) -> None:
-    tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
-    path = tmp_path / "tools.json"
-    path.write_text(json.dumps(tools), encoding="utf-8")
-    [track] = as_json(capsys, chat_file, "--compare", "full", "--tools", path)["strategies"]
-    [other] = as_json(capsys, chat_file, "--compare", "full")["strategies"]
-    assert track["tokens"] - other["tokens"] == TURNS * TiktokenCounter().count_tools(tools)
-
-
-def test_what_is_learned_is_shown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    told = [{"role": "user", "content": "My name is Ada and I live in Porto."}, {"role": "assistant", "content": "OK."}]
-    path = tmp_path / "told.json"
-    path.write_text(json.dumps([*told, *CHAT[1:]]), encoding="utf-8")
-    arguments = (path, "--budget", 220, "--compare", "elastic")
-    assert (
-        as_json(capsys, *arguments)["strategies"][0]["tokens"]
-        != (as_json(capsys, *arguments, "--learn")["strategies"][0]["tokens"])
-    )
 
 
 @pytest.mark.parametrize(("name", "begin"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
@@ -178,29 +107,6 @@ def test_what_cannot_be_is_an_error_before_any_work(
     assert problem in err
 
 
-def test_an_unknown_strategy_is_an_error_that_lists_them(capsys: pytest.CaptureFixture[str], chat_file: Path) -> None:
-    _, _, err = run(capsys, chat_file, "--compare", "elastic,best")
-    assert all(name in err for name in NAMES)
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("", "ConversationFormatError"),
-        ("[]", "an empty list"),
-        ('[{"role": "user", "content": "Hi"}]', "Nothing to replay"),
-    ],
-)
-def test_a_file_without_a_conversation_is_an_error(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: str, problem: str
-) -> None:
-    path = tmp_path / "chat.json"
-    path.write_text(content, encoding="utf-8")
-    code, out, err = run(capsys, path)
-    assert (code, out) == (1, "")
-    assert problem in err
-
-
 # The list of strategies
 
 
@@ -218,12 +124,6 @@ def test_names_and_objects_are_told_apart(text: str, found: list[Any]) -> None:
     assert parse_strategies(text) == found
 
 
-@pytest.mark.parametrize("text", ['{"a": 1} full', '{"a": ', "{a}"])
-def test_what_is_no_list_is_an_error(text: str) -> None:
-    with pytest.raises(InvalidSettingsError, match="--compare"):
-        parse_strategies(text)
-
-
 # The bundled conversation
 
 
@@ -232,16 +132,3 @@ def test_without_a_file_it_takes_the_bundled_conversation(capsys: pytest.Capture
     assert (data["messages"], data["budget_tokens"]) == (len(demo_messages()), 8_000)
     [track] = data["strategies"]
     assert len(track["turns"]) == len(split_turns(demo_messages()))
-
-
-@pytest.mark.slow
-def test_four_strategies_go_through_the_bundled_conversation(capsys: pytest.CaptureFixture[str]) -> None:
-    data = as_json(capsys, "--budget", 4_000)
-    turns = len(split_turns(demo_messages()))
-    assert [track["calls"] for track in data["strategies"]] == [turns] * 4
-    assert all(track["failures"] == [] and track["without_question"] == 0 for track in data["strategies"])
-    assert max(track["largest_tokens"] for track in data["strategies"]) <= 4_000
-    result = replay(demo_messages(), DEFAULT_STRATEGIES, budget=4_000, system_prompt=DEMO_SYSTEM_PROMPT)
-    for track, same in zip(data["strategies"], result.tracks, strict=True):
-        for name in ("tokens", "cached_tokens", "message_shares", "compaction_steps"):
-            assert track[name] == pytest.approx(getattr(same, name))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
@@ -12,9 +14,10 @@ from pydantic import SecretStr
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history_window import window
+from langchain_ctxbudget.integrations.history_window import window
 from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.conftest import Call
+from tests.integration_tests.strict_openai_server import responses_problems
 
 pytestmark = pytest.mark.usefixtures("offline_tiktoken")
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -79,3 +82,78 @@ def test_the_id_of_another_provider_is_left_alone(call: Call) -> None:
     other = AIMessage("5 m.", id="a", response_metadata={"id": "msg_1"})
     call(pipeline, "add_messages", [SAID[0], other], **SCOPE)
     assert call(pipeline, "assemble", ASKED, **SCOPE).messages[-2].response_metadata == {"id": "msg_1"}
+
+
+# Ids of items that come twice: a turn that was copied, an edited branch, an answer that was put together of two
+
+NUMBER = st.integers(1, 3)
+CALL_ID = NUMBER.map("call_{}".format)
+
+
+def item(kind: str, prefix: str, **rest: Any) -> st.SearchStrategy[Any]:
+    fixed = {key: value if isinstance(value, st.SearchStrategy) else st.just(value) for key, value in rest.items()}
+    return st.fixed_dictionaries({"type": st.just(kind), "id": NUMBER.map(f"{prefix}_{{}}".format), **fixed})
+
+
+CALL: st.SearchStrategy[Any] = item("function_call", "fc", call_id=CALL_ID, name="find", arguments="{}")
+STANDARD_CALL = st.fixed_dictionaries(
+    {
+        "type": st.just("tool_call"),
+        "id": CALL_ID,
+        "name": st.just("find"),
+        "args": st.just({}),
+        "extras": st.builds(lambda number: {"item_id": f"fc_{number}"}, NUMBER),
+    }
+)
+SEARCH = item("web_search_call", "ws", status="completed")
+REASONING = item("reasoning", "rs", summary=[])
+TEXT = item("text", "msg", text=st.sampled_from(["Yes.", "No."]))
+BLOCK = st.one_of(TEXT, CALL, STANDARD_CALL, SEARCH, REASONING, item("code_interpreter_call", "ci", code="1"))
+OLDER = st.fixed_dictionaries(
+    {},
+    optional={
+        "reasoning": REASONING,
+        "tool_outputs": st.lists(item("code_interpreter_call", "ci", code="1"), max_size=2),
+        "__openai_function_call_ids__": st.just({"call_1": "fc_1"}),
+    },
+)
+
+
+def said(blocks: list[Any], older: dict[str, Any]) -> list[BaseMessage]:
+    calls = {str(block.get("call_id") or block["id"]): "find" for block in blocks if "call" in block["type"]}
+    own = [key for key in calls if key.startswith("call_")]
+    asks = AIMessage(
+        blocks,
+        tool_calls=[{"name": "find", "args": {}, "id": key} for key in own],
+        additional_kwargs=older,
+        response_metadata={"model_provider": "openai"},
+    )
+    return [HumanMessage("And now?"), asks, *(ToolMessage("Found.", tool_call_id=key) for key in own)]
+
+
+TURN = st.builds(said, st.lists(BLOCK, min_size=1, max_size=4), st.just({})) | st.builds(
+    said, st.lists(TEXT | CALL, min_size=1, max_size=2), OLDER
+)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@given(st.lists(TURN, min_size=1, max_size=5))
+def test_no_item_stands_twice_in_a_request(turns: list[list[BaseMessage]]) -> None:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    pipeline.add_messages([message for turn in turns for message in turn], **SCOPE)
+    model = ChatOpenAI(model="gpt-5", api_key=SecretStr("x"), use_responses_api=True)
+    request = model._get_request_payload(pipeline.assemble("And then?", **SCOPE).messages)
+    assert [problem for problem in responses_problems(request) if "duplicate item id" in problem] == []
+
+
+def test_a_search_that_was_sent_before_is_left_out_and_its_words_stay(call: Call) -> None:
+    found: Any = [{"type": "web_search_call", "id": "ws_1", "status": "completed"}, {"type": "text", "text": "5 m."}]
+    pipeline = ContextPipeline(store=InMemoryStore())
+    for _ in range(2):
+        call(pipeline, "add_messages", [HumanMessage("How long?"), AIMessage(found)], **SCOPE)
+    context = call(pipeline, "assemble", ASKED, **SCOPE)
+    model = ChatOpenAI(model="gpt-5", api_key=SecretStr("x"), use_responses_api=True)
+    items = model._get_request_payload(context.messages)["input"]
+    assert [part["type"] for part in items].count("web_search_call") == 1
+    assert str(items).count("5 m.") == 2
+    assert [repair.kind for repair in context.report.repairs] == ["item_id"]

@@ -205,52 +205,29 @@ def usual_turn(turn: Any) -> Any:
 
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
-any_traffic = given(transcript=TRANSCRIPTS, turn=TURNS, budget=st.sampled_from(BUDGETS))
-any_settings = given(
-    transcript=strategies.history, turn=strategies.turns, budget=strategies.budgets, chosen=strategies.settings
-)
 
 
-def check_traffic(prompts: Prompts, transcript: Messages, turn: Messages, budget: int) -> None:
-    prompts.check([*map(usual, transcript)], numbered(usual_turn(turn), "t"), budget)
+def check_traffic(prompts: Prompts, examples: int) -> None:
+    @settings(common, max_examples=examples)
+    @given(transcript=TRANSCRIPTS, turn=TURNS, budget=st.sampled_from(BUDGETS))
+    def accepted(transcript: Messages, turn: Messages, budget: int) -> None:
+        prompts.check([*map(usual, transcript)], numbered(usual_turn(turn), "t"), budget)
+
+    accepted()
 
 
-def check_settings(prompts: Prompts, transcript: Messages, turn: Any, budget: int, chosen: Mapping[str, Any]) -> None:
-    prompts.check([*map(usual, transcript)], usual_turn(turn), budget, **chosen)
+def check_settings(prompts: Prompts, examples: int) -> None:
+    @settings(common, max_examples=examples)
+    @given(history=strategies.history, turn=strategies.turns, budget=strategies.budgets, chosen=strategies.settings)
+    def accepted(history: Messages, turn: Any, budget: int, chosen: dict[str, Any]) -> None:
+        prompts.check([*map(usual, history)], usual_turn(turn), budget, **chosen)
+
+    accepted()
 
 
-@settings(common, max_examples=150)
-@any_traffic
-def test_any_tool_traffic_is_serialised_to_requests_that_are_accepted(
-    prompts: Prompts, transcript: Messages, turn: Messages, budget: int
-) -> None:
-    check_traffic(prompts, transcript, turn, budget)
-
-
-@settings(common, max_examples=100)
-@any_settings
-def test_any_conversation_under_any_settings_is_serialised_to_requests_that_are_accepted(
-    prompts: Prompts, transcript: Messages, turn: Any, budget: int, chosen: dict[str, Any]
-) -> None:
-    check_settings(prompts, transcript, turn, budget, chosen)
-
-
-@pytest.mark.slow
-@settings(common, max_examples=600)
-@any_traffic
-def test_many_more_transcripts_of_tool_traffic_are_accepted(
-    prompts: Prompts, transcript: Messages, turn: Messages, budget: int
-) -> None:
-    check_traffic(prompts, transcript, turn, budget)
-
-
-@pytest.mark.slow
-@settings(common, max_examples=350)
-@any_settings
-def test_many_more_conversations_and_settings_are_accepted(
-    prompts: Prompts, transcript: Messages, turn: Any, budget: int, chosen: dict[str, Any]
-) -> None:
-    check_settings(prompts, transcript, turn, budget, chosen)
+@pytest.mark.parametrize("check", [check_traffic, check_settings])
+def test_any_conversation_is_serialised_to_requests_that_are_accepted(prompts: Prompts, check: Any) -> None:
+    check(prompts, 500)
 
 
 # -- shapes one by one
@@ -363,57 +340,51 @@ SHAPES: Mapping[str, Messages] = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_shape_in_the_history_is_accepted(prompts: Prompts, shape: str) -> None:
-    messages = prompts.assemble(SHAPES[shape], "And why?", max_context_tokens=4_000)
-    assert problems(messages, 4_000) == []
+def test_every_shape_is_accepted_in_the_history_and_as_the_current_turn(prompts: Prompts) -> None:
+    for shape, messages in SHAPES.items():
+        sent = prompts.assemble(messages, "And why?", max_context_tokens=4_000)
+        assert problems(sent, 4_000) == [], shape
+        if isinstance(messages[0], HumanMessage):
+            sent = prompts.assemble([WHO, AIMessage("Nobody.")], messages, max_context_tokens=4_000)
+            assert problems(sent, 4_000) == [], shape
 
 
-@pytest.mark.parametrize(
-    "shape", [shape for shape, messages in SHAPES.items() if isinstance(messages[0], HumanMessage)]
-)
-def test_a_shape_as_the_current_turn_is_accepted(prompts: Prompts, shape: str) -> None:
-    messages = prompts.assemble([WHO, AIMessage("Nobody.")], SHAPES[shape], max_context_tokens=4_000)
-    assert problems(messages, 4_000) == []
-
-
-@pytest.mark.parametrize("budget", range(60, 130, 5))
-def test_texts_of_an_answer_are_counted_as_they_are_sent(prompts: Prompts, budget: int) -> None:
+def test_texts_of_an_answer_are_counted_as_they_are_sent(prompts: Prompts) -> None:
     answer = AIMessage([STANDARD_TEXT, STANDARD_TEXT, STANDARD_TEXT])
-    messages = prompts.assemble([WHO, answer] * 4, "And why?", max_context_tokens=budget)
-    assert problems(messages, budget) == []
+    for budget in range(60, 130, 5):
+        messages = prompts.assemble([WHO, answer] * 4, "And why?", max_context_tokens=budget)
+        assert problems(messages, budget) == []
 
 
-@pytest.mark.parametrize("budget", [300, 600, 1_200, 4_800])
-@pytest.mark.parametrize("rounds", [1, 5, 20])
-def test_a_current_turn_of_many_rounds_is_accepted(prompts: Prompts, rounds: int, budget: int) -> None:
-    turn: Messages = [WHO]
-    for number in range(rounds):
-        ids = [f"{number}-{part}" for part in range(1 + number % 3)]
-        turn += [calling(*ids, text="Let us see." * (number % 2)), *(result(key, "found " * 40) for key in ids)]
-    messages = prompts.assemble([WHO, AIMessage("Nobody.")] * 10, turn, max_context_tokens=budget)
-    assert messages
-    assert problems(messages, budget) == []
+def test_a_current_turn_of_many_rounds_is_accepted(prompts: Prompts) -> None:
+    for rounds in (1, 5, 20):
+        turn: Messages = [WHO]
+        for number in range(rounds):
+            ids = [f"{number}-{part}" for part in range(1 + number % 3)]
+            turn += [calling(*ids, text="Let us see." * (number % 2)), *(result(key, "found " * 40) for key in ids)]
+        for budget in (300, 600, 1_200, 4_800):
+            messages = prompts.assemble([WHO, AIMessage("Nobody.")] * 10, turn, max_context_tokens=budget)
+            assert messages
+            assert problems(messages, budget) == []
 
 
 WITH_IMAGE = [WHO, calling("a"), result("a", [STANDARD_TEXT, IMAGE])]
 
 
-@pytest.mark.parametrize("api", [api for api in APIS if api != "chat completions"])
-def test_an_image_in_a_result_is_accepted_where_results_may_have_images(prompts: Prompts, api: str) -> None:
-    model, judge = APIS[api]
+def test_an_image_in_a_result_is_accepted_where_results_may_have_images(prompts: Prompts) -> None:
     messages = prompts.assemble(WITH_IMAGE, "And why?", max_context_tokens=4_000)
-    body = wire(model, messages)
-    assert judge(body) == []
-    assert "a.png" in json.dumps(body)
-
-
-def test_an_image_in_a_result_for_chat_completions_is_the_caller_s_choice(prompts: Prompts) -> None:
-    messages = prompts.assemble(WITH_IMAGE, "And why?", max_context_tokens=4_000)
-    told = [chat_problems(wire(CHAT, sent)) for sent in (WITH_IMAGE, messages)]
-    assert [[problem.split(":", 1)[1] for problem in problems] for problems in told] == [
-        [" no part of type 'image_url' is allowed here, only ['text']"]
-    ] * 2
+    for api, (model, judge) in APIS.items():
+        body = wire(model, messages)
+        assert "a.png" in json.dumps(body)
+        if api != "chat completions":
+            assert judge(body) == []
+            continue
+        [refused], [before] = (
+            judge(body),
+            judge(wire(model, WITH_IMAGE)),
+        )  # the caller's choice, and no worse than it was
+        reason = " no part of type 'image_url' is allowed here, only ['text']"
+        assert [problem.split(":", 1)[1] for problem in (refused, before)] == [reason] * 2
 
 
 # -- the rules themselves
@@ -425,9 +396,8 @@ def test_a_good_request_is_accepted_by_the_rules_of_anthropic() -> None:
     assert anthropic_problems(GOOD) == []
 
 
-@pytest.mark.parametrize(
-    ("messages", "told"),
-    [
+def test_the_rules_of_anthropic_refuse() -> None:
+    for messages, told in (
         ([calling("a"), result("a")], "first message"),
         ([WHO, calling("a", "b"), result("a")], "for calls"),
         ([WHO, calling("a")], "at the end"),
@@ -439,7 +409,5 @@ def test_a_good_request_is_accepted_by_the_rules_of_anthropic() -> None:
         ([WHO, calling(""), result("")], "refused id"),
         ([HumanMessage([FUNCTION_OUTPUT])], "'function_call_output'"),
         ([SystemMessage([{"type": "text", "text": ""}]), WHO], "is no text"),
-    ],
-)
-def test_the_rules_of_anthropic_refuse(messages: Messages, told: str) -> None:
-    assert told in "; ".join(anthropic_problems(wire(ANTHROPIC, messages)))
+    ):
+        assert told in "; ".join(anthropic_problems(wire(ANTHROPIC, messages)))

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import httpx
-import openai
 import pytest
-from langchain_core.exceptions import ContextOverflowError
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 
@@ -117,55 +115,27 @@ def without(position: int) -> Change:
 CHAT_FAULTS: Mapping[str, tuple[Change, str]] = {
     "no model": (lambda body: body.pop("model"), "model"),
     "no messages": (top(messages=[]), "at least one message"),
-    "messages that are text": (top(messages="hello"), "at least one message"),
     "an unknown key of the request": (top(cache_control={"type": "ephemeral"}), "unknown parameter 'cache_control'"),
-    "a key of the other endpoint": (top(input="hello"), "unknown parameter 'input'"),
     "an unknown key of a message": (put(1, cache_control={}), "unknown parameter 'cache_control'"),
-    "an unknown key of a part": (
-        lambda body: body["messages"][1]["content"][0].update(cache_control={"type": "ephemeral"}),
-        "unknown parameter 'cache_control'",
-    ),
-    "an unknown key of a call": (call_of(index=0), "unknown parameter 'index'"),
-    "an unknown key of a function": (called(args={}), "unknown parameter 'args'"),
     "an unknown role": (say("critic", "No."), "unknown role 'critic'"),
-    "a message without a role": (lambda body: body["messages"].append({"content": "x"}), "unknown role None"),
-    "a message that is text": (lambda body: body["messages"].append("x"), "unknown role None"),
     "a second system message": (lambda body: body["messages"].insert(1, body["messages"][0]), "not the first"),
     "a system message in the middle": (say("system", "Be brief."), "not the first"),
-    "a developer message in the middle": (say("developer", "Be brief."), "not the first"),
     "a name with a space": (put(1, name="Ada Lovelace"), "refused name 'Ada Lovelace'"),
-    "a name that is too long": (put(1, name="x" * 65), "refused name"),
-    "an empty name": (put(1, name=""), "refused name ''"),
     "a call's name with a dot": (called(name="functions.search"), "refused name 'functions.search'"),
-    "an empty name of a call": (called(name=""), "refused name ''"),
     "arguments that are no JSON": (called(arguments="{"), "not the text of a JSON object"),
     "arguments that are no object": (called(arguments="3"), "not the text of a JSON object"),
-    "arguments that are no text": (called(arguments={"page": 1}), "not the text of a JSON object"),
     "a call without an id": (call_of(id=""), "needs an id"),
-    "a call of an unknown type": (call_of(type="tool_call"), "unknown type 'tool_call'"),
     "an empty list of calls": (say("assistant", "x", tool_calls=[]), "at least one call"),
-    "both kinds of calls": (put(2, function_call={"name": "search", "arguments": "{}"}), "at once"),
     "an assistant without content": (say("assistant", None), "without content or tool_calls"),
     "an assistant with an empty text": (say("assistant", ""), "an empty text"),
-    "an assistant with no parts": (say("assistant", []), "at least one part"),
     "an assistant with an image": (say("assistant", [IMAGE]), "no part of type 'image_url'"),
-    "a tool with an image": (put(3, content=[IMAGE]), "no part of type 'image_url'"),
-    "a user without content": (say("user", None), "at least one part"),
     "a user with an empty text": (say("user", " \n"), "an empty text"),
-    "a user with no parts": (say("user", []), "at least one part"),
-    "a user with an empty part": (say("user", [{"type": "text", "text": ""}]), "an empty text"),
     "a user with a part of another provider": (say("user", [{"type": "tool_result"}]), "no part of type 'tool_result'"),
     "a part that is a string": (say("user", ["hello"]), "no part of type None"),
-    "an image without an address": (say("user", [{"type": "image_url", "image_url": {}}]), "no url"),
-    "an image that is a string": (say("user", [{"type": "image_url", "image_url": "x"}]), "expected an object"),
     "a missing result": (without(3), "without a response message before it: ['b']"),
     "a missing result at the end": (
         lambda body: body["messages"].append(copy.deepcopy({**body["messages"][2], "tool_calls": [made_call("c")]})),
         "without a response message at the end: ['c']",
-    ),
-    "a result behind another message": (
-        lambda body: body["messages"].insert(3, {"role": "user", "content": "Well?"}),
-        "without a response message before it",
     ),
     "an orphan": (say("tool", "Bea.", tool_call_id="z"), "must be a response to a preceding message"),
     "a result before its call": (
@@ -176,26 +146,15 @@ CHAT_FAULTS: Mapping[str, tuple[Change, str]] = {
         lambda body: body["messages"].insert(5, copy.deepcopy(body["messages"][4])),
         "must be a response to a preceding message",
     ),
-    "a result without an id": (lambda body: body["messages"][3].pop("tool_call_id"), "needs a tool_call_id"),
-    "an id twice in a message": (call_of(id="b"), "'b' 2 times"),
     "an id twice in a request": (
         lambda body: body["messages"].extend(copy.deepcopy(body["messages"][2:5])),
         "'a' 2 times",
     ),
     "a function's result without its call": (without(6), "must follow the call of its function"),
-    "a function's result without a name": (lambda body: body["messages"][7].pop("name"), "needs the name"),
     "no tools in the list": (top(tools=[]), "at least one tool"),
     "a choice without tools": (lambda body: body.pop("tools"), "only allowed when tools are given"),
-    "a choice that is no tool": (
-        top(tool_choice={"type": "function", "function": {"name": "book"}}),
-        "not among the tools",
-    ),
     "two tools of one name": (lambda body: body["tools"].append(TOOL), "2 tools named 'search'"),
-    "a tool without a type": (lambda body: body["tools"][0].pop("type"), "a tool has a type"),
-    "a flat tool": (top(tools=[FLAT_TOOL]), "expected an object"),
-    "a tool with an unknown key": (function(args={}), "unknown parameter 'args'"),
     "a tool's name with a space": (function(name="web search"), "refused name 'web search'"),
-    "parameters that are a list": (function(parameters=[]), "the schema of an object"),
 }
 
 
@@ -211,12 +170,9 @@ def item(position: int, **changes: object) -> Change:
 RESPONSES_FAULTS: Mapping[str, tuple[Change, str]] = {
     "no model": (lambda body: body.pop("model"), "model"),
     "no input": (top(input=[]), "at least one item"),
-    "an empty input": (top(input=""), "an empty text"),
     "an unknown key of the request": (top(messages=[]), "unknown parameter 'messages'"),
     "an unknown key of an item": (item(0, cache_control={}), "unknown parameter 'cache_control'"),
-    "a name": (item(0, name="Ada"), "unknown parameter 'name'"),
     "an unknown item": (add(type="tool_use", id="a"), "unknown item type 'tool_use'"),
-    "an unknown role": (add(role="tool", content="x"), "unknown role 'tool'"),
     "a system message in the middle": (add(role="system", content="Be brief."), "not the first"),
     "a part of the other endpoint": (
         add(role="user", content=[{"type": "text", "text": "x"}]),
@@ -236,20 +192,15 @@ RESPONSES_FAULTS: Mapping[str, tuple[Change, str]] = {
     "a second output": (add(type="function_call_output", call_id="a", output="x"), "a second function call output"),
     "a call id twice": (item(4, call_id="a"), "'a' of 2 function calls"),
     "an item id twice": (item(4, id="fc_1"), "duplicate item id 'fc_1'"),
-    "an id of another kind": (item(3, id="call_1"), "begins with 'fc_'"),
     "a call without an id": (item(3, call_id=""), "needs a call_id"),
-    "a call's name with a dot": (item(3, name="functions.search"), "refused name"),
     "arguments that are no JSON": (item(3, arguments="{"), "not the text of a JSON object"),
-    "an output that is an object": (item(5, output={"x": 1}), "at least one part"),
     "reasoning without a summary": (lambda body: body["input"][1].pop("summary"), "needs a summary"),
     "reasoning that leads to nothing": (
         lambda body: body["input"].insert(5, body["input"].pop(1)),
         "required following",
     ),
-    "reasoning at the end": (lambda body: body["input"].append(body["input"].pop(1)), "required following"),
     "another response's successor": (top(previous_response_id="resp_0"), "not found"),
     "two tools of one name": (lambda body: body["tools"].append(FLAT_TOOL), "2 tools named 'search'"),
-    "a nested tool": (top(tools=[TOOL]), "unknown parameter 'function'"),
 }
 
 
@@ -278,34 +229,14 @@ def test_good_requests_have_no_problems() -> None:
     assert responses_problems(RESPONSES) == []
 
 
-@pytest.mark.parametrize("fault", CHAT_FAULTS)
-def test_chat_completions_refuses(fault: str) -> None:
-    change, told = CHAT_FAULTS[fault]
-    assert told in "; ".join(chat_problems(changed(CHAT, change)))
+def test_chat_completions_refuses() -> None:
+    for fault, (change, told) in CHAT_FAULTS.items():
+        assert told in "; ".join(chat_problems(changed(CHAT, change))), fault
 
 
-@pytest.mark.parametrize("fault", RESPONSES_FAULTS)
-def test_responses_refuses(fault: str) -> None:
-    change, told = RESPONSES_FAULTS[fault]
-    assert told in "; ".join(responses_problems(changed(RESPONSES, change)))
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"role": "assistant", "content": "", "tool_calls": [made_call("z")]},
-        {"role": "assistant", "tool_calls": [made_call("z")]},
-        {"role": "assistant", "content": [{"type": "text", "text": "I look."}], "tool_calls": [made_call("z")]},
-    ],
-)
-def test_the_content_of_a_message_with_calls_may_be_missing(message: Body) -> None:
-    answer = {"role": "tool", "tool_call_id": "z", "content": [{"type": "text", "text": "Bea."}]}
-    assert chat_problems({**CHAT, "messages": [*CHAT["messages"], message, answer]}) == []
-
-
-def test_an_empty_item_of_an_assistant_that_calls_is_accepted() -> None:
-    empty = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ""}]}
-    assert responses_problems(changed(RESPONSES, lambda body: body["input"].insert(3, empty))) == []
+def test_responses_refuses() -> None:
+    for fault, (change, told) in RESPONSES_FAULTS.items():
+        assert told in "; ".join(responses_problems(changed(RESPONSES, change))), fault
 
 
 # -- over HTTP
@@ -333,33 +264,7 @@ def test_a_bad_request_gets_400_and_is_recorded_as_refused(server: StrictOpenAIS
     assert server.received == []
 
 
-@pytest.mark.parametrize(("path", "body"), [("chat/completions", CHAT), ("responses", RESPONSES)])
-def test_the_limit_is_the_last_size_that_is_accepted(path: str, body: Body) -> None:
-    for limit, status in ((recount(body), 200), (recount(body) - 1, 400)):
-        with StrictOpenAIServer(max_tokens=limit) as server:
-            response = post(server, path, body)
-        assert response.status_code == status
-    error = response.json()["error"]
-    assert (error["type"], error["code"]) == ("invalid_request_error", "context_length_exceeded")
-    assert server.refused == [error["message"]]
-
-
-def test_a_measure_of_its_own_decides() -> None:
-    with StrictOpenAIServer(max_tokens=10, measure=lambda _: 11) as server:
-        assert post(server, "chat/completions", CHAT).status_code == 400
-
-
-def test_another_address_is_not_found(server: StrictOpenAIServer) -> None:
-    assert post(server, "embeddings", CHAT).status_code == 404
-    assert server.received == []
-
-
 # -- sizes
-
-
-def test_a_request_is_counted_by_the_published_rule() -> None:
-    body = {"messages": [{"role": "user", "name": "Ada", "content": "Who?"}]}
-    assert recount(body) == 3 + count("user") + count("Ada") + 1 + count("Who?") + 3
 
 
 def test_tools_and_calls_are_counted() -> None:
@@ -429,33 +334,3 @@ def test_a_model_calls_tools_and_answers(*, responses: bool, streaming: bool) ->
     assert answer.usage_metadata is not None
     assert answer.usage_metadata["input_tokens"] == recount(server.received[1])
     assert server.refused == []
-
-
-@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
-def test_a_model_is_refused_a_call_without_a_result(
-    server: StrictOpenAIServer, *, responses: bool, streaming: bool
-) -> None:
-    calling = AIMessage("", tool_calls=[{"name": "search", "args": {"page": 1}, "id": "a"}])
-    with pytest.raises(openai.BadRequestError) as refused:
-        chat_model(server, responses=responses, streaming=streaming).invoke([HumanMessage("Who?"), calling])
-    assert refused.value.type == "invalid_request_error"
-    assert len(server.refused) == 1
-
-
-@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
-def test_a_model_is_refused_too_long_a_request(*, responses: bool) -> None:
-    with StrictOpenAIServer(max_tokens=100) as server:
-        model = chat_model(server, responses=responses)
-        assert model.invoke("Who?").text == "Done."
-        with pytest.raises(ContextOverflowError) as refused:
-            model.invoke("Who ordered it? " * 100)
-    assert isinstance(refused.value, openai.BadRequestError)
-    assert refused.value.code == "context_length_exceeded"
-    assert len(server.refused) == len(server.received) == 1
-
-
-@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
-async def test_a_model_is_answered_asynchronously(server: StrictOpenAIServer, *, responses: bool) -> None:
-    answer = await chat_model(server, responses=responses).ainvoke("Who?")
-    assert answer.text == "Done."

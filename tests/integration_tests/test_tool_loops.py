@@ -18,12 +18,12 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextReport, ContextSettings, TiktokenCounter
-from langchain_ctxbudget.core.assembly import NO_FIRST_QUESTION
-from langchain_ctxbudget.core.layers import Layer, Status
-from langchain_ctxbudget.draft import Draft
+from langchain_ctxbudget.budget.layers import Layer, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.opening import Request
+from langchain_ctxbudget.pipeline.engine import Session
+from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION
+from langchain_ctxbudget.prompt.request import Request
 from langchain_ctxbudget.settings import CustomLayer
 from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.conftest import Call
@@ -236,28 +236,28 @@ class Process:
             writer_id="w",
         )
 
-    def answer(self, turn: Sequence[BaseMessage], block: object = None) -> Draft:
+    def answer(self, turn: Sequence[BaseMessage], block: object = None) -> Session:
         return drive(self.pipeline.engine.answer(SCOPE, self.loop.before(), turn, self.loop.request(block)))
 
 
-def saved(draft: Draft) -> Any:
+def saved(session: Session) -> Any:
     """The block as it comes back from a checkpoint."""
-    return json.loads(json.dumps(draft.block.to_dict())) if draft.block else None
+    return json.loads(json.dumps(session.plan.block.to_dict())) if session.plan.block else None
 
 
-def sent(draft: Draft) -> list[BaseMessage]:
-    assert draft.context is not None
-    return draft.context.messages
+def sent(session: Session) -> list[BaseMessage]:
+    assert session.context is not None
+    return session.context.messages
 
 
-def report_of(draft: Draft) -> ContextReport:
-    assert draft.context is not None
-    return draft.context.report
+def report_of(session: Session) -> ContextReport:
+    assert session.context is not None
+    return session.context.report
 
 
-def head(draft: Draft) -> list[Any]:
+def head(session: Session) -> list[Any]:
     """What stands before the turn, and its first human message, without the note on steps that are left out."""
-    messages, turn = sent(draft), [message for part in draft.turn_groups for message in part.messages]
+    messages, turn = sent(session), [message for part in session.plan.turn.groups for message in part.messages]
     start = len(messages) - len(turn)
     before = [(m.type, m.content) for m in messages[:start] if m.text != NO_FIRST_QUESTION]
     human = next((message for message in messages[start:] if isinstance(message, HumanMessage)), None)
@@ -265,54 +265,56 @@ def head(draft: Draft) -> list[Any]:
         return before
     blocks = [human.content] if isinstance(human.content, str) else human.content
     texts = [block if isinstance(block, str) else str(block.get("text", block)) for block in blocks]
-    return [*before, [text for text in (text.replace(draft.turn_note, "") for text in texts) if text]]
+    return [*before, [text for text in (text.replace(session.plan.turn.note, "") for text in texts) if text]]
 
 
-def check_prompt(draft: Draft, chat_openai: ChatOpenAI) -> None:
-    report, messages = report_of(draft), sent(draft)
-    recount = chat_openai.get_num_tokens_from_messages(messages) + sum(draft.extras.values())
+def check_prompt(session: Session, chat_openai: ChatOpenAI) -> None:
+    report, messages = report_of(session), sent(session)
+    recount = chat_openai.get_num_tokens_from_messages(messages) + sum(session.plan.extras.values())
     assert recount == report.total_tokens <= report.budget_tokens
     assert check_openai(messages) == []
     assert check_anthropic(messages) == []
     covered = [n for part in report.coverage for n in range(part.first, part.last + 1)]
-    assert covered == list(range(1, draft.message_count + 1))
+    assert covered == list(range(1, len(session.plan.conversation.entries) + 1))
     for layer in report.layers:
         included = sum(item.tokens for item in layer.items if item.status is not Status.OMITTED)
         assert included + layer.overhead_tokens == layer.used_tokens
     used = sum(layer.used_tokens for layer in report.layers)
     assert used + sum(report.overhead_tokens.values()) == report.total_tokens
     listed = [key for item in report.layer(Layer.MESSAGE).items for key in item.id.split(" + ")]
-    assert sorted(listed) == sorted(message.id or message.type for message in draft.turn), "each of the turn once"
+    assert sorted(listed) == sorted(message.id or message.type for message in session.plan.request.turn), (
+        "each of the turn once"
+    )
 
 
-def check_same(one: Draft, other: Draft) -> None:
+def check_same(one: Session, other: Session) -> None:
     assert sent(one) == sent(other)
     first, second = report_of(one), report_of(other)
     assert first.layers == second.layers
     assert first.coverage == second.coverage
     assert first.overhead_tokens == second.overhead_tokens
     assert first.failures == second.failures
-    assert one.block == other.block
+    assert one.plan.block == other.plan.block
 
 
-def has_block(draft: Draft) -> bool:
+def has_block(session: Session) -> bool:
     """Whether the block was known when history was planned: not where steps come before the turn's first words."""
-    return draft.fixed is not None or not draft.long_turn
+    return session.plan.fixed is not None or not session.plan.turn.long
 
 
-def check_head_stays(calls: Sequence[Draft]) -> None:
+def check_head_stays(calls: Sequence[Session]) -> None:
     """What stands before the steps changes once, when the turn outgrows what is kept free for it.
 
     A turn whose words and newest calls alone need more than the room that is planned for it takes it from the others.
     """
     for before, now in pairwise(calls):
-        assert before.long_turn <= now.long_turn, "a long turn stays one"
-        as_planned = before.turn_free_tokens and now.turn_free_tokens and has_block(before) == has_block(now)
-        if as_planned and before.long_turn == now.long_turn:
+        assert before.plan.turn.long <= now.plan.turn.long, "a long turn stays one"
+        as_planned = before.plan.turn.free_tokens and now.plan.turn.free_tokens and has_block(before) == has_block(now)
+        if as_planned and before.plan.turn.long == now.plan.turn.long:
             assert head(before) == head(now)
 
 
-def run(loop: Loop) -> list[Draft]:
+def run(loop: Loop) -> list[Session]:
     """Every call of the model in a loop, up to one that does not fit."""
     process, calls = Process(loop), []
     for turn in loop.turns():
@@ -328,18 +330,18 @@ def check_every_process_agrees(loop: Loop) -> None:
     process, block, as_planned = Process(loop), None, True
     for turn in loop.turns():
         try:
-            draft = process.answer(turn)
+            session = process.answer(turn)
         except BudgetTooSmallError:
             with pytest.raises(BudgetTooSmallError):
                 Process(loop, process.store).answer(turn)
             return
-        check_same(draft, Process(loop, process.store).answer(turn))
+        check_same(session, Process(loop, process.store).answer(turn))
         if block is not None:
-            check_same(draft, Process(loop, process.store).answer(turn, block))
-        as_planned = as_planned and bool(draft.turn_free_tokens or not draft.long_turn)
+            check_same(session, Process(loop, process.store).answer(turn, block))
+        as_planned = as_planned and bool(session.plan.turn.free_tokens or not session.plan.turn.long)
         if as_planned:  # else cuts that were made for earlier calls of the turn are not in another store
-            check_same(draft, Process(loop).answer(turn))
-        block = saved(draft)
+            check_same(session, Process(loop).answer(turn))
+        block = saved(session)
 
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -353,8 +355,8 @@ small_reserve = short_loops.filter(lambda loop: loop.options["tool_reserve"] <= 
 @quick
 @given(loop=short_loops)
 def test_every_call_fits_is_valid_and_adds_up(chat_openai: ChatOpenAI, loop: Loop) -> None:
-    for draft in run(loop):
-        check_prompt(draft, chat_openai)
+    for session in run(loop):
+        check_prompt(session, chat_openai)
 
 
 @quick
@@ -373,8 +375,8 @@ def test_every_process_shows_the_same(loop: Loop) -> None:
 @long
 @given(loop=long_loops)
 def test_every_call_of_long_loops_fits_is_valid_and_adds_up(chat_openai: ChatOpenAI, loop: Loop) -> None:
-    for draft in run(loop):
-        check_prompt(draft, chat_openai)
+    for session in run(loop):
+        check_prompt(session, chat_openai)
 
 
 @pytest.mark.slow
@@ -395,7 +397,7 @@ def test_what_is_kept_free_for_steps_is_not_shown_to_the_first_call() -> None:
     """The history of the first call takes what the steps will need, and gives way as they come."""
     options = {"max_context_tokens": 600, "tool_reserve": 0.9, "keep_messages": 12}
     calls = run(Loop(history=30, steps=(Step(sizes=(60,)),) * 4, options=options))
-    assert not calls[-1].long_turn
+    assert not calls[-1].plan.turn.long
     check_head_stays(calls)
 
 
@@ -410,9 +412,9 @@ def test_a_line_about_steps_left_out_changes_nothing_else() -> None:
     }
     steps = (Step(sizes=(300, 300)), Step(sizes=(300,)))
     _, whole, shortened = run(Loop(history=155, human_tokens=0, steps=steps, ids=False, options=options))
-    assert shortened.turn_note
-    assert not whole.turn_note
-    assert whole.last_resort == shortened.last_resort != ()
+    assert shortened.plan.turn.note
+    assert not whole.plan.turn.note
+    assert whole.plan.last_resort == shortened.plan.last_resort != ()
     assert head(whole) == head(shortened)
 
 
@@ -430,7 +432,7 @@ def looking(history: int = 60, steps: int = 12, size: int = 150, **options: Any)
 
 def test_steps_within_what_is_kept_free_only_add_to_the_prompt() -> None:
     calls = run(looking(steps=4, size=100))
-    assert not calls[-1].long_turn
+    assert not calls[-1].plan.turn.long
     for before, now in pairwise(calls):
         assert sent(now)[: len(sent(before))] == sent(before)
 
@@ -438,7 +440,7 @@ def test_steps_within_what_is_kept_free_only_add_to_the_prompt() -> None:
 def test_a_turn_that_goes_on_for_long_rewrites_its_prompt_now_and_then_alone() -> None:
     calls = run(looking(steps=60, size=200))
     kept = [sent(now)[: len(sent(before))] == sent(before) for before, now in pairwise(calls)]
-    assert calls[-1].turn_left_out
+    assert calls[-1].plan.turn.left_out
     assert sum(kept) >= len(kept) * 0.7
 
 
@@ -446,9 +448,9 @@ def test_both_modes_give_the_same_prompts(call: Call) -> None:
     loop = looking()
     process = Process(loop)
     call(process.pipeline, "add_messages", loop.before(), user_id="ada", conversation_id="c1")
-    for turn, draft in zip(loop.turns(), run(loop), strict=True):
+    for turn, session in zip(loop.turns(), run(loop), strict=True):
         context = call(process.pipeline, "assemble", turn, user_id="ada", conversation_id="c1", tools=[LOOK_UP])
-        assert context.messages == sent(draft)
+        assert context.messages == sent(session)
 
 
 def test_a_layer_that_changes_at_every_call_stays_as_it_was_when_the_turn_began(call: Call) -> None:
@@ -476,8 +478,8 @@ def test_the_next_turn_asks_the_layer_again() -> None:
     loop = looking(layers=(changing(),))
     process, (first, *_) = Process(loop), loop.turns()
     process.answer(first)
-    draft = process.answer([HumanMessage("And then?", id="other")])
-    assert any("News number 1." in message.text for message in sent(draft))
+    session = process.answer([HumanMessage("And then?", id="other")])
+    assert any("News number 1." in message.text for message in sent(session))
 
 
 def test_an_edited_message_gets_a_block_of_its_own() -> None:
@@ -486,9 +488,9 @@ def test_an_edited_message_gets_a_block_of_its_own() -> None:
     process = Process(loop)
     block = saved(process.answer(turn))
     edited = [HumanMessage("What is it like in the garden?", id=turn[0].id), *turn[1:]]
-    draft = process.answer(edited, block)
-    check_same(draft, Process(loop, process.store).answer(edited))
-    assert not any("The plan is blue." in message.text for message in sent(draft))
+    session = process.answer(edited, block)
+    check_same(session, Process(loop, process.store).answer(edited))
+    assert not any("The plan is blue." in message.text for message in sent(session))
 
 
 @pytest.mark.parametrize("block", [7, {}, {"message_id": "h0", "digest": 3}, "nothing"])
@@ -496,9 +498,9 @@ def test_a_block_that_cannot_be_read_is_said_and_chosen_again(block: object) -> 
     loop = looking()
     *_, turn = loop.turns()
     process = Process(loop)
-    draft = process.answer(turn)
+    session = process.answer(turn)
     other = Process(loop, process.store).answer(turn, block)
-    assert sent(other) == sent(draft)
+    assert sent(other) == sent(session)
     [failure] = report_of(other).failures
     assert failure.startswith("The context block in the state cannot be read: ")
 
@@ -511,9 +513,9 @@ def test_a_change_of_settings_in_the_middle_of_a_turn_is_taken_up_by_every_proce
     changes = {"max_context_tokens": 2_000, "topics": [], "memories": ["Ada lives in Bonn."]}
     changed = loop.settings.override(changes)
     request = replace(loop.request(), settings=changed)
-    draft = drive(process.pipeline.engine.answer(SCOPE, loop.before(), turn, request))
-    check_same(draft, Process(loop, process.store, changed).answer(turn))
-    assert report_of(draft).total_tokens <= 2_000
+    session = drive(process.pipeline.engine.answer(SCOPE, loop.before(), turn, request))
+    check_same(session, Process(loop, process.store, changed).answer(turn))
+    assert report_of(session).total_tokens <= 2_000
 
 
 def test_a_block_in_the_state_fits_a_smaller_budget() -> None:
@@ -529,16 +531,16 @@ def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> 
     loop = looking(max_context_tokens=1_500, size=10)
     first, turn, *_ = loop.turns()
     process = Process(loop)
-    draft = process.answer(first)
-    assert draft.block is not None
-    quoted = {part.id: part.text for part in draft.block.fragments if part.layer == Layer.RETRIEVAL}
+    session = process.answer(first)
+    assert session.plan.block is not None
+    quoted = {part.id: part.text for part in session.plan.block.fragments if part.layer == Layer.RETRIEVAL}
     assert quoted
     left = [message for message in loop.before() if message.id not in quoted]
     engine = process.pipeline.engine
-    after = drive(engine.answer(SCOPE, left, turn, loop.request(saved(draft))))
+    after = drive(engine.answer(SCOPE, left, turn, loop.request(saved(session))))
     prompt = "\n".join(message.text for message in sent(after))
-    assert after.block is not None
-    assert not quoted.keys() & {part.id for part in after.block.fragments}
+    assert after.plan.block is not None
+    assert not quoted.keys() & {part.id for part in after.plan.block.fragments}
     assert not [text for text in quoted.values() if text in prompt and "[called" not in text]
 
 
@@ -558,7 +560,7 @@ def test_another_budget_is_forecast_in_the_middle_of_a_turn(calls: int) -> None:
 def test_the_report_of_a_later_call_names_every_layer_of_the_first() -> None:
     layer = CustomLayer(name="files", items=["a.py: pass " * 400], ideal_tokens=20)
     calls = run(looking(layers=(layer,)))
-    first, *_, last = ({part.layer: part for part in report_of(draft).layers} for draft in calls)
+    first, *_, last = ({part.layer: part for part in report_of(session).layers} for session in calls)
     assert list(first) == list(last)
     assert len(first["files"].items) == 1
     assert last["files"].more_omitted or last["files"].items
@@ -589,9 +591,9 @@ def test_results_in_the_users_own_form_go_on_without_words() -> None:
         HumanMessage([{"type": "tool_result", "tool_use_id": "t1", "content": "The roof is blue."}]),
         *Step(sizes=(20,)).messages(2, ids=False),
     ]
-    draft = Process(looking()).answer(turn)
-    assert check_anthropic(sent(draft)) == []
-    assert any("The roof is blue." in message.text for message in sent(draft))
+    session = Process(looking()).answer(turn)
+    assert check_anthropic(sent(session)) == []
+    assert any("The roof is blue." in message.text for message in sent(session))
 
 
 def test_a_single_step_without_words_has_the_room_of_a_long_turn() -> None:
@@ -603,6 +605,6 @@ def test_a_single_step_without_words_has_the_room_of_a_long_turn() -> None:
 def test_words_that_are_clipped_stay_the_same_from_call_to_call() -> None:
     loop = looking(oversized_message="clip", steps=15, size=400)
     calls = run(replace(loop, human_tokens=9_000))
-    shown = [head(draft) for draft in calls[1:]]
+    shown = [head(session) for session in calls[1:]]
     assert len(shown) == 15
     assert all(head_now == shown[0] for head_now in shown)

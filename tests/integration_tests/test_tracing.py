@@ -6,29 +6,27 @@ import asyncio
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 import requests
 from langchain.agents import create_agent
-from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.middleware import AgentMiddleware
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableConfig, RunnableLambda
-from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tools import tool
 from langchain_core.tracers import LangChainTracer
 from langgraph.store.memory import InMemoryStore
 from langsmith import Client
 
 from langchain_ctxbudget import ContextPipeline, ContextReport, build_context_graph
-from langchain_ctxbudget.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.tracing import describe_run, described
+from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from langchain_ctxbudget.pipeline.tracing import described
 
 TOTAL = "ctxbudget_total_tokens"
 
@@ -76,20 +74,6 @@ class Scripted(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
-class Describing(AgentMiddleware):
-    """Calls the model with the report of a prompt."""
-
-    def wrap_model_call(self, request: ModelRequest, handler: Callable[[ModelRequest], ModelResponse]) -> ModelResponse:
-        with described(REPORT):
-            return handler(request)
-
-    async def awrap_model_call(
-        self, request: ModelRequest, handler: Callable[[ModelRequest], Awaitable[ModelResponse]]
-    ) -> ModelResponse:
-        with described(REPORT):
-            return await handler(request)
-
-
 @tool
 def find(what: str) -> str:
     """Find something."""
@@ -115,98 +99,7 @@ def _ainvoke(made: Any, config: RunnableConfig) -> None:
     asyncio.run(made.ainvoke(ASKED, config))
 
 
-def _astream_events(made: Any, config: RunnableConfig) -> None:
-    async def run() -> None:
-        events = [event async for event in made.astream_events(ASKED, config, version="v2")]
-        started = [event for event in events if event["event"] == "on_chat_model_start"]
-        assert [event["metadata"][TOTAL] for event in started] == [REPORT.total_tokens] * 2
-        assert all("ctxbudget" in event["tags"] for event in started)
-
-    asyncio.run(run())
-
-
-WAYS = pytest.mark.parametrize(
-    "way", [_invoke, _stream, _ainvoke, _astream_events], ids=lambda way: way.__name__.strip("_")
-)
 Way = Callable[[Any, RunnableConfig], None]
-
-
-def traced(way: Way, made: Any) -> Recorder:
-    recorder = Recorder()
-    way(made, {"callbacks": [recorder], "metadata": {"mine": 1}, "tags": ["my-tag"]})
-    return recorder
-
-
-@WAYS
-def test_the_runs_of_the_model_have_the_metadata_and_the_tag(way: Way) -> None:
-    models = traced(way, agent(Describing())).models
-    assert len(models) == 2
-    for run in models:
-        assert run["metadata"].items() >= REPORT.to_metadata().items()
-        assert "ctxbudget" in run["tags"]
-
-
-@WAYS
-def test_the_runs_of_the_model_keep_their_own_metadata_and_tags(way: Way) -> None:
-    for run in traced(way, agent(Describing())).models:
-        assert run["metadata"]["mine"] == 1
-        assert run["metadata"]["langgraph_node"] == "model"
-        assert "my-tag" in run["tags"]
-
-
-@WAYS
-def test_the_runs_of_the_model_stay_children_of_their_node(way: Way) -> None:
-    recorder = traced(way, agent(Describing()))
-    assert {recorder.names[run["parent_run_id"]] for run in recorder.models} == {"model"}
-
-
-@WAYS
-def test_no_other_run_has_them(way: Way) -> None:
-    others = traced(way, agent(Describing())).others
-    assert len(others) >= 4
-    assert not [run for run in others if TOTAL in run["metadata"] or "ctxbudget" in run["tags"]]
-
-
-def show(_: object, config: RunnableConfig) -> tuple[bool, bool]:
-    return TOTAL in config["metadata"], "ctxbudget" in config["tags"]
-
-
-SHOW = RunnableLambda(show)
-
-
-def test_a_run_without_a_parent_has_them() -> None:
-    with described(REPORT):
-        assert SHOW.invoke(None) == (True, True)
-
-
-def test_without_a_current_config_there_is_nothing_else_in_it() -> None:
-    with described(REPORT):
-        assert set(var_child_runnable_config.get() or {}) == {"metadata", "tags"}
-
-
-def test_a_run_after_it_has_none() -> None:
-    with described(REPORT):
-        pass
-    assert var_child_runnable_config.get() is None
-    assert SHOW.invoke(None) == (False, False)
-
-
-def test_a_run_after_an_error_has_none() -> None:
-    with pytest.raises(KeyError), described(REPORT):
-        raise KeyError
-    assert SHOW.invoke(None) == (False, False)
-
-
-def test_the_config_around_it_is_not_changed() -> None:
-    def body(_: object, config: RunnableConfig) -> tuple[dict[str, Any], list[str]]:
-        with described(REPORT):
-            pass
-        current = var_child_runnable_config.get()
-        assert current is not None
-        return current["metadata"], current["tags"]
-
-    found = RunnableLambda(body).invoke(None, {"metadata": {"mine": 1}, "tags": ["my-tag"]})
-    assert found == ({"mine": 1}, ["my-tag"])
 
 
 def test_the_metadata_and_tags_around_it_are_there_too() -> None:
@@ -219,39 +112,6 @@ def test_the_metadata_and_tags_around_it_are_there_too() -> None:
 
     found = RunnableLambda(body).invoke(None, {"metadata": {"mine": 1}, "tags": ["my-tag"]})
     assert found == (1, ["my-tag", "ctxbudget"])
-
-
-def test_the_inner_report_is_that_of_the_run() -> None:
-    inner = report_of("Something else, which is longer.")
-
-    def look(_: object, config: RunnableConfig) -> tuple[int, list[str]]:
-        return config["metadata"][TOTAL], config["tags"]
-
-    with described(REPORT, tags=("outer",)), described(inner, tags=("inner",)):
-        found = RunnableLambda(look).invoke(None)
-    assert found == (inner.total_tokens, ["outer", "inner"])
-
-
-def test_tasks_at_once_have_their_own() -> None:
-    reports = [report_of("word " * number) for number in range(1, 6)]
-
-    async def main() -> list[int]:
-        together = asyncio.Barrier(len(reports))
-
-        async def look(_: object, config: RunnableConfig) -> int:
-            await together.wait()
-            total: int = config["metadata"][TOTAL]
-            return total
-
-        async def task(report: ContextReport) -> int:
-            with described(report):
-                await together.wait()
-                total: int = await RunnableLambda(look).ainvoke(None)
-                return total
-
-        return await asyncio.gather(*map(task, reports))
-
-    assert asyncio.run(main()) == [report.total_tokens for report in reports]
 
 
 class Post(requests.Session):
@@ -290,59 +150,10 @@ def tracer(post: Post) -> LangChainTracer:
     return LangChainTracer(client=client)
 
 
-@pytest.mark.parametrize("way", ["sync", "async"])
-def test_the_posted_run_has_the_metadata_and_those_around_it_have_not(
-    way: str, post: Post, tracer: LangChainTracer
-) -> None:
-    def prepare(words: str) -> str:
-        describe_run(REPORT)
-        return words
-
-    async def aprepare(words: str) -> str:
-        describe_run(REPORT)
-        return words
-
-    prepared = RunnableLambda(prepare, aprepare, name="prepare")
-    chain = (prepared | RunnableLambda(str.upper, name="after")).with_config(run_name="whole")
-    config: RunnableConfig = {"callbacks": [tracer]}
-    if way == "sync":
-        chain.invoke("hello", config)
-    else:
-        asyncio.run(chain.ainvoke("hello", config))
-    assert post.metadata("prepare").items() >= REPORT.to_metadata().items()
-    assert TOTAL not in post.metadata("whole")
-    assert TOTAL not in post.metadata("after")
-
-
-@pytest.mark.parametrize("way", [_invoke, _ainvoke], ids=["sync", "async"])
-def test_the_posted_run_of_the_model_has_the_metadata(way: Way, post: Post, tracer: LangChainTracer) -> None:
-    way(agent(Describing()), {"callbacks": [tracer]})
-    assert post.metadata("Scripted").items() >= REPORT.to_metadata().items()
-    assert TOTAL not in post.metadata("tools")
-
-
-def test_without_a_trace_nothing_happens(post: Post) -> None:
-    def body(_: object) -> None:
-        describe_run(REPORT)
-
-    RunnableLambda(body).invoke(None)
-    assert post.sent == []
-
-
-def test_a_thread_of_its_own_has_no_current_run(post: Post, tracer: LangChainTracer) -> None:
-    def body(_: object) -> None:
-        thread = threading.Thread(target=describe_run, args=(REPORT,))
-        thread.start()
-        thread.join()
-
-    RunnableLambda(body, name="body").invoke(None, {"callbacks": [tracer]})
-    assert TOTAL not in post.metadata("body")
-
-
 def test_where_nothing_traces_langsmith_is_not_loaded() -> None:
     code = (
         "import sys\n"
-        "from langchain_ctxbudget.tracing import describe_run\n"
+        "from langchain_ctxbudget.pipeline.tracing import describe_run\n"
         "describe_run(None)\n"
         "sys.exit('langsmith.run_helpers' in sys.modules)"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
@@ -12,36 +12,32 @@ from langgraph.store.base import BaseStore, Op, PutOp, Result, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, flow
-from langchain_ctxbudget.core.usage import NO_USAGE, Usage
-from langchain_ctxbudget.ledger import Ledger
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.records import Scope, label
-from langchain_ctxbudget.stores.usage import USAGE, added, of_month, of_session, of_user, read_lanes
-from tests.integration_tests.conftest import Call
+from langchain_ctxbudget.stores.usage_ledger import USAGE, Ledger, of_session, of_user
+from langchain_ctxbudget.tokens.prices import NO_USAGE, Usage
 
 MONTH = "2026-11"
 SCOPE = Scope("ada", "c1")
 ONE = Usage(calls=1, input_tokens=1_000_000, cached_tokens=3, output_tokens=7, cost=0.123456789, unpriced_calls=1)
 USERS = ["ada", "ad", "ada2", "ada@example.com", "a_a", "a%a", "nul \0", "half \ud800", "\U0001f642", "x" * 500]
-MODELS = ["gpt-4o", "", "openai/gpt-4o", "nul \0", "\U0001f642", "~", "x" * 5_000]
 
 
-def process() -> Ledger:
-    """A ledger that shares nothing with others."""
-    return Ledger(WeakKeyDictionary())
+def call(it: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(it, name)(*args, **kwargs)
 
 
-def read(call: Call, ledger: Ledger, store: BaseStore, scope: Scope = SCOPE, month: str = MONTH) -> tuple[Usage, Usage]:
+def read(ledger: Ledger, store: BaseStore, scope: Scope = SCOPE, month: str = MONTH) -> tuple[Usage, Usage]:
     found = call(flow, "drive", ledger.read(store, scope, month))
     assert isinstance(found, tuple)
     return found
 
 
-def test_two_processes_that_write_to_one_place_lose_nothing(store: BaseStore, call: Call) -> None:
-    first, second = process(), process()
+def test_two_processes_that_write_to_one_place_lose_nothing(store: BaseStore) -> None:
+    first, second = Ledger(), Ledger()
     for _ in range(3):
         for ledger in (first, second):
-            ledger.note(store, SCOPE, ONE, None, MONTH)
+            ledger.note(SCOPE, ONE, None, MONTH)
             call(flow, "drive", ledger.write(store, SCOPE))
     six = Usage(
         calls=6,
@@ -51,84 +47,55 @@ def test_two_processes_that_write_to_one_place_lose_nothing(store: BaseStore, ca
         cost=0.740740734,
         unpriced_calls=6,
     )
-    for ledger in (first, second, process()):
-        assert read(call, ledger, store) == (six, six)
+    for ledger in (first, second, Ledger()):
+        assert read(ledger, store) == (six, six)
 
 
-def test_every_model_is_kept_under_its_name(store: BaseStore, call: Call) -> None:
-    ledger = process()
-    for model in MODELS:
-        ledger.note(store, SCOPE, ONE, model, MONTH)
-    call(flow, "drive", ledger.write(store, SCOPE))
-    [lanes] = call(flow, "drive", read_lanes(store, [of_session(SCOPE)]))
-    models = added(*(record.to_counted() for record in lanes.values()))
-    assert models == dict.fromkeys(MODELS, ONE)
-
-
-def test_no_user_reads_what_another_has_used(store: BaseStore, call: Call) -> None:
-    ledger = process()
+def test_no_user_reads_what_another_has_used(store: BaseStore) -> None:
+    ledger = Ledger()
     for number, user in enumerate(USERS, 1):
-        ledger.note(store, Scope(user, "c1"), Usage(calls=number), None, MONTH)
+        ledger.note(Scope(user, "c1"), Usage(calls=number), None, MONTH)
         call(flow, "drive", ledger.write(store, Scope(user, "c1")))
-    found = [read(call, process(), store, Scope(user, "c1")) for user in USERS]
+    found = [read(Ledger(), store, Scope(user, "c1")) for user in USERS]
     assert found == [(Usage(calls=number), Usage(calls=number)) for number in range(1, len(USERS) + 1)]
 
 
-def test_conversations_and_months_are_kept_apart(store: BaseStore, call: Call) -> None:
-    ledger = process()
-    for conversation, month in (("c", MONTH), ("c1", MONTH), (MONTH, "2026-12")):
-        scope = Scope("ada", conversation)
-        ledger.note(store, scope, ONE, None, month)
-        call(flow, "drive", ledger.write(store, scope))
-    assert read(call, process(), store, Scope("ada", "c")) == (ONE, ONE + ONE)
-    assert read(call, process(), store, Scope("ada", MONTH), "2026-12") == (ONE, ONE)
-    assert read(call, process(), store, Scope("ada", "none"), "2026-01") == (NO_USAGE, NO_USAGE)
-
-
-def test_a_cleared_conversation_is_no_longer_counted_and_its_month_is(store: BaseStore, call: Call) -> None:
+def test_a_cleared_conversation_is_no_longer_counted_and_its_month_is(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store)
     for conversation in ("c1", MONTH):
         scope = Scope("ada", conversation)
-        ledger = process()
-        ledger.note(store, scope, ONE, None, MONTH)
+        ledger = Ledger()
+        ledger.note(scope, ONE, None, MONTH)
         call(flow, "drive", ledger.write(store, scope))
-        ledger.forget(store, scope)
+        ledger.forget(scope)
         call(pipeline, "clear", user_id="ada", conversation_id=conversation)
         call(flow, "drive", ledger.write(store, scope))
-        assert read(call, ledger, store, scope)[0] == NO_USAGE
-    assert read(call, process(), store) == (NO_USAGE, ONE + ONE)
+        assert read(ledger, store, scope)[0] == NO_USAGE
+    assert read(Ledger(), store) == (NO_USAGE, ONE + ONE)
     pipeline.close()
 
 
-def test_of_an_erased_user_no_usage_is_left(store: BaseStore, call: Call) -> None:
-    pipeline, ledger = ContextPipeline(store=store), process()
+def test_of_an_erased_user_no_usage_is_left(store: BaseStore) -> None:
+    pipeline, ledger = ContextPipeline(store=store), Ledger()
     for user in ("ada", "ada2"):
-        ledger.note(store, Scope(user, "c1"), ONE, None, MONTH)
+        ledger.note(Scope(user, "c1"), ONE, None, MONTH)
         call(flow, "drive", ledger.write(store, Scope(user, "c1")))
-    ledger.erase(store, "ada")
+    ledger.erase("ada")
     assert call(pipeline, "erase_user", user_id="ada") >= 2
     call(flow, "drive", ledger.write(store, SCOPE))
     [left] = call(flow, "drive", flow.batch(store, [SearchOp(of_user("ada"), limit=100)]))
     assert [item for item in left if item.namespace[1] == label("ada")] == []
-    assert read(call, ledger, store, Scope("ada2", "c1")) == (ONE, ONE)
+    assert read(ledger, store, Scope("ada2", "c1")) == (ONE, ONE)
     pipeline.close()
 
 
-def test_what_was_used_is_part_of_an_export(store: BaseStore, call: Call) -> None:
-    pipeline, ledger = ContextPipeline(store=store), process()
-    ledger.note(store, SCOPE, ONE, "gpt-4o", MONTH)
+def test_what_was_used_is_part_of_an_export(store: BaseStore) -> None:
+    pipeline, ledger = ContextPipeline(store=store), Ledger()
+    ledger.note(SCOPE, ONE, "gpt-4o", MONTH)
     call(flow, "drive", ledger.write(store, SCOPE))
     lines = call(pipeline, "export_user", user_id="ada")
     assert sum('"usage", "2026-11"' in line for line in lines) == 1
     assert sum('"spent", "c1~"' in line for line in lines) == 1
-    pipeline.close()
-
-
-def test_usage_makes_no_conversation(store: BaseStore, call: Call) -> None:
-    pipeline, ledger = ContextPipeline(store=store), process()
-    ledger.note(store, SCOPE, ONE, None, MONTH)
-    call(flow, "drive", ledger.write(store, SCOPE))
-    assert call(pipeline, "list_conversations", user_id="ada") == []
     pipeline.close()
 
 
@@ -141,17 +108,13 @@ def test_nothing_of_it_is_found_by_a_search_for_what_was_said(kind: type[BaseSto
         return [[1.0, 0.0] for _ in texts]
 
     store = kind(index={"dims": 2, "embed": embed, "fields": ["$"]})  # type: ignore[call-arg]
-    ledger = process()
-    ledger.note(store, SCOPE, ONE, "gpt-4o", MONTH)
+    ledger = Ledger()
+    ledger.note(SCOPE, ONE, "gpt-4o", MONTH)
     flow.drive(ledger.write(store, SCOPE))
     assert embedded == []
     with ContextPipeline(store=store) as pipeline:
         pipeline.add_messages([HumanMessage("gpt-4o")], user_id="ada", conversation_id="c1")
-    assert read(lambda of, name, made: getattr(of, name)(made), process(), store) == (ONE, ONE)
-
-
-def test_a_month_has_a_place_below_its_user() -> None:
-    assert of_month("ada", MONTH)[:2] == of_user("ada")
+    assert read(Ledger(), store) == (ONE, ONE)
 
 
 class Slow(InMemoryStore):

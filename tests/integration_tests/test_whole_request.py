@@ -20,9 +20,9 @@ from PIL import Image
 from pydantic import BaseModel, Field
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.core import vocab
-from langchain_ctxbudget.core.layers import Status
+from langchain_ctxbudget.budget.layers import Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
+from langchain_ctxbudget.tokens import vocab
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.openai_server import OpenAIServer, calls, says
 
@@ -154,12 +154,6 @@ def looks_up_first(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return calls((f"a{turn}", "search_register_1", wanted), (f"b{turn}", "search_register_2", wanted))
 
 
-def send(call: Call, bound: Any, messages: Sequence[BaseMessage]) -> AIMessage:
-    """Invoke a model in the form in which the pipeline is called."""
-    answer: AIMessage = call(bound, "invoke", messages)
-    return answer
-
-
 @pytest.mark.slow
 def test_fifty_tools_and_a_hundred_turns_stay_within_the_window(server: OpenAIServer, model: ChatOpenAI) -> None:
     server.answer = looks_up_first
@@ -187,53 +181,6 @@ def test_fifty_tools_and_a_hundred_turns_stay_within_the_window(server: OpenAISe
         pipeline.add_messages(turn, **SCOPE)
     assert len(server.received) == 200
     assert context.report.history_strategy == "multi_level", "it has grown past the window"
-
-
-def test_the_first_call_is_counted_with_its_fifty_tools(server: OpenAIServer, model: ChatOpenAI, call: Call) -> None:
-    pipeline = ContextPipeline(system_prompt=SYSTEM_PROMPT, model=model, store=InMemoryStore())
-    context = call(pipeline, "assemble", "Who ordered it?", tools=FIFTY, **SCOPE)
-    send(call, model.bind_tools(list(FIFTY)), context.messages)
-    [body] = server.received
-    assert context.report.overhead_tokens["tool schemas"] >= tool_floor(body["tools"]) > 3_000
-    assert received_tokens(body, model) <= context.report.total_tokens
-
-
-def test_tools_that_cost_what_the_rule_says_are_not_counted_much_higher() -> None:
-    flat = [flat_tool(number) for number in range(50)]
-    counted = ContextPipeline(store=InMemoryStore()).token_counter.count_tools(flat)
-    assert tool_floor(flat) <= counted <= 1.1 * tool_floor(flat)
-
-
-def test_a_nested_schema_costs_at_least_its_json(server: OpenAIServer, model: ChatOpenAI) -> None:
-    pipeline = ContextPipeline(model=model, store=InMemoryStore())
-    context = pipeline.assemble("Order it.", tools=[place_order], **SCOPE)
-    model.bind_tools([place_order]).invoke(context.messages)
-    [sent] = server.received[0]["tools"]
-    assert json_tokens(sent) > 2 * cookbook_tokens([sent]), "the rule sees one level only"
-    assert context.report.overhead_tokens["tool schemas"] >= json_tokens(sent)
-
-
-def test_strict_tools_are_counted_as_they_are_sent(server: OpenAIServer, model: ChatOpenAI) -> None:
-    pipeline = ContextPipeline(model=model, store=InMemoryStore())
-    strict = [convert_to_openai_tool(place_order, strict=True)]
-    context = pipeline.assemble("Order it.", tools=strict, **SCOPE)
-    model.bind_tools(strict).invoke(context.messages)
-    assert received_tokens(server.received[0], model) <= context.report.total_tokens
-
-
-@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
-def test_a_response_format_is_counted_as_it_is_sent(
-    server: OpenAIServer, model: ChatOpenAI, call: Call, method: Literal["json_schema", "function_calling"]
-) -> None:
-    server.answer = lambda _: says("{}")
-    pipeline = ContextPipeline(model=model, store=InMemoryStore())
-    schema = Order.model_json_schema()  # of a class, the answer would be checked
-    asked = {"response_format": schema} if method == "json_schema" else {"tools": [schema]}
-    context = call(pipeline, "assemble", "Write the order.", **asked, **SCOPE)
-    send(call, model.with_structured_output(schema, method=method, include_raw=True), context.messages)
-    [body] = server.received
-    assert ("response_format" in body) == (method == "json_schema")
-    assert received_tokens(body, model) <= context.report.total_tokens
 
 
 def test_the_format_of_a_pydantic_class_is_counted_as_chat_openai_sends_it(
@@ -282,18 +229,6 @@ def test_tools_that_do_not_fit_are_named_with_what_they_need(model: ChatOpenAI, 
     assert caught.value.floors["tool schemas"] > 3_000 == caught.value.budget_tokens
 
 
-@pytest.mark.parametrize("reserve", [0, 500, 8_000])
-def test_the_output_reserve_of_the_settings_stays_free(model: ChatOpenAI, call: Call, reserve: int) -> None:
-    pipeline = ContextPipeline(
-        {"max_context_tokens": WINDOW, "output_reserve_tokens": reserve}, model=model, store=InMemoryStore()
-    )
-    long = [HumanMessage(f"Line {number}: " + "something was said. " * 20) for number in range(300)]
-    call(pipeline, "add_messages", long, **SCOPE)
-    report = call(pipeline, "assemble", "Go on.", tools=FIFTY, **SCOPE).report
-    assert report.output_reserve_tokens == reserve
-    assert 0.8 * (WINDOW - reserve) < report.total_tokens <= WINDOW - reserve
-
-
 # Content that is not text
 
 
@@ -305,71 +240,6 @@ def png(width: int, height: int) -> str:
 
 def image(width: int, height: int, detail: str = "auto") -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": png(width, height), "detail": detail}}
-
-
-@pytest.mark.parametrize(
-    ("block", "tokens"),
-    [
-        (image(1024, 1024), 765),
-        (image(2048, 4096), 1105),
-        (image(512, 512), 255),
-        (image(4096, 8192, "low"), 85),
-        ({"type": "image_url", "image_url": {"url": "https://example.org/large.png"}}, 1445),
-    ],
-)
-def test_an_image_costs_what_the_provider_charges(call: Call, block: dict[str, Any], tokens: int) -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    text = {"type": "text", "text": "What is this?"}
-    bare = call(pipeline, "assemble", HumanMessage([text]), **SCOPE).report.total_tokens
-    assert call(pipeline, "assemble", HumanMessage([text, block]), **SCOPE).report.total_tokens == bare + tokens
-
-
-def test_a_thin_image_costs_at_least_one_tile() -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    bare = pipeline.assemble(HumanMessage([{"type": "text", "text": "x"}]), **SCOPE).report.total_tokens
-    thin = HumanMessage([{"type": "text", "text": "x"}, image(6_000, 1)])
-    assert pipeline.assemble(thin, **SCOPE).report.total_tokens >= bare + 85 + 170
-
-
-MEDIA = [
-    {"type": "input_audio", "input_audio": {"data": "QUJD" * 400, "format": "wav"}},
-    {"type": "audio", "base64": "QUJD" * 400, "mime_type": "audio/wav"},
-    {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64," + "QUJD" * 400}},
-    {"type": "file", "file": {"file_id": "file-6F2ksmvXxt4VdoqmHRw6kL"}},
-    {"type": "video", "url": "https://example.org/film.mp4"},
-]
-OTHER_BLOCKS = [
-    {"type": "reasoning", "reasoning": "First the parts, then the price."},
-    {"type": "thinking", "thinking": "First the parts, then the price.", "signature": "c2lnbmVk"},
-    {"type": "redacted_thinking", "data": "QUJD" * 100},
-    {"type": "something_new", "payload": {"a": [1, 2, 3]}},
-    {"type": "text-plain", "text": "A whole document as a block of its own."},
-    {"no_type": "at all"},
-]
-
-
-def total_with(call: Call, kind: type[BaseMessage], *blocks: dict[str, Any]) -> int:
-    """The tokens of a prompt with these blocks in a message of its history."""
-    pipeline = ContextPipeline(store=InMemoryStore())
-    history = [HumanMessage("Hello"), kind([{"type": "text", "text": "Look."}, *blocks])]
-    call(pipeline, "add_messages", history, **SCOPE)
-    tokens: int = call(pipeline, "assemble", "And?", **SCOPE).report.total_tokens
-    return tokens
-
-
-@pytest.mark.parametrize(
-    ("kind", "block"),
-    [(HumanMessage, block) for block in (*MEDIA, *OTHER_BLOCKS)] + [(AIMessage, block) for block in OTHER_BLOCKS],
-)
-def test_no_block_costs_nothing_by_accident(call: Call, kind: type[BaseMessage], block: dict[str, Any]) -> None:
-    payload = len(block.get("text") or json.dumps(block))
-    assert total_with(call, kind, block) - total_with(call, kind) >= payload // 8
-
-
-@pytest.mark.parametrize("block", MEDIA)
-def test_media_of_an_assistant_cost_what_their_note_costs(call: Call, block: dict[str, Any]) -> None:
-    note = {"type": "text", "text": f"[{block['type'].removeprefix('input_')} left out]"}
-    assert total_with(call, AIMessage, block) == total_with(call, AIMessage, note)
 
 
 def whole_png(width: int, height: int) -> str:

@@ -14,8 +14,8 @@ from langgraph.store.memory import InMemoryStore
 from pydantic import SecretStr
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.core.report import ContextReport
 from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.report.report import ContextReport
 from tests.integration_tests.agents import Agent, Parts
 from tests.integration_tests.chains import ChainWithHistory, ChainWithMemory, ChainWithWholePrompts
 from tests.integration_tests.graph_agents import (

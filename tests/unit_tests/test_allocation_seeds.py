@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from langchain_ctxbudget.core.allocation import (
+from langchain_ctxbudget.budget import (
     DynamicAllocation,
     ElasticAllocation,
     Exchange,
@@ -18,8 +18,8 @@ from langchain_ctxbudget.core.allocation import (
     RatioAllocation,
     Situation,
 )
-from langchain_ctxbudget.core.allocation.wants import memory_tokens, preferences
-from langchain_ctxbudget.core.layers import Layer
+from langchain_ctxbudget.budget.layer_demand import memory_tokens, preferences_demand
+from langchain_ctxbudget.budget.layers import Layer
 
 LAYERS = ("L0", "L1", "L2", "L3", "L4", "L5", "L6", "L7")
 
@@ -311,7 +311,7 @@ def test_seed_001_memories_stand_beside_preferences_within_their_own_rule(held, 
     talk = situation(
         total_tokens=1_500, identity_tokens=300, message_tokens=100, preferences_tokens=100, memory_tokens=held
     )
-    assert preferences(talk, talk.free_tokens).ideal_tokens == expected
+    assert preferences_demand(talk, talk.free_tokens).ideal_tokens == expected
     assert ElasticAllocation().allocate(talk).tokens[Layer.PREFERENCES] == expected
 
 

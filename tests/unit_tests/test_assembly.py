@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langchain_ctxbudget.core.assembly import (
+from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason
+from langchain_ctxbudget.messages.fences import as_data
+from langchain_ctxbudget.messages.turns import Group
+from langchain_ctxbudget.prompt.assembly import (
     NO_FIRST_QUESTION,
     Content,
-    Fragment,
     Layout,
     build,
     group_tokens,
@@ -22,10 +24,7 @@ from langchain_ctxbudget.core.assembly import (
     with_headings,
     without_least,
 )
-from langchain_ctxbudget.core.fences import as_data
-from langchain_ctxbudget.core.layers import Layer, Reason
-from langchain_ctxbudget.core.tokens import TiktokenCounter
-from langchain_ctxbudget.core.turns import Group
+from langchain_ctxbudget.tokens.counters import TiktokenCounter
 
 COUNTER = TiktokenCounter()
 VOLATILE = (Layer.TOPICS, Layer.ENTITIES, "open files", Layer.RETRIEVAL)

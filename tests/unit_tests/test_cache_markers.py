@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_openai import ChatOpenAI
 
-from langchain_ctxbudget.core.cache_markers import with_cache_marker
-from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter, TokenCounter
+from langchain_ctxbudget.prompt.cache_markers import with_cache_marker
+from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter, TokenCounter
 
 MARKER = {"type": "ephemeral"}
 SYSTEM, WHO, NOBODY = SystemMessage("You are a clerk."), HumanMessage("Who ordered it?"), AIMessage("Nobody.")
@@ -36,26 +35,6 @@ def test_the_last_stable_message_is_marked(stable: int) -> None:
     assert places(marked) == [stable - 1]
 
 
-def test_a_string_becomes_one_block_of_text() -> None:
-    assert with_cache_marker([WHO], 1)[0].content == [text("Who ordered it?", marked=True)]
-
-
-@pytest.mark.parametrize("message", [SYSTEM, WHO, NOBODY, RESULT], ids=lambda message: message.type)
-def test_all_else_of_a_marked_message_stays(message: BaseMessage) -> None:
-    [marked] = with_cache_marker([message], 1)
-    assert marked.model_copy(update={"content": message.content}) == message
-
-
-def test_the_last_text_is_marked_where_other_blocks_follow() -> None:
-    content: list[Any] = [text("One."), text("Two."), IMAGE, text(" \n")]
-    [marked] = with_cache_marker([HumanMessage(content)], 1)
-    assert marked.content == [text("One."), text("Two.", marked=True), IMAGE, text(" \n")]
-
-
-def test_a_text_that_is_no_block_becomes_one() -> None:
-    assert with_cache_marker([HumanMessage(["One.", "Two."])], 1)[0].content == ["One.", text("Two.", marked=True)]
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -73,29 +52,6 @@ def test_a_message_without_text_is_passed_over(message: BaseMessage) -> None:
     marked = with_cache_marker([SYSTEM, WHO, message], 3)
     assert places(marked) == [1]
     assert marked[2] is message
-
-
-def test_the_words_of_a_message_that_thinks_and_calls_are_marked() -> None:
-    [marked] = with_cache_marker([AIMessage([THOUGHT, text("Let us see.")], tool_calls=CALLS)], 1)
-    assert marked.content == [THOUGHT, text("Let us see.", marked=True)]
-
-
-@pytest.mark.parametrize(("messages", "stable"), [([SYSTEM, WHO], 0), ([], 3), ([CALLING, HumanMessage([IMAGE])], 2)])
-def test_nothing_is_marked_where_nothing_can_be(messages: list[BaseMessage], stable: int) -> None:
-    assert with_cache_marker(messages, stable) == messages
-
-
-def test_more_stable_messages_than_there_are_mark_the_last_one() -> None:
-    assert places(with_cache_marker([SYSTEM, WHO], 9)) == [1]
-
-
-def test_the_given_messages_are_not_changed() -> None:
-    given = [SYSTEM, HumanMessage([text("One.")])]
-    before = [message.model_copy(deep=True) for message in given]
-    marked = with_cache_marker(given, 2)
-    marked[1].content[0]["cache_control"]["type"] = "changed"  # type: ignore[index]
-    assert given == before
-    assert with_cache_marker(given, 2)[1].content == [text("One.", marked=True)]
 
 
 # -- at Anthropic
@@ -150,10 +106,6 @@ def test_all_else_of_the_request_stays(anthropic: ChatAnthropic) -> None:
     assert marked == bare
 
 
-def test_between_messages_of_one_role_the_marker_stays_where_it_is(anthropic: ChatAnthropic) -> None:
-    assert sent(anthropic, [SYSTEM, WHO, HumanMessage("And why?")], 2) == text("Who ordered it?", marked=True)
-
-
 # -- what it costs
 
 
@@ -175,9 +127,3 @@ def test_a_marked_message_is_counted_as_the_unmarked_one(counter: TokenCounter, 
     [marked] = with_cache_marker([message], 1)
     assert marked != message
     assert counter.count_message(marked) == counter.count_message(message)
-
-
-def test_chat_openai_counts_a_marked_message_as_the_unmarked_one(chat_openai: ChatOpenAI) -> None:
-    messages = [SYSTEM, WHO, NOBODY]
-    marked = with_cache_marker(messages, 3)
-    assert chat_openai.get_num_tokens_from_messages(marked) == chat_openai.get_num_tokens_from_messages(messages)

@@ -14,7 +14,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history.elsewhere import last_keys, shared
+from langchain_ctxbudget.history.other_conversations import last_keys, shared
 from langchain_ctxbudget.stores import indexing
 from langchain_ctxbudget.stores.records import EMBEDDED_CHARACTERS, LaneRecord, MessageRecord, Place
 

@@ -26,14 +26,12 @@ def quality(figures):
     return figures.measure(figures.read())
 
 
-@pytest.mark.parametrize(
-    ("parts", "kinds"),
-    [(["dev", "held"], [kind]) for kind in KINDS] + [(parts, KINDS) for parts in (["dev"], ["held"], ["dev", "held"])],
-)
-def test_precision_and_recall_hold(quality, parts, kinds):
-    total = quality.total(parts, kinds)
-    assert total.precision >= 0.9, total
-    assert total.recall >= 0.6, total
+@pytest.mark.parametrize(("kind", "recall"), [("facts", 0.25), ("entities", 0.6), ("topics", 0.5)])
+def test_precision_comes_first_and_recall_holds(quality, kind, recall):
+    for part in ("dev", "held"):
+        total = quality.total([part], [kind])
+        assert total.precision >= 0.95, (part, total)
+        assert total.recall >= recall, (part, total)
 
 
 def test_the_set_is_large_enough_and_half_of_it_yields_nothing(figures):
@@ -48,7 +46,7 @@ def test_both_parts_have_every_kind_of_label(figures):
     assert min(labels[part, kind] for part in ("dev", "held") for kind in KINDS) >= 10
 
 
-def test_what_is_found_twice_is_wrong_the_second_time(figures):
+def test_what_is_found_twice_or_in_another_message_is_wrong(figures):
     chat = next(chat for chat in figures.read() if chat.id == "cook")
     label = chat.labels["facts"][0]
     found = figures.Found("Is allergic to hazelnuts", messages=frozenset({label.message}))
@@ -56,14 +54,8 @@ def test_what_is_found_twice_is_wrong_the_second_time(figures):
     twice, _ = figures.compared(chat, "facts", [found, found])
     assert (once.right, once.found) == (1, 1)
     assert (twice.right, twice.found) == (1, 2)
-
-
-def test_a_fact_from_another_message_is_wrong(figures):
-    chat = next(chat for chat in figures.read() if chat.id == "cook")
-    found = figures.Found("Is allergic to hazelnuts", messages=frozenset({"cook/2"}))
-    counts, mistakes = figures.compared(chat, "facts", [found])
-    assert (counts.right, counts.found) == (0, 1)
-    assert mistakes[0].wrong
+    elsewhere, mistakes = figures.compared(chat, "facts", [found._replace(messages=frozenset({"cook/2"}))])
+    assert (elsewhere.right, elsewhere.found, mistakes[0].wrong) == (0, 1, True)
 
 
 def test_a_fact_that_drops_a_negation_is_wrong(figures):

@@ -1,13 +1,17 @@
-"""Learning by rules: facts, names and recurring phrases of the user's own messages."""
+"""Learning without a model: statements, names and recurring phrases of the user's own messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
 from datetime import UTC, datetime, timedelta
 
-from langchain_ctxbudget.knowledge.learned import Learned, LearnedTopic, Said
-from langchain_ctxbudget.knowledge.records import PhraseRecord
-from langchain_ctxbudget.knowledge.rules import MOST_COUNTED, MOST_KEPT, MOST_SOURCES, learn
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from langchain_ctxbudget.knowledge.learned import Learned, Said
+from langchain_ctxbudget.knowledge.rules import MOST_CHARACTERS, MOST_COUNTED, MOST_KEPT, MOST_SOURCES, learn
+from langchain_ctxbudget.knowledge.statements import MOST_STATED
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -24,49 +28,188 @@ def learned(*texts: str) -> Learned:
     return learn(said(*texts), (), "c1")[0]
 
 
+def facts(text: str) -> list[str]:
+    return [fact.text for fact in learned(text).facts]
+
+
 def topics(*texts: str) -> list[str]:
     return [topic.label for topic in learned(*texts).topics]
 
 
-def record(phrases: Sequence[PhraseRecord], phrase: str) -> PhraseRecord:
-    return next(one for one in phrases if one.phrase == phrase)
+# message | text of the fact | category | slot
+STATED = """
+My name is Ben | Name is Ben | identity | name
+Hi, I'm Ben! | Name is Ben | identity | name
+I live in Lisbon | Lives in Lisbon | identity | home
+i live in leeds | Lives in leeds | identity | home
+I’m based in Nairobi | Is based in Nairobi | identity | home
+We moved to Oslo last year | Moved to Oslo last year | identity | home
+I recently moved from Rome to Milan. | Recently moved from Rome to Milan | identity | home
+I grew up in Kerala | Grew up in Kerala | identity | childhood home
+I was born in 1984 in Turin | Was born in 1984 in Turin | identity | birth
+I am 34 years old | Is 34 years old | identity | age
+I work as a paralegal in Dublin | Works as a paralegal in Dublin | identity | job
+I work at Acme | Works at Acme | identity | employer
+I'm a software engineer at Siemens | Is a software engineer at Siemens | identity |
+I'm not a programmer | Is not a programmer | identity |
+My birthday is on 3 May | Birthday is on 3 May | identity | birthday
+My wife is called Ana | Wife is called Ana | identity | partner
+My son is allergic to eggs | Son is allergic to eggs | identity |
+I've got two cats, Miso and Tofu | Has two cats | identity |
+I'm allergic to peanuts | Is allergic to peanuts | identity |
+im vegetarian btw | Is vegetarian | identity | diet
+I don't eat pork either. | Does not eat pork | identity |
+I don't drive | Does not drive | identity |
+I speak Portuguese and a bit of Dutch | | |
+I teach chemistry at a high school | Teaches chemistry at a high school | identity |
+I used to live in Paris | Used to live in Paris | identity |
+I got married in June | Got married in June | identity | marital status
+I love hiking | Loves hiking | preference | prefers:hike
+I really like Thai food | Really likes Thai food | preference | prefers:thai food
+I hate cilantro | Hates cilantro | preference | prefers:cilantro
+I don't like horror movies | Does not like horror movies | preference | prefers:horror movi
+I can't stand olives | Cannot stand olives | preference | prefers:oliv
+My favourite colour is green | Favourite colour is green | preference | favourite colour
+my favorite color is red | Favorite color is red | preference | favourite colour
+I use Neovim | Uses Neovim | preference |
+Call me Ben | Wants to be called Ben | preference | called
+Please keep your answers short | Wants the assistant to keep its answers short | preference | answer length
+Please always answer in French | Wants the assistant to always answer in French | preference | answer language
+Never use emojis | Wants the assistant to never use emojis | preference |
+From now on, reply in Spanish | Wants the assistant to reply in Spanish | preference | answer language
+Don't use emojis in your answers | Wants the assistant not to use emojis in its answers | preference |
+I'm building a local-first chat app | Building a local-first chat app | project |
+I'm writing my master's thesis | Writing their master's thesis | project |
+I've been learning Rust for a month | Has been learning Rust for a month | project |
+We're moving to Oslo in May | Moving to Oslo in May | project | next home
+I'm planning a trip to Japan in April | Planning a trip to Japan in April | project |
+We decided against Kubernetes in May | Decided against Kubernetes in May | project |
+Our budget is 20,000 euros | Budget is 20,000 euros | project | budget
+""".strip().split("\n")
 
 
-def only_topic(what: Learned) -> LearnedTopic:
-    (topic,) = what.topics
-    return topic
+def test_a_plain_statement_is_a_fact_with_its_category_and_slot() -> None:
+    for line in STATED:
+        message, *expected = (part.strip() for part in line.split("|"))
+        found = [[fact.text, fact.category, fact.slot] for fact in learned(message).facts]
+        assert found == ([expected] if expected[0] else []), message
 
 
-def test_a_statement_about_the_user_is_a_fact_with_its_message() -> None:
-    facts = learned("Thanks!", "I live in Lisbon.").facts
-    assert [(fact.category, fact.message_ids) for fact in facts] == [("identity", ("m2",))]
-    assert "Lisbon" in facts[0].text
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("I live in Lisbon and I work at Siemens.", ["Lives in Lisbon", "Works at Siemens"]),
+        ("I love tea but I hate coffee", ["Loves tea", "Hates coffee"]),
+        ("Thanks! By the way, I moved to Oslo. Is it cold?", ["Moved to Oslo"]),
+        ("Since I'm allergic to nuts, which bars are safe?", []),
+        ("btw, also I live in Rome. Yes, I live in Rome.", ["Lives in Rome"]),
+    ],
+)
+def test_a_message_is_read_clause_by_clause(message: str, found: list[str]) -> None:
+    assert facts(message) == found
 
 
-def test_what_is_said_twice_is_one_fact_of_both_messages() -> None:
-    facts = learned("I live in Lisbon.", "Hi! I live in Lisbon.").facts
-    assert [fact.message_ids for fact in facts] == [("m1", "m2")]
+# What teaches nothing, whatever it looks like.
+SILENT = r"""
+Do I live in a flood zone?
+I live in Lisbon, right?
+Is it bad that I like pineapple on pizza?
+If I lived in Paris, I would eat croissants every day.
+Suppose I work at NASA.
+Imagine I'm a pirate. I live on a ship.
+Let's say I have two kids and a dog.
+Pretend I am your teacher. I'm 50 years old.
+I wish I lived in Rome.
+Let's role-play. I'm a detective from Chicago.
+You are the dragon and I'm a knight. I live in a castle.
+Unless I get a raise, I'm leaving.
+Maybe I'm lactose intolerant
+She said I love cats.
+My boss told me I am a good manager.
+"I live in Paris" is my example sentence.
+He wrote: I work at Acme.
+> I live in Lisbon
+Translate this: I live in Lisbon and work as a nurse.
+Can you proofread this? I am a teacher from Spain.
+Write a story: I live in a castle and have a dragon.
+The lyrics: I was born in the USA
+My sister thinks I'm lazy
+He is allergic to peanuts.
+You are a helpful assistant.
+```\nI live in Lisbon\n```
+<document>I live in Lisbon</document>
+{"name": "Ben", "text": "I live in Lisbon"}
+| I live in | Lisbon |\n|---|---|\n| my | dog |
+name = "I live in Lisbon"
+SELECT name FROM users WHERE bio LIKE '%I live in Paris%';
+I want you to write a poem about autumn
+I need help with my homework
+I'd like a table with three columns
+I want to know how to cook rice
+I'm looking for a way to sort a list
+Call me back when it is done
+Don't change the function name
+Always returns None for some reason
+Always happy to help
+I'm tired
+I'm looking at line 3
+I have a question
+I have a problem with my code
+I'm sure it works
+I'm in a meeting
+I'm having trouble with the install
+I moved the file to /tmp
+I'm 90% sure
+I'm a bit lost
+I'm 5 minutes late
+I'm going to try that
+My code is broken
+My boss is angry today
+My dog is barking
+I'm working on it
+I have a list of numbers
+I love it, thanks!
+I like the second option
+I like how you explained it
+I hate to bother you
+Yeah right, I love waiting in line
+Sure, I love how this crashes every time
+I walk into the tavern
+My last exam was awful
+We should fix it
+""".strip().split("\n")
 
 
-def test_what_is_said_again_stands_where_it_was_said_last() -> None:
-    facts = learned(*(f"My favourite colour is {colour}." for colour in ("teal", "red", "teal"))).facts
-    assert [fact.text for fact in facts] == ["Favourite colour is red", "Favourite colour is teal"]
+def test_what_is_asked_supposed_quoted_pasted_played_or_momentary_says_nothing() -> None:
+    for line in SILENT:
+        assert facts(line.replace("\\n", "\n")) == [], line
 
 
-def test_what_has_ended_is_valid_until_the_message() -> None:
-    ended = [fact for fact in learned("I no longer work at Siemens.").facts if fact.valid_until]
-    assert [(fact.valid_until, bool(fact.slot)) for fact in ended] == [(START, True)]
+def test_a_long_message_is_a_document_and_teaches_nothing() -> None:
+    filler = "The weather was fine on that day. " * (MOST_CHARACTERS // 30)
+    assert learned(f"I live in Rome. {filler}") == Learned()
+    assert learned("I live in Rome.\n" + "The weather was fine.\n" * 30) == Learned()
 
 
-def test_what_has_ended_at_an_unknown_time_is_left_out() -> None:
-    what, _ = learn([Said(id="m1", digest="", text="I no longer work at Siemens.")], (), "c1")
-    assert what.facts == ()
+def test_a_statement_may_only_end_what_was_so() -> None:
+    for message, slot in (
+        ("I no longer work at Acme", "employer"),
+        ("I don't work at Acme anymore", "employer"),
+        ("I'm not vegan any more", "diet"),
+        ("We don't live in Spain any longer", "home"),
+        ("I no longer like coffee", "prefers:coffe"),
+    ):
+        assert [(fact.slot, fact.valid_until) for fact in learned(message).facts] == [(slot, START)], message
+    at_no_time, _ = learn([Said(id="m1", digest="", text="I no longer work at Acme")], (), "c1")
+    assert at_no_time.facts == ()
 
 
-def test_a_name_is_an_entity_of_all_messages_that_have_it() -> None:
-    entities = learned("My sister Anna lives in Porto.", "My sister Anna called.").entities
-    (anna,) = [entity for entity in entities if entity.name == "Anna"]
-    assert (anna.type, anna.relationship, anna.message_ids) == ("person", "sister", ("m1", "m2"))
+def test_a_fact_names_its_messages_and_stands_where_it_was_said_last() -> None:
+    found = learned("My favourite colour is teal.", "I live in Rome.", "Hi! My favourite colour is teal.").facts
+    assert [(fact.text, fact.message_ids) for fact in found] == [
+        ("Lives in Rome", ("m2",)),
+        ("Favourite colour is teal", ("m1", "m3")),
+    ]
 
 
 def test_only_the_user_teaches() -> None:
@@ -74,109 +217,131 @@ def test_only_the_user_teaches() -> None:
     assert learn(said(*texts, from_user=False), (), "c1") == (Learned(), ())
 
 
-def test_three_messages_make_a_topic() -> None:
-    texts = ["My sourdough is dense.", "Should sourdough rise overnight?", "The sourdough is fine now."]
+# message | names with their kinds
+NAMED = """
+My manager Sarah leads the billing team. | Sarah person manager
+My sister, Ana, is visiting this weekend. | Ana person sister
+Marta, my therapist, suggested journaling. | Marta person therapist
+My best friend Oksana lives in Lisbon. | Oksana person best-friend
+I have an appointment with Dr. Weber on Monday. | Dr.-Weber concept
+I work at Acme. | Acme organization
+We joined a band called Velvet Quarry in May. | Velvet-Quarry organization
+I'm working on a game called Emberfall. | Emberfall project
+I use Neovim, mostly. | Neovim tool
+We flew to Lake Tahoe on Friday. |
+Did you read about Kharkiv? | Kharkiv concept
+Thanks, it is Monday and I'm in a Meeting about the Review. |
+I am learning Spanish and I like British spelling. |
+The API returns HTML. |
+LOOK AT LISBON AND PORTO NOW |
+She said "ask Godwin in Leeds" to me. |
+Write a poem about Aldric. |
+""".strip().split("\n")
+
+
+def test_names_are_capitalised_runs_of_the_kind_that_the_text_says() -> None:
+    for line in NAMED:
+        message, _, names = line.partition(" |")
+        found = [
+            " ".join(filter(None, (one.name.replace(" ", "-"), one.type, (one.relationship or "").replace(" ", "-"))))
+            for one in learned(message).entities
+        ]
+        assert found == [name.strip() for name in names.split(",") if name.strip()], message
+
+
+def test_what_is_said_of_a_person_is_kept_with_the_name() -> None:
+    [clara] = learned("My sister Clara lives in Porto.", "I called my sister Clara.").entities
+    assert (clara.name, clara.relationship, clara.message_ids) == ("Clara", "sister", ("m1", "m2"))
+    assert (clara.facts, clara.attributes) == (("Clara lives in Porto",), (("location", "Porto"),))
+
+
+def test_three_messages_or_a_compound_of_two_conversations_make_a_topic() -> None:
+    texts = ["My sourdough is dense.", "Should sourdough rise overnight?", "Is sourdough healthy?"]
     assert topics(*texts[:2]) == []
-    topic = only_topic(learned(*texts))
+    [topic] = learned(*texts).topics
     assert (topic.label, topic.message_ids) == ("Sourdough", ("m1", "m2", "m3"))
-
-
-def test_two_conversations_make_a_topic_of_a_compound() -> None:
-    _, phrases = learn(said("My tax return is due."), (), "c1")
-    what, _ = learn(said("Where do I send the tax return?", first=7), phrases, "c2")
-    assert (only_topic(what).label, only_topic(what).message_ids) == ("Tax return", ("m7",))
-
-
-def test_two_conversations_are_too_few_for_a_single_word() -> None:
+    _, phrases = learn(said("My hiking trip is near."), (), "c1")
+    what, _ = learn(said("What do I need for the hiking trip?", first=7), phrases, "c2")
+    assert [(one.label, one.message_ids) for one in what.topics] == [("Hiking trip", ("m7",))]
     _, phrases = learn(said("The sourdough is dense."), (), "c1")
-    what, _ = learn(said("I ate sourdough."), phrases, "c2")
-    assert what.topics == ()
+    assert learn(said("I ate the sourdough."), phrases, "c2")[0].topics == ()
 
 
 def test_a_topic_that_comes_up_again_is_given_with_the_new_messages() -> None:
     _, phrases = learn(said(*["My sourdough is dense."] * 3), (), "c1")
     what, phrases = learn(said("Hi!", "The sourdough again.", first=4), phrases, "c1")
-    assert only_topic(what).message_ids == ("m5",)
+    assert [topic.message_ids for topic in what.topics] == [("m5",)]
     assert learn(said("Hello!", first=6), phrases, "c1")[0].topics == ()
 
 
-def test_learning_a_message_twice_counts_it_once() -> None:
-    messages = said("My sourdough is dense.", "Sourdough takes time.")
+def test_learning_messages_twice_counts_them_once() -> None:
+    messages = said(*["My sourdough is dense."] * 9)
     _, once = learn(messages, (), "c1")
     what, twice = learn(messages, once, "c1")
     assert (what.topics, twice) == ((), once)
     assert learn(messages + messages, (), "c1")[1] == once
+    assert next(one.counts for one in once if one.phrase == "sourdough") == (("c1", 9),)
 
 
-def test_learning_many_messages_twice_counts_them_once() -> None:
-    messages = said(*["My sourdough is dense."] * 9)
-    _, once = learn(messages, (), "c1")
-    assert learn(messages, once, "c1")[1] == once
-    assert record(once, "sourdough").counts == (("c1", 9),)
-
-
-def test_other_forms_are_aliases() -> None:
-    topic = only_topic(learned("I like home brewing.", "Home-brewing is fun.", "Where to buy home-brewing kits?"))
-    assert (topic.label, topic.aliases) == ("Home brewing", ("Home-brewing",))
-
-
-def test_a_longer_phrase_stands_for_its_parts() -> None:
-    assert topics(*["My marathon training is hard."] * 3, "The marathon is in May.") == ["Marathon training"]
-
-
-def test_a_part_that_comes_up_much_more_often_is_the_parent() -> None:
-    what = learned(*["The marathon is in May."] * 5, *["My marathon training is hard."] * 3)
-    assert {(topic.label, topic.parent) for topic in what.topics} == {
+def test_a_longer_phrase_stands_for_its_parts_unless_they_come_up_much_more_often() -> None:
+    longer = ["My marathon training is hard."] * 3
+    assert topics(*longer, "The marathon is in May.") == ["Marathon training"]
+    found = learned(*["The marathon is in May."] * 5, *longer).topics
+    assert {(topic.label, topic.parent) for topic in found} == {
         ("Marathon", None),
         ("Marathon training", "Marathon"),
     }
 
 
-def test_a_name_is_no_topic() -> None:
-    assert topics("My sister Anna called.", *["Anna is late."] * 4) == []
+def test_other_forms_are_aliases() -> None:
+    [topic] = learned("I like the guitar-solo.", "The guitar solos are fun.", "Is the guitar-solo long?").topics
+    assert (topic.label, topic.aliases) == ("Guitar-solo", ("Guitar solos",))
 
 
-def test_a_word_of_an_organisation_s_name_may_be_a_topic() -> None:
-    texts = ["I work at Kayak Systems GmbH.", *["Where should I store a kayak?"] * 3]
-    assert topics(*texts) == ["Kayak"]
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Thanks! I have another question about the error message.",
+        "What time is it tomorrow morning?",
+        "My sister Anna called.",
+        "```python\nthe_sourdough = bake(marathon)\n```",
+        "> the sourdough from the other message",
+        "See https://example.com/the-sourdough and `the kayak`.",
+        "Ich habe heute ein Sourdough gebacken und es ist gut geworden.",
+    ],
+)
+def test_ordinary_talk_names_code_quotations_and_other_languages_are_no_topics(text: str) -> None:
+    assert topics(*[text] * 5) == []
 
 
-def test_ordinary_talk_has_no_topics() -> None:
-    assert topics(*["Thanks! I have another question about the error message."] * 5) == []
+def test_few_phrases_sources_and_conversations_are_remembered() -> None:
+    words = [f"The {a}{b}ograph." for a in "bcdfghjklmnpqrst" for b in "aeiou" for _ in (1,)] * 1
+    _, phrases = learn(said(*(f"My {word}{end}" for word in "zaxo quix vlom".split() for end in words)), (), "c1")
+    assert len(phrases) <= MOST_KEPT
+    for conversation in range(MOST_COUNTED + 4):
+        _, phrases = learn(said("My sourdough is dense."), phrases, f"c{conversation}")
+    [record] = [one for one in phrases if one.phrase == "sourdough"]
+    assert (len(record.counts), len(record.sources)) == (MOST_COUNTED, MOST_SOURCES)
 
 
-def test_the_domain_is_read_off_the_words() -> None:
-    def domain(text: str) -> str | None:
-        return learned(*[text] * 3).topics[0].domain
-
-    assert domain("The database migration needs a script.") == "engineering"
-    assert domain("Our investors want the churn rate.") == "business"
-    assert domain("My novel needs a better chapter.") == "creative"
-    assert domain("The marathon is for my health.") == "personal"
-    assert domain("The gizmograph is odd.") is None
+PIECES = ["I ", "my ", "I'm a ", "and I ", "I like ", "a", "my dog ", '"', ", ", "I have a ", "- I am in Rome\n", "Aa "]
 
 
-def test_a_phrase_keeps_few_sources_and_conversations() -> None:
-    phrases: tuple[PhraseRecord, ...] = ()
-    for number in range(MOST_COUNTED + 4):
-        _, phrases = learn(said("My sourdough is dense.", first=number), phrases, f"c{number}")
-    kept = record(phrases, "sourdough")
-    assert (len(kept.sources), len(kept.counts)) == (MOST_SOURCES, MOST_COUNTED)
-    assert kept.sources[-1].conversation_id == kept.counts[-1][0] == f"c{MOST_COUNTED + 3}"
-    assert kept.sources[-1].digest == f"d{MOST_COUNTED + 3}"
+def test_hostile_input_takes_little_time() -> None:
+    for piece in PIECES:
+        began = time.process_time()
+        learned(("I " + piece * MOST_CHARACTERS)[:MOST_CHARACTERS], "I " + piece * 20_000)
+        assert time.process_time() - began < 5, piece
 
 
-def test_the_least_promising_phrases_are_dropped() -> None:
-    letters = "bcdfghklmnprstvw"
-    words = [f"k{a}a{b}ok" for a in letters for b in letters]
-    _, phrases = learn(said(*["My sourdough is dense."] * 3, "I saw a kayak."), (), "c1")
-    _, phrases = learn(said(*(f"I love the {word}." for word in words), first=9), phrases, "c1")
-    kept = {phrase.phrase for phrase in phrases}
-    assert len(phrases) == MOST_KEPT
-    assert {"sourdough", words[-1]} <= kept
-    assert "kayak" not in kept
-
-
-def test_the_last_time_is_that_of_the_newest_message() -> None:
-    _, phrases = learn(said("My sourdough is dense.", "Sourdough takes time."), (), "c1")
-    assert record(phrases, "sourdough").last_at == START + timedelta(1)
+@given(
+    st.text()
+    | st.lists(st.sampled_from("I my am like live in a and not have , . ? ' Rome the dog is we no longer".split())).map(
+        " ".join
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_any_text_gives_short_facts_and_names_that_stand_in_it(message: str) -> None:
+    what = learned(message)
+    assert all(fact.text.strip() and len(fact.text) <= MOST_STATED for fact in what.facts)
+    assert all(entity.name in message for entity in what.entities)

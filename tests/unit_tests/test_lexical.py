@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.lexical import BM25_B, BM25_K1, LexicalIndex
+from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1, LexicalIndex
 
 TEXT = st.lists(st.sampled_from("abcdef"), max_size=12)
 TEXTS = st.lists(TEXT, max_size=20)
@@ -45,17 +45,6 @@ def test_adding_one_by_one_is_adding_at_once(texts, query):
     for text in texts:
         one_by_one.extend([text])
     assert np.array_equal(at_once.scores(query), one_by_one.scores(query))
-
-
-@settings(deadline=None)
-@given(TEXTS, TEXTS, TEXT)
-def test_a_copy_grows_by_itself(texts, more, query):
-    index = LexicalIndex()
-    index.extend(texts)
-    before, copy = index.scores(query), index.copy()
-    copy.extend(more)
-    assert copy.scores(query) == pytest.approx(naive_bm25([*texts, *more], query))
-    assert np.array_equal(index.scores(query), before)
 
 
 @settings(deadline=None)

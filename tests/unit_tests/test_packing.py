@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.packing import pack, shrink_to
+from langchain_ctxbudget.search.packing import pack, shrink_to
 
 
 def test_an_item_that_does_not_fit_is_skipped():

@@ -1,18 +1,16 @@
 """The numbers of topics and entities, computed from their conversations; formulas with hand-computed values."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, ToolMessage
 
-from langchain_ctxbudget.knowledge.known import detector
+from langchain_ctxbudget.knowledge.learning import counted
 from langchain_ctxbudget.knowledge.profiles import (
-    MOST_DAYS,
     Engagement,
-    as_of,
     engaged,
-    entity_id,
     entity_metrics,
     importance,
     sentiment_of,
@@ -21,7 +19,9 @@ from langchain_ctxbudget.knowledge.profiles import (
     topic_id,
     topic_metrics,
 )
-from langchain_ctxbudget.knowledge.records import EntityProfile, TopicConversation, TopicProfile
+from langchain_ctxbudget.knowledge.records import EntityProfile, ProgressRecord, TopicConversation, TopicProfile
+from langchain_ctxbudget.knowledge.taking import Work, still_there
+from tests.open_conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -58,45 +58,6 @@ def test_a_link_counts_messages_exchanges_tokens_and_mood():
     assert (counted.messages, counted.exchanges, counted.tokens, counted.sentiment) == (3, 2, 13, 1)
 
 
-def test_a_link_knows_its_first_and_last_time_whatever_the_order():
-    counted = link(said(at(5)), said(at(3)), said(at(4)))
-    assert (counted.first_at, counted.last_at) == (at(3), at(5))
-
-
-def test_a_link_counts_hours_in_utc():
-    elsewhere = datetime(2026, 1, 5, 1, tzinfo=timezone(timedelta(hours=2)))
-    counted = link(said(elsewhere), said(at(5, 23)))
-    assert counted.hours == (*[0] * 23, 2)
-
-
-def test_a_time_without_an_offset_is_utc():
-    assert link(said(datetime(2026, 1, 5, 23))).days == ("2026-01-05",)  # noqa: DTZ001
-
-
-def test_messages_without_a_time_leave_times_as_they_are():
-    counted = engaged(link(said(at(5))), [said()])
-    assert (counted.messages, counted.last_at, sum(counted.hours), counted.days) == (2, at(5), 1, ("2026-01-05",))
-
-
-def test_a_link_without_any_time_has_no_hours():
-    assert link(said()).hours == ()
-
-
-def test_a_link_remembers_the_newest_days():
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    counted = link(*(said(start + timedelta(days=n)) for n in range(MOST_DAYS + 2)))
-    assert (len(counted.days), counted.days[0]) == (MOST_DAYS, "2026-01-03")
-
-
-def test_relevance_is_the_share_of_the_messages():
-    counted = link(said(), said(), until=8)
-    assert (counted.relevance_score, counted.until) == (0.25, 8)
-
-
-def test_relevance_stays_where_the_number_of_messages_is_not_known():
-    assert (link(said()).relevance_score, link(said()).until) == (0.5, 0)
-
-
 MOMENTS = st.none() | st.datetimes(datetime(2025, 1, 1), datetime(2025, 3, 1), timezones=st.just(UTC))  # noqa: DTZ001
 SAID = st.lists(
     st.builds(
@@ -114,6 +75,57 @@ def test_counting_in_two_steps_is_counting_at_once(first, second):
     assert engaged(link(*first), second) == link(*first, *second)
 
 
+BEER = TopicProfile(id="topic/beer", slug="beer", label="Beer", aliases=("ale",))
+SARAH = EntityProfile(id="entity/person/sarah", name="Sarah", type="person")
+TEXTS = ("I like beer.", "Nothing.", "Ale with Sarah!", "Sarah.", "Beer and beer and ale.", "No.")
+
+
+def count(links, texts=TEXTS, first=0, end=None, new=(), *, changed=False):
+    """Counts a conversation from a message on; returns the links, and messages and exchanges about beer and Sarah."""
+    whole = opened(*texts)
+    seen, there = whole.seen_with(COUNTER), still_there(whole) if changed else None
+    progress = ProgressRecord()
+    work = Work(
+        scope=SCOPE, entries=seen.entries[:end], costs=seen.costs, first=first, progress=progress, there=there, epoch=0
+    )
+    after, touched = counted(links, [BEER], [SARAH], work, new)
+    found = [after.get((thing.id, "c1")) for thing in (BEER, SARAH)]
+    return after, [(one.messages, one.exchanges) if one else (0, 0) for one in found], touched
+
+
+def test_a_message_counts_once_however_often_it_names_something():
+    assert count({})[1] == [(3, 3), (2, 2)]
+    assert count({}, first=4, new=[BEER.id])[1][0] == (3, 3)  # of what is new, older messages count too
+    assert count(links := count({})[0]) == (links, [(3, 3), (2, 2)], set())  # taken again, it counts no more
+
+
+def test_results_of_tools_do_not_count_and_answers_begin_no_exchange():
+    for message, expected in ((AIMessage("Beer."), (1, 0)), (ToolMessage("Beer.", tool_call_id="1"), (0, 0))):
+        assert count({}, [message])[1][0] == expected
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_a_conversation_counted_in_parts_is_the_one_counted_at_once(sizes):
+    texts = [TEXTS[number % len(TEXTS)] for number in range(sum(sizes))]
+    links, first = {}, 0
+    for size in sizes:
+        links, first = count(links, texts, first, first + size)[0], first + size
+    shown = {"messages", "exchanges", "tokens", "sentiment"}
+    parts, at_once = (
+        {key: one.model_dump(include=shown) for key, one in it.items()} for it in (links, count({}, texts)[0])
+    )
+    assert parts == at_once
+
+
+def test_after_a_change_the_whole_conversation_is_counted_again():
+    elsewhere = TopicConversation(topic_id=BEER.id, conversation_id="c2", messages=7)
+    links = {**count({})[0], (BEER.id, "c2"): elsewhere}
+    after, numbers, touched = count(links, ["Beer.", "No."], 1, changed=True)
+    assert numbers == [(1, 1), (0, 0)]
+    assert after[BEER.id, "c2"] == elsewhere
+    assert touched == {BEER.id, SARAH.id}
+
+
 def test_a_topic_adds_up_its_conversations():
     first = link(said(at(3)), said(at(3), from_user=False), said(at(4)))
     second = link(said(at(8), tokens=4), conversation="c2")
@@ -127,42 +139,12 @@ def test_a_topic_adds_up_its_conversations():
     assert (after.avg_session_depth, after.first_engaged_at, after.last_engaged_at) == (2.0, at(3), at(8))
 
 
-def test_a_conversation_without_a_message_about_it_does_not_count():
-    assert measured(link(said(at(3))), link(conversation="c2")).total_conversations == 1
-
-
-def test_a_topic_that_never_came_up_has_no_numbers():
-    after = measured()
-    assert (after.avg_session_depth, after.last_engaged_at, after.peak_hour, after.engagement_streak) == (
-        0,
-        None,
-        None,
-        0,
-    )
-
-
-def test_computing_again_gives_the_same():
-    links = [link(said(at(3)), said(at(4)))]
-    once = topic_metrics(topic(), links, NOW)
-    assert topic_metrics(once, links, NOW) == once
-
-
 @pytest.mark.parametrize(
     ("days", "streak"),
     [([5], 1), ([3, 4, 5], 3), ([1, 2, 4, 5], 2), ([1, 2, 3, 9], 1), ([5, 5, 4], 2), ([], 0)],
 )
 def test_a_streak_is_days_in_a_row_up_to_the_last_one(days, streak):
     assert measured(link(*(said(at(day)) for day in days), said())).engagement_streak == streak
-
-
-def test_a_streak_goes_on_in_another_conversation_and_over_the_turn_of_the_year():
-    old = link(said(datetime(2025, 12, 31, tzinfo=UTC)))
-    assert measured(link(said(at(1))), old.model_copy(update={"conversation_id": "c2"})).engagement_streak == 2
-
-
-@pytest.mark.parametrize(("hours", "peak"), [([9, 9, 20], 9), ([20, 9], 9), ([0], 0), ([], None)])
-def test_the_peak_hour_is_the_one_with_most_messages_and_of_several_the_earliest(hours, peak):
-    assert measured(link(*(said(at(3, hour)) for hour in hours), said())).peak_hour == peak
 
 
 @pytest.mark.parametrize(
@@ -180,10 +162,6 @@ def test_the_peak_hour_is_the_one_with_most_messages_and_of_several_the_earliest
 )
 def test_the_level_is_what_most_of_the_newest_signals_say(signals, level):
     assert measured(proficiency_signals=signals).proficiency_level == level
-
-
-def test_a_level_that_was_given_stays_without_signals():
-    assert measured(proficiency_level="expert").proficiency_level == "expert"
 
 
 @pytest.mark.parametrize(
@@ -205,31 +183,6 @@ def test_importance_is_recency_frequency_and_breadth(messages, conversations, da
     assert importance(messages, conversations, last, NOW, pinned=False) == pytest.approx(score, abs=1e-5)
 
 
-def test_what_is_pinned_is_most_important():
-    assert measured(pinned=True).importance_score == 1.0
-    assert entity_metrics(entity(pinned=True), (), NOW).importance_score == 1.0
-
-
-OLD_LINKS = [link(*(said(datetime(2024, 1, 1, tzinfo=UTC)) for _ in range(5)))]
-OLD_NOW = datetime(2024, 1, 1, 1, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    "old", [topic_metrics(topic(), OLD_LINKS, OLD_NOW), entity_metrics(entity(), OLD_LINKS, OLD_NOW)]
-)
-def test_importance_fades_though_nothing_is_counted_again(old):
-    assert as_of(old, OLD_NOW) == old
-    assert as_of(old, NOW).importance_score == pytest.approx(importance(5, 1, OLD_NOW, NOW, pinned=False), abs=1e-5)
-
-
-def test_of_two_topics_named_alike_what_came_up_since_comes_first():
-    old = topic_metrics(topic("Archery"), OLD_LINKS, OLD_NOW)
-    new = topic_metrics(topic("Cycling"), [link(said(NOW))], NOW)
-    found = detector([old, new]).detect("Archery or cycling?")
-    assert old.importance_score > new.importance_score
-    assert [one.id for one in found] == [new.id, old.id]
-
-
 def test_an_entity_adds_up_its_conversations():
     first = link(said(at(3), sentiment=1), said(at(4), sentiment=1), said(at(4)))
     second = link(said(at(8), sentiment=-1), conversation="c2")
@@ -242,31 +195,11 @@ def test_an_entity_adds_up_its_conversations():
 CLEAN = {"is_dirty": False}
 
 
-def test_another_day_makes_a_topic_dirty():
-    before = topic_metrics(topic(), [link(said(at(3)))], NOW).model_copy(update=CLEAN)
-    assert topic_metrics(before, [link(said(at(3)), said(at(4)))], NOW).is_dirty
-
-
-def test_another_conversation_makes_a_topic_dirty():
-    before = topic_metrics(topic(), [link(said(at(3)))], NOW).model_copy(update=CLEAN)
-    assert topic_metrics(before, [link(said(at(3))), link(said(at(3)), conversation="c2")], NOW).is_dirty
-
-
 def test_another_message_of_the_same_day_does_not_make_a_topic_dirty():
     before = topic_metrics(topic(), [link(said(at(3)))], NOW).model_copy(update=CLEAN)
     after = topic_metrics(before, [link(said(at(3)), said(at(3, 22)))], NOW + timedelta(days=9))
     assert after.total_messages == 2
     assert not after.is_dirty
-
-
-def test_another_mention_does_not_make_an_entity_dirty():
-    after = entity_metrics(entity(**CLEAN), [link(said(at(3), sentiment=1))], NOW)
-    assert after.mention_count == 1
-    assert not after.is_dirty
-
-
-def test_what_is_dirty_stays_dirty():
-    assert topic_metrics(topic(), (), NOW).is_dirty
 
 
 @pytest.mark.parametrize(
@@ -316,16 +249,6 @@ def test_topics_are_the_same_with_the_same_stems(first, second, same):
     assert similar(topic(second), topic(first)) is same
 
 
-def test_a_topic_is_the_same_as_one_whose_label_is_its_alias():
-    first, second = topic("Kubernetes", aliases=("k8s",)), topic("K8S")
-    assert similar(first, second)
-    assert similar(second, first)
-
-
-def test_topics_that_share_an_alias_are_not_the_same():
-    assert not similar(topic("Python", aliases=("py",)), topic("Pizza", aliases=("py",)))
-
-
 @pytest.mark.parametrize(
     ("label", "expected"),
     [
@@ -345,14 +268,3 @@ def test_topics_that_share_an_alias_are_not_the_same():
 )
 def test_a_slug_is_the_folded_words(label, expected):
     assert slug(label) == expected
-
-
-@given(st.text(max_size=20))
-def test_every_label_that_says_something_has_a_slug_without_blanks(label):
-    assert bool(slug(label)) == bool(label.strip())
-    assert not any(character.isspace() for character in slug(label))
-
-
-def test_ids_say_what_they_are_of():
-    assert topic_id("home-brewing") == "topic/home-brewing"
-    assert entity_id("person", "Sarah\n Chen") == entity_id("person", "SARAH CHEN") == "entity/person/sarah chen"

@@ -1,23 +1,20 @@
 """Open questions: found, kept once, closed by an answer and by nothing else."""
 
-from dataclasses import replace
-
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.digest import Line
-from langchain_ctxbudget.core.extractive import keep_sentences
-from langchain_ctxbudget.core.importance import Kind
-from langchain_ctxbudget.core.messages import date_of, plain_text, speaker
-from langchain_ctxbudget.core.questions import MOST_QUESTIONS, OpenQuestions, answers, same_matter
 from langchain_ctxbudget.demo import demo_messages
+from langchain_ctxbudget.history.digest import Line
+from langchain_ctxbudget.history.importance import Kind
+from langchain_ctxbudget.history.open_questions import MOST_QUESTIONS, OpenQuestions, answers, same_matter
+from langchain_ctxbudget.messages.messages import date_of, plain_text, speaker
 
 ANSWERED = [
     ("[OPEN] Which venue do we book for the meetup?", "We booked the Kulturbrauerei as the venue for the meetup."),
     ("Which database should the billing service use?", "We decided on Postgres for the billing service."),
     ("Open question: which database?", "Fine, decided: SQLite is the database."),
     ("When is the release?", "The release is on 3 May."),
+    ("When is the release?", "Hello. My bike is blue. The release is on 3 May. See you."),
     ("Still to be decided: the launch date.", "New launch date: Saturday 17 October."),
     ("What is the budget for the offsite?", "The budget for the offsite is 4,000 EUR."),
     ("We still need to decide on the name of the cat.", "The cat is called Miso, that's the name."),
@@ -50,194 +47,110 @@ NOT_ANSWERED = [
     ("[OPEN] Which database?", "[OPEN] Which database?"),
     ("Open question.", "We decided on it."),
 ]
-
-
-@pytest.mark.parametrize(("question", "text"), ANSWERED)
-def test_a_question_is_answered(question, text):
-    assert answers(question, text)
-
-
-@pytest.mark.parametrize(("question", "text"), NOT_ANSWERED)
-def test_a_question_is_not_answered(question, text):
-    assert not answers(question, text)
-
-
-def test_a_sentence_is_answered_as_its_text_is():
-    [asked] = keep_sentences([Line(0, "ada", None, "Open question: which database?", from_user=True)])
-    assert answers(asked, "We settled on Redis as the database.")
-
-
-def test_one_sentence_of_many_answers():
-    assert answers("When is the release?", "Hello. My bike is blue. The release is on 3 May. See you.")
+STORIES: dict[str, tuple[list[str], list[str]]] = {
+    "a plain question is not open": (["Which database?", "No idea."], []),
+    "a later answer": (["[OPEN] Which database?", "My bike is blue.", "The database: we decided on Redis."], []),
+    "an earlier answer": (
+        ["We decided on Redis as the database.", "[OPEN] Which database?"],
+        ["[OPEN] Which database?"],
+    ),
+    "another matter": (["[OPEN] Which database?", "Hm.", "Decided: green for the logo."], ["[OPEN] Which database?"]),
+    "a direct reply": (["[OPEN] Which database?", "Let's go with Redis."], []),
+    "a reply to one of two": (
+        ["[OPEN] Which database? [OPEN] Which logo?", "Let's go with green for the logo."],
+        ["[OPEN] Which database?"],
+    ),
+    "put off": (["[OPEN] Which database?", "We decided to postpone that until May."], ["[OPEN] Which database?"]),
+    "the one that shares most": (
+        [
+            "[OPEN] Which database for billing?",
+            "[OPEN] Which cache for billing?",
+            "Hm.",
+            "Decided: billing cache: Redis.",
+        ],
+        ["[OPEN] Which database for billing?"],
+    ),
+    "asked again": (
+        ["[OPEN] Which database?", "Hm.", "Open question: which database?"],
+        ["Open question: which database?"],
+    ),
+    "two questions": (
+        ["[OPEN] Which database?", "[OPEN] Which colour?"],
+        ["[OPEN] Which database?", "[OPEN] Which colour?"],
+    ),
+    "the question before": (
+        ["Should we open on Sundays as well?", "Not yet.", "It's an open question, then."],
+        ["Should we open on Sundays as well?"],
+    ),
+    "no question before": (["My bike is blue.", "Noted as open."], []),
+    "under a heading": (
+        ["Open questions:\n- the venue of the party\n- the colour of the logo\nThat is all."],
+        ["the venue of the party", "the colour of the logo"],
+    ),
+    "that closes it": (
+        [
+            "Open question: there is an R. Dunne with nine tools out since 2019.",
+            "Hm.",
+            "R. Dunne exists, she moved in 2019 with nine tools.",
+            "That closes the open question.",
+        ],
+        [],
+    ),
+    "a mark": (["[OPEN] Which database?", "Hm.", "[ANSWERED] database: Redis"], []),
+}
 
 
 def read(*texts, speakers="ab"):
-    ledger = OpenQuestions()
-    ledger.read(Line(i, speakers[i % len(speakers)], None, text, from_user=False) for i, text in enumerate(texts))
-    return ledger
+    lines = (Line(i, speakers[i % len(speakers)], None, text, from_user=False) for i, text in enumerate(texts))
+    return OpenQuestions().read(lines)
 
 
 def alive(*texts, speakers="ab"):
     return [question.text for question in read(*texts, speakers=speakers).alive()]
 
 
-def test_an_open_question_says_where_it_comes_from():
-    ledger = OpenQuestions()
-    ledger.read([Line(7, "ada", "2024-05-01", "Well. [OPEN] Which database?", from_user=True)])
-    [asked] = ledger.alive()
-    assert (asked.position, asked.speaker, asked.date, asked.kind) == (7, "ada", "2024-05-01", Kind.OPEN)
+def test_a_question_is_answered_by_its_answer_and_by_nothing_else():
+    assert [pair for pair in ANSWERED if not answers(*pair)] == []
+    assert [pair for pair in NOT_ANSWERED if answers(*pair)] == []
+    assert same_matter("Which cat?", "[OPEN] Which cat?")
+    assert not same_matter("Which cat?", "Which dog?")
 
 
-def test_an_open_question_is_the_sentence_that_a_digest_keeps():
-    line = Line(0, "ada", None, "We met. It was late. [OPEN] Which database, then? It matters.", from_user=True)
-    ledger = OpenQuestions()
-    ledger.read([line])
-    assert ledger.alive()
-    assert set(ledger.alive()) <= {
-        replace(s, score=asked.score) for s in keep_sentences([line]) for asked in ledger.alive()
+def test_what_a_conversation_leaves_open():
+    assert {name: alive(*texts) for name, (texts, _) in STORIES.items()} == {
+        n: left for n, (_, left) in STORIES.items()
     }
-
-
-def test_a_plain_question_is_not_open():
-    assert alive("Which database?", "No idea.") == []
-
-
-def test_a_later_answer_closes_a_question():
-    assert alive("[OPEN] Which database?", "My bike is blue.", "The database: we decided on Redis.") == []
-
-
-def test_an_earlier_answer_closes_nothing():
-    assert alive("We decided on Redis as the database.", "[OPEN] Which database?") == ["[OPEN] Which database?"]
-
-
-def test_a_decision_about_something_else_closes_nothing():
-    assert len(alive("[OPEN] Which database?", "Hm.", "We decided on green for the logo.")) == 1
-
-
-def test_the_direct_reply_of_another_closes_a_question():
-    assert alive("[OPEN] Which database?", "Let's go with Redis.") == []
-
-
-def test_the_same_speakers_next_decision_closes_nothing():
-    assert len(alive("[OPEN] Which database?", "Let's go with pizza.", speakers="a")) == 1
-
-
-def test_a_direct_reply_to_several_questions_closes_only_what_it_names():
-    left = alive("[OPEN] Which database? [OPEN] Which logo?", "Let's go with green for the logo.")
-    assert left == ["[OPEN] Which database?"]
-
-
-def test_a_direct_reply_that_puts_it_off_closes_nothing():
-    assert len(alive("[OPEN] Which database?", "We decided to postpone that until May.")) == 1
-
-
-def test_of_two_questions_the_one_that_shares_most_is_closed():
-    left = alive(
-        "[OPEN] Which database for billing?",
-        "[OPEN] Which cache for billing?",
-        "Hm.",
-        "ok",
-        "Decided: the billing cache is Redis.",
-    )
-    assert left == ["[OPEN] Which database for billing?"]
-
-
-def test_the_same_question_is_one():
-    assert alive("[OPEN] Which database?", "Hm.", "Open question: which database?") == [
-        "Open question: which database?"
-    ]
-
-
-def test_two_questions_are_two():
-    assert len(alive("[OPEN] Which database?", "[OPEN] Which colour for the logo?")) == 2
-
-
-def test_a_mark_without_matter_means_the_question_before_it():
-    assert alive("Should we open on Sundays as well?", "Not yet.", "It's an open question, then.") == [
-        "Should we open on Sundays as well?"
-    ]
-
-
-def test_a_mark_without_matter_and_without_a_question_is_none():
-    assert alive("My bike is blue.", "Noted as open.") == []
-
-
-def test_the_items_under_a_heading_are_open():
-    assert alive("Open questions:\n- the venue of the party\n- the colour of the logo\nThat is all.") == [
-        "the venue of the party",
-        "the colour of the logo",
-    ]
-
-
-def test_that_closes_it_means_what_the_message_before_was_about():
-    asked = "Open question: there is an R. Dunne with nine tools out since 2019."
-    assert (
-        alive(asked, "Hm.", "R. Dunne exists, she moved in 2019 with nine tools.", "That closes the open question.")
-        == []
-    )
-
-
-@pytest.mark.parametrize("mark", ["[CLOSED]", "[ANSWERED]", "[RESOLVED]"])
-def test_a_mark_closes(mark):
-    assert alive("[OPEN] Which database?", "Hm.", f"{mark} database: Redis") == []
-
-
-def test_only_so_many_are_kept_and_the_oldest_go():
+    assert len(alive("[OPEN] Which database?", "Let's go with pizza.", speakers="a")) == 1  # nobody has replied
     texts = [f"[OPEN] Who feeds animal{i} at place{i}?" for i in range(MOST_QUESTIONS + 5)]
-    left = alive(*texts)
-    assert left == texts[5:]
+    assert alive(*texts) == texts[5:]
 
 
-def test_a_message_is_read_once():
-    ledger = read("[OPEN] Which database?", "We settled on Redis as the database.")
-    ledger.read([Line(0, "a", None, "[OPEN] Which database?", from_user=False)])
-    assert (ledger.alive(), ledger.read_until) == ((), 2)
+def test_an_open_question_says_where_it_comes_from_and_is_read_once():
+    line = Line(7, "ada", "2024-05-01", "Well. [OPEN] Which database?", from_user=True)
+    found = OpenQuestions().read([line])
+    [asked] = found.alive()
+    assert (asked.position, asked.speaker, asked.date, asked.kind) == (7, "ada", "2024-05-01", Kind.OPEN)
+    settled = found.read([Line(8, "b", None, "We settled on Redis as the database.", from_user=False)])
+    assert (settled.read([line]).alive(), settled.read_until) == ((), 9)
+    assert len(found.alive()) == 1
 
 
-TEXTS = st.lists(
-    st.sampled_from([question for question, _ in ANSWERED] + [text for _, text in ANSWERED + NOT_ANSWERED])
-)
+TEXTS = st.lists(st.sampled_from([text for pair in ANSWERED + NOT_ANSWERED for text in pair]) | st.text(max_size=40))
 
 
 @settings(deadline=None)
 @given(TEXTS, st.integers(0, 10))
 def test_reading_in_parts_is_reading_at_once(texts, cut):
     lines = [Line(i, "ab"[i % 2], None, text, from_user=False) for i, text in enumerate(texts)]
-    ledger = OpenQuestions()
-    ledger.read(lines[:cut])
-    ledger = ledger.copy()
-    ledger.read(lines[cut:])
-    assert ledger.alive() == read(*texts).alive()
-    assert ledger.read_until == len(texts)
-
-
-def test_a_copy_goes_on_by_itself():
-    ledger = read("[OPEN] Which database?")
-    twin = ledger.copy()
-    twin.read([Line(1, "b", None, "Let's go with Redis.", from_user=False)])
-    assert (len(ledger.alive()), len(twin.alive())) == (1, 0)
-
-
-@settings(deadline=None)
-@given(st.lists(st.text(), max_size=5))
-def test_any_text_is_read(texts):
-    assert len(alive(*texts)) <= sum(map(len, texts))
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"), [("Which cat?", "[OPEN] Which cat?", True), ("Which cat?", "Which dog?", False)]
-)
-def test_questions_on_the_same_matter_are_the_same(one, other, same):
-    assert same_matter(one, other) is same
+    assert OpenQuestions().read(lines[:cut]).read(lines[cut:]) == read(*texts)
 
 
 def test_the_demo_leaves_open_what_nobody_answered():
-    ledger = OpenQuestions()
-    ledger.read(
-        Line(i, speaker(m), date_of(m), plain_text(m), m.type == "human") for i, m in enumerate(demo_messages())
-    )
-    said = " ".join(question.text for question in ledger.alive())
-    assert "Christmas closure" in said
-    assert "Sundays" in said
-    assert "consumables" not in said
-    assert "Dunne" not in said
+    lines = (Line(i, speaker(m), date_of(m), plain_text(m), m.type == "human") for i, m in enumerate(demo_messages()))
+    said = " ".join(question.text for question in OpenQuestions().read(lines).alive())
+    assert [word in said for word in ("Christmas closure", "Sundays", "consumables", "Dunne")] == [
+        True,
+        True,
+        False,
+        False,
+    ]

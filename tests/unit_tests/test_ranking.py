@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.ranking import (
+from langchain_ctxbudget.search.ranking import (
     SAME,
     NamedDate,
     Question,
@@ -64,6 +64,29 @@ def test_a_role_is_no_name(name):
 
 def test_who_is_named_is_found_as_a_whole_word_in_any_case():
     assert Question.of("Did ann's annual trip please Bob?", ["Ann", "Bob", "Anna"]).speakers == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("question", "speakers", "named"),
+    [
+        ("What did Fahim say?", ["Fahim Khan", "Bob"], {0}),
+        ("What did Fahim Khan say?", ["Fahim", "Bob"], {0}),
+        ("What did Fahim Khan say?", ["Fahim_Khan", "Bob"], {0}),
+        ("What did fahim’s friend say?", ["Fahim-Khan", "Bob"], {0}),
+        ("What did Fahim say?", ["Fahim Khan", "Fahim Ali"], set()),
+        ("What did Fahim Ali say?", ["Fahim Khan", "Fahim Ali"], {1}),
+        ("What did Khan say?", ["Fahim Khan", "Bob"], set()),
+        ("When will we go?", ["Will Smith", "Bob"], set()),
+        ("When will Will Smith go?", ["Will Smith", "Bob"], {0}),
+        ("What did Fahim Khan say?", ["Fahim", "Fahim Khan"], {1}),
+        ("What did Fahim say?", ["Fahim", "Fahim Khan"], {0}),
+        ("What did Fahim say to Fahim Khan?", ["Fahim Khan", "Fahim"], {0, 1}),
+    ],
+)
+def test_a_speaker_is_named_in_full_or_by_a_first_name_of_nobody_else_and_the_longest_name_is_meant(
+    question: str, speakers: list[str], named: set[int]
+) -> None:
+    assert Question.of(question, speakers).speakers == named
 
 
 def test_the_word_user_names_nobody():
@@ -210,7 +233,7 @@ def like(vectors):
 
 
 def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
-    monkeypatch.setattr("langchain_ctxbudget.core.ranking.FIRST_FOUND", 1)
+    monkeypatch.setattr("langchain_ctxbudget.search.ranking.FIRST_FOUND", 1)
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
     asked = (texts(4, session=range(4)), ASKED, np.array([5.0, 0.0, 0.0, 0.0]))
     plain, fed = rank(*asked), rank(*asked, alike=like(vectors))
@@ -220,7 +243,7 @@ def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
 
 
 def test_a_session_like_the_most_relevant_texts_lifts_all_its_texts(monkeypatch):
-    monkeypatch.setattr("langchain_ctxbudget.core.ranking.FIRST_FOUND", 1)
+    monkeypatch.setattr("langchain_ctxbudget.search.ranking.FIRST_FOUND", 1)
     vectors = np.array([[1.0, 0.0], [0.9, 0.4], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
     known = texts(5, session=[0, 1, 1, 2, 2])
     weights = replace(NOTHING, lexical=1.0, session_alike=1.0)

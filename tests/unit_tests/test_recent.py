@@ -5,14 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import (
@@ -27,7 +23,7 @@ from langchain_core.messages import (
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.recent import RecentPrompts
+from langchain_ctxbudget.pipeline.recent import RecentPrompts
 from tests.unit_tests.test_report import example
 
 REPORT = example()
@@ -105,10 +101,6 @@ def test_a_prompt_is_found_in_the_form(form: Callable[[list[BaseMessage]], list[
     assert holding().find(form(PROMPT)) == REPORT
 
 
-def test_handlers_do_see_another_form() -> None:
-    assert as_handlers_see_it(PROMPT)[-1].content != PROMPT[-1].content
-
-
 def image(data: str) -> HumanMessage:
     words = {"type": "text", "text": "What is this?"}
     return HumanMessage([words, {"type": "image", "base64": data, "mime_type": "image/png"}])
@@ -136,29 +128,6 @@ def test_another_prompt_is_not_found(one: list[BaseMessage], other: list[BaseMes
     assert holding(one).find(other) is None
 
 
-TEXTS = st.lists(st.text(max_size=3) | st.sampled_from(["human", '", "', "\0", "\ud800"]), max_size=3)
-
-
-@settings(deadline=None)
-@given(st.lists(TEXTS, max_size=3), st.lists(TEXTS, max_size=3))
-def test_two_prompts_are_the_same_only_where_every_message_is(one: list[list[str]], other: list[list[str]]) -> None:
-    found = holding([HumanMessage(list(texts)) for texts in one]).find([HumanMessage(list(texts)) for texts in other])
-    assert (found is not None) == (one == other)
-
-
-def test_arguments_that_json_does_not_know_are_no_error() -> None:
-    odd = [AIMessage("", tool_calls=[call(args={"when": {1, 2}, "by": {("a", "b"): 1}, "data": b"x"})])]
-    assert holding(odd).find(odd) == REPORT
-
-
-def test_of_prompts_that_say_the_same_the_later_report_is_found() -> None:
-    recent = holding()
-    recent.add(with_other_ids(PROMPT), replace(REPORT, total_tokens=16))
-    found = recent.find(PROMPT)
-    assert found is not None
-    assert found.total_tokens == 16
-
-
 def texts(recent: RecentPrompts, *names: str) -> list[bool]:
     return [recent.find([HumanMessage(name)]) is not None for name in names]
 
@@ -170,13 +139,6 @@ def test_the_oldest_prompt_is_forgotten_first() -> None:
     assert texts(recent, "a", "b", "c") == [False, True, True]
 
 
-def test_a_prompt_that_is_made_again_is_the_newest() -> None:
-    recent = RecentPrompts(limit=2)
-    for name in "abac":
-        recent.add([HumanMessage(name)], REPORT)
-    assert texts(recent, "a", "b", "c") == [True, False, True]
-
-
 def test_candidates_are_not_kept() -> None:
     context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
     recent = RecentPrompts()
@@ -185,17 +147,3 @@ def test_candidates_are_not_kept() -> None:
     assert found == context.report
     with pytest.raises(InputError, match="no candidates"):
         found.reallocate(500)
-
-
-def test_threads_never_find_the_prompts_of_others() -> None:
-    recent = RecentPrompts(limit=64)
-
-    def work(number: int) -> bool:
-        prompt = [HumanMessage(f"Question {number}")]
-        recent.add(prompt, replace(REPORT, total_tokens=number))
-        found = recent.find(prompt)
-        return found is None or found.total_tokens == number  # None: others were faster
-
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(work, range(2_000)))
-    assert sum(texts(recent, *(f"Question {number}" for number in range(2_000)))) == 64

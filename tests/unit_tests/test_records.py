@@ -163,7 +163,7 @@ def test_places_are_in_the_order_of_clock_lane_and_number():
 def test_a_cut_comes_back_from_a_store():
     cut = CutRecord(
         position=2,
-        made_for="100 tokens",
+        cut_key="100 tokens",
         digest="d",
         summary=({"position": 0, "heading": "[2024]\n", "text": "- a\n"},),
         arc=(),

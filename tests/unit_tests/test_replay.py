@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -12,11 +11,10 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.core.allocation.catalogue import STRATEGIES
-from langchain_ctxbudget.core.usage import Price
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, Turn, replay, split_turns
-from langchain_ctxbudget.replay_strategies import NAMES
+from langchain_ctxbudget.replay.strategies import NAMES
+from langchain_ctxbudget.tokens.prices import Price
 
 SYSTEM = "You know a tool library."
 COUNTER = TiktokenCounter()
@@ -85,17 +83,6 @@ def test_a_tiny_conversation_counts_as_by_hand() -> None:
     assert track.effective_tokens == (34 - 7) + 0.25 * 7
 
 
-def test_the_whole_history_is_the_sum_of_everything_before_each_answer() -> None:
-    sent = [costs([SystemMessage(SYSTEM), *LONG[:place]]) for place, part in enumerate(LONG) if part.type == "ai"]
-    assert [turn.tokens for turn in of_long("full")] == sent
-
-
-def test_of_the_whole_history_everything_is_cached_that_was_sent_before() -> None:
-    turns = of_long("full")
-    reply = costs([])
-    assert [turn.cached_tokens for turn in turns[1:]] == [turn.tokens - reply for turn in turns[:-1]]
-
-
 def test_recency_is_what_trim_messages_gives() -> None:
     sent = []
     for place, part in enumerate(LONG):
@@ -142,14 +129,6 @@ def test_no_prompt_is_over_its_budget(name: str) -> None:
     assert 0 < max(turn.largest_tokens for turn in of_long(name)) <= BUDGET
 
 
-def test_a_prefix_below_the_minimum_is_not_cached() -> None:
-    turns, few = turns_of(LONG, "full"), turns_of(LONG, "full", min_cached_tokens=300)
-    assert [turn.cached_tokens for turn in few] == [
-        turn.cached_tokens if turn.cached_tokens >= 300 else 0 for turn in turns
-    ]
-    assert 0 < sum(turn.cached_tokens for turn in few) < sum(turn.cached_tokens for turn in turns)
-
-
 def test_costs_are_told_in_dollars_where_there_is_a_price() -> None:
     price = Price(input=2.0, output=10.0, cached_input=0.5)
     result = replay(LONG, ["full"], budget=BUDGET, price=price)
@@ -160,10 +139,6 @@ def test_costs_are_told_in_dollars_where_there_is_a_price() -> None:
     assert replay(LONG, ["full"], budget=BUDGET).to_dict()["strategies"][0]["cost"] is None
 
 
-def test_a_price_without_one_for_cached_input_takes_all_input_alike() -> None:
-    assert replay(LONG[:4], ["full"], budget=BUDGET, price=Price(input=1, output=1)).price_share == 1
-
-
 def test_evidence_is_what_stands_in_the_prompt_word_by_word() -> None:
     named = {2: ["q0"], TURNS - 1: ["q1", "a1", "a22"], TURNS: ["a22"]}
     whole, window = turns_of(LONG, "full", evidence=named), turns_of(LONG, "recency", evidence=named)
@@ -172,19 +147,7 @@ def test_evidence_is_what_stands_in_the_prompt_word_by_word() -> None:
     assert [turn.evidence for turn in window][-2:] == [0, 1]
 
 
-def test_the_mean_of_the_evidence_is_over_the_turns_that_name_some() -> None:
-    track = replay(LONG, ["recency"], budget=BUDGET, evidence={TURNS: ["q0"], TURNS - 1: ["q21"]}).track("recency")
-    assert track.evidence == 0.5
-
-
 # Turns
-
-
-def test_a_turn_is_everything_up_to_the_next_human_message() -> None:
-    assert [[part.id for part in turn] for turn in split_turns(LOOP)] == [
-        ["loop-q", "call1", "r1", "call2", "r2", "loop-a"],
-        ["loop-q2", "loop-a2"],
-    ]
 
 
 def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
@@ -197,49 +160,12 @@ def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
     assert second.calls == 1
 
 
-def test_what_the_package_chose_for_a_turn_stays_while_tools_are_called() -> None:
-    look_up = {"name": "look_up", "description": "Whether a tool is in.", "parameters": {"type": "object"}}
-    tools = [{"type": "function", "function": look_up}]
-    loop = turns_of([*LONG, *LOOP], "elastic", tools=tools)[TURNS]
-    first = turns_of([*LONG, *LOOP[:2]], "elastic", tools=tools)[TURNS]
-    second = turns_of([*LONG, *LOOP[:4]], "elastic", tools=tools)[TURNS]
-    assert loop.calls == 3
-    # Both later calls begin with the whole of the one before them, and add only the call and its result.
-    new = second.tokens - first.tokens - costs([])
-    assert loop.cached_tokens == first.cached_tokens + (first.tokens - costs([])) + new
-
-
-def test_tools_are_sent_with_every_prompt_and_cached_behind_the_first() -> None:
-    tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
-    more = COUNTER.count_tools(tools)
-    for name in ("full", "elastic"):
-        without, turns = turns_of(LONG[:6], name), turns_of(LONG[:6], name, tools=tools)
-        assert [turn.tokens for turn in turns] == [turn.tokens + more for turn in without]
-        assert [turn.cached_tokens for turn in turns] == [
-            turn.cached_tokens + more * bool(n) for n, turn in enumerate(without)
-        ]
-    assert turns_of(LONG, "recency", tools=tools)[-1].tokens <= BUDGET
-
-
 def test_a_conversation_may_start_with_an_answer() -> None:
     messages = [AIMessage("Welcome to the library!", id="w"), *LONG[:4]]
     turns = turns_of(messages, "full")
     assert [turn.number for turn in turns] == [2, 3]
     assert turns[0].tokens == costs(messages[:2])
     assert turns_of(messages, "elastic")[0].messages["verbatim"] == 1
-
-
-def test_messages_without_an_answer_are_kept_for_the_next_prompt() -> None:
-    messages = [HumanMessage("One.", id="1"), HumanMessage("Two.", id="2"), AIMessage("Three.", id="3")]
-    for name in ("full", "elastic"):
-        [turn] = turns_of(messages, name)
-        assert (turn.number, turn.calls, turn.messages["verbatim"]) == (2, 1, 1)
-
-
-def test_a_system_message_at_the_beginning_is_the_system_prompt() -> None:
-    messages = [SystemMessage(SYSTEM), *LONG]
-    assert turns_of(messages, "recency") == of_long("recency")
-    assert turns_of(messages, "elastic") == of_long("elastic")
 
 
 # Several strategies
@@ -249,37 +175,6 @@ def test_two_replays_are_equal_apart_from_timings() -> None:
     first, second = (replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM) for _ in range(2))
     assert first == second
     assert first.tracks[0].slowest_ms > 0
-
-
-def test_strategies_do_not_change_each_other() -> None:
-    together = replay(LONG, ["elastic", "recency", "ratio"], budget=BUDGET)
-    alone = [replay(LONG, [name], budget=BUDGET).tracks[0] for name in ("elastic", "recency", "ratio")]
-    assert list(together.tracks) == alone
-
-
-def test_what_is_learned_on_the_way_is_the_same_every_time() -> None:
-    told = [HumanMessage("My name is Ada and I live in Porto.", id="n"), AIMessage("Noted.", id="m"), *LONG]
-    first, second = (turns_of(told, "elastic", settings={"learn": True}) for _ in range(2))
-    assert first == second
-    assert first != turns_of(told, "elastic")
-
-
-def test_the_messages_are_not_changed() -> None:
-    before = [message.model_copy(deep=True) for message in LOOP]
-    replay(LOOP, NAMES, budget=BUDGET)
-    assert before == LOOP
-
-
-def test_a_name_may_have_another_budget() -> None:
-    result = replay(LONG, ["recency", "recency@300", "elastic@300"], budget=BUDGET)
-    assert [track.name for track in result.tracks] == ["recency", "recency@300", "elastic@300"]
-    assert [track.budget_tokens for track in result.tracks] == [BUDGET, 300, 300]
-    assert result.track("recency@300").turns == turns_of(LONG, "recency", 300)
-    assert result.track("elastic@300").turns == turns_of(LONG, "elastic", 300)
-
-
-def test_the_whole_history_has_no_budget() -> None:
-    assert replay(LONG, ["full"], budget=BUDGET).tracks[0].budget_tokens is None
 
 
 @pytest.mark.parametrize(
@@ -293,17 +188,6 @@ def test_settings_are_a_strategy(strategy: dict[str, Any], name: str) -> None:
     result = replay(LONG, [strategy], budget=BUDGET)
     assert [track.name for track in result.tracks] == [name]
     assert result.tracks[0].turns != turns_of(LONG, "elastic")
-
-
-def test_settings_of_all_lie_below_those_of_a_strategy() -> None:
-    settings = {"emphasis": "cache"}
-    assert turns_of(LONG, "elastic", settings=settings) == turns_of(LONG, "cache")
-    assert turns_of(LONG, "recall", settings=settings) == turns_of(LONG, "recall")
-
-
-def test_emphasis_and_strategy_differ_where_they_should() -> None:
-    names = [*STRATEGIES, "recall", "cache"]
-    assert len({sum(turn.tokens for turn in of_long(name)) for name in names}) == len(names)
 
 
 def test_a_usage_tier_lets_in_its_share_of_the_budget() -> None:
@@ -327,47 +211,6 @@ def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None
     assert "recency: 1 prompts do not have the message that they are to answer." in text
 
 
-BIG = [HumanMessage("drill " * 1_000, id="big"), AIMessage("That is long.", id="b"), *LONG[:6]]
-
-
-def test_where_prompts_are_missing_a_strategy_is_compared_by_those_that_were_made() -> None:
-    result = replay(BIG, ["elastic", "full"], budget=BUDGET)
-    package, whole = result.tracks
-    assert (package.calls, whole.calls) == (3, 4)
-    assert package.effective_per_prompt == package.effective_tokens / 3
-    rows = [line.split() for line in str(result).splitlines()]
-    assert "a prompt" in str(result).partition("strategy")[2]
-    assert ["elastic*", "3"] in [row[:2] for row in rows]
-    assert f"{package.effective_per_prompt:,.1f}" in next(row for row in rows if row[:1] == ["elastic*"])
-    assert "* Prompts are missing" in str(result)
-
-
-def test_where_none_is_missing_totals_are_enough() -> None:
-    text = str(replay(LONG, ["elastic", "full"], budget=BUDGET))
-    assert "*" not in text
-    assert "a prompt" not in text.partition("strategy")[2]
-
-
-def test_a_strategy_that_made_no_prompt_has_no_mean() -> None:
-    [track] = replay(BIG[:2], ["elastic"], budget=BUDGET).tracks
-    assert track.effective_per_prompt is None
-
-
-def test_whoever_waits_is_told_every_turn() -> None:
-    told: list[tuple[str, int]] = []
-    replay(LONG[:6], ["full", "elastic"], budget=BUDGET, on_turn=lambda name, number: told.append((name, number)))
-    assert told == [(name, number) for name in ("full", "elastic") for number in (1, 2, 3)]
-
-
-def test_it_is_plain_data_whose_turns_add_up() -> None:
-    data = replay([*LONG, *LOOP], DEFAULT_STRATEGIES, budget=BUDGET).to_dict()
-    assert json.loads(json.dumps(data)) == data
-    for track in data["strategies"]:
-        for total in ("calls", "tokens", "cached_tokens", "compaction_steps"):
-            assert track[total] == sum(turn[total] for turn in track["turns"])
-        assert sum(track["message_shares"].values()) == pytest.approx(1)
-
-
 def test_its_text_is_an_aligned_table_of_all_strategies() -> None:
     result = replay(
         LONG, [*DEFAULT_STRATEGIES, {"emphasis": "cache", "keep_messages": 2, "segment_messages": 10}], budget=BUDGET
@@ -384,51 +227,6 @@ def test_its_text_is_an_aligned_table_of_all_strategies() -> None:
 
 
 @pytest.mark.parametrize(
-    "messages", [[], [HumanMessage("Hello?")], [AIMessage("Welcome!")], [SystemMessage("Be kind.")]]
-)
-def test_a_conversation_without_an_answer_is_an_error(messages: list[BaseMessage]) -> None:
-    with pytest.raises(InputError, match="Nothing to replay"):
-        replay(messages, ["full"], budget=BUDGET)
-
-
-@pytest.mark.parametrize("name", ["elastc", "", "healthy", "elastc@4000"])
-def test_an_unknown_strategy_is_an_error_that_lists_them(name: str) -> None:
-    with pytest.raises(InvalidSettingsError) as caught:
-        replay(LONG, [name], budget=BUDGET)
-    assert all(known in str(caught.value) for known in NAMES)
-
-
-@pytest.mark.parametrize("name", ["recency@", "recency@many", "recency@0", "elastic@-5"])
-def test_a_budget_behind_a_name_is_a_number(name: str) -> None:
-    with pytest.raises(InvalidSettingsError, match="tokens above 0 stands behind the @"):
-        replay(LONG, [name], budget=BUDGET)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "problem"),
-    [
-        ({"strategy": "ratio", "borow": True}, "borow"),
-        ({"strategy": "best"}, "best"),
-        ({"emphasiss": "cache"}, "emphasiss"),
-    ],
-)
-def test_unknown_settings_are_an_error(strategy: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InvalidSettingsError, match=problem):
-        replay(LONG, [strategy], budget=BUDGET)
-
-
-def test_evidence_that_the_conversation_does_not_have_is_an_error_that_names_it() -> None:
-    with pytest.raises(InputError, match="no messages 'x', 'q99'"):
-        replay(LONG, ["full"], budget=BUDGET, evidence={2: ["q0", "x"], 3: ["q99"]})
-
-
-@pytest.mark.parametrize("names", [[], ["full", "full"]])
-def test_strategies_are_named_once_each(names: list[str]) -> None:
-    with pytest.raises(InputError, match="each of them once"):
-        replay(LONG, names, budget=BUDGET)
-
-
-@pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({"budget": 0}, "budget must be at least 1"),
@@ -441,8 +239,3 @@ def test_strategies_are_named_once_each(names: list[str]) -> None:
 def test_numbers_out_of_range_are_an_error(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         replay(LONG, ["full"], **{"budget": BUDGET, **options})
-
-
-def test_a_strategy_that_was_not_replayed_is_an_error() -> None:
-    with pytest.raises(InputError, match="there are full"):
-        replay(LONG, ["full"], budget=BUDGET).track("elastic")

@@ -5,45 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from hypothesis import given, settings
-
-from langchain_ctxbudget.core.layers import Layer, Reason, Status
-from langchain_ctxbudget.core.report import ContextReport, LayerReport, ReportItem, Stability
-from langchain_ctxbudget.core.turns import Repair
-from tests.unit_tests.test_report import example, reports
-
-everything = settings(deadline=None, max_examples=40)
-
-
-@everything
-@given(reports())
-def test_it_is_flat_and_small(report: ContextReport) -> None:
-    metadata = report.to_metadata()
-    assert len(metadata) <= 25
-    assert all(key.startswith("ctxbudget_") for key in metadata)
-    assert {type(value) for value in metadata.values()} <= {str, int, float, bool}
-
-
-@everything
-@given(reports())
-def test_it_comes_back_from_json_as_it_was(report: ContextReport) -> None:
-    assert json.loads(json.dumps(report.to_metadata())) == report.to_metadata()
-
-
-@everything
-@given(reports())
-def test_its_layers_and_the_overhead_are_the_total(report: ContextReport) -> None:
-    metadata = report.to_metadata()
-    used = sum(int(metadata[f"ctxbudget_tokens_{layer}"]) for layer in Layer)
-    assert used + sum(report.overhead_tokens.values()) == metadata["ctxbudget_total_tokens"]
-
-
-@everything
-@given(reports())
-def test_what_is_not_known_is_left_out(report: ContextReport) -> None:
-    metadata = report.to_metadata()
-    assert ("ctxbudget_window_tokens" in metadata) == (report.window_tokens is not None)
-    assert ("ctxbudget_stable_zone_share" in metadata) == (report.stability.stable_zone_share is not None)
+from langchain_ctxbudget.budget.layers import Reason, Status
+from langchain_ctxbudget.messages.turns import Repair
+from langchain_ctxbudget.report.report import LayerReport, ReportItem, Stability
+from tests.unit_tests.test_report import example
 
 
 def test_it_says_what_the_report_says() -> None:

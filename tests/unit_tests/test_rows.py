@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.rows import Rows
+from langchain_ctxbudget.search.rows import Rows
 
 NUMBERS = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=200)
 

@@ -1,201 +1,193 @@
-"""Settings are checked when they are made, and laid over each other."""
+"""Settings are checked when they are made and laid over each other; usage limits and the tiers of seed 003."""
 
-import dataclasses
+from __future__ import annotations
+
 import json
 import math
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from langchain_ctxbudget.budget.tiers import (
+    LIMITS,
+    TIERS,
+    Forced,
+    Standing,
+    TierName,
+    UsageLimits,
+    relaxed,
+    standing,
+    tier_of,
+)
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
-
-
-@pytest.mark.parametrize("setting", ["max_context_tokens", "output_reserve_tokens", "keep_messages"])
-@pytest.mark.parametrize("value", [-1, 1.5, "12", True, math.nan, [1]])
-def test_a_count_outside_its_range_is_refused_with_the_range(setting, value):
-    with pytest.raises(InvalidSettingsError, match=rf"^{setting} must be a whole number of at least \d, not "):
-        ContextSettings(**{setting: value})
-
-
-@pytest.mark.parametrize("setting", ["max_context_tokens", "keep_messages"])
-def test_a_count_that_is_missing_is_refused(setting):
-    with pytest.raises(InvalidSettingsError, match=setting):
-        ContextSettings(**{setting: None})
-
-
-def test_a_budget_of_nothing_is_refused():
-    with pytest.raises(InvalidSettingsError, match="max_context_tokens must be a whole number of at least 1, not 0"):
-        ContextSettings(max_context_tokens=0)
-
-
-@pytest.mark.parametrize("setting", ["output_reserve_tokens", "keep_messages"])
-def test_a_count_may_be_zero(setting):
-    assert getattr(ContextSettings(**{setting: 0}), setting) == 0
-
-
-@pytest.mark.parametrize("setting", ["max_system_share", "compaction_trigger", "compaction_target"])
-@pytest.mark.parametrize("value", [0, -0.1, 1.01, math.nan, math.inf, "0.5", True, None])
-def test_a_share_outside_its_range_is_refused_with_the_range(setting, value):
-    with pytest.raises(InvalidSettingsError, match=f"^{setting} must be a share above 0 and up to 1, not "):
-        ContextSettings(**{setting: value})
-
-
-@pytest.mark.parametrize("setting", ["max_system_share", "compaction_trigger"])
-def test_a_share_may_be_one(setting):
-    assert getattr(ContextSettings(**{setting: 1}), setting) == 1
-
-
-@pytest.mark.parametrize("target", [0.8, 0.9])
-def test_a_target_that_is_not_below_the_trigger_is_refused(target):
-    with pytest.raises(InvalidSettingsError, match=r"compaction_target .* below compaction_trigger \(0.8\)"):
-        ContextSettings(compaction_target=target)
-
-
-@pytest.mark.parametrize("setting", ["prioritize_history", "include_entities"])
-@pytest.mark.parametrize("value", ["no", 0, 1, None])
-def test_a_switch_that_is_neither_true_nor_false_is_refused(setting, value):
-    with pytest.raises(InvalidSettingsError, match=f"^{setting} must be True or False, not "):
-        ContextSettings(**{setting: value})
-
-
-@pytest.mark.parametrize("value", ["shallow", "", None, ["deep"]])
-def test_a_depth_that_does_not_exist_is_refused_with_those_that_do(value):
-    with pytest.raises(InvalidSettingsError, match="depth must be 'minimal', 'standard' or 'deep', not "):
-        ContextSettings(depth=value)
-
-
-@pytest.mark.parametrize("value", ["history", "", None, 1, ["cache"]])
-def test_an_emphasis_that_does_not_exist_is_refused_with_those_that_do(value):
-    with pytest.raises(InvalidSettingsError, match=r"^emphasis must be 'recall', 'balanced' or 'cache', not "):
-        ContextSettings(emphasis=value)
-
-
-@pytest.mark.parametrize("value", [["web"], ["memories", "Documents"], ["conversation"]])
-def test_a_source_that_does_not_exist_is_refused_with_those_that_do(value):
-    known = r"^sources must be 'conversations', 'memories' or 'documents', not "
-    with pytest.raises(InvalidSettingsError, match=known):
-        ContextSettings(sources=value)
-
-
-@pytest.mark.parametrize("value", ["memories", b"memories", None, 5, {"memories": True}])
-def test_sources_that_are_no_list_are_refused(value):
-    with pytest.raises(InvalidSettingsError, match=r"^sources must be a list of strings, not "):
-        ContextSettings(sources=value)
-
-
-@pytest.mark.parametrize("value", ["", " ", 5, None])
-def test_a_source_that_is_no_text_is_refused_with_its_place(value):
-    with pytest.raises(InvalidSettingsError, match=r"^sources\[1\] must be a non-empty string, not "):
-        ContextSettings(sources=["memories", value])
-
-
-def test_there_may_be_no_sources():
-    assert ContextSettings(sources=[]).sources == ()
-
-
-@pytest.mark.parametrize("value", ["Answer briefly.", b"x", None, 5, {"a": "b"}])
-def test_preferences_that_are_no_list_are_refused(value):
-    with pytest.raises(InvalidSettingsError, match="preferences must be a list of strings, not "):
-        ContextSettings(preferences=value)
-
-
-@pytest.mark.parametrize("value", ["", " ", 5, None])
-def test_a_preference_that_is_no_text_is_refused_with_its_place(value):
-    with pytest.raises(InvalidSettingsError, match=r"preferences\[1\] must be a non-empty string, not "):
-        ContextSettings(preferences=["Be brief.", value])
-
-
-@pytest.mark.parametrize(("setting", "kind"), [("topics", "Topic"), ("entities", "Entity")])
-@pytest.mark.parametrize("value", ["Billing", None, 5, {"label": "Billing", "context": "x"}])
-def test_declarations_that_are_no_list_are_refused(setting, kind, value):
-    with pytest.raises(InvalidSettingsError, match=f"{setting} must be a list of {kind}, not "):
-        ContextSettings(**{setting: value})
-
-
-@pytest.mark.parametrize(("setting", "kind"), [("topics", "Topic"), ("entities", "Entity")])
-def test_a_declaration_of_another_kind_is_refused_with_its_place(setting, kind):
-    with pytest.raises(InvalidSettingsError, match=rf"{setting}\[0\] must be a {kind} or a mapping .* not str"):
-        ContextSettings(**{setting: ["Billing"]})
-
-
-@pytest.mark.parametrize("value", [{"label": "Billing"}, {"label": "B", "context": "x", "colour": "red"}, {}])
-def test_a_declaration_with_other_fields_is_refused_with_its_place(value):
-    with pytest.raises(InvalidSettingsError, match=r"topics\[0\]: .*(missing|unexpected)"):
-        ContextSettings(topics=[value])
-
-
-@pytest.mark.parametrize("field", ["label", "context"])
-@pytest.mark.parametrize("value", ["", " ", None, 5])
-def test_a_topic_needs_its_texts(field, value):
-    with pytest.raises(InvalidSettingsError, match=rf"Topic\.{field} must be a non-empty string, not "):
-        Topic(**{"label": "Billing", "context": "x", field: value})
-
-
-@pytest.mark.parametrize("field", ["name", "context", "type"])
-@pytest.mark.parametrize("value", ["", " ", None, 5])
-def test_an_entity_needs_its_texts(field, value):
-    with pytest.raises(InvalidSettingsError, match=rf"Entity\.{field} must be a non-empty string, not "):
-        Entity(**{"name": "Ada", "context": "x", field: value})
-
-
-@pytest.mark.parametrize("aliases", ["invoice", None, 5])
-def test_aliases_that_are_no_list_are_refused(aliases):
-    with pytest.raises(InvalidSettingsError, match=r"Topic\.aliases must be a list of strings"):
-        Topic(label="Billing", context="x", aliases=aliases)
-
-
-def test_an_alias_that_is_blank_is_refused():
-    with pytest.raises(InvalidSettingsError, match=r"Entity\.aliases\[0\] must be a non-empty string"):
-        Entity(name="Ada", context="x", aliases=[" "])
-
-
-def test_names_are_the_first_name_and_the_aliases():
-    assert Entity(name="Ada", context="x", aliases=["Countess"]).names == ("Ada", "Countess")
-
-
-def test_settings_can_come_from_json():
-    data = {"topics": [{"label": "B", "context": "x", "aliases": ["i"]}], "entities": [{"name": "A", "context": "y"}]}
-    assert ContextSettings(**json.loads(json.dumps(data))) == ContextSettings(
-        topics=(Topic(label="B", context="x", aliases=("i",)),), entities=(Entity(name="A", context="y"),)
-    )
-
-
-def test_settings_are_hashable():
-    assert len({ContextSettings(), ContextSettings(preferences=["x"]), ContextSettings()}) == 2
-
-
-def test_settings_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        ContextSettings().depth = "deep"
-
-
-def test_an_override_changes_what_it_names():
-    assert ContextSettings(keep_messages=3).override({"depth": "deep"}) == ContextSettings(
-        keep_messages=3, depth="deep"
-    )
-
-
-def test_whole_settings_override_all():
-    assert ContextSettings(keep_messages=3).override(ContextSettings()) == ContextSettings()
-
-
-def test_no_override_changes_nothing():
-    settings = ContextSettings(keep_messages=3)
-    assert settings.override(None) is settings
-
-
-def test_an_override_is_checked():
-    with pytest.raises(InvalidSettingsError, match="depth"):
-        ContextSettings().override({"depth": "shallow"})
-
-
-@pytest.mark.parametrize("changes", [{"max_tokens": 5}, {5: 5}])
-def test_an_unknown_setting_is_refused_with_those_that_are_known(changes):
-    with pytest.raises(InvalidSettingsError, match=r"Unknown settings (max_tokens|5); known are .*max_context_tokens"):
-        ContextSettings().override(changes)
+from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, Topic
+
+TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
+FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
+REFUSED: dict[str, dict[str, Any]] = {
+    "max_context_tokens must be greater than or equal to 1, not 0": {"max_context_tokens": 0},
+    "max_context_tokens must be a valid integer, not True": {"max_context_tokens": True},
+    "max_context_tokens must be a valid integer, not '12'": {"max_context_tokens": "12"},
+    "max_context_tokens must be a valid integer, not None": {"max_context_tokens": None},
+    "output_reserve_tokens must be greater than or equal to 0, not -1": {"output_reserve_tokens": -1},
+    "keep_messages must be a valid integer, not 1.5": {"keep_messages": 1.5},
+    "segment_messages must be greater than or equal to 2, not 1": {"segment_messages": 1},
+    "max_system_share must be greater than 0, not 0": {"max_system_share": 0},
+    "max_system_share must be less than or equal to 1, not 1.01": {"max_system_share": 1.01},
+    "compaction_trigger must be .* not nan": {"compaction_trigger": math.nan},
+    "compaction_target .0.9. must be below compaction_trigger .0.8.": {"compaction_target": 0.9},
+    "learn must be a valid boolean, not 1": {"learn": 1},
+    "depth must be 'minimal', 'standard' or 'deep', not 'shallow'": {"depth": "shallow"},
+    r"sources\[1\] must be 'conversations', 'memories' or 'documents', not 'web'": {"sources": ["memories", "web"]},
+    "sources: .* not allowed": {"sources": "memories"},
+    "preferences must be .*Sequence, not 5": {"preferences": 5},
+    r"preferences\[1\] must be a non-empty string, not ' '": {"preferences": ["Be brief.", " "]},
+    r"memories\[0\] must be a valid string, not None": {"memories": [None]},
+    "topics must be a valid tuple, not 'Billing'": {"topics": "Billing"},
+    r"topics\[0\] must be .* instance of Topic, not 'Billing'": {"topics": ["Billing"]},
+    r"topics\[0\]: context: Field required": {"topics": [{"label": "Billing"}]},
+    r"topics\[0\]: colour is no setting of Topic; known are aliases, context": {"topics": [{**TOPIC, "colour": "red"}]},
+    r"topics\[0\]: aliases\[0\] must be a non-empty string": {"topics": [{**TOPIC, "aliases": [""]}]},
+    r"entities\[0\]: type must be a non-empty string": {"entities": [{"name": "Ada", "context": "x", "type": ""}]},
+    r"layers\[0\]: items must be a list of non-empty strings, or a function": {"layers": [{**FILES, "items": [""]}]},
+    r"layers\[0\]: name 'L3' is a layer of the package": {"layers": [{**FILES, "name": "L3"}]},
+    r"layers\[0\]: layer 'files' needs min_tokens <= .* not 20, 10, 10": {"layers": [{**FILES, "min_tokens": 20}]},
+    r"layers\[0\]: priority must be less than or equal to 100, not 101": {"layers": [{**FILES, "priority": 101}]},
+    "layers must have different names, not files, files": {"layers": [FILES, FILES]},
+    "allocation must name one of elastic, ratio, .* not 'greedy'": {"allocation": "greedy"},
+    "allocation must be the name of a strategy": {"allocation": 0.3},
+    "allocation: profile must be 'adaptive' or 'seed', not 'generous'": {
+        "allocation": {"strategy": "elastic", "profile": "generous"}
+    },
+    "allocation: retrieval is no setting of RatioAllocation; known are .*memory": {
+        "allocation": {"strategy": "ratio", "retrieval": 0.3}
+    },
+    "usage_limits: month_tokens must be greater than 0, not 0": {"usage_limits": {"month_tokens": 0}},
+    "usage_limits: month_tokens must be a valid integer, not 1.5": {"usage_limits": {"month_tokens": 1.5}},
+    "usage_limits: session_cost must be .* not inf": {"usage_limits": {"session_cost": math.inf}},
+    "usage_limits: thresholds must be three falling": {"usage_limits": {"thresholds": (0.4, 0.6, 0.8)}},
+    "usage_limits: .*thresholds.* less than or equal to 1": {"usage_limits": {"thresholds": (1.1, 0.6, 0.4)}},
+    "usage_limits: per_day is no setting of UsageLimits": {"usage_limits": {"per_day": 5}},
+    "usage_limits: UsageLimits is made from a mapping of its fields, not int": {"usage_limits": 5},
+    r"force_include\[0\] must be 'knowledge', .* not 'everything'": {"force_include": ["everything"]},
+    "max_tokens is no setting of ContextSettings; known are .*max_context_tokens": {"max_tokens": 5},
+    "5 is no setting of ContextSettings": {5: 5},  # type: ignore[dict-item]
+}
+
+
+def test_what_is_no_setting_is_refused_with_field_limit_and_value() -> None:
+    for message, changes in REFUSED.items():
+        with pytest.raises(InvalidSettingsError, match=message):
+            ContextSettings().override(changes)
+
+
+def test_every_problem_is_named_at_once() -> None:
+    with pytest.raises(InvalidSettingsError, match=r"max_context_tokens must .*; depth must "):
+        ContextSettings(max_context_tokens=0, depth="shallow")
 
 
 @pytest.mark.parametrize("changes", ["deep", 5, ["depth"]])
-def test_an_override_that_is_no_mapping_is_refused(changes):
-    with pytest.raises(InvalidSettingsError, match="must be a ContextSettings or a mapping"):
+def test_an_override_that_is_no_mapping_is_refused(changes: Any) -> None:
+    with pytest.raises(InvalidSettingsError, match="ContextSettings is made from a mapping of its fields, not "):
         ContextSettings().override(changes)
+
+
+def test_limits_themselves_are_allowed() -> None:
+    settings = ContextSettings(output_reserve_tokens=0, keep_messages=0, max_system_share=1, sources=[], tool_reserve=0)
+    assert (settings.keep_messages, settings.max_system_share, settings.sources) == (0, 1, ())
+
+
+def test_settings_can_come_from_json_and_are_hashable() -> None:
+    data = {"topics": [TOPIC], "entities": [{"name": "Ada", "context": "y", "aliases": ["Countess"]}]}
+    settings = ContextSettings(**json.loads(json.dumps(data)))
+    assert settings == ContextSettings(
+        topics=(Topic(**TOPIC),), entities=(Entity(name="Ada", context="y", aliases=("Countess",)),)
+    )
+    assert settings.entities[0].names == ("Ada", "Countess")
+    assert len({settings, ContextSettings(), ContextSettings(preferences=["x"]), ContextSettings()}) == 3
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        ContextSettings().depth = "deep"
+
+
+def test_an_override_changes_what_it_names() -> None:
+    settings = ContextSettings(keep_messages=3)
+    assert settings.override({"depth": "deep"}) == ContextSettings(keep_messages=3, depth="deep")
+    assert settings.override(ContextSettings()) == ContextSettings()
+    assert settings.override(None) is settings
+
+
+def test_a_custom_layer_wants_its_ideal_at_most_unless_it_says_more() -> None:
+    assert CustomLayer(**FILES).spec.max_tokens == 10
+    assert CustomLayer(**FILES, max_tokens=50).spec.limit_tokens == 50
+
+
+# Usage limits and tiers
+
+
+def test_the_tier_is_that_of_what_is_left_and_not_of_what_is_used() -> None:
+    expected: dict[float, TierName] = {
+        1.0: "healthy",
+        0.8: "healthy",
+        0.79: "caution",
+        0.6: "caution",
+        0.59: "warning",
+        0.4: "warning",
+        0.39: "critical",
+        0.0: "critical",
+    }
+    assert {left: tier_of(left).name for left in expected} == expected
+    assert [tier_of(left, (0.5, 0.3, 0.1)).name for left in (0.5, 0.4, 0.2, 0.05)] == [tier.name for tier in TIERS]
+
+
+def test_the_tiers_are_those_of_the_seed() -> None:
+    shown = [(tier.name, tier.knowledge_items, tier.documents, tier.history_messages) for tier in TIERS]
+    assert shown == [
+        ("healthy", None, "full", None),
+        ("caution", None, "full", 5),
+        ("warning", 3, "summary", 2),
+        ("critical", 1, "none", 0),
+    ]
+    assert [tier.budget_share for tier in TIERS] == sorted((tier.budget_share for tier in TIERS), reverse=True)
+
+
+@given(limits=st.dictionaries(st.sampled_from(LIMITS), st.integers(1, 10**9), min_size=1), used=st.data())
+def test_the_most_restrictive_limit_counts(limits: dict[str, int], used: Any) -> None:
+    amounts = {name: used.draw(st.integers(0, 2 * 10**9)) for name in LIMITS}
+    found = standing(UsageLimits(**limits), amounts)
+    assert found is not None
+    least = min(max(0, allowed - amounts[name]) / allowed for name, allowed in limits.items())
+    assert found.left == pytest.approx(least, abs=1e-12)
+    assert standing(UsageLimits(), amounts) is None
+
+
+def test_what_is_left_on_a_threshold_is_not_below_it() -> None:
+    for used, allowed, left in [(80, 100, 0.2), (50, 100, 0.5), (10, 100, 0.9), (0.8, 1.0, 0.2), (0.15, 0.3, 0.5)]:
+        assert Standing(limit="session_cost", used=used, allowed=allowed).left == left
+
+
+@given(used=st.integers(0, 10**9), more=st.integers(0, 10**9), allowed=st.integers(1, 10**9))
+def test_using_more_never_leaves_more(used: int, more: int, allowed: int) -> None:
+    before = Standing(limit="month_tokens", used=used, allowed=allowed).left
+    after = Standing(limit="month_tokens", used=used + more, allowed=allowed).left
+    assert 0 <= after <= before <= 1
+    assert TIERS.index(tier_of(after)) >= TIERS.index(tier_of(before))
+
+
+def test_what_is_forced_is_as_in_the_first_tier_and_nothing_else_changes() -> None:
+    fields: dict[Forced, str] = {
+        "knowledge": "knowledge_items",
+        "documents": "documents",
+        "history": "history_messages",
+        "budget": "budget_share",
+    }
+    for forced, field in fields.items():
+        for tier in TIERS:
+            free = relaxed(tier, [forced])
+            assert getattr(free, field) == getattr(TIERS[0], field)
+            assert all(getattr(free, other) == getattr(tier, other) for other in fields.values() if other != field)

@@ -4,31 +4,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.text import fold, iso_date, mentions, one_line, sentences, terms, word_count
+from langchain_ctxbudget.messages.text import fold, iso_date, mentions, sentences, terms, word_count
 
 
 def test_terms_are_stems():
     assert terms("running bikes") == ["run", "bike"]
 
 
-def test_terms_leave_out_stop_words():
-    assert terms("What is the colour of my bike?") == ["colour", "bike"]
-
-
-def test_terms_ignore_case_beyond_ascii():
-    assert terms("STRASSE ΟΔΟΣ") == terms("straße οδος")
+@pytest.mark.parametrize("mark", ["'", "\u2019"])
+def test_terms_leave_out_what_a_contraction_adds(mark):
+    text = "It's the bike I've sold, Ann's; they'll say I'm mad, you're not, he'd ride, we can't."
+    assert terms(text.replace("'", mark)) == ["bike", "sold", "ann", "say", "mad", "ride"]
 
 
 def test_terms_of_a_composed_and_a_decomposed_spelling_are_the_same():
     assert terms("cafe\u0301") == terms("café")
-
-
-def test_terms_of_full_width_letters_are_those_of_plain_ones():
-    assert terms("ＢＩＫＥ") == ["bike"]
-
-
-def test_an_underscore_separates_terms():
-    assert terms("blue_bike") == ["blue", "bike"]
 
 
 @pytest.mark.parametrize("script", ["中文", "かな", "カナ", "한국", "ไทย", "ខ្មែរ", "ລາວ", "မြန်"])
@@ -37,33 +27,10 @@ def test_scripts_without_spaces_are_read_in_pairs(script):
     assert terms(text) == [text[i : i + 2] for i in range(len(text) - 1)]
 
 
-def test_a_single_han_character_is_a_term():
-    assert terms("李") == ["李"]
-
-
-def test_latin_letters_next_to_han_are_a_word_of_their_own():
-    assert terms("用bike去") == ["用", "bike", "去"]
-
-
-@pytest.mark.parametrize("word", ["हिन्दी", "தமிழ்", "বাংলা", "సమాచారం", "שָׁלוֹם", "مُحَمَّد", "москва", "ἀλήθεια"])
-def test_a_word_with_marks_is_one_term(word):
-    assert len(terms(word)) == 1
-
-
-def test_punctuation_and_emoji_are_no_terms():
-    assert terms("?! … 🙂 \ud800") == []
-
-
 @settings(deadline=None)
 @given(st.text())
 def test_every_text_has_terms_that_are_not_empty(text):
     assert all(terms(text))
-
-
-@settings(deadline=None)
-@given(st.text(), st.text())
-def test_terms_of_two_lines_are_those_of_each(first, second):
-    assert terms(f"{first} \n {second}") == terms(first) + terms(second)
 
 
 @settings(deadline=None)
@@ -77,55 +44,18 @@ def test_word_count_counts_words_of_a_spaced_script():
     assert word_count("Let's go with Redis, ok?") == 6
 
 
-def test_word_count_counts_two_han_characters_as_a_word():
-    assert word_count("我住在柏林。") == 3
-
-
 def test_sentences_end_at_their_marks():
     assert sentences("One. Two! Three? Four… Five") == ["One.", "Two!", "Three?", "Four…", "Five"]
-
-
-def test_sentences_end_at_line_breaks():
-    assert sentences("one\n\ntwo\nthree") == ["one", "two", "three"]
-
-
-def test_a_number_does_not_end_a_sentence():
-    assert sentences("It costs 3.50 euros. Fine.") == ["It costs 3.50 euros.", "Fine."]
-
-
-def test_a_closing_quotation_mark_stays_with_its_sentence():
-    assert sentences('He said "stop." Then (he left.) Gone.') == ['He said "stop."', "Then (he left.)", "Gone."]
 
 
 def test_full_width_marks_end_a_sentence():
     assert sentences("我住在柏林。你呢？好！！") == ["我住在柏林。", "你呢？", "好！！"]
 
 
-def test_a_closing_corner_bracket_stays_with_its_sentence():
-    assert sentences("「行こう。」と言った。") == ["「行こう。」", "と言った。"]
-
-
-@pytest.mark.parametrize("mark", ["؟", "۔", "।"])
-def test_marks_of_other_scripts_end_a_sentence(mark):
-    assert sentences(f"एक{mark} दो{mark}") == [f"एक{mark}", f"दो{mark}"]
-
-
-@pytest.mark.parametrize("text", ["", " ", "\n\n", "\t \n"])
-def test_a_blank_text_has_no_sentences(text):
-    assert sentences(text) == []
-
-
 @settings(deadline=None)
 @given(st.text(alphabet="ab.!?。！」\"') \n"))
 def test_sentences_lose_nothing_but_white_space(text):
     assert "".join("".join(sentences(text)).split()) == "".join(text.split())
-
-
-@pytest.mark.parametrize("text", [".", "'", '."', "a", "a-", "a/b", "\n", " ", "。", "मा", "\u0301", "`", "_", "!\n"])
-def test_a_long_run_is_read_in_one_pass(text):
-    long = text * (400_000 // len(text))
-    assert sum(map(len, terms(long))) <= 2 * len(long)
-    assert sum(map(len, sentences(long))) <= len(long)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +73,6 @@ def test_a_long_run_is_read_in_one_pass(text):
 )
 def test_the_date_of_an_iso_time(created_at, date):
     assert iso_date(created_at) == date
-
-
-def test_one_line_makes_every_white_space_a_space():
-    assert one_line(" a\n\tb\u2028c  d ") == "a b c d"
 
 
 @pytest.mark.parametrize(
@@ -173,10 +99,6 @@ def test_one_line_makes_every_white_space_a_space():
 )
 def test_a_name_is_found_as_whole_words(text, name, count):
     assert mentions(fold(text), [name]) == count
-
-
-def test_all_names_of_a_thing_count():
-    assert mentions("a bill, an invoice", ["bill", "invoice"]) == 2
 
 
 @settings(deadline=None)

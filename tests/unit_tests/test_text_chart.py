@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from langchain_ctxbudget.core.report import UsageState
-from langchain_ctxbudget.core.tiers import TIERS, relaxed
-from langchain_ctxbudget.reporting.facts import TIER_MEANS, usage_words
-from langchain_ctxbudget.reporting.screen import shown, wrapped
-from langchain_ctxbudget.reporting.text import EMPTY, FULL, render_items, render_text
+from langchain_ctxbudget.budget.tiers import TIERS
+from langchain_ctxbudget.report.chart import EMPTY, FULL, render_items, render_text
+from langchain_ctxbudget.report.wording import TIER_MEANS
 from tests.unit_tests.test_report import example, reports
 
 ROW = re.compile(
@@ -59,28 +57,12 @@ def test_colours_change_nothing_but_colours(report, width):
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
-def test_layers_with_tokens_have_colours_of_their_own():
-    layers = tuple(replace(part, used_tokens=100) for part in example().layers)
-    painted = render_text(example(layers=layers).to_dict(), colour=True)
-    assert len(set(re.findall(rf"\x1b\[38;5;(\d+)m{FULL}", painted))) == len(layers) + 1
-
-
 @pytest.mark.parametrize("tokens", [1_234_567, 12_345_678_901, 10**18])
 def test_large_numbers_make_room_for_themselves(tokens):
     report = example(total_tokens=tokens, budget_tokens=tokens, overhead_tokens={"framing": tokens - 5})
     lines = render_text(report.to_dict(), width=40).splitlines()
     assert max(map(len, lines)) <= 40
     assert sum(f"{tokens:,}" in line for line in lines) == 2
-
-
-@pytest.mark.parametrize("width", [40, 80])
-def test_a_layer_s_name_in_wide_letters_leaves_the_numbers_in_their_columns(width):
-    own = replace(example().layers[0], layer="北京北京北京北京北京北京", title="北京北京北京北京北京北京")
-    text = render_text(example(layers=(own,)).to_dict(), width=width)
-    first, *others = [line for line in text.splitlines() if FULL in line or EMPTY in line]
-    assert {cell_len(line.partition(EMPTY)[0].partition(FULL)[0]) for line in others} == {
-        cell_len(first.partition(EMPTY)[0])
-    }
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J", "\x9b2J", "a\rb", "\u202eabc", "\x07", "\x00", "\ud800", "\x7f", "\u2028"])
@@ -93,70 +75,12 @@ def test_what_would_steer_the_terminal_is_shown(text):
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]", drawn)
 
 
-@settings(deadline=None)
-@given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_words_and_marks_of_every_language_are_shown_as_they_are(text):
-    assert shown(text) == text or any(not char.isprintable() for char in text)
-
-
-@settings(deadline=None)
-@given(st.text(st.sampled_from("ab 北🙂é\t")), st.integers(2, 20))
-def test_a_text_in_lines_has_all_its_letters(text, columns):
-    lines = wrapped(text, columns)
-    assert "".join("".join(lines).split()) == "".join(text.split())
-    assert max(map(cell_len, lines)) <= columns
-
-
-@charts
-@given(reports())
-def test_there_is_a_row_for_every_layer_and_every_overhead(report):
-    assert len(rows(render_text(report.to_dict()))) == len(report.layers) + len(report.overhead_tokens) + 1
-
-
-@charts
-@given(reports())
-def test_the_chart_says_what_every_layer_was_given(report):
-    given_ = [number(row["given"]) for row in rows(render_text(report.to_dict())) if row["given"]]
-    assert given_ == [part.allocated_tokens for part in report.layers]
-
-
-@charts
-@given(reports(), st.sampled_from([60, 80, 120]))
-def test_all_bars_are_of_one_length(report, width):
-    assert len({len(row["bar"]) for row in rows(render_text(report.to_dict(), width=width))}) == 1
-
-
-@charts
-@given(reports())
-def test_whatever_costs_tokens_has_a_visible_bar(report):
-    assert all((FULL in row["bar"]) == (number(row["used"]) > 0) for row in rows(render_text(report.to_dict())))
-
-
-def test_a_negative_number_has_an_empty_bar():
-    text = render_text(example(overhead_tokens={"framing": -500}, total_tokens=-495).to_dict())
-    assert {len(row["bar"]) for row in rows(text)} == {32}
-
-
-def test_the_free_tokens_are_what_the_budget_leaves():
-    assert re.search(r"Free +985$", render_text(example().to_dict()), re.MULTILINE)
-
-
-def test_a_layer_of_the_application_s_own_stands_under_its_name():
-    own = replace(example().layers[0], layer="open files of the editor", title="open files of the editor")
-    text = render_text(example(layers=(*example().layers, own)).to_dict())
-    assert "\n   open files of th… ░" in text
-
-
 @pytest.mark.parametrize(
     ("width", "label", "planned"), [(80, 21, True), (56, 21, True), (55, 16, True), (51, 16, True), (50, 16, False)]
 )
 def test_a_narrow_chart_gives_up_long_labels_then_what_was_planned(width, label, planned):
     first = rows(render_text(example().to_dict(), width=width))[0]
     assert (len(first["label"]), first["given"] is not None) == (label, planned)
-
-
-def test_a_narrow_chart_still_has_bars():
-    assert len(rows(render_text(example().to_dict(), width=1))[0]["bar"]) == 8
 
 
 @pytest.mark.parametrize(
@@ -187,34 +111,6 @@ def test_the_chart_says_what_happened(changes, line):
     assert line in render_text(example(**changes).to_dict()).splitlines()
 
 
-WARNED = "warning: 52% of month_tokens left (48,000 of 100,000 used)"
-WARNING = UsageState(tier="warning", left=0.52, limit="month_tokens", used=48_000, allowed=100_000)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {},
-            f"{WARNED}; 3 items, summaries, 2 messages, a quarter of the budget if that suffices",
-        ),
-        (
-            {"forced": ("documents", "budget")},
-            f"{WARNED}; 3 items, 2 messages; documents, budget forced",
-        ),
-        ({"tier": "healthy"}, "healthy: 52% of month_tokens left (48,000 of 100,000 used)"),
-        (
-            {"tier": "healthy", "limit": "session_cost", "used": 0.478, "allowed": 1.0},
-            "healthy: 52% of session_cost left ($0.48 of $1.00 used)",
-        ),
-    ],
-)
-def test_the_usage_that_applied_is_said_with_what_it_lets_in(changes, words):
-    report = example(usage=replace(WARNING, **changes)).to_dict()
-    assert usage_words(report["usage"]) == words
-    assert words in " ".join(render_text(report).split())
-
-
 @pytest.mark.parametrize("tier", TIERS, ids=lambda tier: tier.name)
 def test_the_words_for_a_tier_say_what_it_lets_in(tier):
     documents = {"full": None, "summary": "summaries", "none": "no documents"}[tier.documents]
@@ -231,16 +127,6 @@ def test_the_words_for_a_tier_say_what_it_lets_in(tier):
         }[share],
     }
     assert TIER_MEANS[tier.name] == {name: words for name, words in said.items() if words}
-
-
-@pytest.mark.parametrize("tier", TIERS, ids=lambda tier: tier.name)
-def test_every_part_of_a_tier_can_be_forced(tier):
-    assert replace(relaxed(tier, TIER_MEANS[tier.name]), name="healthy") == TIERS[0]
-
-
-@pytest.mark.parametrize(("layers", "count"), [([], 0), (["L6"], 1), (["L5"], 0), (["L5", "L6"], 1)])
-def test_the_items_of_the_layers_asked_for_are_listed(layers, count):
-    assert len(render_items(example().to_dict(), layers=layers).splitlines()) == count
 
 
 def test_an_item_is_listed_with_its_reason_and_its_tokens():

@@ -1,93 +1,78 @@
-"""Counters: which one is chosen, what it caches, what it refuses."""
+"""Counters of texts: exact, estimated, of Hugging Face and of models; and the carried vocabulary."""
 
 from __future__ import annotations
 
+import base64
+import json
+import subprocess
 import sys
 import threading
+from base64 import b64encode
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import sha1
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub.constants
 import pytest
 import tiktoken
 import tiktoken.registry
-from hypothesis import example, given, settings
+import tiktoken_ext.openai_public
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from langchain_openai.chat_models import base as chat_models
+from pydantic import Field
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from langchain_ctxbudget.core import tokens, vocab
-from langchain_ctxbudget.core.message_cost import Framing
-from langchain_ctxbudget.core.tokens import EstimatingCounter, TiktokenCounter, TokenCounter, counter_for, encodable
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
+from langchain_ctxbudget.tokens import counters, vocab
+from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter, TokenCounter, counter_for, encodable
+from langchain_ctxbudget.tokens.estimate import text_pieces
+from langchain_ctxbudget.tokens.message_cost import Framing
+from langchain_ctxbudget.tokens.other_counters import HuggingFaceCounter, ModelCounter
+
+EXACT, ESTIMATE = TiktokenCounter(), EstimatingCounter()
+ANY_TEXT = st.text(st.characters(exclude_categories=[]))
+ROOT = Path(__file__).parents[2]
 
 
 class Characters(TokenCounter):
-    name = "characters"
-    mode = "estimated"
+    name, mode = "characters", "estimated"
 
     def _count(self, text: str) -> int:
+        if self.calls == 1 and text == "shy":
+            raise ConnectionError
         return len(text)
-
-
-@pytest.fixture
-def other_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives tiktoken every encoding, so that nothing is fetched; how many tokens a text has is not the point."""
-    for name in tiktoken.list_encoding_names():
-        monkeypatch.setitem(tiktoken.registry.ENCODINGS, name, vocab.encoding())
-
-
-@pytest.fixture
-def no_encodings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Nothing has been fetched by tiktoken yet, and its cache is this empty folder."""
-    monkeypatch.setattr(tiktoken.registry, "ENCODINGS", {})
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    return tmp_path
 
 
 # -- texts and the cache
 
 
-def test_an_empty_text_costs_nothing_and_is_no_call() -> None:
-    counter = TiktokenCounter()
-    assert counter.count_text("") == 0
-    assert counter.calls == 0
-
-
 @pytest.mark.parametrize("text", ["short", "long " * 1_000])
-def test_a_text_is_tokenized_once(text: str) -> None:
-    counter = TiktokenCounter()
-    assert counter.count_text(text) == counter.count_text("".join(text))
-    assert counter.calls == 1
+def test_a_text_is_tokenized_once_per_counter_and_an_empty_one_never(text: str) -> None:
+    counter, other = TiktokenCounter(), TiktokenCounter()
+    assert counter.count_text(text) == counter.count_text("".join(text)) == other.count_text(text)
+    assert (counter.calls, other.calls, counter.count_text(""), counter.calls) == (1, 1, 0, 1)
 
 
-def test_counters_do_not_share_their_cache() -> None:
-    first, second = Characters(), Characters()
-    first.count_text("text")
-    second.count_text("text")
-    assert (first.calls, second.calls) == (1, 1)
-
-
-def test_long_texts_that_differ_in_one_character_have_their_own_counts() -> None:
+def test_the_cache_keeps_no_text_alive_and_forgets_what_was_used_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "_CACHED_TEXTS", 2)
     counter = Characters()
-    text = "x" * 10_000
-    assert [counter.count_text(text), counter.count_text(text + "y")] == [10_000, 10_001]
-
-
-def test_the_cache_does_not_keep_long_texts_alive() -> None:
-    counter = Characters()
-    counter.count_text("x" * 1_000_000)
+    for text in ("one", "x" * 1_000_000, "one", "three", "one", "x" * 1_000_000):
+        counter.count_text(text)
+    assert counter.calls == 4
     assert sum(map(sys.getsizeof, counter._cache)) < 1_000
 
 
-def test_the_cache_forgets_what_was_used_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_CACHED_TEXTS", 2)
+def test_a_count_that_raises_is_not_kept() -> None:
     counter = Characters()
-    for text in ("one", "two", "one", "three", "one", "two"):
-        counter.count_text(text)
-    assert counter.calls == 4  # "two" was forgotten for "three", "one" never
-    assert len(counter._cache) == 2
+    with pytest.raises(ConnectionError):
+        counter.count_text("shy")
+    assert counter.count_text("shy") == 3
 
 
 def test_threads_get_the_right_counts_from_one_counter() -> None:
@@ -103,167 +88,117 @@ def test_threads_get_the_right_counts_from_one_counter() -> None:
 
 @settings(deadline=None, max_examples=300)
 @example("\ud800 \ud83d\ude00")
-@given(st.text(st.characters(exclude_categories=[])))
-def test_no_text_raises(text: str) -> None:
-    for counter in (TiktokenCounter(), EstimatingCounter()):
-        assert counter.count_text(text) >= bool(text)
+@given(ANY_TEXT)
+def test_any_text_is_counted_and_estimated_no_lower(text: str) -> None:
+    assert ESTIMATE.count_text(text) >= EXACT.count_text(text) >= bool(text)
+    assert HUGGING_FACE.count_text(text) >= bool(text)
+    assert encodable(text).encode().decode() == encodable(text)
 
 
 @settings(deadline=None, max_examples=300)
 @given(st.text())
 def test_counts_are_those_of_tiktoken(text: str) -> None:
-    assert TiktokenCounter().count_text(text) == len(vocab.encoding().encode(text, disallowed_special=()))
-
-
-def test_a_special_token_counts_as_the_text_it_is_written_as() -> None:
-    assert TiktokenCounter().count_text("<|endoftext|>") == 7
+    assert EXACT.count_text(text) == len(vocab.encoding().encode(text, disallowed_special=()))
+    assert encodable(text) == text
 
 
 @pytest.mark.parametrize("text", [" " * 2_000_000, "x" + "\t" * 1_200_000 + "y", "word " * 300_000 + " " * 1_000_000])
 def test_white_space_beyond_what_tiktoken_can_take_is_counted(text: str) -> None:
-    # Tokens of up to 128 spaces, or 16 tabs.
-    assert len(text) // 128 <= TiktokenCounter().count_text(text) <= len(text)
+    assert len(text) // 128 <= EXACT.count_text(text) <= len(text)  # tokens of up to 128 spaces
 
 
-@given(st.text())
-def test_a_text_without_surrogates_is_encodable_as_it_is(text: str) -> None:
-    assert encodable(text) == text
+# -- estimates
+
+ENGLISH = """The harbour was quiet that morning, and the gulls had not yet come back from the open water. Margaret
+walked along the quay with her brother's letter folded in her pocket. "I don't think that's what she meant," said Tom.
+Unplug the machine before you open the cover. Remove the two screws at the back and slide the plate to the left."""
+CODE = '''
+def visit_rows(self, table: "Table", *, limit: int | None = None) -> dict[str, list[float]]:
+    """Collects the values of every column."""
+    collected = defaultdict(list)
+    for index, row in enumerate(table.rows()):
+        collected[key.strip().lower()].append(float(value or 0.0))  # blanks count as zero
+    return {k: v for k, v in collected.items() if len(v) > 1}
+'''
+ITEMS = [{"sku": f"K-{1000 + i}", "qty": i % 4, "price": 19.95 + i, "tags": ["new", "sale"]} for i in range(6)]
+KINDS = {
+    "english": ENGLISH,
+    "german": "Der Bäcker an der Ecke öffnet schon um fünf Uhr, weil die Straßenbahnfahrer frühstücken möchten.",
+    "french": "L'été dernier, nous avons loué une vieille maison près de la forêt, où les enfants jouaient.",
+    "polish": "Wczoraj wieczorem spotkaliśmy się w małej kawiarni, żeby omówić szczegóły podróży na Śląsk.",
+    "russian": "Утром мы поехали на дачу, но дорога была закрыта из-за ремонта, и пришлось возвращаться.",
+    "chinese": "今天早上我和妹妹一起去了公园，湖边的柳树已经发芽了。",
+    "japanese": "今朝は駅前の喫茶店でゆっくり朝ごはんを食べました。",
+    "emoji": "😀🎉👍🏽 party tonight!! 🥳🥳🥳 👨‍👩‍👧‍👦 ❤️🔥 see you 😘🌊🏔️",
+    "json": json.dumps({"order": "A-20417", "customer": {"zip": "10115", "vip": True}, "items": ITEMS}, indent=2),
+    "python": CODE,
+    "base64": base64.b64encode(b"A letter that nobody has to read, over and over. " * 12).decode(),
+    "table": "| id | name | total |\n|----|------|-------|\n"
+    + "".join(f"| {i} | n{i} | {i * 3.5} |\n" for i in range(20)),
+    "arabic": "ذهبت في الصباح إلى السوق مع أخي لأننا أردنا أن نشتري الخضار الطازجة.",
+    "hindi": "आज सुबह हम लोग बाज़ार गए थे और वहाँ से ताज़ी सब्ज़ियाँ लाए।",
+    "korean": "오늘 아침에는 동생과 함께 시장에 다녀왔습니다.",
+}
 
 
-@given(st.text(st.characters(exclude_categories=[])))
-def test_any_text_becomes_encodable(text: str) -> None:
-    assert encodable(text).encode().decode() == encodable(text)
+@pytest.fixture(scope="module")
+def llama_2() -> HuggingFaceCounter:
+    """A tokenizer of 32,000 tokens that has nothing to do with OpenAI's; wordllama carries it."""
+    folder = Path(pytest.importorskip("wordllama").__file__).parent
+    return HuggingFaceCounter(folder / "tokenizers" / "l2_supercat_tokenizer_config.json")
 
 
-def test_halves_of_a_character_are_joined() -> None:
-    assert encodable("\ud83d\ude00 \ud800") == "\N{GRINNING FACE} \N{REPLACEMENT CHARACTER}"
+def test_ten_kinds_of_text_are_estimated_no_lower_than_a_tokenizer_that_is_not_known(
+    llama_2: HuggingFaceCounter,
+) -> None:
+    low = {kind for kind, text in KINDS.items() if ESTIMATE.count_text(text) < llama_2.count_text(text)}
+    assert low <= {"arabic", "hindi", "korean", "chinese", "emoji"}  # half of its vocabulary is gone; usage corrects it
 
 
-def test_a_count_that_raises_is_not_kept() -> None:
-    class Shy(Characters):
-        def _count(self, text: str) -> int:
-            if self.calls == 1:
-                raise ConnectionError
-            return len(text)
+def test_english_is_estimated_at_most_one_and_a_half_times() -> None:
+    assert ESTIMATE.count_text(ENGLISH) <= 1.5 * EXACT.count_text(ENGLISH)
 
-    counter = Shy()
-    with pytest.raises(ConnectionError):
-        counter.count_text("text")
-    assert counter.count_text("text") == 4
+
+LINE = st.tuples(st.sampled_from("-[#<"), st.text(), st.sampled_from(["\n", "\n\n"])).map("".join)
+
+
+@settings(deadline=None)
+@given(st.lists(LINE, max_size=12))
+def test_lines_cost_together_what_they_cost_one_by_one(lines: list[str]) -> None:
+    assert ESTIMATE.count_text("".join(lines)) == sum(map(ESTIMATE.count_text, lines))
+    assert "".join(text_pieces("".join(lines))) == "".join(lines)
 
 
 # -- which tokenizer
 
 
-@pytest.mark.parametrize("name", ["o200k_base", "o200k_harmony"])
-def test_the_carried_encodings_need_nothing_from_tiktoken(name: str, no_encodings: Path) -> None:
-    counter = TiktokenCounter(name)
-    assert (counter.name, counter.mode, counter.count_text("Hello, world!")) == (name, "exact", 4)
+@pytest.fixture
+def no_encodings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Nothing has been fetched by tiktoken yet, and its cache is this empty folder."""
+    monkeypatch.setattr(tiktoken.registry, "ENCODINGS", {})
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("model", "encoding"),
-    [
-        ("gpt-4o", "o200k_base"),
-        ("gpt-4o-mini-2024-07-18", "o200k_base"),
-        ("gpt-4.1-nano", "o200k_base"),
-        ("gpt-5.1-codex", "o200k_base"),
-        ("gpt-6", "o200k_base"),
-        ("GPT-4o", "o200k_base"),
-        ("o3-mini", "o200k_base"),
-        ("gpt-oss-120b", "o200k_harmony"),
-        ("openai:gpt-4o", "o200k_base"),
-        ("openai/gpt-4.1", "o200k_base"),
-        ("openrouter/openai/gpt-5", "o200k_base"),
-        ("ft:gpt-4o:acme::abc", "o200k_base"),
-        ("gpt-4", "cl100k_base"),
-        ("azure_openai:gpt-3.5-turbo", "cl100k_base"),
-        ("text-davinci-003", "p50k_base"),
-        ("cl100k_base", "cl100k_base"),
-        ("gpt2", "gpt2"),
-    ],
-)
-def test_a_model_or_encoding_is_found_by_its_name(model: str, encoding: str, other_encodings: None) -> None:
-    assert TiktokenCounter(model).name == encoding
-    assert counter_for(model).name == encoding
+@pytest.fixture
+def other_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives tiktoken every encoding, so that nothing is fetched."""
+    for name in tiktoken.list_encoding_names():
+        monkeypatch.setitem(tiktoken.registry.ENCODINGS, name, vocab.encoding())
 
 
-@pytest.mark.parametrize("name", ["o200k", "claude-sonnet-4-5", ""])
-def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(InputError, match=r"o200k_base.*cl100k_base|cl100k_base.*o200k_base") as error:
-        TiktokenCounter(name)
-    assert "name of a model" in str(error.value)
-
-
-def test_an_encoding_that_cannot_be_fetched_says_what_to_do(no_encodings: Path) -> None:
-    with pytest.raises(TokenizerUnavailableError, match=r"cl100k_base.*TIKTOKEN_CACHE_DIR"):
-        TiktokenCounter("cl100k_base")
-
-
-def test_an_openai_model_whose_encoding_cannot_be_fetched_is_estimated(no_encodings: Path) -> None:
-    assert counter_for("gpt-4").mode == "estimated"
-
-
-def test_another_encoding_comes_from_the_cache_of_tiktoken(no_encodings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = Path(__file__).parents[3] / "shared" / "eval" / "tiktoken_cache"
-    url = "https://openaipublic.blob.core.windows.net/encodings/cl100k_base.tiktoken"
-    if not (cached / sha1(url.encode()).hexdigest()).exists():
-        pytest.skip("../shared/eval/tiktoken_cache is not here")
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(cached))
-    counter = counter_for("gpt-4")
-    assert (counter.name, counter.mode) == ("cl100k_base", "exact")
-    assert counter.count_text("Grüße aus 東京") == len(tiktoken.get_encoding("cl100k_base").encode("Grüße aus 東京"))
-
-
-# -- counters for models
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        "claude-sonnet-4-5",
-        "anthropic:claude-3",
-        "google/gemini-2.5-pro",
-        "llama3.1:8b",
-        "meta-llama/gpt-4o-like",
-        "",
-        "x",
-    ],
-)
-def test_a_model_that_is_not_of_openai_is_estimated_without_a_download(model: str, no_encodings: Path) -> None:
-    counter = counter_for(model)
-    assert (counter.name, counter.mode) == ("estimate", "estimated")
-    assert list(no_encodings.iterdir()) == []
-
-
-def test_no_model_is_exact_o200k_base() -> None:
-    counter = counter_for(None)
-    assert (counter.name, counter.mode) == ("o200k_base", "exact")
-
-
-def test_a_chat_model_is_known_by_its_name() -> None:
-    assert counter_for(ChatOpenAI(model="gpt-4.1", api_key="x")).name == "o200k_base"
-
-
-def test_a_bound_chat_model_is_unwrapped() -> None:
-    model = ChatOpenAI(model="gpt-4o", api_key="x").bind(stop=["."]).with_config(tags=["t"])
-    assert counter_for(model).name == "o200k_base"
-
-
-def test_an_azure_deployment_is_known_by_the_model_it_serves() -> None:
-    model = AzureChatOpenAI(
-        azure_deployment="team-a", model="gpt-4o", azure_endpoint="https://x.example", api_version="v", api_key="x"
-    )
-    assert counter_for(model).name == "o200k_base"
-
-
-def test_a_chat_model_without_a_name_is_estimated() -> None:
-    assert counter_for(FakeListChatModel(responses=["x"])).mode == "estimated"
-
-
-def test_framing_of_the_first_turbo_model(other_encodings: None) -> None:
+def test_a_model_or_encoding_is_found_by_its_name(other_encodings: None) -> None:
+    known = {
+        "o200k_base": "gpt-4o gpt-4o-mini-2024-07-18 gpt-5.1-codex gpt-6 GPT-4o o3-mini openai:gpt-4o openai/gpt-4.1 "
+        "openrouter/openai/gpt-5 ft:gpt-4o:acme::abc",
+        "o200k_harmony": "gpt-oss-120b",
+        "cl100k_base": "gpt-4 azure_openai:gpt-3.5-turbo cl100k_base",
+        "p50k_base": "text-davinci-003",
+    }
+    for encoding, names in known.items():
+        for name in names.split():
+            assert (TiktokenCounter(name).name, counter_for(name).name) == (encoding, encoding)
     assert TiktokenCounter("gpt-3.5-turbo-0301").framing == Framing(4, -1, 10)
-    assert TiktokenCounter("gpt-3.5-turbo").framing == Framing(3, 1, 10)
 
 
 @pytest.mark.parametrize("model", ["gpt-3.5-turbo-0301", "gpt-4", "o1", "gpt-5"])
@@ -271,3 +206,229 @@ def test_framing_is_that_of_chat_openai(model: str, other_encodings: None) -> No
     messages = [HumanMessage("Hi", name="ada"), HumanMessage("there")]
     theirs = ChatOpenAI(model=model, api_key="x").get_num_tokens_from_messages(messages)
     assert TiktokenCounter(model).count_messages(messages) == theirs
+
+
+def test_the_carried_encodings_need_nothing_and_others_say_what_to_do(no_encodings: Path) -> None:
+    for name in ("o200k_base", "o200k_harmony"):
+        assert TiktokenCounter(name).count_text("Hello, world!") == 4
+    with pytest.raises(TokenizerUnavailableError, match=r"cl100k_base.*TIKTOKEN_CACHE_DIR"):
+        TiktokenCounter("cl100k_base")
+    for name in ("o200k", "claude-sonnet-4-5", ""):
+        with pytest.raises(InputError, match=r"name of a model"):
+            TiktokenCounter(name)
+
+
+def test_a_model_that_is_not_of_openai_is_estimated_without_a_download(no_encodings: Path) -> None:
+    names = ["claude-sonnet-4-5", "google/gemini-2.5-pro", "llama3.1:8b", "meta-llama/gpt-4o-like", "", "gpt-4"]
+    for model in (*names, FakeListChatModel(responses=["x"])):
+        assert (counter_for(model).name, counter_for(model).mode) == ("estimate", "estimated")
+    assert list(no_encodings.iterdir()) == []
+
+
+def test_chat_models_are_known_by_their_names() -> None:
+    azure = AzureChatOpenAI(
+        azure_deployment="team-a", model="gpt-4o", azure_endpoint="https://x.example", api_version="v", api_key="x"
+    )
+    bound = ChatOpenAI(model="gpt-4o", api_key="x").bind(stop=["."]).with_config(tags=["t"])
+    for model in (None, azure, bound, ChatOpenAI(model="gpt-4.1", api_key="x")):
+        assert (counter_for(model).name, counter_for(model).mode) == ("o200k_base", "exact")
+
+
+# -- the carried vocabulary
+
+
+def test_the_vocabulary_is_tiktokens_own_and_made_by_the_build_script(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tiktoken_ext.openai_public, "load_tiktoken_bpe", lambda _url, expected_hash: expected_hash)
+    theirs = tiktoken_ext.openai_public.o200k_base()
+    packed = (Path(vocab.__file__).parent / vocab.FILE_NAME).read_bytes()
+    text = b"".join(b"%b %d\n" % (b64encode(token), rank) for token, rank in vocab.ranks(packed).items())
+    assert sha256(text).hexdigest() == theirs["mergeable_ranks"]
+    assert (theirs["pat_str"], theirs["special_tokens"]) == (vocab.PATTERN, vocab.SPECIAL_TOKENS)
+    source, target = tmp_path / "o200k_base.tiktoken", tmp_path / "made.zlib"
+    source.write_bytes(text)
+    script = str(ROOT / "scripts" / "build_vocab.py")
+    subprocess.run([sys.executable, script, str(source), str(target)], check=True, capture_output=True)
+    assert vocab.zlib.decompress(target.read_bytes()) == vocab.zlib.decompress(packed)
+
+
+def test_a_damaged_or_missing_file_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = (Path(vocab.__file__).parent / vocab.FILE_NAME).read_bytes()
+    for damaged in (packed[:-1], b"", packed[:5] + b"!" + packed[6:]):
+        with pytest.raises(TokenizerUnavailableError, match=r"damaged.*pip install --force-reinstall"):
+            vocab.ranks(damaged)
+    monkeypatch.setattr(vocab, "FILE_NAME", "gone.zlib")
+    with pytest.raises(TokenizerUnavailableError, match=r"cannot be read.*pip install --force-reinstall"):
+        vocab._encoding.__wrapped__()
+
+
+def test_threads_share_one_encoding_that_is_loaded_when_it_is_needed() -> None:
+    vocab._encoding.cache_clear()
+    with ThreadPoolExecutor(8) as threads:
+        assert len({id(encoding) for encoding in threads.map(lambda _: vocab.encoding(), range(8))}) == 1
+    code = (
+        "import sys; from langchain_ctxbudget.tokens import counters, vocab; counters.TiktokenCounter();"
+        "assert vocab._encoding.cache_info().currsize == 0; assert 'tiktoken' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- a tokenizer of Hugging Face
+
+ROLES = {"system": "system", "human": "user", "ai": "assistant"}
+SPECIAL = (
+    "<|im_start|> <|im_end|> <|begin_of_text|> <|start_header_id|> <|end_header_id|> <|eot_id|> "
+    "<bos> <start_of_turn> <end_of_turn>"
+).split()
+
+
+def trained() -> Tokenizer:
+    """A byte-level BPE that cuts text as those of today do, and knows the tokens of three chat templates."""
+    tokenizer = Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(vocab.PATTERN), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=360, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([ENGLISH, *[*ROLES.values(), "model", "\n\n"] * 10], trainer)
+    return tokenizer
+
+
+BPE = trained()
+HUGGING_FACE = HuggingFaceCounter(BPE)
+
+
+def test_a_special_token_counts_as_the_text_it_is_written_as_and_the_callers_tokenizer_stays() -> None:
+    tokenizer = trained()
+    tokenizer.enable_truncation(4)
+    before = tokenizer.to_str()
+    assert HuggingFaceCounter(tokenizer).count_text("<|im_start|> and more than four tokens") > 5
+    assert (tokenizer.to_str(), len(BPE.encode("<|im_start|>").ids)) == (before, 1)
+    assert EXACT.count_text("<|endoftext|>") == 7
+
+
+def test_a_tokenizer_comes_from_a_file_or_the_folder_of_a_model(tmp_path: Path) -> None:
+    folder = tmp_path / "Ferry-7B"
+    folder.mkdir()
+    BPE.save(str(folder / "tokenizer.json"))
+    BPE.save(str(tmp_path / "ferry.json"))
+    assert HuggingFaceCounter(str(tmp_path / "ferry.json")).name == "huggingface:ferry"
+    for place in (folder, folder / "tokenizer.json"):
+        assert HuggingFaceCounter(place).name == "huggingface:Ferry-7B"
+
+
+def test_what_is_no_tokenizer_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    file = tmp_path / "other.json"
+    file.write_text("{}")
+    for given_one, error, message in (
+        ("acme/ferry", TokenizerUnavailableError, r"acme/ferry.*tokenizer\.json.*HF_TOKEN.*EstimatingCounter"),
+        (tmp_path / "gone.json", InputError, r"no tokenizer at .*gone\.json"),
+        (file, InputError, r"other\.json is not the tokenizer\.json"),
+        (7, InputError, "backend_tokenizer"),
+    ):
+        with pytest.raises(error, match=message):
+            HuggingFaceCounter(given_one)  # type: ignore[arg-type]
+
+
+TURNS = [SystemMessage("Be brief."), HumanMessage("the ferry"), AIMessage("at nine"), HumanMessage("the last one")]
+TEMPLATES = {
+    "chatml": ("", "<|im_start|>{role}\n{text}<|im_end|>\n", "<|im_start|>assistant\n"),
+    "llama 3": (
+        "<|begin_of_text|>",
+        "<|start_header_id|>{role}<|end_header_id|>\n\n{text}<|eot_id|>",
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+    ),
+    "gemma": ("<bos>", "<start_of_turn>{role}\n{text}<end_of_turn>\n", "<start_of_turn>model\n"),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_framing_of_a_request_covers_a_chat_template(name: str) -> None:
+    begin, turn, reply = TEMPLATES[name]
+    for count in range(1, 5):
+        turns = "".join(turn.format(role=ROLES[message.type], text=message.content) for message in TURNS[:count])
+        rendered = len(BPE.encode(begin + turns + reply))
+        assert rendered <= HUGGING_FACE.count_messages(TURNS[:count]) <= rendered + count + 2
+
+
+# -- the counts of a model
+
+
+class Words(FakeListChatModel):
+    """Counts words: one per message for its frame, two per request; refuses what is marked."""
+
+    responses: list[str] = Field(default_factory=lambda: ["x"])
+    asked: list[int] = Field(default_factory=list)
+
+    def get_num_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    def get_num_tokens_from_messages(self, messages: Sequence[BaseMessage], tools: Any = None) -> int:
+        self.asked.append(len(messages))
+        if any("?" in str(message.content) for message in messages):
+            raise ConnectionError
+        return sum(len(str(message.content).split()) + 1 for message in messages) + 2
+
+
+@pytest.fixture(scope="module")
+def openai_counter(chat_openai: ChatOpenAI) -> ModelCounter:
+    return ModelCounter(chat_openai)
+
+
+TEXT = st.text(max_size=40).filter(lambda text: "<|" not in text)  # ChatOpenAI raises on special tokens
+MESSAGE = st.one_of(
+    st.builds(HumanMessage, TEXT, name=st.none() | st.just("ada")),
+    st.builds(SystemMessage, TEXT),
+    st.builds(AIMessage, TEXT, tool_calls=st.just([{"id": "c1", "name": "find", "args": {"city": "Köln"}}])),
+    st.builds(ToolMessage, TEXT, tool_call_id=st.just("c1")),
+    st.builds(HumanMessage, st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": TEXT}), max_size=3)),
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(messages=st.lists(MESSAGE, max_size=5))
+def test_a_request_costs_what_chat_openai_says(
+    messages: list[BaseMessage], openai_counter: ModelCounter, chat_openai: ChatOpenAI
+) -> None:
+    assert openai_counter.count_messages(messages) == chat_openai.get_num_tokens_from_messages(messages)
+
+
+def test_a_model_is_asked_about_a_message_once_and_our_rule_counts_what_it_refuses() -> None:
+    model = Words()
+    counter = ModelCounter(model)
+    asked = len(model.asked)
+    history = [HumanMessage(f"message {number}") for number in range(20)]
+    for length in range(1, 21):
+        counter.count_messages(history[:length])
+    assert model.asked[asked:] == [1] * 20
+    assert counter.count_message(HumanMessage("why not now?")) == 3 + 1 + 3  # frame, role, words
+
+
+def test_a_linked_image_is_not_fetched_and_no_block_costs_less_than_by_our_rule(
+    openai_counter: ModelCounter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+    monkeypatch.setattr(chat_models, "_url_to_size", fetched.append)
+    for block in (
+        {"type": "image_url", "image_url": {"url": "https://example.org/a/b.png"}},
+        {"type": "audio", "base64": "AAAA", "mime_type": "audio/wav"},
+        {"type": "hologram", "data": "x" * 50},
+    ):
+        message = HumanMessage([{"type": "text", "text": "Look:"}, block])
+        assert openai_counter.count_message(message) >= EXACT.count_message(message)
+    assert fetched == []
+
+
+@pytest.mark.filterwarnings("ignore:Using fallback GPT-2 tokenizer")
+def test_a_model_is_exact_estimated_or_refused_with_what_can_count(openai_counter: ModelCounter) -> None:
+    assert openai_counter.mode == "exact"
+    counter = ModelCounter(FakeListChatModel(responses=["x"], custom_get_token_ids=lambda text: list(map(ord, text))))
+    assert (counter.mode, counter.count_text("four")) == ("estimated", 4)
+    with pytest.raises(TokenizerUnavailableError, match=r"FakeListChatModel cannot count.*EstimatingCounter\(\)"):
+        ModelCounter(FakeListChatModel(responses=["x"]))

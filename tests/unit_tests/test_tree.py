@@ -1,98 +1,136 @@
-"""The compaction tree: where segments end, and the frontier that stands for them."""
+"""The compaction tree: where segments end, the frontier that stands for them, and the hashes of their content."""
 
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.tree import FAN_OUT, FINE_NODES, SEGMENT_CHARACTERS, complete, frontier, grow
+from langchain_ctxbudget.history.digest import Line
+from langchain_ctxbudget.history.spans import KnownDigests, Spans
+from langchain_ctxbudget.history.tree import FAN_OUT, FINE_NODES, SEGMENT_CHARACTERS, Tree, frontier
 
 
-def mark(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=4).digest())
+@dataclass(frozen=True)
+class Message:
+    """A message as the tree reads it."""
+
+    text: str
+    id: str = ""
+    safe_cut: bool = True
+    preservation: str | None = None
+    date: str | None = None
+    digest: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        return blake2b(self.text.encode(), digest_size=16).hexdigest()
+
+    def as_line(self, position: int) -> Line:
+        return Line(position, "ada", self.date, self.text, from_user=True)
 
 
-def grown(texts: list[str], size: int = 20, safe: list[bool] | None = None, at_once: bool = True) -> list[int]:
-    boundaries = [0]
-    safe = [True] * len(texts) if safe is None else safe
-    for end in [len(texts)] if at_once else range(1, len(texts) + 1):
-        grow(boundaries, safe[:end], lambda at: len(texts[at]), lambda at: mark(texts[at]), size)
-    return boundaries
+def messages(count: int) -> list[Message]:
+    return [Message(f"The message number {i} is here.", id=str(i)) for i in range(count)]
 
 
-def messages(count: int) -> list[str]:
-    return [f"message {i}" for i in range(count)]
+def grown(found: list[Message], size: int = 20) -> Tree:
+    return Tree(size).grow(found)
 
 
 def test_segments_have_about_the_wanted_number_of_messages():
-    boundaries = grown(messages(20_000))
-    assert 19 <= 20_000 / len(boundaries) <= 22
-    assert all(16 <= end - first <= 26 for first, end in pairwise(boundaries))
-
-
-def test_a_segment_of_long_messages_ends_earlier():
-    assert grown(["x" * (SEGMENT_CHARACTERS // 4)] * 10) == [0, 4, 8]
+    starts = grown(messages(20_000)).starts
+    assert 19 <= 20_000 / len(starts) <= 22
+    assert all(16 <= end - first <= 26 for first, end in pairwise(starts))
+    assert grown([Message("x" * (SEGMENT_CHARACTERS // 4))] * 10).starts == (0, 4, 8)
 
 
 def test_a_segment_ends_where_a_cut_is_safe():
-    safe = [i % 7 == 0 for i in range(200)]
-    assert all(boundary % 7 == 0 for boundary in grown(messages(200), safe=safe))
+    found = [replace(message, safe_cut=i % 7 == 0) for i, message in enumerate(messages(200))]
+    assert all(start % 7 == 0 and start in grown(found) for start in grown(found).starts)
 
 
-@given(st.lists(st.text(max_size=3), max_size=120), st.integers(2, 30))
-def test_segments_end_at_the_same_places_whether_messages_come_at_once_or_one_by_one(texts, size):
-    assert grown(texts, size) == grown(texts, size, at_once=False)
+@given(st.lists(st.text(max_size=3), max_size=120), st.integers(2, 30), st.integers(0, 120))
+def test_a_tree_is_the_same_whether_messages_come_at_once_one_by_one_or_again(texts, size, again):
+    found = [Message(text, id=str(i)) for i, text in enumerate(texts)]
+    tree = whole = grown(found, size)
+    for end in range(min(again, len(found)), len(found) + 1):
+        tree = tree.shortened(end).grow(found[:end])
+    assert tree == whole
+    by_one = Tree(size)
+    for end in range(len(found) + 1):
+        by_one = by_one.grow(found[:end])
+    assert by_one == whole
 
 
-def spans(texts: list[str]) -> list[tuple[str, ...]]:
-    return [tuple(texts[first:end]) for first, end in pairwise(grown(texts))]
+def spans(found: list[Message]) -> list[tuple[str, ...]]:
+    return [tuple(message.text for message in found[first:end]) for first, end in pairwise(grown(found).starts)]
 
 
 def test_a_removed_message_changes_two_segments_on_average_and_not_all_that_follow():
-    texts = messages(400)
-    before = set(spans(texts))
-    changed = [len(before - set(spans(texts[:gone] + texts[gone + 1 :]))) for gone in range(400)]
+    found = messages(400)
+    before = set(spans(found))
+    changed = [len(before - set(spans(found[:gone] + found[gone + 1 :]))) for gone in range(400)]
     assert sum(changed) / len(changed) <= 2
     assert max(changed) <= len(before) / 2
 
 
-@given(st.integers(0, 399))
-def test_a_removed_message_leaves_the_segments_before_it(gone):
-    texts = messages(400)
-    ended = [span for span in spans(texts) if span[-1] in texts[: max(0, gone - 1)]]
-    assert spans(texts[:gone] + texts[gone + 1 :])[: len(ended)] == ended
-
-
 @given(st.integers(0, 3_000))
-def test_a_frontier_covers_every_segment_once_in_order(segments):
+def test_a_frontier_covers_every_segment_once_and_is_coarser_the_older(segments):
     nodes = frontier(range(segments + 1), segments)
     assert [first for node in nodes for first in range(node.first, node.end)] == list(range(segments))
-
-
-@given(st.integers(0, 3_000))
-def test_a_frontier_is_coarser_the_older_and_has_few_nodes_of_every_level(segments):
-    levels = [node.level for node in frontier(range(segments + 1), segments)]
+    levels = [node.level for node in nodes]
     assert levels == sorted(levels, reverse=True)
     assert all(levels.count(level) <= FINE_NODES + FAN_OUT - 1 for level in levels)
     assert levels.count(1) >= min(segments, FINE_NODES)
-
-
-def test_a_hundred_thousand_messages_have_a_frontier_of_a_few_nodes():
     assert len(frontier(range(5_001), 5_000)) <= 35
 
 
 @given(st.integers(0, 700))
 def test_every_node_comes_after_its_children(segments):
+    tree = Tree(20, tuple(range(segments + 1)))
     seen = set()
-    for node in complete(range(segments + 1), segments):
-        children = range(node.index * FAN_OUT, (node.index + 1) * FAN_OUT)
-        assert node.level == 1 or all((node.level - 1, child) in seen for child in children)
-        seen.add((node.level, node.index))
-    assert {(node.level, node.index) for node in frontier(range(segments + 1), segments)} <= seen
+    for node in tree.complete(segments):
+        assert node.level == 1 or seen.issuperset(tree.children(node))
+        seen.add(node)
+    assert seen.issuperset(tree.frontier(segments))
 
 
-@given(st.integers(0, 300), st.integers(0, 300))
-def test_nodes_that_ended_before_are_left_out(segments, start):
-    every = complete(range(segments + 1), segments)
-    assert complete(range(segments + 1), segments, start) == [node for node in every if node.end > start]
+def test_a_key_follows_from_the_content_of_a_span_wherever_it_stands():
+    found = messages(600)
+    tree = grown(found)
+    keys = {node: tree.key(node) for node in tree.complete(600)}
+    assert len(set(keys.values())) == len(keys)
+    assert None not in keys.values()
+    dropped = [*found[:-1], replace(found[-1], preservation="drop"), *messages(50)]
+    assert tree.shortened(599).grow(dropped).keys[0][: len(tree.keys[0]) - 1] == tree.keys[0][:-1]
+    first = tree.node(1, 0)
+    moved = Spans([Message("Before.", id="x"), *found], grown([Message("Before.", id="x"), *found]), KnownDigests())
+    assert tree.key(first) == moved.content(replace(first, first=1, end=first.end + 1))
+
+
+def test_no_span_is_read_twice_also_after_an_edit():
+    found = messages(600)
+    known, read = KnownDigests(), []
+
+    class Watched(Message):
+        def as_line(self, position: int) -> Line:
+            read.append(position)
+            return super().as_line(position)
+
+    watched = [Watched(message.text, id=message.id) for message in found]
+    tree = grown(watched)
+    before, waiting = Spans(watched, tree, known).before(600)
+    assert (before[0].first, before[-1].end, waiting) == (0, 600, ())
+    assert max(map(read.count, range(tree.starts[-1]))) == 1
+    read.clear()
+    watched[300] = Watched("Other words now.", id="300")
+    tree = tree.shortened(300)
+    known.keep([tree])
+    assert "message number 300" not in str(known)
+    tree = tree.grow(watched)
+    after, _ = Spans(watched, tree, known).before(600)
+    assert min(read) >= 300 - 2 * 26
+    assert max(map(read.count, range(tree.starts[-1]))) == 1
+    assert [digest for digest in after if digest.end < 250] == [digest for digest in before if digest.end < 250]

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
 from langchain_ctxbudget import TiktokenCounter
-from langchain_ctxbudget.core.assembly import group_tokens
-from langchain_ctxbudget.core.turn_fit import (
+from langchain_ctxbudget.messages.turns import Group, group
+from langchain_ctxbudget.prompt.assembly import group_tokens
+from langchain_ctxbudget.prompt.turn_fit import (
     NEWEST_SHARE,
     NOTE_TOKENS,
-    OLD_RESULT_TOKENS,
-    TARGET_SHARE,
     WORDS_SHARE,
     FittedTurn,
     fit_turn,
 )
-from langchain_ctxbudget.core.turns import Group, group
 
 COUNTER = TiktokenCounter()
 WORDS = "the plan budget Ada Bonn roof garden ticket Monday price lamp 42,50 error() ".split()
@@ -73,23 +70,6 @@ def test_one_token_too_few_shortens_the_oldest_results_alone() -> None:
     assert result.groups[4:] == tuple(groups[4:])
 
 
-def test_all_older_results_are_short_before_a_step_is_left_out() -> None:
-    groups = turn_of("Go on.", *[[1_000]] * 10)
-    result = fitted(groups, 3_000)
-    assert result.left_out
-    shown = result.groups[1:-1]
-    assert positions(result.left_out) == positions(groups[1 : 1 + len(result.left_out)]), "the oldest"
-    assert all(COUNTER.count_message(part.messages[1]) <= OLD_RESULT_TOKENS for part in shown)
-
-
-def test_words_and_newest_step_stay_whole_where_they_fit() -> None:
-    groups = turn_of("Go on, please.", *[[600]] * 12, [500, 500])
-    result = fitted(groups, 2_000)
-    assert result.groups[0] == groups[0]
-    assert result.groups[-1] == groups[-1]
-    assert cost(result.groups) + NOTE_TOKENS <= 2_000
-
-
 def test_a_large_newest_step_leaves_older_ones_a_quarter() -> None:
     groups = turn_of("Go on.", [100], [100], [20_000, 20_000])
     result = fitted(groups, 2_000)
@@ -103,19 +83,6 @@ def test_of_parallel_results_the_largest_gives_way() -> None:
     result = fitted(groups, 2_000)
     first, _, second = result.groups[-1].messages[1:]
     assert (first, second) == (groups[1].messages[1], groups[1].messages[3])
-
-
-def test_a_turn_without_the_users_words_keeps_its_newest_step() -> None:
-    groups = turn_of(*[[800]] * 8)
-    result = fitted(groups, 1_500)
-    assert result.groups[-1].positions == groups[-1].positions
-    assert cost(result.groups) <= 1_500
-
-
-def test_an_answer_behind_the_calls_does_not_push_out_the_newest_calls() -> None:
-    groups = group([HumanMessage("Go on."), *step(1, 900), *step(2, 900), AIMessage("Here: " + LONG[:2_000])])[0]
-    result = fitted(groups, 900)
-    assert positions(result.groups)[-2:] == positions(groups)[-2:]
 
 
 def test_what_cannot_be_cut_tells_what_it_needs() -> None:
@@ -132,21 +99,6 @@ def test_words_that_may_be_clipped_leave_room_for_steps() -> None:
     result = fitted(groups, 2_000, clip_human=True)
     assert cost(result.groups[:1]) <= 2_000 * WORDS_SHARE
     assert result.groups[1] == groups[1]
-
-
-def test_clipped_words_stay_the_same_while_the_turn_grows() -> None:
-    parts: list[str | Sequence[int]] = [LONG[:40_000], *[[300 * (n % 5)] for n in range(25)]]
-    groups = turn_of(*parts)
-    shown = {
-        fitted(groups[:end], 3_000, clip_human=True).groups[0].messages[0].text for end in range(2, len(groups) + 1)
-    }
-    assert len(shown) == 1
-
-
-def test_words_are_clipped_only_where_that_is_allowed() -> None:
-    groups = turn_of(LONG[:6_000], [4_000])
-    assert fitted(groups, 3_000).groups[0] == groups[0]
-    assert isinstance(fit_turn(groups, COUNTER, budget_tokens=500, room_tokens=500), int)
 
 
 def test_a_result_that_is_shortened_again_tells_what_is_left_out_of_all_of_it() -> None:
@@ -193,20 +145,3 @@ def test_what_was_shown_stays_until_the_next_step_would_not_fit(parts: list[list
         if cost(before.groups) + cost(groups[-1:]) + note <= budget:
             assert now.groups == (*before.groups, groups[-1])
             assert now.left_out == before.left_out
-
-
-@pytest.mark.parametrize("size", [200, 700])
-def test_equal_steps_change_what_was_shown_once_in_a_while(size: int) -> None:
-    budget, steps = 8_000, 60
-    calls = _calls([[size]] * steps, budget)
-    changes = sum(now.groups[:-1] != before.groups for (_, before), (_, now) in pairwise(calls))
-    each = cost(calls[0][0][1:])
-    most_per_change = int(budget * (1 - TARGET_SHARE)) // each
-    assert changes <= steps // max(1, most_per_change) + 1
-
-
-def test_a_step_stays_left_out() -> None:
-    calls = _calls([[400, 20]] * 30, 3_000)
-    left_out = [len(result.left_out) for _, result in calls]
-    assert left_out == list(accumulate(left_out, max))
-    assert left_out[-1] > 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from importlib import resources
 from typing import Any
 
@@ -13,8 +14,17 @@ from hypothesis import strategies as st
 from langchain_anthropic.chat_models import _create_usage_metadata as anthropic_usage
 from langchain_openai.chat_models.base import _create_usage_metadata as openai_usage
 
-from langchain_ctxbudget.core.usage import PRICES, PRICES_SOURCE, Price, Usage, load_prices, price_of, total, usage_of
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.tokens.prices import (
+    PRICES,
+    PRICES_SOURCE,
+    Price,
+    Usage,
+    load_prices,
+    price_of,
+    total,
+    usage_of,
+)
 
 ROUND = {"m": Price(input=100, cached_input=10, cache_write=125, output=1_000)}
 """In ten-thousandths of a dollar: 1 a token of input, 0.1 cached, 1.25 cached now, 10 of output."""
@@ -63,47 +73,54 @@ def cost(used: dict[str, Any], prices: dict[str, Price] = ROUND) -> float:
 
 # What a call costs
 
+COSTS: list[tuple[dict[str, Any], float]] = [
+    (metadata(7, 3), 7 + 30),
+    (metadata(100, cache_read=60), 40 + 6),
+    (metadata(100, cache_read=60, cache_creation=20), 20 + 6 + 25),
+    (metadata(10, cache_read=6, cache_creation=20), 0.6 + 4 * 1.25),  # no more is cached now than was left
+    (metadata(10, cache_read=60, cache_creation=20), 1),
+    # Anthropic's parts are not counted beside the whole, and the whole may be 0 where they are given.
+    (metadata(100, cache_creation=40, ephemeral_5m_input_tokens=30, ephemeral_1h_input_tokens=10), 60 + 50),
+    (metadata(100, cache_creation=0, ephemeral_5m_input_tokens=30, ephemeral_1h_input_tokens=10), 60 + 50),
+    ({"input_tokens": 5}, 5),
+    ({"input_tokens": 5, "total_tokens": 12}, 5 + 70),
+    ({"input_tokens": 5, "output_tokens": 0, "input_token_details": None}, 5),
+    ({"input_tokens": 5, "output_tokens": 0, "input_token_details": {"cache_read": None}}, 5),
+]
+WRONG: list[Any] = [
+    {},
+    {"output_tokens": 5},
+    *({"input_tokens": value} for value in (None, -1, 5.0, True, "5", 10**400)),
+    *({"input_tokens": 5, "output_tokens": value} for value in (-1, math.nan)),
+    *(
+        {"input_tokens": 5, "input_token_details": value}
+        for value in ([1], {"cache_read": -1}, {"cache_creation": 0.5})
+    ),
+    [("input_tokens", 5)],
+    None,
+]
 
-def test_input_and_output_have_their_own_price() -> None:
-    assert cost(metadata(7, 3)) == pytest.approx(7 + 30)
 
-
-def test_cached_input_has_its_own_price() -> None:
-    assert cost(metadata(100, cache_read=60)) == pytest.approx(40 + 6)
-
-
-def test_what_is_cached_now_has_its_own_price() -> None:
-    assert cost(metadata(100, cache_read=60, cache_creation=20)) == pytest.approx(20 + 6 + 25)
-
-
-def test_without_a_price_for_the_cache_it_costs_as_all_input() -> None:
-    plain = {"m": Price(input=100, output=1_000)}
-    assert cost(metadata(100, cache_read=60, cache_creation=20), plain) == pytest.approx(100)
-
-
-def test_a_cache_that_costs_nothing_is_free() -> None:
-    free = {"m": Price(input=100, cached_input=0, cache_write=0, output=0)}
-    assert cost(metadata(100, cache_read=60, cache_creation=20), free) == pytest.approx(20)
+def test_every_kind_of_tokens_has_its_price() -> None:
+    for used, tokens in COSTS:
+        assert cost(used) == pytest.approx(tokens), used
+    cached = metadata(100, cache_read=60, cache_creation=20)
+    assert cost(cached, {"m": Price(input=100, output=1_000)}) == pytest.approx(100)
+    assert cost(cached, {"m": Price(input=100, cached_input=0, cache_write=0, output=0)}) == pytest.approx(20)
+    for wrong in WRONG:
+        with pytest.raises(InputError, match="token"):
+            usage_of(wrong, "m", ROUND)
 
 
 def test_of_a_model_without_a_price_tokens_alone_are_counted() -> None:
     assert usage_of(metadata(100, 5, cache_read=60), "unheard-of", ROUND) == Usage(
         calls=1, input_tokens=100, cached_tokens=60, output_tokens=5, unpriced_calls=1
     )
-
-
-def test_a_call_of_an_unnamed_model_has_no_price() -> None:
     assert usage_of(metadata(1), None, ROUND).unpriced_calls == 1
-
-
-def test_a_free_model_has_a_price() -> None:
     assert usage_of(metadata(1), "m", {"m": Price(input=0, output=0)}).unpriced_calls == 0
 
 
-# What providers say
-
-
-def test_anthropic_counts_what_is_cached_for_an_hour_apart() -> None:
+def test_what_providers_report_is_read() -> None:
     from anthropic.types import CacheCreation, Usage as Reported  # noqa: PLC0415, I001
 
     reported = Reported(
@@ -114,70 +131,11 @@ def test_anthropic_counts_what_is_cached_for_an_hour_apart() -> None:
         cache_creation=CacheCreation(ephemeral_5m_input_tokens=20, ephemeral_1h_input_tokens=10),
     )
     assert cost(dict(anthropic_usage(reported))) == pytest.approx(10 + 6 + 30 * 1.25 + 40)
-
-
-@pytest.mark.parametrize("tier", [None, "default", "priority", "flex"])
-def test_openai_names_the_cache_after_the_tier_of_service(tier: str | None) -> None:
-    reported = {
-        "prompt_tokens": 100,
-        "completion_tokens": 5,
-        "total_tokens": 105,
-        "prompt_tokens_details": {"cached_tokens": 60},
-    }
-    used = usage_of(openai_usage(reported, tier), "m", ROUND)
-    assert (used.input_tokens, used.cached_tokens, used.output_tokens) == (100, 60, 5)
-
-
-def test_the_parts_of_what_is_cached_are_not_counted_beside_the_whole() -> None:
-    parts = metadata(100, cache_creation=40, ephemeral_5m_input_tokens=30, ephemeral_1h_input_tokens=10)
-    assert cost(parts) == cost(metadata(100, cache_creation=40))
-
-
-@pytest.mark.parametrize("details", [None, {}, {"cache_read": None, "cache_creation": None}])
-def test_details_may_be_missing(details: dict[str, None] | None) -> None:
-    assert cost({"input_tokens": 5, "output_tokens": 0, "input_token_details": details}) == pytest.approx(5)
-
-
-def test_output_that_is_missing_is_what_the_total_has_beyond_the_input() -> None:
-    assert usage_of({"input_tokens": 5, "total_tokens": 12}, "m", ROUND).output_tokens == 7
-
-
-def test_input_alone_is_a_usage() -> None:
-    assert usage_of({"input_tokens": 5}, "m", ROUND) == Usage(calls=1, input_tokens=5, cost=5 * A_TOKEN)
-
-
-def test_no_more_is_cached_than_was_given() -> None:
-    used = usage_of(metadata(10, cache_read=60, cache_creation=20), "m", ROUND)
-    assert (used.cached_tokens, used.cost) == (10, 1 * A_TOKEN)
-
-
-def test_no_more_is_cached_now_than_was_left() -> None:
-    assert cost(metadata(10, cache_read=6, cache_creation=20)) == pytest.approx(0.6 + 4 * 1.25)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        {"output_tokens": 5},
-        {"input_tokens": None},
-        {"input_tokens": -1},
-        {"input_tokens": 5.0},
-        {"input_tokens": True},
-        {"input_tokens": "5"},
-        {"input_tokens": 10**400},
-        {"input_tokens": 5, "output_tokens": -1},
-        {"input_tokens": 5, "output_tokens": math.nan},
-        {"input_tokens": 5, "input_token_details": [1]},
-        {"input_tokens": 5, "input_token_details": {"cache_read": -1}},
-        {"input_tokens": 5, "input_token_details": {"cache_creation": 0.5}},
-        [("input_tokens", 5)],
-        None,
-    ],
-)
-def test_usage_that_is_none_is_an_input_error(wrong: Any) -> None:
-    with pytest.raises(InputError, match="token"):
-        usage_of(wrong, "m", ROUND)
+    told = {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105}
+    told["prompt_tokens_details"] = {"cached_tokens": 60}  # type: ignore[assignment]
+    for tier in (None, "default", "priority", "flex"):
+        used = usage_of(openai_usage(told, tier), "m", ROUND)
+        assert (used.input_tokens, used.cached_tokens, used.output_tokens) == (100, 60, 5)
 
 
 @given(
@@ -217,17 +175,11 @@ def test_a_sum_is_that_of_every_field(usages: list[Usage]) -> None:
     assert summed.cost == pytest.approx(math.fsum(usage.cost for usage in usages), abs=1e-6)
 
 
-def test_many_small_costs_lose_nothing() -> None:
+def test_small_costs_lose_nothing_and_plain_data_has_the_total() -> None:
     call = usage_of(metadata(1), "gpt-5-nano", PRICES)
     assert total([call] * 100_000).cost == 100_000 * 0.05 / 1e6
-
-
-def test_only_usages_are_added() -> None:
     with pytest.raises(TypeError):
         Usage() + 1  # type: ignore[operator]
-
-
-def test_as_plain_data_it_has_its_total() -> None:
     assert Usage(calls=2, input_tokens=5, cached_tokens=1, output_tokens=3, cost=0.25, unpriced_calls=1).to_dict() == {
         "calls": 2,
         "input_tokens": 5,
@@ -241,113 +193,67 @@ def test_as_plain_data_it_has_its_total() -> None:
 
 # Prices
 
+PRICED = {
+    "gpt-4o": "gpt-4o openai/gpt-4o openai:gpt-4o openrouter/openai/gpt-4o gpt-4o-2024-08-06 openai/gpt-4o-2024-08-06",
+    "gpt-4o-2024-05-13": "gpt-4o-2024-05-13",
+    "claude-opus-4-5": "claude-opus-4-5-20251101 vertex_ai/claude-opus-4-5@20251101",
+    "gemini-2.5-pro": "models/gemini-2.5-pro gemini-2.5-pro-001",
+    "openai/gpt-oss-20b": "openai/gpt-oss-20b groq/openai/gpt-oss-20b",
+}
+UNPRICED = """/ openai/ gpt-4o-audio-preview gpt-4o-mini-search-preview-2025-03-11 ft:gpt-4o-2024-08-06:us::1 ft:gpt-4o
+    somewhere-else/gpt-4o gpt-4o-20240 gpt-4o-2024-08-06-audio llama3.3:70b mistral-large-2411 GPT-4o"""
+REFUSED: list[tuple[Any, str]] = [
+    ({"mine": {"input": 1}}, r"prices\['mine'\].*output"),
+    ({"mine": {}}, "input.*output"),
+    ({"mine": {"input": 1, "output": 2, "per_image": 3}}, "per_image"),
+    ({"mine": {"input": None, "output": 2}}, "input"),
+    ({"mine": 2.5}, "must be a mapping"),
+    ({"": {"input": 1, "output": 2}}, "by the name"),
+    ({4: {"input": 1, "output": 2}}, "by the name"),
+    ([("mine", {"input": 1, "output": 2})], "must be a mapping"),
+    ("gpt-4o", "must be a mapping"),
+]
 
-def test_the_packaged_prices_say_where_they_come_from_and_of_which_day() -> None:
+
+def test_the_packaged_prices() -> None:
     assert PRICES_SOURCE == "litellm 1.109.1, 2026-11-22"
-
-
-def test_every_line_of_the_packaged_file_is_a_price() -> None:
-    text = resources.files("langchain_ctxbudget").joinpath("data/prices.json").read_text(encoding="utf-8")
+    text = resources.files("langchain_ctxbudget.tokens").joinpath("prices.json").read_text(encoding="utf-8")
     models = [name for name, _ in json.loads(text, object_pairs_hook=list)[-1][1]]
     assert list(PRICES) == models
     assert len(set(models)) == len(models) >= 60
-
-
-def test_a_packaged_price_never_asks_more_for_what_is_cached() -> None:
     assert all((price.cached_input or 0) <= price.input <= price.output for price in PRICES.values())
-
-
-def test_cached_packaged_writes_cost_at_least_the_input() -> None:
     assert all(price.cache_write is None or price.cache_write >= price.input for price in PRICES.values())
 
 
-@pytest.mark.parametrize(
-    ("model", "priced_as"),
-    [
-        ("gpt-4o", "gpt-4o"),
-        ("openai/gpt-4o", "gpt-4o"),
-        ("openai:gpt-4o", "gpt-4o"),
-        ("openrouter/openai/gpt-4o", "gpt-4o"),
-        ("gpt-4o-2024-08-06", "gpt-4o"),
-        ("openai/gpt-4o-2024-08-06", "gpt-4o"),
-        ("gpt-4o-2024-05-13", "gpt-4o-2024-05-13"),
-        ("claude-opus-4-5-20251101", "claude-opus-4-5"),
-        ("vertex_ai/claude-opus-4-5@20251101", "claude-opus-4-5"),
-        ("models/gemini-2.5-pro", "gemini-2.5-pro"),
-        ("gemini-2.5-pro-001", "gemini-2.5-pro"),
-        ("openai/gpt-oss-20b", "openai/gpt-oss-20b"),
-        ("groq/openai/gpt-oss-20b", "openai/gpt-oss-20b"),
-    ],
-)
-def test_a_model_has_the_price_of(model: str, priced_as: str) -> None:
-    assert price_of(model, PRICES) is PRICES[priced_as]
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        None,
-        "",
-        "/",
-        "openai/",
-        "gpt-4o-audio-preview",
-        "gpt-4o-mini-search-preview-2025-03-11",
-        "ft:gpt-4o-2024-08-06:us::1",
-        "ft:gpt-4o",
-        "somewhere-else/gpt-4o",
-        "gpt-4o-20240",
-        "gpt-4o-2024-08-06-audio",
-        "llama3.3:70b",
-        "mistral-large-2411",
-        "GPT-4o",
-    ],
-)
-def test_a_model_that_only_looks_alike_has_no_price(model: str | None) -> None:
-    assert price_of(model, PRICES) is None
+def test_a_model_has_the_price_of_its_name_and_none_is_guessed() -> None:
+    for priced_as, models in PRICED.items():
+        assert [price_of(model, PRICES) is PRICES[priced_as] for model in models.split()] == [True] * len(
+            models.split()
+        )
+    assert {price_of(model, PRICES) for model in [None, "", *UNPRICED.split()]} == {None}
 
 
 def test_the_prices_of_an_application_lie_over_the_packaged_ones() -> None:
+    before = PRICES["gpt-4o"]
     prices = load_prices({"gpt-4o": {"input": 1, "output": 2}, "mine": Price(input=3, output=4)})
     assert prices["gpt-4o"] == Price(input=1, output=2)
-    assert prices["mine"].input == 3
-    assert prices["gpt-5"] is PRICES["gpt-5"]
-
-
-def test_the_packaged_prices_stay_as_they_are() -> None:
-    before = PRICES["gpt-4o"]
-    load_prices({"gpt-4o": {"input": 1, "output": 2}})
+    assert (prices["mine"].input, prices["gpt-5"]) == (3, PRICES["gpt-5"])
+    assert price_of("gpt-4o-2024-05-13", prices) is PRICES["gpt-4o-2024-05-13"]
+    assert price_of("gpt-4o-2024-08-06", prices) is prices["gpt-4o"]
     assert load_prices()["gpt-4o"] is before
     with pytest.raises(TypeError):
         PRICES["gpt-4o"] = Price(input=1, output=2)  # type: ignore[index]
 
 
-def test_the_more_exact_name_counts_also_where_an_application_has_priced_another() -> None:
-    prices = load_prices({"gpt-4o": {"input": 1, "output": 2}})
-    assert price_of("gpt-4o-2024-05-13", prices) is PRICES["gpt-4o-2024-05-13"]
-    assert price_of("gpt-4o-2024-08-06", prices) is prices["gpt-4o"]
-
-
-@pytest.mark.parametrize("value", [-0.01, math.nan, math.inf, "2.5", True, [1], 1_000_001])
-@pytest.mark.parametrize("name", ["input", "output", "cached_input", "cache_write"])
-def test_a_price_that_is_no_number_of_dollars_is_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(InvalidSettingsError, match=rf"prices\['mine'\].* {name} .*{value!r}".replace("[1]", r"\[1\]")):
-        load_prices({"mine": {"input": 1, "output": 2, name: value}})
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"mine": {"input": 1}}, "needs output"),
-        ({"mine": {}}, "needs input and output"),
-        ({"mine": {"input": 1, "output": 2, "per_image": 3}}, "no per_image"),
-        ({"mine": {"input": None, "output": 2}}, "input must be"),
-        ({"mine": 2.5}, "must be a mapping"),
-        ({"": {"input": 1, "output": 2}}, "by the name"),
-        ({4: {"input": 1, "output": 2}}, "by the name"),
-        ([("mine", {"input": 1, "output": 2})], "must be a mapping"),
-        ("gpt-4o", "must be a mapping"),
-    ],
-)
-def test_prices_that_are_none_are_refused(wrong: Any, says: str) -> None:
-    with pytest.raises(InvalidSettingsError, match=says):
-        load_prices(wrong)
+def test_prices_that_cannot_be_used_are_refused_by_name() -> None:
+    for name in ("input", "output", "cached_input", "cache_write"):
+        for value in (-0.01, math.nan, math.inf, "2.5", True, [1], 1_000_001):
+            with pytest.raises(
+                InvalidSettingsError, match=rf"prices\['mine'\].* {name}: .*, not {re.escape(repr(value))}"
+            ):
+                load_prices({"mine": {"input": 1, "output": 2, name: value}})
+    for wrong, says in REFUSED:
+        with pytest.raises(InvalidSettingsError, match=says):
+            load_prices(wrong)
+    with pytest.raises(InvalidSettingsError, match="output"):
+        Price(input=1)  # type: ignore[call-arg]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.core.vectors import FEW, GROWTH, CentredVectors, as_query, comparable, units
+from langchain_ctxbudget.search.vectors import FEW, GROWTH, CentredVectors, as_query, comparable, units
 
 WIDTH = 6
 SIZES = st.integers(0, 3 * FEW)

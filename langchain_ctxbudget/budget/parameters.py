@@ -1,0 +1,71 @@
+"""Settings that pydantic checks; what it refuses becomes this package's error with field, value and limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from reprlib import repr as short_repr
+from typing import Annotated, ClassVar, Self, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from langchain_ctxbudget.errors import InvalidSettingsError
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must be a non-empty string")
+    return text
+
+
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
+Positive: TypeAlias = Annotated[int, Field(strict=True, ge=1)]
+Share: TypeAlias = Annotated[float, Field(strict=True, gt=0, le=1)]
+ShareOrNone: TypeAlias = Annotated[float, Field(strict=True, ge=0, le=1)]
+"""A share that may be 0."""
+Flag: TypeAlias = Annotated[bool, Field(strict=True)]
+Text: TypeAlias = Annotated[str, Field(strict=True), AfterValidator(_not_blank)]
+
+
+class Parameters(BaseModel):
+    """A frozen value whose fields are checked when it is made.
+
+    Raises:
+        InvalidSettingsError: an unknown field, or a value outside its range.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    setting: ClassVar[str] = ""
+    """The setting that it is a value of, for errors."""
+
+    def __init__(self, **values: object) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InvalidSettingsError("; ".join(_problems(error, type(self)))) from None
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """Returns the value itself, or makes one from a mapping of its fields."""
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise InvalidSettingsError(
+                f"{cls.__name__} is made from a mapping of its fields, not {type(value).__name__}"
+            )
+        return cls(**{str(name): given for name, given in value.items()})
+
+
+def _problems(error: ValidationError, kind: type[Parameters]) -> Iterator[str]:
+    """Words each problem as `field must be ..., not value`."""
+    for problem in error.errors(include_url=False):
+        place = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}"
+            for part in (kind.setting, *problem["loc"])
+            if part != ""
+        ).lstrip(".")
+        said = problem["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        if problem["type"] == "extra_forbidden":
+            said = f"is no setting of {kind.__name__}; known are {', '.join(sorted(kind.model_fields))}"
+        elif said.startswith("must") and ", not " not in said:
+            said = f"{said}, not {short_repr(problem['input'])}"
+        yield said if said.startswith(place) else f"{place}{' ' if said.startswith(('must', 'is ')) else ': '}{said}"

@@ -1,0 +1,414 @@
+"""Strategies that give shares or fill in order, predictable and tuned by readable numbers; and strategies by name.
+
+Three of them divide the budget into buckets (history, entities, retrieval, ...), and each bucket between its layers.
+Without `borrow` a bucket that is not used up stays free; with it, others may use what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Self, TypeAlias
+
+from pydantic import AfterValidator, Field, model_validator
+
+from langchain_ctxbudget.budget import layer_demand as demand
+from langchain_ctxbudget.budget.allocation import (
+    MOST_EXCHANGES,
+    Allocation,
+    AllocationStrategy,
+    LayerSpec,
+    Situation,
+    divide,
+    share_out,
+)
+from langchain_ctxbudget.budget.elastic import ElasticAllocation
+from langchain_ctxbudget.budget.layers import Layer
+from langchain_ctxbudget.budget.parameters import Flag, Parameters, ShareOrNone, Text
+from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLargeError
+from langchain_ctxbudget.messages.turns import newest_that_fit
+
+ARC_SHARE = 0.2
+"""The most that the arc may take of the room for history."""
+HISTORY_PRIORITY, ARC_PRIORITY, RETRIEVAL_PRIORITY = 90, 88, 75
+SUM_TOLERANCE = 0.05
+"""Ratios may add up to this much more or less than 1 (seed 002)."""
+LONG_CONVERSATION = 50
+"""Messages from which on a conversation counts as long."""
+RATIO_SHIFT = 0.10
+"""The most that adaptive ratios move between memory and history."""
+SEED_WINDOW = 4_096
+"""The window that the defaults of seed 004 are made for."""
+DYNAMIC_SYSTEM_TOKENS = 400
+DYNAMIC_SHARES = ((3, (15, 15, 60)), (10, (30, 20, 40)), (None, (40, 25, 25)))
+"""Up to so many messages: history, entities and retrieval in percent of what message and overhead leave."""
+MANY_ENTITIES, MANY_ENTITIES_FACTOR = 10, 1.3
+ORDER = ("preferences", "history", "topics", "entities", "retrieval")
+"""The order of seed 004, its entities as topics and entities; system prompt and current turn always come first."""
+
+Buckets: TypeAlias = Mapping[tuple[str, ...], int]
+"""Tokens for groups of layers: `preferences` (and facts about the user), `history` (arc, summary, messages),
+`knowledge` (topics, entities), `retrieval` (retrieved items, custom layers)."""
+
+
+class RatioAllocation(Parameters):
+    """Memory, history and reserve as ratios of what system prompt, message and tools leave (seed 002).
+
+    Memory is everything known: preferences, topics, entities, custom layers, retrieval. The reserve stays free for the
+    answer; an output reserve already taken off a small window counts for it.
+
+    Raises:
+        InvalidSettingsError: ratios that do not add up to 1, give or take 0.05.
+
+    Example:
+        >>> RatioAllocation(memory=0.35, history=0.35, reserve=0.30).name
+        'ratio 35/35/30'
+    """
+
+    memory: ShareOrNone = 0.30
+    history: ShareOrNone = 0.40
+    reserve: ShareOrNone = 0.30
+    min_exchanges: Annotated[int, Field(strict=True, ge=0, le=MOST_EXCHANGES)] = 3
+    """The newest exchanges that stay, even where they are more than the share of history; knowledge gives way, then
+    the reserve."""
+    max_system_share: ShareOrNone = 0.25
+    """The largest share of the budget for the system prompt; more is an error."""
+    borrow: Flag = False
+    """True lets history use what memory leaves unused, and memory what history leaves (seed 002, "Future")."""
+    adaptive: Flag = False
+    """True lets a long conversation move up to a tenth from memory to history, and a short one or one about
+    several topics the other way (seed 002, "Future")."""
+
+    @model_validator(mode="after")
+    def _require_sum(self) -> Self:
+        total = self.memory + self.history + self.reserve
+        if not 1 - SUM_TOLERANCE - 1e-9 <= total <= 1 + SUM_TOLERANCE + 1e-9:
+            raise ValueError(
+                f"memory ({self.memory}), history ({self.history}) and reserve ({self.reserve}) must add up to 1, "
+                f"give or take {SUM_TOLERANCE}, not {total:.2f}"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        """`ratio` with its percentages."""
+        shares = "/".join(f"{share * 100:.0f}" for share in (self.memory, self.history, self.reserve))
+        return f"ratio {shares}{', adaptive' if self.adaptive else ''}{', borrowing' if self.borrow else ''}"
+
+    def allocate(self, situation: Situation) -> Allocation:
+        """Divides the budget by the ratios.
+
+        Raises:
+            SystemPromptTooLargeError: the system prompt takes more than its share.
+        """
+        most = situation.total_tokens * self.max_system_share
+        if situation.identity_tokens > most:
+            share = f"{self.max_system_share:.0%} of the budget"
+            setting = "max_system_share of the strategy"
+            raise SystemPromptTooLargeError(situation.identity_tokens, int(most), share, setting)
+        free = situation.free_tokens
+        available, shift = free + situation.reserved_tokens, self._shift(situation)
+        memory = demand.share_of(available, self.memory - shift)
+        history = demand.share_of(available, self.history + shift)
+        if memory + history > free:  # an output reserve that is larger than the ratio's
+            memory, history = (part * free // (memory + history) for part in (memory, history))
+        newest = situation.exchanges[: self.min_exchanges]
+        kept = newest[: newest_that_fit([exchange.tokens for exchange in reversed(newest)], free)]
+        exchanges = sum(exchange.tokens for exchange in kept)
+        over = max(0, exchanges - history)
+        memory, history = max(0, memory - over), history + over
+        return _allocate(
+            self.name,
+            situation,
+            {("history",): history, ("preferences", "knowledge", "retrieval"): memory},
+            borrow=self.borrow,
+            kept_tokens=exchanges,
+            reserve_tokens=free - memory - history,
+            keep_messages=sum(exchange.messages for exchange in kept),
+        )
+
+    def _shift(self, situation: Situation) -> float:
+        if not self.adaptive:
+            return 0.0
+        length = min(1.0, situation.message_count / LONG_CONVERSATION)
+        shift = RATIO_SHIFT * (2 * length - 1) - (RATIO_SHIFT if demand.is_knowledge_heavy(situation) else 0.0)
+        return max(-min(RATIO_SHIFT, self.history), min(RATIO_SHIFT, self.memory, shift))
+
+
+class FixedAllocation(Parameters):
+    """Fixed shares of the whole budget (seed 004); the defaults are those of its 4,096-token window.
+
+    System prompt and current turn are sent as they are: where they are more than their share, the others shrink
+    together; where they are less, the rest stays free, unless the others may borrow it.
+
+    Raises:
+        InvalidSettingsError: a share outside 0 to 1, or shares that are more than 1 together.
+
+    Example:
+        >>> FixedAllocation(system=0.1, history=0.4, entities=0.1, retrieval=0.3, query=0.1).name
+        'fixed'
+    """
+
+    system: ShareOrNone = 500 / SEED_WINDOW
+    """System prompt and preferences."""
+    history: ShareOrNone = 1_000 / SEED_WINDOW
+    entities: ShareOrNone = 500 / SEED_WINDOW
+    """Topics and entities."""
+    retrieval: ShareOrNone = 1_500 / SEED_WINDOW
+    query: ShareOrNone = 596 / SEED_WINDOW
+    """The current turn, tool schemas and framing."""
+    borrow: Flag = False
+    """True lets layers use what others leave."""
+
+    @model_validator(mode="after")
+    def _require_sum(self) -> Self:
+        total = self.system + self.history + self.entities + self.retrieval + self.query
+        if total > 1 + 1e-9:
+            raise ValueError(f"the shares of a fixed allocation must be at most 1 together, not {total:.2f}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """`fixed`."""
+        return "fixed, borrowing" if self.borrow else "fixed"
+
+    def allocate(self, situation: Situation) -> Allocation:
+        """Divides the budget by the shares."""
+        total = situation.total_tokens
+        buckets: Buckets = {
+            ("preferences",): max(0, demand.share_of(total, self.system) - situation.identity_tokens),
+            ("history",): demand.share_of(total, self.history),
+            ("knowledge",): demand.share_of(total, self.entities),
+            ("retrieval",): demand.share_of(total, self.retrieval),
+        }
+        return _allocate(self.name, situation, _with_kept(buckets, situation), borrow=self.borrow)
+
+
+class DynamicAllocation(Parameters):
+    """Shares that follow the conversation: its length, its entities, what there is to retrieve (seed 004).
+
+    A turn of the seed is one speaker's, so turns are messages here. The seed's margin of 100 tokens for the query is
+    replaced by the counted cost of framing and tools.
+
+    Example:
+        >>> DynamicAllocation().name
+        'dynamic'
+    """
+
+    borrow: Flag = False
+    """True lets layers use what others leave."""
+
+    @property
+    def name(self) -> str:
+        """`dynamic`."""
+        return "dynamic, borrowing" if self.borrow else "dynamic"
+
+    def allocate(self, situation: Situation) -> Allocation:
+        """Divides the budget by the conversation."""
+        identity = situation.identity_tokens
+        remaining = max(0, situation.total_tokens - situation.overhead_tokens - situation.message_tokens)
+        percent = next(p for most, p in DYNAMIC_SHARES if most is None or situation.message_count <= most)
+        history, entities, retrieval = (remaining * share // 100 for share in percent)
+        system = max(DYNAMIC_SYSTEM_TOKENS, identity)
+        if situation.entity_count > MANY_ENTITIES:
+            entities = int(entities * MANY_ENTITIES_FACTOR)
+            retrieval = max(0, remaining - system - history - entities)
+
+        def buckets(history: int, entities: int, retrieval: int) -> Buckets:
+            rest = max(identity, min(system, remaining - history - entities - retrieval))
+            shares: Buckets = {
+                ("preferences",): rest - identity,
+                ("history",): history,
+                ("knowledge",): entities,
+                ("retrieval",): retrieval,
+            }
+            return _with_kept(shares, situation)
+
+        chosen = buckets(history, entities, retrieval)
+        if not situation.custom:
+            without_chunks = buckets(history + retrieval // 2, entities + retrieval // 2, 0)
+            if demand.history_fits(situation, without_chunks[("history",)]):
+                chosen = without_chunks
+        return _allocate(self.name, situation, chosen, borrow=self.borrow)
+
+
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError(f"names a layer twice: {', '.join(names)}")
+    return names
+
+
+class PrioritizedAllocation(Parameters):
+    """Fills layers in a given order, each with all it can use, until the budget is full (seed 004).
+
+    Layers that the order does not name follow: the rest of the default order, then custom layers by their priority.
+    The newest messages stay in any order, as `keep_messages` says.
+
+    Raises:
+        InvalidSettingsError: a layer named twice, or an empty name.
+
+    Example:
+        >>> PrioritizedAllocation(order=("retrieval", "history")).name
+        'prioritized: retrieval, history'
+    """
+
+    order: Annotated[tuple[Text, ...], AfterValidator(_different)] = ORDER
+    """`preferences`, `history`, `topics`, `entities`, `retrieval`, or names of custom layers."""
+
+    @property
+    def name(self) -> str:
+        """`prioritized`, with the order where it is not the default."""
+        return "prioritized" if self.order == ORDER else f"prioritized: {', '.join(self.order)}"
+
+    def allocate(self, situation: Situation) -> Allocation:
+        """Fills the layers one after the other.
+
+        Raises:
+            InvalidSettingsError: the order names a layer that is not there.
+        """
+        custom = {spec.layer: spec for spec in situation.custom}
+        most = {
+            "preferences": demand.preferences_demand(situation, situation.free_tokens).ideal_tokens,
+            "history": situation.history_tokens,
+            "topics": situation.topic_tokens,
+            "entities": situation.entity_tokens,
+            "retrieval": 0,
+            **{name: spec.limit_tokens for name, spec in custom.items()},
+        }
+        if unknown := [name for name in self.order if name not in most]:
+            raise InvalidSettingsError(f"order names {', '.join(map(repr, unknown))}; the layers are {', '.join(most)}")
+        rest = [*ORDER, *sorted(custom, key=lambda name: (-custom[name].priority, name))]
+        order = [*self.order, *(name for name in rest if name not in self.order)]
+        ahead = sum(most[name] for name in order[: order.index("history")])
+        fits_whole = demand.history_fits(situation, situation.free_tokens - ahead)
+        if not fits_whole:
+            most["retrieval"] = situation.free_tokens
+        specs: list[LayerSpec] = []
+        for rank, name in enumerate(order):
+            layer = name if name in custom else Layer[name.upper()]
+            floor = min(most[name], situation.keep_tokens) if name == "history" else 0
+            specs.append(_filled(layer, floor, most[name], priority=100 - rank))
+            if name == "history":
+                arc = min(demand.arc_ideal(situation), int(situation.free_tokens * ARC_SHARE))
+                specs.append(_filled(Layer.ARC, 0, 0 if fits_whole else arc, priority=100 - rank))
+        return share_out(self.name, situation, specs, fits_whole=fits_whole)
+
+
+def _filled(layer: str, floor_tokens: int, most_tokens: int, priority: int) -> LayerSpec:
+    """Returns the demand of a layer that waits for its turn and then takes all it can use."""
+    spec = demand.rigid_demand(layer, floor_tokens, priority, floor_tokens=floor_tokens)
+    return replace(spec, max_tokens=most_tokens)
+
+
+STRATEGIES: dict[str, type[Any]] = {
+    "elastic": ElasticAllocation,
+    "ratio": RatioAllocation,
+    "fixed": FixedAllocation,
+    "dynamic": DynamicAllocation,
+    "prioritized": PrioritizedAllocation,
+}
+
+
+def strategy_of(value: object) -> AllocationStrategy:
+    """Returns a strategy from its name, from a mapping with its name and parameters, or itself.
+
+    Args:
+        value: for instance `"ratio"`, `{"strategy": "ratio", "memory": 0.35, "history": 0.35}`, or any object with
+            a `name` and an `allocate`.
+
+    Raises:
+        InvalidSettingsError: an unknown name or parameter.
+
+    Example:
+        >>> strategy_of({"strategy": "elastic", "profile": "seed"})
+        ElasticAllocation(profile='seed')
+    """
+    parameters = {"strategy": value} if isinstance(value, str) else value
+    if isinstance(parameters, Mapping):
+        name, names = parameters.get("strategy"), ", ".join(STRATEGIES)
+        if not isinstance(name, str) or name not in STRATEGIES:
+            raise InvalidSettingsError(f"allocation must name one of {names}, not {name!r}")
+        strategy: AllocationStrategy = STRATEGIES[name].of({k: v for k, v in parameters.items() if k != "strategy"})
+        return strategy
+    if isinstance(value, type) or not isinstance(value, AllocationStrategy):
+        raise InvalidSettingsError(
+            f"allocation must be the name of a strategy ({', '.join(STRATEGIES)}), a mapping with its parameters, or "
+            f"an object with a name and an allocate method, not {value!r}"
+        )
+    return value
+
+
+def _with_kept(buckets: Buckets, situation: Situation) -> Buckets:
+    """Returns buckets that fit together, history with room for the newest messages that stay."""
+    free = situation.free_tokens
+    history = min(free, max(_scaled(buckets, free)[("history",)], situation.keep_tokens))
+    others = {groups: tokens for groups, tokens in buckets.items() if groups != ("history",)}
+    return {("history",): history, **_scaled(others, free - history)}
+
+
+def _scaled(buckets: Buckets, tokens: int) -> dict[tuple[str, ...], int]:
+    """Makes buckets smaller together where they are more than `tokens`."""
+    total = sum(buckets.values())
+    return {groups: part if total <= tokens else part * tokens // total for groups, part in buckets.items()}
+
+
+def _allocate(
+    name: str,
+    situation: Situation,
+    buckets: Buckets,
+    *,
+    borrow: bool,
+    kept_tokens: int | None = None,
+    reserve_tokens: int = 0,
+    keep_messages: int | None = None,
+) -> Allocation:
+    """Divides every bucket, together at most what is free, between its layers; the newest messages come first."""
+    room = next(tokens for groups, tokens in buckets.items() if "history" in groups)
+    if borrow:  # what the others leave when the whole conversation is there, and nothing of it is to be retrieved
+        for groups, tokens in buckets.items():
+            if "history" not in groups:
+                wanted = _specs(groups, situation, tokens, fits_whole=True)
+                room += tokens - sum(divide(wanted, tokens).values())
+    fits_whole = demand.history_fits(situation, room)
+    kept = situation.keep_tokens if kept_tokens is None else kept_tokens
+    specs: list[LayerSpec] = []
+    for groups, tokens in buckets.items():
+        wanted = _specs(groups, situation, tokens, fits_whole=fits_whole, kept_tokens=kept)
+        given = divide(wanted, tokens)
+        if fits_whole and Layer.HISTORY in given:  # what it borrows comes before what others could use
+            given[Layer.HISTORY] = situation.history_tokens
+        for spec in wanted:
+            usable = spec.limit_tokens if borrow else None
+            specs.append(demand.rigid_demand(spec.layer, given[spec.layer], spec.priority, usable_tokens=usable))
+    return share_out(
+        name, situation, specs, fits_whole=fits_whole, reserve_tokens=reserve_tokens, keep_messages=keep_messages
+    )
+
+
+def _specs(
+    groups: tuple[str, ...], situation: Situation, tokens: int, *, fits_whole: bool, kept_tokens: int = 0
+) -> list[LayerSpec]:
+    """Returns the demands of a bucket's layers."""
+    specs: list[LayerSpec] = []
+    if "preferences" in groups:
+        specs.append(demand.preferences_demand(situation, tokens))
+    if "knowledge" in groups:
+        topics, entities = demand.topics_demand(situation), demand.entities_demand(situation)
+        if "retrieval" not in groups:  # nobody else wants the bucket: as much as they hold
+            topics = replace(topics, usable_tokens=situation.topic_tokens)
+            entities = replace(entities, usable_tokens=situation.entity_tokens)
+        specs += [topics, entities]
+    if "retrieval" in groups:
+        specs += situation.custom
+        # It wants what the others' ideals leave: past those, topics would take all of a bucket up to their caps.
+        left = max(min(tokens, demand.RETRIEVAL_FLOOR), tokens - sum(spec.ideal_tokens for spec in specs))
+        wanted, everything = (0, 0) if fits_whole else (left, situation.free_tokens)
+        specs.append(demand.rigid_demand(Layer.RETRIEVAL, wanted, RETRIEVAL_PRIORITY, usable_tokens=everything))
+    if "history" in groups:
+        held = situation.history_tokens
+        most = max(0, min(int(tokens * ARC_SHARE), tokens - kept_tokens))  # the newest messages come first
+        arc = 0 if fits_whole else min(demand.arc_ideal(situation), most)
+        history = held if fits_whole else max(0, tokens - arc)
+        specs.append(demand.rigid_demand(Layer.ARC, arc, ARC_PRIORITY))
+        specs.append(demand.rigid_demand(Layer.HISTORY, history, HISTORY_PRIORITY, usable_tokens=held))
+    return specs

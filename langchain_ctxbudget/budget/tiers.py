@@ -1,0 +1,150 @@
+"""Usage limits, and how much a prompt may hold when little of them is left (seed 003's context tiers).
+
+The seed computes what is *used* and compares it as if it were what is *left*; here it is what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from langchain_ctxbudget.budget.parameters import Parameters, ShareOrNone
+
+TierName = Literal["healthy", "caution", "warning", "critical"]
+Forced = Literal["knowledge", "documents", "history", "budget"]
+Documents = Literal["full", "summary", "none"]
+
+THRESHOLDS = (0.8, 0.6, 0.4)
+"""Shares that are left, below which the next tier begins (seed 003)."""
+LIMITS = ("session_tokens", "session_cost", "month_tokens", "month_cost")
+_MOST = 10**15
+"""Whole numbers up to here are exact in JSON, too."""
+_Tokens = Annotated[int, Field(strict=True, gt=0, le=_MOST)]
+_Dollars = Annotated[float, Field(strict=True, gt=0, le=_MOST)]
+
+
+class UsageLimits(Parameters):
+    """The most that a session, and a user in a calendar month (UTC), may use; None is no limit.
+
+    Raises:
+        InvalidSettingsError: a limit that is not above 0, or thresholds that do not fall.
+
+    Example:
+        >>> UsageLimits(month_tokens=1_000_000, session_cost=0.5).thresholds
+        (0.8, 0.6, 0.4)
+    """
+
+    session_tokens: _Tokens | None = None
+    """Input and output together, in tokens."""
+    session_cost: _Dollars | None = None
+    """US dollars."""
+    month_tokens: _Tokens | None = None
+    """Input and output together, of all conversations of the user, in tokens."""
+    month_cost: _Dollars | None = None
+    """Of all conversations of the user, in US dollars."""
+    thresholds: tuple[ShareOrNone, ShareOrNone, ShareOrNone] = THRESHOLDS
+    """Shares that are left, below which caution, warning and critical begin."""
+
+    @model_validator(mode="after")
+    def _require_falling(self) -> Self:
+        first, second, third = self.thresholds
+        if not first > second > third:
+            raise ValueError(f"thresholds must be three falling shares, such as {THRESHOLDS}, not {self.thresholds}")
+        return self
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The limits that are set."""
+        return {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The rest of the most restrictive limit.
+
+    Example:
+        >>> Standing(limit="month_tokens", used=250, allowed=1_000).left
+        0.75
+    """
+
+    limit: str
+    """A field of `UsageLimits`."""
+    used: float
+    """In tokens or US dollars."""
+    allowed: float
+
+    @property
+    def left(self) -> float:
+        """The share that is left, from 0 to 1; of a dollar of which 80 cents are used 0.2, not 0.19999999999999996."""
+        return min(1.0, max(0.0, round((self.allowed - self.used) / self.allowed, 12)))
+
+
+def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
+    """Returns the limit of which the smallest share is left; None where none is set.
+
+    Args:
+        limits: the limits that apply.
+        used: by the name of the limit.
+    """
+    found = [Standing(limit=name, used=used.get(name, 0), allowed=allowed) for name, allowed in limits.given.items()]
+    return min(found, key=lambda one: one.left, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """The most that a prompt may hold (seed 003: its pruning strategy).
+
+    Example:
+        >>> Tier(name="warning", knowledge_items=3).documents
+        'full'
+    """
+
+    name: TierName
+    knowledge_items: int | None = None
+    """Topics, entities and facts together, the most relevant first; None: all (the seed's tier 2)."""
+    documents: Documents = "full"
+    """The seed's tier 3."""
+    history_messages: int | None = None
+    """The newest messages that may be verbatim; the last exchange always is. None: as budgeted (the seed's tier 4)."""
+    budget_share: float = 1.0
+    """The share of the budget that may be used. The seed has none: its history ends with the verbatim messages, while
+    here summary and retrieval would take the room that they leave, and nothing would be saved."""
+
+
+HEALTHY = Tier(name="healthy")
+TIERS: tuple[Tier, ...] = (
+    HEALTHY,
+    Tier(name="caution", history_messages=5, budget_share=0.5),
+    Tier(name="warning", knowledge_items=3, documents="summary", history_messages=2, budget_share=0.25),
+    Tier(name="critical", knowledge_items=1, documents="none", history_messages=0, budget_share=0.125),
+)
+"""From most to least that is left."""
+
+
+def tier_of(left: float, thresholds: tuple[float, float, float] = THRESHOLDS) -> Tier:
+    """Returns the tier for the share that is left.
+
+    Args:
+        left: a share, from 0 to 1.
+        thresholds: below which caution, warning and critical begin.
+    """
+    return TIERS[sum(left < threshold for threshold in thresholds)]
+
+
+def relaxed(tier: Tier, forced: Collection[Forced]) -> Tier:
+    """Returns a tier that lets in what is forced.
+
+    >>> relaxed(TIERS[3], ["documents"]).documents
+    'full'
+    """
+    fields: dict[Forced, str] = {
+        "knowledge": "knowledge_items",
+        "documents": "documents",
+        "history": "history_messages",
+        "budget": "budget_share",
+    }
+    changes: dict[str, Any] = {fields[name]: getattr(HEALTHY, fields[name]) for name in forced}
+    return replace(tier, **changes)

@@ -1,0 +1,1 @@
+"""The command `ctxbudget`, one module a command."""

@@ -1,0 +1,193 @@
+"""The commands `ctxbudget demo` and `ctxbudget assemble`: one prompt and its report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from langchain_core.messages import messages_to_dict
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from langchain_ctxbudget import demo
+from langchain_ctxbudget.budget import STRATEGIES
+from langchain_ctxbudget.budget.layers import Layer
+from langchain_ctxbudget.cli.formats import read_one
+from langchain_ctxbudget.cli.terminal import DEFAULT_USER, printable, tell
+from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidSettingsError
+from langchain_ctxbudget.messages.messages import plain_text
+from langchain_ctxbudget.messages.turns import split_turn
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.prompt.plan import AssembledContext
+from langchain_ctxbudget.report.chart import render_items
+from langchain_ctxbudget.report.report import ContextReport
+
+DEMO_BUDGET = 4_000
+PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
+ROLE_STYLES = {"system": "magenta", "human": "green", "ai": "cyan", "tool": "yellow"}
+
+
+def configure_demo(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `demo`."""
+    parser.add_argument("--message", help="ask something else than the demo's question")
+    parser.add_argument("--budget", type=int, default=DEMO_BUDGET, help="tokens (default: %(default)s)")
+    _configure_both(parser)
+    parser.set_defaults(run=run_demo)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `assemble`."""
+    parser.add_argument(
+        "--conversation",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="OpenAI or LangChain messages, a ChatGPT export, a LangGraph state, or the evaluation format",
+    )
+    parser.add_argument("--message", required=True, metavar="TEXT", help="the user's new message")
+    parser.add_argument("--budget", type=int, required=True, metavar="N", help="tokens")
+    parser.add_argument("--title", help="which conversation, where the file holds several")
+    parser.add_argument("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
+    parser.add_argument("--model", help="count for this model, within its window (default: o200k_base, no window)")
+    _configure_both(parser)
+    parser.set_defaults(run=run)
+
+
+def _configure_both(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allocation",
+        default="elastic",
+        metavar="STRATEGY",
+        help=f"how the budget is divided: {', '.join(STRATEGIES)}, or JSON with parameters, for instance "
+        """'{"strategy": "ratio", "borrow": true}' (default: %(default)s)""",
+    )
+    parser.add_argument(
+        "--what-if",
+        type=_budgets,
+        default=(),
+        metavar="N,N,...",
+        help="also tell what these budgets would have given, without assembling again",
+    )
+    parser.add_argument("--json", action="store_true", help="messages and report as JSON")
+    parser.add_argument("--items", action="store_true", help="list every item with its reason")
+    parser.add_argument("--full", action="store_true", help="print long messages whole")
+
+
+def _budgets(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not a list of whole numbers: {text!r}") from error
+
+
+def _settings(options: argparse.Namespace, **others: Any) -> dict[str, Any]:  # noqa: ANN401 - of any setting
+    """The settings of the pipeline; nothing is learned in the background, or every run would show something else."""
+    allocation = options.allocation
+    if allocation.lstrip().startswith("{"):
+        try:
+            allocation = json.loads(allocation)
+        except ValueError as error:
+            raise InvalidSettingsError(f"--allocation is not valid JSON: {error}") from error
+    return {"max_context_tokens": options.budget, "allocation": allocation, "learn": False, **others}
+
+
+def run_demo(options: argparse.Namespace) -> int:
+    """Assembles and shows the prompt for a question about the bundled conversation."""
+    known = {"preferences": demo.DEMO_PREFERENCES, "topics": demo.DEMO_TOPICS, "entities": demo.DEMO_ENTITIES}
+    messages = demo.demo_messages()
+    history, turn = split_turn(messages)
+    with ContextPipeline(_settings(options, **known), system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
+        # The turn before the question as well, as an application would: the report then tells what both share.
+        pipeline.add_messages(history, user_id="maya", conversation_id="demo")
+        pipeline.flush()
+        pipeline.assemble(turn[:1], user_id="maya", conversation_id="demo")
+        pipeline.add_messages(turn, user_id="maya", conversation_id="demo")
+        question = options.message or demo.DEMO_QUESTION
+        context = pipeline.assemble(question, user_id="maya", conversation_id="demo")
+        _show(context, options)
+    if not (options.json or options.message):
+        prompt = "\n".join(message.text for message in context.messages)
+        print()
+        for number, message in enumerate(messages, 1):
+            if message.id in demo.DEMO_EVIDENCE_IDS:
+                found = message.text in prompt
+                state = "stands in the prompt word for word." if found else "is not in this prompt word for word."
+                where = f"Message {number} of {len(messages)}, which holds the answer,"
+                tell(f"{where} {state}", style="green" if found else "red")
+    return 0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Assembles and shows the prompt for a message in a conversation of a file."""
+    key, instructions, messages = read_one(options.conversation, options.title)
+    system_prompt = options.system or instructions
+    with ContextPipeline(_settings(options), system_prompt=system_prompt, model=options.model) as pipeline:
+        pipeline.add_messages(messages, user_id=DEFAULT_USER, conversation_id=key)
+        pipeline.flush()
+        _show(pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key), options)
+    return 0
+
+
+def _show(context: AssembledContext, options: argparse.Namespace) -> None:
+    forecasts: dict[int, ContextReport | None] = {}
+    for budget in options.what_if:
+        try:
+            forecasts[budget] = context.report.reallocate(budget)
+        except BudgetTooSmallError:
+            forecasts[budget] = None
+    if options.json:
+        data: dict[str, Any] = {"messages": messages_to_dict(context.messages), "report": context.report.to_dict()}
+        if forecasts:
+            data["what_if"] = {budget: report and report.to_dict() for budget, report in forecasts.items()}
+        sys.stdout.write(json.dumps(data, indent=2) + "\n")
+        return
+    console = Console(highlight=False)
+    console.rule("[bold]the prompt")
+    for number, message in enumerate(context.messages, 1):
+        name = f" {message.name}" if message.name else ""
+        text = printable(plain_text(message))
+        said_before = message.id is not None and number < len(context.messages)
+        console.print(Text(f"{number:>3} {message.type}{name}", style=f"bold {ROLE_STYLES.get(message.type, 'white')}"))
+        console.print(Text(_shortened(text) if said_before and not options.full else text), soft_wrap=True)
+    console.print()
+    console.rule("[bold]the report")
+    console.print(Text.from_ansi(context.report.to_text(width=console.width)), soft_wrap=True)
+    if options.items:
+        listed = render_items(context.report.to_dict(), layers=list(Layer), width=console.width)
+        console.print(Text(f"\n{printable(listed)}"), soft_wrap=True)
+    if forecasts:
+        console.print()
+        console.print(_what_if_table(context.report, forecasts))
+
+
+def _shortened(text: str) -> str:
+    lines = text.splitlines()
+    shown = [line if len(line) <= PREVIEW_WIDTH else line[: PREVIEW_WIDTH - 1] + "…" for line in lines[:PREVIEW_LINES]]
+    if len(lines) > PREVIEW_LINES:
+        shown.append(f"… {len(lines) - PREVIEW_LINES} more lines (--full prints them)")
+    return "\n".join(shown)
+
+
+def _what_if_table(report: ContextReport, forecasts: dict[int, ContextReport | None]) -> Table:
+    table = Table("layer", title="what other budgets would have given, in tokens")
+    columns = [_numbers(report), *(one and _numbers(one) for one in forecasts.values())]
+    for budget in (report.budget_tokens, *forecasts):
+        table.add_column(f"{budget:,}", justify="right")
+    for name in _numbers(report):
+        table.add_row(printable(name), *(f"{column[name]:,}" if column else "too small" for column in columns))
+    return table
+
+
+def _numbers(report: ContextReport) -> dict[str, int]:
+    counts = report.coverage_counts()
+    return {
+        **{layer.title: layer.used_tokens for layer in report.layers},
+        "tools and framing": sum(report.overhead_tokens.values()),
+        "total": report.total_tokens,
+        "messages verbatim": counts["verbatim"],
+        "messages retrieved": counts["retrieved"],
+    }

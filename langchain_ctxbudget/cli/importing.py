@@ -1,0 +1,141 @@
+"""The command `ctxbudget import`: conversations of a file into a store, and what they say about their user."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation, read_conversations
+from langchain_ctxbudget.cli.terminal import DEFAULT_USER, printable, progress_bar, table, tell
+from langchain_ctxbudget.errors import MessageConflictError
+from langchain_ctxbudget.flow import batch, drive
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.records import ProgressRecord
+from langchain_ctxbudget.messages.messages import fingerprint
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.stores.records import Scope
+
+IMPORT_BATCH = 200
+"""Messages written at once; a batch that was written stays when the command is stopped."""
+LOOK_EVERY_SECONDS = 0.5
+"""Between two looks at how far learning has come."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `import`."""
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("--store", type=Path, required=True, metavar="FOLDER", help="made if it is not there")
+    parser.add_argument("--user", default=DEFAULT_USER, help="whose conversations (default: %(default)s)")
+    parser.add_argument("--title", help="only this conversation")
+    parser.add_argument(
+        "--replace", action="store_true", help="let the file win where a stored conversation differs from it"
+    )
+    parser.add_argument(
+        "--no-learn", action="store_true", help="do not learn about the user now; `inspect` shows what was learned"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Writes the conversations of a file into a store, and learns from them."""
+    from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
+
+    conversations, user = read_conversations(options.file), options.user
+    if options.title:
+        conversations = [pick_conversation(conversations, title=options.title)]
+    rows, problems = [], list[str]()
+    with (
+        ChromaStore(options.store) as store,
+        ContextPipeline({"learn": not options.no_learn}, store=store) as pipeline,
+        progress_bar() as progress,
+    ):
+        for found in () if options.replace else conversations:
+            _require_continuation(pipeline, found, user)
+        total = sum(len(found.messages) for found in conversations)
+        task = progress.add_task("messages", total=total)
+        for found in conversations:
+            new = _write(pipeline, found, user, lambda n: progress.advance(task, n), replace=options.replace)
+            rows.append((found.conversation_id, found.title or "", f"{len(found.messages):,}", f"{new:,}"))
+        if not options.no_learn:
+            scopes = [Scope(user, found.conversation_id) for found in conversations]
+            problems = _learn(pipeline, scopes, progress, total)
+        knowledge = pipeline.knowledge
+        known = {
+            "facts": len(knowledge.list_facts(user_id=user)),
+            "topics": len(knowledge.list_topics(user_id=user)),
+            "people and things": len(knowledge.list_entities(user_id=user)),
+        }
+    title = printable(f"{options.file.name} → {options.store}")
+    Console(highlight=False).print(table(title, ("conversation", "title", "messages", "new"), rows, numbers=2))
+    if problems:
+        number = f"{len(problems):,} of {len(conversations):,}"
+        tell(f"{number} conversations could not be learned from: {problems[0]}", style="red")
+    if options.no_learn:
+        tell("Nothing was learned from them: that is done when a pipeline adds the next message to them.")
+    elif any(known.values()):
+        numbers = ", ".join(f"{number:,} {name}" for name, number in known.items())
+        command = f"ctxbudget inspect --store {shlex.quote(str(options.store))} --user {shlex.quote(user)}"
+        tell(f"Known about {user!r}: {numbers}.\n{command}")
+    return 0
+
+
+def _require_continuation(pipeline: ContextPipeline, conversation: ConversationFile, user: str) -> None:
+    """Refuses a file whose conversation is not the stored one with more, or fewer, messages at its end.
+
+    Raises:
+        MessageConflictError: a message in the middle differs, as after an edit or on another branch.
+    """
+    stored = pipeline.get_messages(user_id=user, conversation_id=conversation.conversation_id)
+    for number, (known, given) in enumerate(zip(stored, conversation.messages, strict=False), 1):
+        if known.id != given.id or fingerprint(known) != fingerprint(given):
+            raise MessageConflictError(
+                f"{conversation.label!r} differs from the stored conversation at message {number} of "
+                f"{len(conversation.messages)}: it was edited, or is another branch. Nothing was imported. "
+                f"--replace lets the file win (messages that it does not have are kept aside)"
+            )
+
+
+def _write(
+    pipeline: ContextPipeline,
+    conversation: ConversationFile,
+    user: str,
+    advance: Callable[[int], None],
+    *,
+    replace: bool,
+) -> int:
+    """Stores a conversation, and returns how many of its messages are new."""
+    key, messages = conversation.conversation_id, conversation.messages
+    known = {message.id for message in pipeline.get_messages(user_id=user, conversation_id=key)}
+    if replace:
+        pipeline.sync(messages, user_id=user, conversation_id=key)
+        advance(len(messages))
+    else:
+        for start in range(0, len(messages), IMPORT_BATCH):
+            part = messages[start : start + IMPORT_BATCH]
+            pipeline.add_messages(part, user_id=user, conversation_id=key)
+            advance(len(part))
+    return sum(message.id not in known for message in messages)
+
+
+def _learn(pipeline: ContextPipeline, scopes: Sequence[Scope], progress: Progress, total: int) -> list[str]:
+    """Learns from everything new in some conversations, however little, and returns what went wrong."""
+    task = progress.add_task("learned from", total=total)
+
+    def is_done() -> bool:
+        done = pipeline.flush(LOOK_EVERY_SECONDS)
+        items = drive(batch(pipeline.store, [repos.progress_read(scope) for scope in scopes]))
+        read = [repos.found(ProgressRecord, item) for item in items]
+        progress.update(task, completed=sum(one.position for one in read if one))
+        return done
+
+    for scope in scopes:  # only so many wait at once
+        while not pipeline.end_session(user_id=scope.user_id, conversation_id=scope.conversation_id):
+            is_done()
+    while not is_done():
+        pass
+    return [problem for scope in scopes if (problem := pipeline.engine.learning.worker.failure_of(scope))]

@@ -1,0 +1,80 @@
+"""Printing on a terminal: text that does not steer it, tables without frames, progress bars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from langchain_ctxbudget.errors import StoreError
+from langchain_ctxbudget.report.wording import shown
+from langchain_ctxbudget.stores.operations import DATABASE_FILE
+
+Row: TypeAlias = tuple[str, *tuple[str | Text, ...]]
+"""An id or a name, and the other cells."""
+DEFAULT_USER = "me"
+WIDEST_ID = 34
+"""Columns; longer ids go on in the next line."""
+_LINES_AND_TABS = re.compile(r"([\n\t])")
+
+
+def printable(text: str) -> str:
+    r"""Returns a text whose control characters, lines and tabs apart, are shown, not obeyed.
+
+    >>> printable("red \x1b[31m")
+    'red ␛[31m'
+    """
+    return "".join(part if part in "\n\t" else shown(part) for part in _LINES_AND_TABS.split(text))
+
+
+def tell(text: str, *, style: str = "", stderr: bool = False) -> None:
+    """Prints a text of any origin, without markup."""
+    Console(stderr=stderr, highlight=False).print(Text(printable(text), style=style), soft_wrap=True)
+
+
+def progress_bar() -> Progress:
+    """Returns a bar with count and remaining time on standard error, which is not in what may be piped on."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True))
+
+
+def require_store(folder: Path) -> None:
+    """Raises `StoreError` where there is no store in a folder, as opening one would make it."""
+    if not (folder / DATABASE_FILE).is_file():
+        raise StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")
+
+
+def shortened(text: str, characters: int) -> str:
+    """Returns a text, or its beginning with an ellipsis."""
+    return text if len(text) <= characters else f"{text[: characters - 1].rstrip()}…"
+
+
+def cell(text: str, notes: Iterable[str] = ()) -> Text:
+    """Returns a text without markup, with dim lines below it."""
+    lines = [Text(printable(text)), *(Text(printable(note), style="dim") for note in notes if note)]
+    return Text("\n").join(lines)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Row], *, numbers: int) -> Table:
+    """Returns an aligned table without frames, which leaves 80 columns to what it says.
+
+    The first column has ids or names, the last `numbers` columns are narrow and stand at the right.
+    """
+    drawn = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
+    for place, heading in enumerate(columns):
+        is_number = place >= len(columns) - numbers
+        fixed = is_number or place == 0
+        drawn.add_column(heading, justify="right" if is_number else "left", no_wrap=fixed, overflow="fold")
+    for name, *rest in rows:
+        # An id in lines that can be put together again: not cut at blanks, nor where the terminal likes to.
+        lines = [name[start : start + WIDEST_ID] for start in range(0, len(name), WIDEST_ID)]
+        cells = (value if isinstance(value, Text) else cell(value) for value in rest)
+        drawn.add_row(Text(printable("\n".join(lines))), *cells)
+    return drawn

@@ -1,0 +1,306 @@
+"""A conversation's messages in a store that several writers append to at once; one order for every reader.
+
+`put` is last-writer-wins on every backend, so no two writers ever append the same record: each has a lane of its own,
+a namespace of keys `lane/0`, `lane/1` ... without gaps, and a head that says how many there are. A record is there
+from the moment that the head counts it: the head is written after it. A reader asks for the heads it knows by id, and
+then for what they count in addition, so that reading what is new costs what is new.
+
+A reader learns of a new writer by one more record, `joined`. Before its first record, a writer writes an empty head,
+then a new text to `joined`, then reads `joined`, then lists the heads. A reader reads `joined` before it lists the
+heads, and lists them again when the text is another. So of two writers that join at the same moment, at least one sees
+the other's head in its list, and the other sees a text in `joined` that it does not know. That needs no more than
+registers that keep the last value. For the same reason a writer looks at the heads again after it has written its own:
+of two that append at the same moment, one sees the other's records before it returns, and tidies up where both have
+said the same.
+
+Changes are made where a message stands, and a record in the writer's lane tells what to read again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from langchain_core.messages import BaseMessage
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp
+
+from langchain_ctxbudget.errors import StoreDataError
+from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.messages.messages import content_id, fingerprint
+from langchain_ctxbudget.stores import indexing
+from langchain_ctxbudget.stores.bulk import CHUNK, read_all, read_namespaces
+from langchain_ctxbudget.stores.records import (
+    ROOT,
+    SAID,
+    ChangeRecord,
+    LaneRecord,
+    MessageRecord,
+    Place,
+    Scope,
+    label,
+    new_token,
+    place_key,
+    storable,
+    stored,
+)
+
+MESSAGES, LANES, JOINED, CUTS, PINS, TOLD = "messages", "lanes", "joined", "cuts", "pins", "told"
+POLLED = 32
+"""Heads that a reader asks for each time: of the lanes that were written last."""
+SURE = 16
+"""A writer whose lane was not among so many of those that were written last joins again: its readers may not ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How far the writers of a conversation have come, as a reader knows it."""
+
+    joined: str | None = None
+    """What `joined` said before the lanes were listed."""
+    lanes: Mapping[str, LaneRecord] = field(default_factory=dict)
+
+    @property
+    def clock(self) -> int:
+        """The clock of the newest record."""
+        return max((lane.clock for lane in self.lanes.values()), default=0)
+
+    def polled(self, most: int = POLLED) -> list[str]:
+        """The lanes that are asked for each time: those that were written last."""
+        return sorted(self.lanes, key=lambda name: (-self.lanes[name].clock, name))[:most]
+
+    def goes_on(self, known: Heads) -> bool:
+        """Whether everything that was known is still there, so that only what is new has to be read."""
+        return (self.joined is not None or known.joined is None) and all(
+            (lane := self.lanes.get(name)) and lane.born == before.born and lane.count >= before.count
+            for name, before in known.lanes.items()
+        )
+
+
+def read_heads(store: BaseStore, scope: Scope, known: Heads | None = None) -> Flow[Heads]:
+    """How far the writers have come.
+
+    Read by id, so that it costs the same however long the conversation is; listed only where nothing is known, or
+    where a writer has joined or a lane is gone.
+    """
+    namespace = scope.namespace(LANES)
+    polled = known.polled() if known else []
+    joined, *found = yield from batch(store, [GetOp(namespace, JOINED), *(GetOp(namespace, lane) for lane in polled)])
+    # A damaged one, too, is only compared with what it was before.
+    text = str(stored(joined.value).get("text", joined.value)) if isinstance(joined, Item) else None
+    heads = {name: _lane(item) for name, item in zip(polled, found, strict=True) if isinstance(item, Item)}
+    if known and text == known.joined and len(heads) == len(polled):
+        return Heads(text, {**known.lanes, **heads})
+    items = yield from read_all(store, namespace)
+    return Heads(text, {item.key: _lane(item) for item in items if item.key != JOINED})
+
+
+def _lane(item: Item) -> LaneRecord:
+    return LaneRecord.read(item.value, f"lane {item.key!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What was read from a log."""
+
+    messages: Sequence[MessageRecord]
+    changed: Mapping[str, MessageRecord | None] = field(default_factory=dict)
+    """Records that were there before, by key, as they are now; None for one that was deleted."""
+
+
+def read_new(store: BaseStore, scope: Scope, known: Heads, now: Heads) -> Flow[News]:
+    """What the lanes have in addition to what was known, in order."""
+    keys = [
+        place_key(name, number)
+        for name, lane in now.lanes.items()
+        for number in range(known.lanes[name].count if name in known.lanes else 0, lane.count)
+    ]
+    records = yield from read_records(store, scope, keys)
+    messages = {key: record for key, record in records.items() if isinstance(record, MessageRecord)}
+    touched = {key for record in records.values() if isinstance(record, ChangeRecord) for key in record.changed}
+    # Read after the heads, so they are at least as new as what the heads tell of.
+    changed = yield from read_records(store, scope, sorted(touched))
+    current = {key: found if isinstance(found := changed.get(key), MessageRecord) else None for key in touched}
+    stay = [current.get(key, record) for key, record in messages.items()]
+    return News(
+        messages=in_order(record for record in stay if record is not None),
+        changed={key: record for key, record in current.items() if key not in messages},
+    )
+
+
+def read_records(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[dict[str, MessageRecord | ChangeRecord]]:
+    """Records by their keys; what was deleted is left out."""
+    namespace = scope.namespace(MESSAGES)
+    found: dict[str, MessageRecord | ChangeRecord] = {}
+    for first in range(0, len(keys), CHUNK):
+        some = keys[first : first + CHUNK]
+        items = yield from batch(store, [GetOp(namespace, key) for key in some])
+        for key, item in zip(some, items, strict=True):
+            if isinstance(item, Item):
+                kind = ChangeRecord if "changed" in item.value else MessageRecord
+                found[key] = record = kind.read(item.value, f"message {key!r}")
+                if isinstance(record, MessageRecord) and record.place.key != key:
+                    raise StoreDataError(f"message {key!r} is stored as {record.place.key!r}, so it has no place")
+    return found
+
+
+def in_order(records: Iterable[MessageRecord]) -> list[MessageRecord]:
+    """Records in the order that every reader sees."""
+    return sorted(records, key=lambda record: record.place.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """What a log says: one message for every id.
+
+    Attributes:
+        messages: those of the conversation, in order, each under the id that it goes by.
+        doubles: records of messages that were appended twice under one id, but for the first.
+        renamed: keys of the records whose messages go by another id than they have.
+        archived: where the messages are that were taken out and kept aside, by id.
+    """
+
+    messages: Sequence[tuple[MessageRecord, BaseMessage]]
+    doubles: Sequence[MessageRecord]
+    renamed: Sequence[str]
+    archived: Mapping[str, Sequence[Place]]
+
+
+def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = lambda _: None) -> Folded:
+    """Make a conversation of records.
+
+    Two writers can append under one id at the same moment. The same message is there once; where they differ, both
+    stay, the later one under another id, which is the same for every reader.
+
+    Args:
+        records: in order.
+        known: the fingerprint of the message that an id stands for already.
+    """
+    shown: dict[str, str | None] = {}
+    messages: list[tuple[MessageRecord, BaseMessage]] = []
+    doubles: list[MessageRecord] = []
+    renamed: list[str] = []
+    archived: defaultdict[str, list[Place]] = defaultdict(list)
+
+    def said(key: str) -> str | None:
+        if key not in shown:
+            return known(key)
+        if shown[key] is None:
+            shown[key] = fingerprint(next(message for _, message in messages if message.id == key))
+        return shown[key]
+
+    for record in records:
+        message = record.to_message()
+        key = str(message.id)
+        if record.archived:
+            archived[key].append(record.place)
+            continue
+        if (before := said(key)) is not None:
+            says = fingerprint(message)
+            if record.named and says == before:
+                doubles.append(record)
+                continue
+            ids = (content_id(says, n) for n in count(2)) if not record.named else (f"{key}~{n}" for n in count(2))
+            key = next(one for one in ids if said(one) is None)
+            message = message.model_copy(update={"id": key})
+            renamed.append(record.place.key)
+        shown[key] = None
+        messages.append((record, message))
+    return Folded(messages, doubles, renamed, archived)
+
+
+def append(
+    store: BaseStore,
+    scope: Scope,
+    lane: str,
+    head: LaneRecord,
+    records: Sequence[MessageRecord | ChangeRecord],
+    *,
+    clock: int,
+) -> Flow[LaneRecord]:
+    """Write records at the end of a lane, and then that they are written.
+
+    Args:
+        store: where to.
+        scope: whose conversation.
+        lane: the writer's.
+        head: how far it has come.
+        records: with consecutive numbers.
+        clock: theirs, past everything that the writer has seen.
+
+    Returns:
+        the new head.
+    """
+    puts = [_put(store, scope, place_key(lane, number), record) for number, record in enumerate(records, head.count)]
+    yield from indexing.write(store, puts)
+    new = LaneRecord(born=head.born, clock=clock, count=head.count + len(records))
+    yield from write_head(store, scope, lane, new)
+    return new
+
+
+def write_head(store: BaseStore, scope: Scope, lane: str, head: LaneRecord) -> Flow[None]:
+    """Say how far a lane has come."""
+    yield from batch(store, [PutOp(scope.namespace(LANES), lane, head.to_value(), index=False)])
+
+
+def new_head(clock: int = 0, count: int = 0) -> LaneRecord:
+    """The head of a lane that nobody knows yet."""
+    return LaneRecord(born=new_token(), clock=clock, count=count)
+
+
+def tell(store: BaseStore, scope: Scope) -> Flow[None]:
+    """Have every reader list the heads again; readers of the user's other conversations, too."""
+    text, told = new_token(), told_place(scope.user_id)
+    value = storable({"text": text, "conversation_id": scope.conversation_id})
+    yield from batch(
+        store,
+        [
+            PutOp(scope.namespace(LANES), JOINED, value, index=False),
+            PutOp(told.namespace, told.key, {"text": text}, index=False),
+        ],
+    )
+
+
+def told_place(user_id: str) -> GetOp:
+    """What is written anew when somebody begins to write to a conversation of a user."""
+    return GetOp((ROOT, label(user_id), TOLD), TOLD)
+
+
+def read_conversations(store: BaseStore, user_id: str) -> Flow[list[str]]:
+    """The ids of a user's conversations, sorted."""
+    namespaces = yield from read_namespaces(store, (ROOT, label(user_id), LANES))
+    found: list[str] = []
+    for first in range(0, len(namespaces), CHUNK):
+        items = yield from batch(store, [GetOp(one, JOINED) for one in namespaces[first : first + CHUNK]])
+        found += [_conversation_of(item) for item in items if isinstance(item, Item)]
+    return sorted(found)
+
+
+def _conversation_of(joined: Item) -> str:
+    key = stored(joined.value).get("conversation_id")
+    if not isinstance(key, str):
+        raise StoreDataError(
+            f"the record {joined.key!r} below {'/'.join(joined.namespace)!r} does not say of which conversation it is; "
+            f"the next message that is added to the conversation writes it anew"
+        )
+    return key
+
+
+def rewriting(store: BaseStore, scope: Scope, records: Iterable[MessageRecord]) -> list[PutOp]:
+    """The writes of records that were changed where they stand."""
+    return [_put(store, scope, record.place.key, record) for record in records]
+
+
+def _put(store: BaseStore, scope: Scope, key: str, record: MessageRecord | ChangeRecord) -> PutOp:
+    """The write of a record; in a store with an index, what a message says is embedded."""
+    if isinstance(record, MessageRecord) and indexing.has_index(store):
+        value = record.to_indexed_value()
+    else:
+        value = record.to_value()
+    return PutOp(scope.namespace(MESSAGES), key, value, index=[SAID] if SAID in value else False)
+
+
+def deleting(scope: Scope, places: Iterable[Place]) -> list[PutOp]:
+    """The deletions of records."""
+    return [PutOp(scope.namespace(MESSAGES), place.key, None) for place in places]

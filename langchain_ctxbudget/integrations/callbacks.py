@@ -1,0 +1,125 @@
+"""`ContextUsageHandler`: a callback handler that corrects a pipeline's counts by what the provider measured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
+
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.forks import new_mutex
+from langchain_ctxbudget.messages.messages import model_of
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.report.report import ContextReport
+
+_RUNS = 256
+"""The most runs under way; beyond them, the oldest is taken for one that never ends."""
+_logger = logging.getLogger(__name__)
+_left_to_others = ContextVar("whether somebody else observes the usage of the calls that begin here", default=False)
+
+
+@contextmanager
+def observed_elsewhere() -> Iterator[None]:
+    """Makes handlers ignore calls that begin inside, whose usage somebody else observes."""
+    token = _left_to_others.set(True)
+    try:
+        yield
+    finally:
+        _left_to_others.reset(token)
+
+
+class ContextUsageHandler(BaseCallbackHandler):
+    """Gives the usage that a model reports back to the pipeline that made its prompt; see `observe_usage`.
+
+    Pass it in a run's config, `config={"callbacks": [ContextUsageHandler(pipeline)]}`; one handler serves all runs,
+    sync and async, of threads and tasks. Where a model streams, it must report its usage (`stream_usage=True`). The
+    middleware observes usage by itself: its calls are ignored. Calls whose prompt is not one of the pipeline's latest,
+    word for word, change nothing, and their usage is not counted: `pipeline.usage.record` counts it.
+
+    Attributes:
+        observed: how many usages the pipeline has taken.
+        ignored: how many could not be used, each with a warning in the log that says why.
+        unmatched: how many calls had a prompt that is none of the pipeline's latest; of one to which the application
+            adds a message, for instance.
+
+    Example:
+        >>> from langchain_core.language_models import GenericFakeChatModel
+        >>> from langchain_core.messages import AIMessage
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline = ContextPipeline()
+        >>> context = pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> usage = {"input_tokens": 8, "output_tokens": 2, "total_tokens": 10}
+        >>> model = GenericFakeChatModel(messages=iter([AIMessage("Good day!", usage_metadata=usage)]))
+        >>> handler = ContextUsageHandler(pipeline)
+        >>> model.invoke(context.messages, config={"callbacks": [handler]}).content
+        'Good day!'
+        >>> handler.observed
+        1
+    """
+
+    run_inline = True  # an async run would send every token of a stream through a thread
+    ignore_agent = ignore_chain = ignore_custom_event = ignore_retriever = ignore_retry = True
+
+    def __init__(self, pipeline: ContextPipeline) -> None:
+        """Serves a pipeline.
+
+        Args:
+            pipeline: the maker of the prompts that the runs answer.
+        """
+        super().__init__()
+        self.observed = self.ignored = self.unmatched = 0
+        self._pipeline = pipeline
+        self._runs: dict[UUID, ContextReport] = {}
+        self._mutex = new_mutex()
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],  # noqa: ARG002 - LangChain's interface
+        messages: list[list[BaseMessage]],
+        *,
+        run_id: UUID,
+        **kwargs: Any,  # noqa: ANN401, ARG002
+    ) -> None:
+        """Remembers the prompt that the run answers."""
+        if _left_to_others.get():
+            return
+        report = self._pipeline.engine.recent.find(messages[0])
+        with self._mutex:
+            if report is None:
+                self.unmatched += 1
+                return
+            self._runs[run_id] = report
+            if len(self._runs) > _RUNS:
+                del self._runs[next(iter(self._runs))]
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
+        """Gives the usage of the answer to the pipeline."""
+        generations = chain.from_iterable(response.generations)
+        said = (found.message for found in generations if isinstance(found, ChatGeneration))
+        answer = next((it for it in said if isinstance(it, AIMessage) and it.usage_metadata), None)
+        with self._mutex:
+            report = self._runs.pop(run_id, None)
+        if report is None or answer is None:
+            return
+        try:
+            self._pipeline.observe_usage(answer, report=report, model=model_of(answer))
+        except InputError as error:
+            _logger.warning("The usage of run %s is ignored: %s", run_id, error)
+            with self._mutex:
+                self.ignored += 1
+        else:
+            with self._mutex:
+                self.observed += 1
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
+        """Forgets the run: it has no usage."""
+        with self._mutex:
+            self._runs.pop(run_id, None)

@@ -1,0 +1,269 @@
+"""`build_context_graph`: the six steps of `ContextPipeline.assemble` as a LangGraph graph, one node a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NotRequired, Unpack
+
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, SystemMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langgraph.channels.untracked_value import UntrackedValue
+from langgraph.config import get_stream_writer
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import get_runtime
+from typing_extensions import TypedDict
+
+from langchain_ctxbudget.errors import InvalidSettingsError, MessageConflictError
+from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.integrations.options import (
+    PipelineOptions,
+    ReportInState,
+    in_state,
+    newest,
+    pipeline_of,
+    progress,
+    require_report,
+)
+from langchain_ctxbudget.messages.messages import flattened, instruction
+from langchain_ctxbudget.messages.turns import split_turn
+from langchain_ctxbudget.pipeline.engine import Session
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline.runs import Run, RunContext, is_task, run_of
+from langchain_ctxbudget.pipeline.tracing import describe_run
+from langchain_ctxbudget.prompt.request import Request
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.tokens.calibration import is_of_one_call
+
+MOST_ATTEMPTS = 3
+"""The most times a prompt is begun because another run has changed the conversation meanwhile."""
+BEFORE: dict[str, tuple[str, ...]] = {
+    "detect_topics": (),
+    "compute_budget": ("detect_topics",),
+    "fetch_bundles": ("compute_budget",),
+    "compact_history": ("compute_budget",),
+    "retrieve": ("fetch_bundles", "compact_history"),
+    "assemble": ("retrieve",),
+}
+"""The nodes that each node waits for; `fetch_bundles` and `compact_history` run side by side."""
+MOST_SENT = 1_024
+"""The most conversations whose last prompt is remembered."""
+UNSEEN_TOKENS = 16
+"""Tokens that a provider may read beyond an exact count without anything having been added."""
+FIRST, LAST = "detect_topics", "assemble"
+
+
+class ContextInput(TypedDict):
+    """The graph's input: an agent's messages, the current turn last, and the turn's context block."""
+
+    messages: Annotated[list[AnyMessage], add_messages]
+    ctxbudget_turn: NotRequired[Annotated[dict[str, Any] | None, newest]]
+
+
+class ContextOutput(TypedDict):
+    """The graph's output: the messages to send, a report where asked for, and the turn's context block.
+
+    `ctxbudget_turn` belongs into the checkpointed state of an agent that calls tools: while the turn goes on, the same
+    block stands in front of the user's words.
+    """
+
+    llm_input_messages: list[AnyMessage]
+    report: NotRequired[Annotated[dict[str, Any], UntrackedValue(dict, guard=False)]]
+    ctxbudget_turn: NotRequired[Annotated[dict[str, Any] | None, newest]]
+
+
+class ContextState(ContextInput, ContextOutput):
+    """The state between nodes."""
+
+    prompt: Annotated[str, UntrackedValue(str, guard=False)]
+    """A name for the prompt on its way."""
+
+
+class _OnItsWay(str):
+    """A name that streams show; the session behind it is this process's alone, and never checkpointed."""
+
+    __slots__ = ("session",)
+    session: Session
+
+    @classmethod
+    def of(cls, session: Session, step: str) -> _OnItsWay:
+        name = cls(f"prompt for {session.conversation.scope.conversation_id!r}: {step}")
+        name.session = session
+        return name
+
+
+def build_context_graph(
+    pipeline: ContextPipeline | ContextSettings | Mapping[str, Any] | None = None,
+    *,
+    default_user: str | None = None,
+    prompt: str | SystemMessage | None = None,
+    tools: Sequence[Any] = (),
+    response_format: object = None,
+    runtime_store: bool = True,
+    agent: str | None = None,
+    report: ReportInState = "none",
+    **options: Unpack[PipelineOptions],
+) -> CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]:
+    """Builds the context pipeline as a compiled graph, to invoke, or to add as a node to a graph with `messages`.
+
+    The conversation in the store is first made equal to the messages before the current turn (`sync`); messages that
+    the state has lost are archived. A state that has nothing of what is stored has forgotten it: the conversation goes
+    on from the store. The messages in state are not changed; let a checkpointer keep them. Each node sends a custom
+    stream event.
+
+    The conversation is the run's `thread_id`, the user its `user_id` (both `configurable`), else the server's
+    authenticated user; a runtime context outweighs both (see `RunContext`). Without a thread a run is a conversation of
+    its own, in memory only. `configurable` may also have a `persona_id`, a `device_id`, and `context_settings`.
+
+    Args:
+        pipeline: the pipeline, or the settings of one that is made here.
+        default_user: the user where the run names none; without one that is an error.
+        prompt: the agent's own instructions; they stand behind the pipeline's system prompt, in the same message. Do
+            not give them to the agent as well: `create_react_agent(prompt=...)` adds them behind this graph, uncounted.
+        tools: the tools of the model, hand-off tools included; counted as they are sent.
+        response_format: a schema that the model must answer in; counted as it is sent.
+        runtime_store: whether conversations are kept in the store that the graph was compiled with, where there is one,
+            and not in the pipeline's.
+        agent: the agent's name where several work in one thread: each has a conversation of its own then.
+        report: how much of the report the graph gives to whoever invokes or streams it: `"none"`, its `"numbers"`, or
+            also the `"texts"` that it quotes. Within the process, `pipeline.last_report` has it in any case.
+        options: other arguments of `ContextPipeline`, where no pipeline is given.
+
+    Returns:
+        a graph from `{"messages": [...]}` to `{"llm_input_messages": [...], "ctxbudget_turn": {...}}`, with a `report`
+        where asked for.
+
+    Raises:
+        InvalidSettingsError: a pipeline and options, an option that there is not, or a prompt that is no text.
+
+    Example:
+        >>> from langchain_ctxbudget import build_context_graph
+        >>> graph = build_context_graph({"max_context_tokens": 4_000}, default_user="ada")
+        >>> state = graph.invoke({"messages": [("human", "Hello")]}, {"configurable": {"thread_id": "c1"}})
+        >>> state["llm_input_messages"][-1].content
+        'Hello'
+    """
+    given = instruction(prompt) if isinstance(prompt, SystemMessage) else prompt
+    if given is not None and not isinstance(given, str):
+        raise InvalidSettingsError(f"prompt must be a string or a SystemMessage, not {type(given).__name__}")
+    instructions = (given,) if given else ()
+    used, shown = pipeline_of(pipeline, options), require_report(report)
+    nodes = _Nodes(used, default_user, runtime_store, agent, instructions, tools, response_format, shown)
+    graph = StateGraph(ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput)
+    for name, before in BEFORE.items():
+        graph.add_node(name, nodes.node(name))
+        if before:
+            graph.add_edge(list(before) if len(before) > 1 else before[0], name)
+    graph.add_edge(START, FIRST)
+    graph.add_edge(LAST, END)
+    # As a part of another graph it keeps no checkpoints of its own: a copy of the history for every call of the model.
+    return graph.compile(name="context_budget", checkpointer=False).with_config(tags=["ctxbudget"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """Makes the nodes of one graph."""
+
+    pipeline: ContextPipeline
+    default_user: str | None
+    runtime_store: bool
+    agent: str | None
+    instructions: Sequence[str]
+    tools: Sequence[Any]
+    response_format: object
+    report: ReportInState
+    sent: dict[Scope, tuple[int, int]] = field(default_factory=dict)
+    """The number of messages in the state and the counted tokens of each latest prompt."""
+
+    def node(self, name: str) -> RunnableLambda[ContextState, dict[str, Any]]:
+        def run(state: ContextState, config: RunnableConfig) -> dict[str, Any]:
+            return drive(self._step(name, state, config))
+
+        async def arun(state: ContextState, config: RunnableConfig) -> dict[str, Any]:
+            return await adrive(self._step(name, state, config))
+
+        asynchronous: Callable[..., Coroutine[Any, Any, dict[str, Any]]] = arun
+        return RunnableLambda(run, asynchronous, name=name)
+
+    def _step(self, name: str, state: ContextState, config: RunnableConfig) -> Flow[dict[str, Any]]:
+        """Runs a step, reports it to the stream, and returns the update of the state."""
+        session = yield from self._brought_to(name, state, config)
+        get_stream_writer()(progress(name, session))
+        if name != LAST:
+            return {"prompt": _OnItsWay.of(session, name)}
+        context = session.context
+        assert context is not None  # noqa: S101 - the last step sets it
+        describe_run(context.report)
+        self.sent[session.conversation.scope] = len(state["messages"]), context.report.uncorrected_tokens
+        if len(self.sent) > MOST_SENT:
+            self.sent.pop(next(iter(list(self.sent))), None)
+        found = {"llm_input_messages": context.messages, "prompt": ""}
+        found |= in_state(context.report, self.report, "report")
+        return found | ({"ctxbudget_turn": session.plan.block.to_dict()} if session.plan.block else {})
+
+    def _brought_to(self, name: str, state: ContextState, config: RunnableConfig) -> Flow[Session]:
+        """Runs a step, and those before it that the session has not seen, as a run may have been resumed here.
+
+        The prompt is begun again where another run on the same thread has changed the conversation.
+        """
+        run = run_of(config, self.default_user, get_runtime(), agent=self.agent, messages=state["messages"])
+        engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
+        session: Session | None = getattr(state.get("prompt"), "session", None)
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            try:
+                if session is None:
+                    session = yield from engine.open_turn(
+                        run.scope,
+                        *split_turn(state["messages"]),
+                        self._request(run, state, config, exact=engine.target.tokenizer.mode == "exact"),
+                    )
+                for step in _needed(name):
+                    if step not in session.timings_ms:
+                        yield from engine.run_step(step, session)
+            except MessageConflictError:
+                if attempt == MOST_ATTEMPTS:
+                    raise
+                session = None
+            else:
+                return session
+        raise AssertionError("the last attempt returns or raises")
+
+    def _request(self, run: Run, state: ContextState, config: RunnableConfig, *, exact: bool) -> Request:
+        messages = state["messages"]
+        failures = [*flattened(messages), *(self._added_behind(run.scope, messages) if exact else ())]
+        return Request(
+            instructions=self.instructions,
+            tools=self.tools,
+            response_format=self.response_format,
+            settings=run.settings,
+            persona_id=run.persona_id,
+            device_id=run.device_id,
+            block=state.get("ctxbudget_turn"),
+            task=is_task(config),
+            failures=failures,
+        )
+
+    def _added_behind(self, scope: Scope, messages: Sequence[BaseMessage]) -> list[str]:
+        """Returns a line for the report where the model has read more than the conversation's last prompt."""
+        position, counted = self.sent.get(scope, (len(messages), 0))
+        answer = messages[position] if position < len(messages) else None
+        if not isinstance(answer, AIMessage) or not answer.usage_metadata or not is_of_one_call(answer):
+            return []
+        measured = answer.usage_metadata["input_tokens"]
+        if measured <= counted + UNSEEN_TOKENS:
+            return []
+        added = (
+            f"the model has read {measured:,} tokens of a prompt of {counted:,}: something is added behind the context "
+            f"graph that it cannot count, such as a prompt or hand-off tools of the agent's. Give them to "
+            f"build_context_graph(prompt=..., tools=...), and the prompt not to the agent"
+        )
+        return [added]
+
+
+def _needed(name: str) -> list[str]:
+    """Returns a step and everything that it waits for, in order."""
+    before = [step for earlier in BEFORE[name] for step in _needed(earlier)]
+    return [*dict.fromkeys(before), name]

@@ -1,0 +1,427 @@
+"""`ContextBudgetMiddleware`: shows a LangChain agent's model what fits its budget; needs the extra `agents`."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired, Unpack
+
+from langchain.agents.middleware.types import (
+    AgentMiddleware,
+    AgentState,
+    ExtendedModelResponse,
+    ModelRequest,
+    ModelResponse,
+    OmitFromInput,
+    PrivateStateAttr,
+)
+from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage, convert_to_messages
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph.channels.untracked_value import UntrackedValue
+from langgraph.config import get_config
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
+from langchain_ctxbudget.integrations.options import (
+    PipelineOptions,
+    ReportInState,
+    in_state,
+    newest,
+    pipeline_of,
+    progress,
+    require_report,
+)
+from langchain_ctxbudget.integrations.tools import create_recall_tool
+from langchain_ctxbudget.messages.calls import call_ids
+from langchain_ctxbudget.messages.messages import (
+    fingerprint,
+    flattened,
+    instruction,
+    marks_of_instructions,
+    model_of,
+    plainly_same,
+    split_instructions,
+)
+from langchain_ctxbudget.messages.turns import split_turn
+from langchain_ctxbudget.pipeline.engine import Engine, Session
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline.runs import Run, is_task, run_of
+from langchain_ctxbudget.pipeline.tracing import described
+from langchain_ctxbudget.prompt.cache_markers import EPHEMERAL
+from langchain_ctxbudget.prompt.plan import AssembledContext
+from langchain_ctxbudget.prompt.request import Request
+from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS
+from langchain_ctxbudget.retrieval.quotes import has_recall_tool
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.tokens.calibration import is_of_one_call
+
+NOT_FOLLOWED = (
+    "other middleware changed messages before the current turn in the request only: they are shown as the agent's "
+    "state has them, so change them there"
+)
+
+
+class ContextBudgetState(AgentState[Any]):
+    """The state that the middleware adds to an agent's messages."""
+
+    ctxbudget_turn: NotRequired[Annotated[dict[str, Any] | None, PrivateStateAttr, newest]]
+    """The context block of the current turn, checkpointed: while the agent loops over tools it stays the same."""
+    ctxbudget_report: NotRequired[Annotated[dict[str, Any], OmitFromInput, UntrackedValue(dict, guard=False)]]
+    """The report of the last model call, where it is asked for; not checkpointed."""
+
+
+class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
+    """Decides for every model call of an agent what its model sees; the agent's own messages stay as they are.
+
+    System prompt, tools and response format are counted as they are sent, with the tokenizer and the window of the
+    model that answers. Messages before the current turn are copied to the pipeline's store, so that they can be
+    compacted, retrieved, and looked up with the recall tool. Usage that a provider reports corrects the counts.
+
+    The conversation is the run's `thread_id`, the user its `user_id` (both `configurable`), else the server's
+    authenticated user, else `default_user`; a runtime context outweighs both (see `RunContext`). Without a thread a run
+    is a conversation of its own, in memory only. An agent that is called in a tool of another one runs in its thread:
+    give it a `RunContext` with a `conversation_id` of its own.
+
+    Put it last in the list, so that additions of other middleware are counted; behind it belongs only middleware that
+    marks or repeats a finished request (prompt caching, retries). Messages before the current turn are shown as the
+    agent's state has them: middleware that changes them must change the state. It takes the place of
+    `SummarizationMiddleware`, which deletes from the state.
+
+    Example:
+        >>> from langchain.agents import create_agent
+        >>> from langchain_core.language_models import FakeListChatModel
+        >>> from langgraph.checkpoint.memory import InMemorySaver
+        >>> budget = ContextBudgetMiddleware({"max_context_tokens": 4_000}, default_user="ada", report="numbers")
+        >>> agent = create_agent(
+        ...     FakeListChatModel(responses=["Hi!"]), middleware=[budget], checkpointer=InMemorySaver()
+        ... )
+        >>> state = agent.invoke({"messages": [("human", "Hello")]}, {"configurable": {"thread_id": "c1"}})
+        >>> state["messages"][-1].content, state["ctxbudget_report"]["budget_tokens"]
+        ('Hi!', 4000)
+    """
+
+    state_schema = ContextBudgetState
+
+    def __init__(
+        self,
+        pipeline: ContextPipeline | ContextSettings | Mapping[str, Any] | None = None,
+        *,
+        default_user: str | None = None,
+        recall_tool: bool = True,
+        runtime_store: bool = True,
+        agent: str | None = None,
+        report: ReportInState = "none",
+        **options: Unpack[PipelineOptions],
+    ) -> None:
+        """Sets up; nothing is read, written or loaded before it is needed.
+
+        Args:
+            pipeline: the pipeline, or the settings of one that is made here. Its system prompt stands in front of the
+                agent's.
+            default_user: the user where the run names none, in a context neither; without one that is an error.
+            recall_tool: True gives the agent a tool to look up messages that its prompt no longer shows; a model that
+                cannot bind tools answers without it.
+            runtime_store: True keeps conversations in the store that the agent was created with, where there is one,
+                and not in the pipeline's.
+            agent: the agent's name where several work in one thread, for instance one that is another one's tool: each
+                has a conversation of its own then.
+            report: how much of the report of its last prompt the agent's state has, as `ctxbudget_report`, for whoever
+                invokes or streams the agent: `"none"`, its `"numbers"`, or also the `"texts"` that it quotes. Within
+                the process, `middleware.pipeline.last_report` has it in any case.
+            options: other arguments of `ContextPipeline`, where no pipeline is given.
+
+        Raises:
+            InvalidSettingsError: a pipeline and options, or an unknown option.
+        """
+        super().__init__()
+        self.pipeline = pipeline_of(pipeline, options)
+        self._default_user, self._runtime_store, self._agent = default_user, runtime_store, agent
+        self._report = require_report(report)
+        recall = create_recall_tool(self.pipeline, default_user=default_user, runtime_store=runtime_store, agent=agent)
+        self.tools = [recall] if recall_tool else []
+        self._asked_last: tuple[BaseChatModel | None, bool] = (None, True)
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ExtendedModelResponse[Any]:
+        """Calls the model with a prompt that fits its budget."""
+        request, problems = self._with_recall(request)
+        engine, session, context = drive(self._shape(request, problems))
+        with described(context.report), observed_elsewhere():
+            response = handler(_shaped(request, context))
+        return _finished(engine, session, context, response, self._report)
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
+    ) -> ExtendedModelResponse[Any]:
+        """Calls the model with a prompt that fits its budget; see `wrap_model_call`."""
+        request, problems = self._with_recall(request)
+        engine, session, context = await adrive(self._shape(request, problems))
+        with described(context.report), observed_elsewhere():
+            response = await handler(_shaped(request, context))
+        return _finished(engine, session, context, response, self._report)
+
+    def after_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> None:
+        """Stores the turn that has ended; where that fails, the next turn does it."""
+        drive(self._store(state, runtime))
+
+    async def aafter_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> None:
+        """Stores the turn that has ended; see `after_agent`."""
+        await adrive(self._store(state, runtime))
+
+    def _shape(
+        self, request: ModelRequest[Any], problems: Sequence[str]
+    ) -> Flow[tuple[Engine, Session, AssembledContext]]:
+        """Assembles the prompt of one model call, for the model that answers."""
+        run = self._run(request.runtime, request.state)
+        engine = self.pipeline.engine.over(run.store if self._runtime_store else None).for_model(request.model)
+        asked = _Asked.of(request)
+        tools, response_format = _schemas(request)
+        session = yield from engine.answer(
+            run.scope,
+            asked.history,
+            asked.turn,
+            Request(
+                tools=tools,
+                response_format=response_format,
+                settings=run.settings,
+                persona_id=run.persona_id,
+                device_id=run.device_id,
+                block=request.state.get("ctxbudget_turn"),
+                task=is_task(get_config()),
+                failures=[*asked.failures, *problems],
+            ),
+        )
+        for name in (*STEPS, LAST_STEP) if request.runtime else ():
+            request.runtime.stream_writer(progress(name, session))
+        assert session.context is not None  # noqa: S101 - the last step sets it
+        return engine, session, session.context
+
+    def _store(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
+        run = self._run(runtime, state)
+        engine = self.pipeline.engine.over(run.store if self._runtime_store else None)
+        if run.scope.is_kept:
+            yield from engine.workspace.copy_state(
+                run.scope, convert_to_messages(state["messages"]), task=is_task(get_config())
+            )
+        else:
+            engine.workspace.open_conversations.drop(run.scope)
+
+    def _run(self, runtime: Runtime[Any] | None, state: Mapping[str, Any]) -> Run:
+        messages = state.get("messages") or ()
+        return run_of(get_config(), self._default_user, runtime, agent=self._agent, messages=messages)
+
+    def _with_recall(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], list[str]]:
+        """Takes the recall tool from a model that binds none; returns also what the report says of a missing one."""
+        if not self.tools:
+            return request, []
+        if not has_recall_tool(request.tools):
+            own = {tool.name for tool in self.tools}.intersection(getattr(it, "name", None) for it in request.tools)
+            return request, [
+                f"the agent has a tool {name!r} of its own, which takes the place of the recall tool: give it another "
+                f"name, or set recall_tool=False"
+                for name in own
+            ]
+        if self._binds_tools(request.model):
+            return request, []
+        others = [tool for tool in request.tools if not has_recall_tool([tool])]
+        return request.override(tools=others), [
+            f"{type(request.model).__name__} cannot bind tools, so the agent has no recall tool: set recall_tool=False"
+        ]
+
+    def _binds_tools(self, model: BaseChatModel) -> bool:
+        """Returns True where a model takes tools; the one that was asked last is not asked again."""
+        known, binds = self._asked_last
+        if known is not model:
+            binds = True
+            try:
+                model.bind_tools(self.tools)
+            except NotImplementedError:
+                binds = False
+            except Exception:  # noqa: BLE001, S110 - it takes tools; the agent's own call tells what is wrong with these
+                pass
+            self._asked_last = model, binds
+        return binds
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request, read: the history that the agent keeps, instructions in front, and the turn that is answered."""
+
+    history: list[BaseMessage]
+    turn: list[BaseMessage]
+    failures: list[str]
+
+    @classmethod
+    def of(cls, request: ModelRequest[Any]) -> _Asked:
+        """Reads a request whose messages other middleware may have changed.
+
+        History is what the agent's state has before the current turn, with the agent's answers to calls in it that
+        could not be read. Everything else in the request is the turn; system messages at its beginning are
+        instructions.
+        """
+        given = convert_to_messages(request.messages)
+        kept = convert_to_messages(request.state.get("messages") or given)
+        before, _ = split_turn(kept)
+        history, seen, turn = list[BaseMessage](), list[BaseMessage](), list[BaseMessage]()
+        answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
+        last = len(before)
+        for message, place in zip(given, _places(kept, given), strict=True):
+            if place is not None:
+                last = place
+                (seen if place < len(before) else turn).append(message)
+            elif last < len(before) and _answers_unreadable(message, before[last]):
+                answers[last].append(message)
+            elif not _repairs(message, before):
+                turn.append(message)
+        for place, message in enumerate(before):
+            history += [message, *answers[place]]
+        if not turn:
+            history, turn = split_turn(given)
+        same = len(seen) == len(before) and all(map(plainly_same, seen, before))
+        failures = [] if same else [NOT_FOLLOWED]
+        system = [] if request.system_message is None else [SystemMessage(instruction(request.system_message))]
+        if request.system_message is not None and not _in_texts(request.system_message):
+            failures += flattened([request.system_message])
+        notes, turn = split_instructions(turn)
+        return cls([*system, *map(SystemMessage, notes), *history], turn, failures)
+
+
+def _places(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[int | None]:
+    """Returns the place in the state of each message of a request; None for one that other middleware added.
+
+    Most requests are the state's messages, with something added at one place. The rest is found by id, or, where one of
+    the two has none, by content; as many messages of the same kinds are the state's, changed.
+    """
+    ends = _same(zip(reversed(kept), reversed(given), strict=False))
+    until, end = len(kept) - ends, len(given) - ends
+    begins = _same(zip(kept[:until], given[:end], strict=False))
+    ids = {message.id: begins + n for n, message in enumerate(kept[begins:until]) if message.id}
+    words: defaultdict[str, deque[int]] = defaultdict(deque)
+    for place in range(begins, until):
+        words[fingerprint(kept[place])].append(place)
+    found: list[int | None] = []
+    for message in given[begins:end]:
+        said = words[fingerprint(message)]
+        if message.id in ids:
+            found.append(ids[message.id])
+        elif said and not (message.id and kept[said[0]].id):
+            found.append(said.popleft())
+        else:
+            found.append(None)
+    if len(found) == until - begins:
+        taken = set(found)
+        for place, message in enumerate(given[begins:end], begins):
+            same_kind = not kept[place].id and kept[place].type == message.type
+            if same_kind and place not in taken and found[place - begins] is None:
+                found[place - begins] = place
+    return [*range(begins), *found, *range(until, len(kept))]
+
+
+def _same(pairs: Iterable[tuple[BaseMessage, BaseMessage]]) -> int:
+    """Returns how many messages of the state and of a request are the same, up to the first that are not."""
+    count = 0
+    for kept, given in pairs:
+        same_id = kept.id == given.id if kept.id and given.id else plainly_same(kept, given)
+        if kept is not given and not same_id:
+            break
+        count += 1
+    return count
+
+
+def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:
+    """Returns True for the agent's answer to a call that could not be read; the state gets it with the next one."""
+    unreadable = call.invalid_tool_calls if isinstance(call, AIMessage) else ()
+    return isinstance(message, ToolMessage) and message.tool_call_id in [made["id"] for made in unreadable]
+
+
+def _repairs(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
+    """Returns True for a message that stands in for the result of a call in history, for this request alone."""
+    if message.id is not None or not isinstance(message, ToolMessage):
+        return False
+    return any(message.tool_call_id in call_ids(said) for said in history)
+
+
+def _shaped(request: ModelRequest[Any], context: AssembledContext) -> ModelRequest[Any]:
+    """Returns the request with the messages of a prompt."""
+    messages: list[Any] = list(context.messages)
+    system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
+    return request.override(messages=messages, system_message=system and _in_blocks(system, request.system_message))
+
+
+def _in_texts(message: SystemMessage) -> bool:
+    return isinstance(message.content, str) or all(
+        isinstance(block, str) or block.get("type") == "text" for block in message.content
+    )
+
+
+def _in_blocks(system: SystemMessage, given: SystemMessage | None) -> SystemMessage:
+    """Returns a prompt's system message with the agent's own blocks in it, where they are marked for a cache."""
+    if given is None or not marks_of_instructions([given]) or not _in_texts(given) or not instruction(given):
+        return system
+    ends = [text.strip("\n") for text in system.text.split(instruction(given), 1)]
+    before, after = ([{"type": "text", "text": text}] if text else [] for text in ends)
+    blocks = [*before, *given.content, *after]
+    if not isinstance(system.content, str):  # it is marked itself
+        last = blocks[-1] if isinstance(blocks[-1], dict) else {"type": "text", "text": blocks[-1]}
+        blocks[-1] = {**last, "cache_control": dict(EPHEMERAL)}
+    return SystemMessage(blocks)
+
+
+def _finished(
+    engine: Engine,
+    session: Session,
+    context: AssembledContext,
+    response: ModelResponse[Any] | AIMessage,
+    wanted: ReportInState,
+) -> ExtendedModelResponse[Any]:
+    """Returns the response with report and context block for the agent's state; its usage corrects the counts."""
+    whole = ModelResponse(result=[response]) if isinstance(response, AIMessage) else response
+    answer = next((m for m in whole.result if isinstance(m, AIMessage) and m.usage_metadata), None)
+    if answer is not None and answer.usage_metadata:
+        with suppress(InputError):  # usage of several calls, or of another prompt, corrects nothing
+            usage, model = answer.usage_metadata, model_of(answer)
+            engine.observe(usage, context.report, model, comparable=is_of_one_call(answer))
+    update = in_state(context.report, wanted, "ctxbudget_report")
+    if session.plan.block is not None:
+        update["ctxbudget_turn"] = session.plan.block.to_dict()
+    return ExtendedModelResponse(model_response=whole, command=Command(update=update))
+
+
+def _schemas(request: ModelRequest[Any]) -> tuple[list[Any], object]:
+    """Returns the tools and the response format as the agent will bind them.
+
+    The agent decides at the call whether a schema goes as the provider's format or as a tool; both are counted then.
+    """
+    tools: list[Any] = list(request.tools)
+    wanted: Any = request.response_format
+    if wanted is None:
+        return tools, request.model_settings.get("response_format")
+    if not isinstance(wanted, ToolStrategy | ProviderStrategy | AutoStrategy):
+        wanted = AutoStrategy(schema=wanted)
+    answers: list[Any] = []
+    if isinstance(wanted, ToolStrategy | AutoStrategy):
+        strategy = wanted if isinstance(wanted, ToolStrategy) else ToolStrategy(schema=wanted.schema)
+        answers = [
+            {"name": spec.name, "description": spec.description, "parameters": spec.json_schema}
+            for spec in strategy.schema_specs
+        ]
+    if isinstance(wanted, ToolStrategy):
+        return [*tools, *answers], None
+    provider = wanted if isinstance(wanted, ProviderStrategy) else ProviderStrategy(schema=wanted.schema)
+    return [*map(_strict, tools), *answers], provider.to_model_kwargs()["response_format"]
+
+
+def _strict(tool: Any) -> Any:  # noqa: ANN401
+    """Returns a tool as OpenAI's models bind it beside a response format: its longest form."""
+    try:
+        return convert_to_openai_tool(tool, strict=True)
+    except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
+        return tool

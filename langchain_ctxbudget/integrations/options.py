@@ -1,0 +1,129 @@
+"""Shared parts of the adapters: a pipeline from options, a prompt's report in the state, its progress in the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, get_args
+
+from langchain_core.documents import BaseDocumentCompressor
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseChatModel
+from langgraph.store.base import BaseStore
+from pydantic import ValidationError
+from typing_extensions import TypedDict
+
+from langchain_ctxbudget.budget.layers import Layer
+from langchain_ctxbudget.errors import InvalidSettingsError
+from langchain_ctxbudget.pipeline.bookkeeping import Prices
+from langchain_ctxbudget.pipeline.engine import Session
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.report.report import ContextReport
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.tokens.counters import TokenCounter
+
+ReportInState: TypeAlias = Literal["none", "numbers", "texts"]
+"""The parts of a report that a graph or an agent gives back: none, only numbers, or also the texts that it quotes."""
+
+
+class PipelineOptions(TypedDict, total=False):
+    """The arguments of `ContextPipeline` beside its settings."""
+
+    system_prompt: str
+    model: BaseChatModel | str | None
+    store: BaseStore | None
+    embeddings: Embeddings | None
+    token_counter: TokenCounter | None
+    summary_model: BaseChatModel | None
+    reranker: BaseDocumentCompressor | None
+    writer_id: str | None
+    clock: Callable[[], datetime] | None
+    prices: Prices | None
+
+
+def pipeline_of(
+    given: ContextPipeline | ContextSettings | Mapping[str, Any] | None, options: PipelineOptions
+) -> ContextPipeline:
+    """Returns the given pipeline, or makes one of settings and options.
+
+    Raises:
+        InvalidSettingsError: a pipeline and options, or an unknown option.
+    """
+    if isinstance(given, ContextPipeline):
+        if options:
+            raise InvalidSettingsError(
+                f"Options of a pipeline ({', '.join(sorted(options))}) come with a pipeline that is made already: give "
+                f"them to ContextPipeline(...)"
+            )
+        return given
+    known = PipelineOptions.__annotations__
+    if unknown := sorted(set(options) - set(known)):
+        raise InvalidSettingsError(
+            f"Unknown options {', '.join(unknown)}; known are {', '.join(known)}, and settings as the first argument"
+        )
+    return ContextPipeline(given, **options)
+
+
+def require_pipeline(pipeline: object, why: str) -> None:
+    """Refuses anything but a pipeline.
+
+    Raises:
+        InvalidSettingsError: it is something else.
+    """
+    if not isinstance(pipeline, ContextPipeline):
+        raise InvalidSettingsError(f"pipeline must be a ContextPipeline, not {type(pipeline).__name__}: {why}")
+
+
+def invalid_fields(name: str, error: ValidationError) -> InvalidSettingsError:
+    """Returns pydantic's error about the fields of a class as one of ours."""
+    wrong = (f"{'.'.join(map(str, each['loc']))}={each['input']!r}: {each['msg']}" for each in error.errors())
+    return InvalidSettingsError(f"{name} cannot have {'; '.join(wrong)}")
+
+
+def require_report(wanted: ReportInState) -> ReportInState:
+    """Refuses anything but the three kinds of report.
+
+    Raises:
+        InvalidSettingsError: it is something else.
+    """
+    if wanted not in get_args(ReportInState):
+        raise InvalidSettingsError(f"report must be 'none', 'numbers' or 'texts', not {wanted!r}")
+    return wanted
+
+
+def in_state(report: ContextReport, wanted: ReportInState, key: str) -> dict[str, Any]:
+    """Returns the update of a state with a report under a key, empty unless it is wanted."""
+    return {} if wanted == "none" else {key: report.to_dict(texts=wanted == "texts")}
+
+
+def newest(_old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Reduces a channel that several branches of a step write to the last value."""
+    return new
+
+
+def progress(step: str, session: Session) -> dict[str, Any]:
+    """Returns the stream event of a step that has just run: numbers, and nothing that anybody has said."""
+    plan = session.plan
+    done: dict[str, Any] = {"step": step, "milliseconds": round(session.timings_ms[step], 3)}
+    if step == "detect_topics":
+        done |= {"topics": len(plan.detected.topics), "entities": len(plan.detected.entities)}
+    elif step == "compute_budget":
+        layers = {str(layer): tokens for layer, tokens in plan.allocated.tokens.items()}
+        done |= {"budget_tokens": plan.limit_tokens, "strategy": plan.allocated.strategy, "layers": layers}
+    elif step == "fetch_bundles":
+        own = [part for rendered in plan.own.values() for part in rendered.fragments]
+        fragments = (*plan.bundles.fragments, *own)
+        done |= {"items": len(fragments), "tokens": sum(part.tokens for part in fragments)}
+    elif step == "compact_history":
+        view = plan.history
+        done |= {"strategy": view.strategy, "compaction_step": view.step, "messages": len(plan.conversation.entries)}
+        done["verbatim"] = sum(len(part.messages) for part in view.groups)
+    elif step == "retrieve":
+        found = [part for part in plan.content.volatile if part.layer == Layer.RETRIEVAL]
+        done |= {"items": len(found), "tokens": sum(part.tokens for part in found)}
+        done["chosen_before"] = plan.fixed is not None
+    elif session.context is not None:
+        report = session.context.report
+        done |= {"tokens": report.total_tokens, "budget_tokens": report.budget_tokens}
+        done["messages"] = len(session.context.messages)
+    return {"ctxbudget": done}

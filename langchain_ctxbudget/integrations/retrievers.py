@@ -1,0 +1,225 @@
+"""`BudgetedRetriever`: the search of a pipeline as a LangChain retriever."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+    Callbacks,
+)
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig, ensure_config
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from langchain_ctxbudget.documents.find import beside
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
+from langchain_ctxbudget.knowledge import facts_layer
+from langchain_ctxbudget.pipeline.engine import Engine
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline.runs import Run, current_runtime, run_of
+from langchain_ctxbudget.retrieval.reranking import document, reranked
+from langchain_ctxbudget.retrieval.search import Hit, Sources, search
+from langchain_ctxbudget.settings import SOURCES, Source
+from langchain_ctxbudget.stores.records import Scope, require_id
+from langchain_ctxbudget.tokens.schema_cost import Count
+
+SEPARATOR = "\n\n"
+"""Stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""
+_TAG = "ctxbudget"
+_NO_CONVERSATION = "-"
+
+_log = logging.getLogger(__name__)
+
+
+class BudgetedRetriever(BaseRetriever):
+    """Searches a user's conversations, memories and documents, limited by number and by tokens.
+
+    It is the search that prompts of the pipeline retrieve with, wherever LangChain takes a retriever: in a chain, in
+    `create_retriever_tool`, in an ensemble. Documents come best first. Their metadata have `id`, `found_in`
+    (`conversations`, `memories` or `documents`), `source` (of a document its own, else as `found_in`), `title`, `date`
+    (`YYYY-MM-DD`, or empty), `speaker`, `score`, its parts as `scores`, and `tokens`; a message's `conversation_id` and
+    `reference`; and a `warning` where the reranker failed, which is also logged. A document has all metadata that it
+    was added with, and `document_id`, `type`, `chunk`, `heading` and `page`, as `KnowledgeBase.search` gives them.
+
+    The user is `user_id`, else the run's (`user_id` of its context or config, or the server's authenticated user), else
+    `default_user`. A run that names another user than `user_id` is refused.
+
+    Each call may have its own `k` and `max_tokens`: `retriever.invoke(query, k=1)`.
+
+    Raises:
+        ForeignUserError: in a call: the run's user is not `user_id`, or not the one whom the server has authenticated.
+        InputError: in a call: the query is not a string.
+        InvalidSettingsError: a field has a value or a name that is not known; in a call: `k` or `max_tokens` has.
+        MissingScopeError: an id is empty; in a call: there is no user.
+
+    Example:
+        >>> from langchain_core.messages import HumanMessage
+        >>> from langchain_ctxbudget import BudgetedRetriever, ContextPipeline
+        >>> pipeline = ContextPipeline()
+        >>> said = [HumanMessage("My bike is blue."), HumanMessage("The garden needs water.")]
+        >>> ids = pipeline.add_messages(said, user_id="ada", conversation_id="c1")
+        >>> retriever = BudgetedRetriever(pipeline=pipeline, user_id="ada", k=1)
+        >>> [found.page_content for found in retriever.invoke("Which colour has the bike?")]
+        ['My bike is blue.']
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", frozen=True)
+
+    pipeline: ContextPipeline
+    """The pipeline that keeps everything that is searched."""
+    user_id: str | None = None
+    """The user; None leaves it to the run."""
+    default_user: str | None = None
+    """The user where the run names none."""
+    conversation_id: str | None = None
+    """The conversation that is open; None: none of the user's conversations is another than the others."""
+    k: int | None = 4
+    """The most documents; None: as many as fit."""
+    max_tokens: int | None = None
+    """The most tokens, a blank line between each two of them included; a document that does not fit is skipped."""
+    sources: tuple[Source, ...] = Field(default=SOURCES, min_length=1)
+    reranker: BaseDocumentCompressor | None = None
+    """Puts the found documents into a better order, before they are cut to `k` and `max_tokens`."""
+    fetch_k: int = 50
+    """The number of documents that are ranked; at least `k`."""
+    runtime_store: bool = True
+    """True lets the store that a graph was compiled with outweigh the pipeline's."""
+    tags: list[str] | None = Field(default=[_TAG], validate_default=True)
+
+    def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
+        require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
+        for name in ("user_id", "default_user", "conversation_id"):
+            if fields.get(name) is not None:
+                require_id(name, fields[name])
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise invalid_fields("BudgetedRetriever", error) from error
+        if self.user_id is not None and self.default_user is not None:
+            raise InvalidSettingsError("user_id is the user of every run, so default_user has no use: leave one out")
+
+    @field_validator("k", "max_tokens", "fetch_k", mode="before")
+    @classmethod
+    def _is_a_limit(cls, value: object, info: ValidationInfo) -> object:
+        return value if value is None else _at_least_one(info.field_name or "", value)
+
+    @field_validator("tags")
+    @classmethod
+    def _is_tagged(cls, tags: list[str] | None) -> list[str]:
+        return [*dict.fromkeys((*(tags or ()), _TAG))]
+
+    def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
+        """Returns the documents for a query, best first.
+
+        Args:
+            input: the query; for white space alone, nothing is found.
+            config: of the run; may name the user.
+            kwargs: `k` and `max_tokens` for this call.
+        """
+        return super().invoke(input, config, run_config=config, **kwargs)
+
+    async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
+        """Returns the documents for a query, best first; see `invoke`."""
+        return await super().ainvoke(input, config, run_config=config, **kwargs)
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        run_config: RunnableConfig | None = None,
+        k: int | None = None,
+        max_tokens: int | None = None,
+    ) -> list[Document]:
+        return drive(self._documents(query, ensure_config(run_config), run_manager.get_child(), k, max_tokens))
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        run_config: RunnableConfig | None = None,
+        k: int | None = None,
+        max_tokens: int | None = None,
+    ) -> list[Document]:
+        return await adrive(self._documents(query, ensure_config(run_config), run_manager.get_child(), k, max_tokens))
+
+    def _documents(
+        self, query: str, config: RunnableConfig, callbacks: Callbacks, k: int | None, max_tokens: int | None
+    ) -> Flow[list[Document]]:
+        if not isinstance(query, str):
+            raise InputError(
+                f"The query must be a string, not {type(query).__name__}: put a step in front that picks it, for "
+                f"instance itemgetter('question') | retriever"
+            )
+        k = self.k if k is None else _at_least_one("k", k)
+        max_tokens = self.max_tokens if max_tokens is None else _at_least_one("max_tokens", max_tokens)
+        run = self._run(config)
+        if not query.strip():
+            return []
+        engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
+        hits = yield from self._hits(engine, run.scope.user_id, query, max(self.fetch_k, k or 0))
+        problem = None
+        if self.reranker is not None:
+            hits, problem = yield from reranked(hits, query, self.reranker, callbacks=callbacks)
+        if problem:
+            _log.warning("%s", problem)
+        count = self.pipeline.token_counter.count_text
+        warning = {"warning": problem} if problem else {}
+        found = [document(hit) for hit in _fitting(hits, count, k, max_tokens)]
+        for each in found:
+            each.metadata = beside(each.metadata, {"tokens": count(each.page_content), **warning})
+        return found
+
+    def _hits(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Hit]]:
+        """Returns the best hits; an open conversation is searched whole, beside the newest messages of the others."""
+
+        def body(conversation: Conversation | None) -> Flow[list[Hit]]:
+            count, now = engine.target.counter.count_text, engine.learning.clock()
+            memories = yield from facts_layer.all_candidates(engine.store, user_id, engine.settings, now, count)
+            sources = Sources(engine.store, user_id, self.sources, engine.embeddings, self.conversation_id, memories)
+            hits, failures = yield from search(sources, query, limit, conversation)
+            for failure in failures:
+                _log.warning("%s", failure)
+            return hits
+
+        yield from engine.ready()
+        if self.conversation_id is None:
+            return (yield from body(None))
+        return (yield from engine.recall(Scope(user_id, self.conversation_id), body))
+
+    def _run(self, config: RunnableConfig) -> Run:
+        """Reads the run, but not its conversation: a retriever has the one that it was made with."""
+        configurable = {**(config.get("configurable") or {}), "thread_id": _NO_CONVERSATION}
+        given: RunnableConfig = {**config, "configurable": configurable}
+        return run_of(given, self.default_user, current_runtime(), only_user=self.user_id)
+
+
+def _at_least_one(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidSettingsError(f"{name} must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _fitting(hits: Sequence[Hit], count: Count, k: int | None, max_tokens: int | None) -> list[Hit]:
+    """Returns the first `k` of the hits that fit, one after the other, into a number of tokens."""
+    if max_tokens is None:
+        return list(hits[:k])
+    gap = count(SEPARATOR)
+    left, taken = max_tokens + gap, list[Hit]()
+    for hit in hits:
+        price = count(hit.candidate.text) + gap
+        if price <= left and (k is None or len(taken) < k):
+            left -= price
+            taken.append(hit)
+    while taken and count(SEPARATOR.join(hit.candidate.text for hit in taken)) > max_tokens:
+        taken.pop()  # what is counted together may cost more than its parts
+    return taken

@@ -1,0 +1,260 @@
+"""Detection of named things (topics, people, tools) that a message is about.
+
+Four ways lead to a thing, and the surest one counts: its name stands in the message; the message shares its terms; the
+message's vector is far nearer to it than to the others; it was named just before. Names are whole words in any case and
+spacing. Names and terms are indexed, so a message costs by its own length, not by what is known.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log1p
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.forks import cached_property
+from langchain_ctxbudget.messages.text import MARKS, STOP_WORDS, UNSPACED, terms
+from langchain_ctxbudget.search.vectors import Vectors, units
+
+Vector = NDArray[Any]
+How = Literal["name", "alias", "terms", "similar", "salient"]
+
+MIN_CONFIDENCE = 0.35
+NAME, ALIAS = 1.0, 0.9
+MOST_BY_TERMS, MOST_BY_VECTOR = 0.8, 0.7
+FEW_TERMS = 5
+"""A message's share is that of the strongest terms, so many, so that a long text makes a thing no harder to find."""
+OUTSTANDING, NEAR = 3.0, 0.5
+"""Deviations that a cosine must be above the mean of the others, and the least cosine."""
+SMALLEST_DEVIATION = 0.05
+"""The deviation of a few cosines that happen to be alike says nothing."""
+SALIENT, FADING = 0.7, 0.8
+"""Confidence by having been named in the message before (seed 004), and the share of it left one message later."""
+DECIMALS = 6
+
+_TOKEN = re.compile(rf"\s+|(?:[^\W{UNSPACED}]|[{MARKS}])+|.", re.DOTALL)
+_ASCII_TOKEN = re.compile(r"\s+|[A-Za-z0-9_]+|.", re.DOTALL)
+_SENTENCE_ENDS = frozenset(".!?…")
+_MANY = 10
+"""Of fewer things, none has a term that can be called rare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A thing that can be detected."""
+
+    id: str
+    names: tuple[str, ...]
+    """Its label first, then aliases."""
+    text: str = ""
+    """A description; its terms are compared with the message."""
+    importance: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """A thing that a message is about: confidence from 0 to 1, and the way that gave it."""
+
+    id: str
+    confidence: float
+    how: How
+
+
+class Detector:
+    """Finds things by name, terms and vector; built once and asked for many messages.
+
+    Args:
+        things: with ids that differ.
+        vectors: one row per thing, of length 1, zeros where there is none; shape `(things, dimensions)`.
+
+    Raises:
+        InputError: there is not one vector per thing.
+
+    Example:
+        >>> detector = Detector([Named(id="sarah", names=("Sarah Chen", "Sarah")), Named(id="acme", names=("Acme",))])
+        >>> [(found.id, found.how) for found in detector.detect("Does SARAH work at acme?")]
+        [('acme', 'name'), ('sarah', 'alias')]
+        >>> detector.detect("What does she think?", recent=["Sarah called."], salience=True)
+        [Detection(id='sarah', confidence=0.63, how='salient')]
+    """
+
+    def __init__(self, things: Sequence[Named], vectors: Vectors | None = None) -> None:
+        if vectors is not None and len(vectors) != len(things):
+            raise InputError(f"{len(vectors)} vectors for {len(things)} things: give one row per thing, zeros for none")
+        self._things = tuple(things)
+        self._vectors = vectors
+        self._with_vector = np.flatnonzero(vectors.any(axis=1)) if vectors is not None else np.zeros(0, np.intp)
+        self._names = _Names(self._things)
+
+    @cached_property
+    def _terms(self) -> _TermIndex:
+        return _TermIndex(self._things)
+
+    def detect(
+        self, message: str, *, query: Vector | None = None, recent: Sequence[str] = (), salience: bool = False
+    ) -> list[Detection]:
+        """Finds the things that a message is about.
+
+        The surest come first, then those named more often, then the more important ones, then by id.
+
+        Args:
+            message: the text.
+            query: its vector, shape `(dimensions,)`; None: vectors are not compared.
+            recent: the messages before it, newest last.
+            salience: things that these name count as well, by `0.7 * confidence * 0.8 ** messages since`.
+        """
+        best: dict[int, tuple[float, How]] = {}
+
+        def propose(found: Iterable[tuple[int, float]], how: How) -> None:
+            for thing, confidence in found:
+                rounded = round(confidence, DECIMALS)
+                if rounded >= MIN_CONFIDENCE and rounded > best.get(thing, (0.0, how))[0]:
+                    best[thing] = (rounded, how)
+
+        named = self._named(message)
+        propose(((thing, NAME) for thing, (is_label, _) in named.items() if is_label), "name")
+        propose(((thing, ALIAS) for thing, (is_label, _) in named.items() if not is_label), "alias")
+        propose(self._terms.found(message), "terms")
+        if query is not None:
+            propose(self._similar(query), "similar")
+        if salience:
+            propose(self._salient(recent), "salient")
+
+        def rank(thing: int) -> tuple[float, int, float, str]:
+            known = self._things[thing]
+            return -best[thing][0], -named.get(thing, (False, 0))[1], -known.importance, known.id
+
+        return [Detection(self._things[thing].id, *best[thing]) for thing in sorted(best, key=rank)]
+
+    def named(self, message: str) -> list[str]:
+        """Returns the ids of the things whose names stand in a message, in the order of the things."""
+        return [self._things[thing].id for thing in sorted(self._named(message))]
+
+    def _named(self, message: str) -> dict[int, tuple[bool, int]]:
+        """Returns each thing that a message names: if by its label, and how often."""
+        found: dict[int, tuple[bool, int]] = {}
+        for thing, is_label in self._names.found(message):
+            label, times = found.get(thing, (False, 0))
+            found[thing] = (label or is_label, times + 1)
+        return found
+
+    def _similar(self, query: Vector) -> Iterator[tuple[int, float]]:
+        """Yields things whose vectors stand out against all others; one alone cannot."""
+        rows = self._with_vector
+        if self._vectors is None or len(rows) < 2:  # noqa: PLR2004 - itself and another one
+            return
+        [aim] = units(np.asarray([query], np.float32))
+        cosines = np.round((self._vectors @ aim)[rows].astype(np.float64), DECIMALS)
+        others = len(cosines) - 1
+        mean = (cosines.sum() - cosines) / others
+        variance = ((cosines**2).sum() - cosines**2) / others - mean**2
+        deviation = np.maximum(np.sqrt(np.maximum(variance, 0)), SMALLEST_DEVIATION)
+        for place in np.flatnonzero((cosines >= NEAR) & (cosines >= mean + OUTSTANDING * deviation)):
+            yield int(rows[place]), MOST_BY_VECTOR * min(1.0, float(cosines[place]))
+
+    def _salient(self, recent: Sequence[str]) -> Iterator[tuple[int, float]]:
+        weight = SALIENT
+        for message in reversed(recent):
+            if weight < MIN_CONFIDENCE:
+                return
+            for thing, (label, _) in self._named(message).items():
+                yield thing, weight * (NAME if label else ALIAS)
+            weight *= FADING
+
+
+def _tokens(text: str) -> tuple[list[str], list[str]]:
+    """Splits a text into words, white space and other characters; returns them as compared and as written.
+
+    In scripts without spaces every character is a token.
+    """
+    written = (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(unicodedata.normalize("NFKC", text))
+    return [" " if token.isspace() else token.casefold() for token in written], written
+
+
+class _Names:
+    """The names of things by their tokens; a message is looked up in them once per token."""
+
+    def __init__(self, things: Iterable[Named]) -> None:
+        self._ends: dict[tuple[str, ...], list[tuple[int, bool, str]]] = {}
+        """For each name its things: if it is the label, and the spelling of a common word like "Will"."""
+        lengths: dict[str, set[int]] = {}
+        for number, thing in enumerate(things):
+            for place, name in enumerate(thing.names):
+                compared, written = _tokens(name.strip())
+                is_plain_word = len(written) == 1 and compared[0] in STOP_WORDS
+                if not compared or (is_plain_word and written == compared):  # "it" names nothing
+                    continue
+                lengths.setdefault(compared[0], set()).add(len(compared))
+                ends = self._ends.setdefault(tuple(compared), [])
+                if all(end[0] != number for end in ends):  # an alias that is the label in another case
+                    ends.append((number, place == 0, written[0] if is_plain_word else ""))
+        self._lengths = {token: sorted(known, reverse=True) for token, known in lengths.items()}
+
+    def found(self, message: str) -> Iterator[tuple[int, bool]]:
+        """Yields the things named in a message, and if by their label; no name inside a longer one."""
+        compared, written = _tokens(message)
+        covered = 0
+        for start, token in enumerate(compared):
+            for end in (start + length for length in self._lengths.get(token, ())):
+                ends = self._ends.get(tuple(compared[start:end]), ()) if end > covered else ()
+                if named := [one for one in ends if not one[2] or _is_meant(one[2], written, start)]:
+                    covered = end
+                    yield from ((thing, label) for thing, label, _ in named)
+                    break
+
+
+def _is_meant(name: str, written: Sequence[str], place: int) -> bool:
+    """Tells that a word like "will" is the name "Will": capital, and not only for beginning a sentence."""
+    if written[place] != name:
+        return False
+    before = "".join(written[max(0, place - 2) : place]).strip()[-1:]
+    begins = not before or before in _SENTENCE_ENDS
+    return not begins or name != name.capitalize()
+
+
+class _TermIndex:
+    """The terms of each name of a thing, and of the text about it."""
+
+    def __init__(self, things: Sequence[Named]) -> None:
+        owners: list[int] = []
+        texts: list[frozenset[str]] = []
+        found_in: Counter[str] = Counter()
+        for number, thing in enumerate(things):
+            own = {frozenset(terms(text)) for text in (*thing.names, thing.text)}
+            found_in.update(set().union(*own))
+            owners += [number] * len(own)
+            texts += own
+        self._weights = {term: log1p((len(things) - count + 0.5) / (count + 0.5)) for term, count in found_in.items()}
+        self._rare = {term for term, count in found_in.items() if count == 1 and len(things) >= _MANY}
+        self._owners = np.asarray(owners, np.intp)
+        self._whole = np.asarray([self._whole_of(text) for text in texts], np.float64)
+        having: dict[str, list[int]] = {}
+        for number, text in enumerate(texts):
+            for term in text:
+                having.setdefault(term, []).append(number)
+        self._having = {term: np.asarray(numbers, np.intp) for term, numbers in having.items()}
+
+    def _whole_of(self, text: Iterable[str]) -> float:
+        return sum(sorted((self._weights[term] for term in text), reverse=True)[:FEW_TERMS]) or 1.0
+
+    def found(self, message: str) -> Iterator[tuple[int, float]]:
+        """Yields things of which a message has all terms of a name, two of one text, or one that only they have."""
+        shared = [term for term in sorted(set(terms(message))) if term in self._having]
+        if not shared:
+            return
+        having = [self._having[term] for term in shared]
+        sizes = [len(numbers) for numbers in having]
+        texts, size = np.concatenate(having), len(self._owners)
+        weights = np.repeat([self._weights[term] for term in shared], sizes)
+        telling = np.repeat([2 if term in self._rare else 1 for term in shared], sizes)
+        share = np.bincount(texts, weights, size) / self._whole
+        enough = (np.bincount(texts, telling, size) >= 2) | (share >= 1)  # noqa: PLR2004 - two terms, or a rare one
+        for text in np.flatnonzero(enough):
+            yield int(self._owners[text]), MOST_BY_TERMS * min(1.0, float(share[text]))

@@ -1,0 +1,170 @@
+"""One question to a chat model, with a time limit that holds for threads and for tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from langchain_core.messages import BaseMessage
+
+from langchain_ctxbudget.flow import Call
+from langchain_ctxbudget.tokens.counters import unwrapped
+from langchain_ctxbudget.tokens.windows import token_count
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
+    from langchain_core.runnables import Runnable, RunnableConfig
+
+T = TypeVar("T")
+
+DEFAULT_WINDOW_TOKENS = 16_000
+FRAMING_TOKENS = 32
+"""For the messages and the priming of the reply; generous, as the model's own framing is not known."""
+
+
+class TooSlowError(Exception):
+    """The model did not answer in time; whoever asked says so in an error of their own."""
+
+
+def model_call(
+    runnable: Runnable[Any, Any],
+    messages: Sequence[BaseMessage],
+    seconds: float,
+    *,
+    run_name: str = "summarize_history",
+    source: str = "summarization",
+) -> Call:
+    """A question to a model, or to what is bound to one; a call that takes too long is left to itself.
+
+    Args:
+        runnable: the model, or the model with its schema bound.
+        messages: what it is sent.
+        seconds: how long it may take; after that the call raises a `TooSlowError`.
+        run_name: what the call is named in traces.
+        source: what it is for, in the metadata of traces.
+    """
+    from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
+
+    # Traced as what it is, and kept out of the tokens that an agent streams to its user.
+    config: RunnableConfig = {
+        "run_name": run_name,
+        "tags": [TAG_NOSTREAM],
+        "metadata": {"lc_source": source},
+    }
+
+    def blocking() -> Any:  # noqa: ANN401
+        try:
+            return runnable.invoke(messages, config)
+        except asyncio.CancelledError as error:  # the model's, not that of whoever waits here
+            raise RuntimeError("the model's call was cancelled") from error
+
+    def in_thread() -> Any:  # noqa: ANN401
+        future = _in_daemon_thread(blocking)
+        if not wait([future], timeout=seconds).done:
+            raise TooSlowError
+        return future.result()
+
+    async def in_task() -> Any:  # noqa: ANN401
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                if _is_async(runnable):
+                    return await runnable.ainvoke(messages, config)
+                # `ainvoke` would use the loop's pool, whose threads are waited for when the loop closes.
+                return await asyncio.wrap_future(_in_daemon_thread(blocking))
+        except asyncio.CancelledError as error:
+            raise _whose(error) from error
+        except TimeoutError:
+            if limit.expired():
+                raise TooSlowError from None
+            raise  # the model's own
+
+    return Call(in_thread, in_task)
+
+
+def _whose(error: asyncio.CancelledError) -> BaseException:
+    """A cancellation of the task that waits, or what it is when only the model's own call was cancelled."""
+    task = asyncio.current_task()
+    return error if task is None or task.cancelling() else RuntimeError("the model's call was cancelled")
+
+
+def _in_daemon_thread(function: Callable[[], T]) -> Future[T]:
+    """Run a function in a thread that the interpreter does not wait for, unlike those of a pool."""
+    future: Future[T] = Future()
+    context = copy_context()
+
+    def run() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = context.run(function)
+        except StopIteration as error:  # a future of asyncio cannot carry it
+            future.set_exception(RuntimeError(f"the model raised {error!r}"))
+        except BaseException as error:  # noqa: BLE001 - belongs to whoever waits
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, name="ctxbudget-model-call", daemon=True).start()
+    return future
+
+
+def _is_async(runnable: Runnable[Any, Any]) -> bool:
+    """Tells if a model awaits its replies, rather than blocking a thread of a pool."""
+    from langchain_core.language_models import BaseChatModel as Model  # noqa: PLC0415
+    from langchain_core.language_models import SimpleChatModel  # noqa: PLC0415
+
+    kind = type(unwrapped(runnable))
+    if not issubclass(kind, Model):
+        return True
+    in_a_pool = (Model._agenerate, SimpleChatModel._agenerate)  # noqa: SLF001 - what a model class overrides
+    return kind._agenerate not in in_a_pool or kind.ainvoke is not Model.ainvoke  # noqa: SLF001
+
+
+def bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[Any, Any] | None:
+    """The model bound to the JSON schema of its reply; None where it cannot be.
+
+    Where it can be told apart, it is only the model, without the parser behind it: the parser would throw prose away,
+    and take JSON that was cut off for whole. (`include_raw=True` keeps the prose, but runs the model in a pool, whose
+    threads an exit of the interpreter waits for.)
+    """
+    from langchain_core.language_models import BaseChatModel as Model  # noqa: PLC0415
+    from langchain_core.runnables import RunnableSequence  # noqa: PLC0415
+
+    try:
+        chain = model.with_structured_output(schema)
+    except Exception:  # noqa: BLE001 - no two classes say in the same way that they cannot
+        return None
+    if isinstance(chain, RunnableSequence) and isinstance(unwrapped(chain.first), Model):
+        return chain.first
+    return chain
+
+
+# What a model is, and what it replied
+
+
+def name_of(inner: object) -> str:
+    """The name of a model, as its client knows it; else of its class."""
+    names = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
+    return next((name for name in names if isinstance(name, str) and name), type(inner).__name__)
+
+
+def profile_window(inner: object) -> int | None:
+    """The window that a model's profile tells, in tokens."""
+    profile = getattr(inner, "profile", None)
+    return token_count(profile.get("max_input_tokens")) if isinstance(profile, Mapping) else None
+
+
+def content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
+    """The fields of a reply where the client has read them, else its text."""
+    if isinstance(reply, BaseMessage):
+        calls = getattr(reply, "tool_calls", None) or getattr(reply, "invalid_tool_calls", None)
+        if calls:
+            arguments: str | Mapping[str, Any] = calls[0]["args"] or ""
+            return arguments
+        return str(reply.text)
+    fields = reply.model_dump() if hasattr(reply, "model_dump") else reply
+    return fields if isinstance(fields, Mapping) else str(fields or "")

@@ -1,0 +1,80 @@
+"""The fences around stored text in a prompt, and the text inside them as data.
+
+Stored text may imitate a fence to break out of its block; such an imitation is neutralised, also one that only looks
+like it: spaced, with invisible characters in it, in full-width or mathematical letters, with another slash or bracket.
+
+Lines inside a fence begin with a mark (`-`, `[`, `#`) and end with a line break, so a block costs the sum of its lines.
+Further lines of a text are blank, or indented by one space.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from itertools import pairwise
+
+CONTEXT = "context"
+SUMMARY = "conversation_summary"
+ARC = "conversation_arc"
+PREFERENCES = "user_preferences"
+
+_INVISIBLE = (
+    r"\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff"
+)
+_GAP = rf"[\s{_INVISIBLE}]*+"
+_LOOK_ALIKES = {
+    "<": "\u02c2\u1438\u226e\u276e\u2770\u27e8\u29fc\u3008\ua4ee",
+    "/": "\u2044\u2215\u2216\u2571\u2572\u27cb\u29f5\u29f8\u29f9\u3033\u4e3f\\",
+}
+"""Brackets and slashes that are no compatibility forms of the plain ones."""
+_SAME_LETTERS = ("\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0455\u0475\u043c\u0442", "aceopxyisvmt")
+"""Cyrillic letters that look as Latin ones do."""
+
+
+class _Plain(dict[int, str]):
+    """The plain character for each that looks like it: compatibility forms (full-width, mathematical), look-alikes."""
+
+    def __missing__(self, code: int) -> str:
+        folded = unicodedata.normalize("NFKC", chr(code))
+        plain = self.get(ord(folded), folded) if len(folded) == 1 else chr(code)
+        return self.setdefault(code, plain)
+
+
+_PLAIN = _Plain({ord(sign): plain for plain, signs in _LOOK_ALIKES.items() for sign in signs})
+for _sign, _letter in zip(*_SAME_LETTERS, strict=True):
+    _PLAIN |= {ord(_sign): _letter, ord(_sign.upper()): _letter}
+_NAMES = "|".join(map(_GAP.join, (CONTEXT, SUMMARY, ARC, PREFERENCES)))
+_IMITATION = re.compile(rf"<(?={_GAP}(?:/{_GAP})*+(?:{_NAMES})\b)", re.IGNORECASE)
+
+
+def as_data(text: str) -> str:
+    """Makes every imitation of a fence in a text harmless; returns any other text as it is."""
+    plain = text.translate(_PLAIN)  # as long as the text
+    found = [match.start() for match in _IMITATION.finditer(plain)]
+    if not found:
+        return text
+    parts = (text[begin + 1 : end] for begin, end in pairwise((-1, *found, len(text))))
+    return "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}".join(parts)
+
+
+def as_item(text: str) -> str:
+    """Returns a text as data in one item: further lines are indented, so that none passes for an item or a heading."""
+    first, *more = as_data(text).splitlines() or [""]
+    return "\n".join((first, *(f" {line}" if line.strip() else "" for line in more)))
+
+
+def opening(name: str) -> str:
+    """Returns the line that opens a fence."""
+    return f"<{name}>\n"
+
+
+def marks() -> tuple[str, ...]:
+    """Returns every line that opens or closes a fence, in the forms in which it may stand in a prompt."""
+    names = (CONTEXT, SUMMARY, ARC, PREFERENCES)
+    return tuple(mark for name in names for mark in (opening(name), closing(name), f"</{name}>"))
+
+
+def closing(name: str) -> str:
+    """Returns the line that closes a fence."""
+    return f"</{name}>\n"

@@ -1,0 +1,352 @@
+"""Messages: who said what when, which one it is, and how it is shown to a model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from itertools import takewhile
+from typing import Any
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    BaseMessageChunk,
+    ChatMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+    message_chunk_to_message,
+    message_to_dict,
+)
+from pydantic_core import to_jsonable_python
+
+from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
+from langchain_ctxbudget.messages import fences
+from langchain_ctxbudget.messages.calls import (
+    CALL_BLOCKS,
+    listed_calls,
+    provider_name,
+    split_results,
+    with_calls,
+    with_text_result,
+)
+from langchain_ctxbudget.messages.preservation import KEY, require_preservation
+from langchain_ctxbudget.messages.prose import without_pasted
+from langchain_ctxbudget.messages.text import fold, iso_date, one_line
+from langchain_ctxbudget.messages.turns import group, is_empty
+
+_MARKS = "-#[]* "
+"""Lines and headings begin with these: a name must not look like one."""
+_ROLE_NAMES = {"user", "assistant", "system", "tool", "ai", "human", "developer", "function"}
+_NO_LETTERS = re.compile(r"[\W_]+")
+_SAID = ("text", "input_text", "output_text")
+"""Types of blocks that hold what somebody says, of LangChain and the providers, and of OpenAI's Responses."""
+_PLAIN_BLOCK = {"type", "text", "id", "index"}
+_PLAIN_TYPES = {"human", "ai", "system"}
+_CALLS = ("tool_calls", "invalid_tool_calls")
+_COMPARED = ("additional_kwargs", *_CALLS, "tool_call_id", "status", "role")
+_sorted_json = json.JSONEncoder(sort_keys=True).encode
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "function": "function"}
+
+
+def speaker(message: BaseMessage) -> str:
+    """Returns who said it: the name, else the role; on one line, and as data, since names may come from anywhere."""
+    role = _ROLES.get(message.type, getattr(message, "role", message.type))
+    name = one_line((message.name or "").replace(":", " ")).lstrip(_MARKS)
+    likeness = _NO_LETTERS.sub("", fold(name))
+    if likeness in _ROLE_NAMES and likeness != role:
+        name = f"{role} named {name}"  # or words would pass for someone else's
+    said = " ".join(filter(None, ("tool", name))) if isinstance(message, ToolMessage) else name or role
+    return fences.as_data(one_line(said))
+
+
+def date_of(message: BaseMessage) -> str | None:
+    """Returns the day it was said, `YYYY-MM-DD`, where `additional_kwargs["created_at"]` tells."""
+    return iso_date(message.additional_kwargs.get("created_at"))
+
+
+def plain_text(message: BaseMessage) -> str:
+    """Returns a message as text: its words, and a mention of its calls and of blocks that are not text."""
+    results, rest = split_results(message)
+    if results and not isinstance(message, ToolMessage):
+        said = [plain_text(result) for result in results] + ([plain_text(rest)] if rest is not None else [])
+        return "\n".join(filter(None, said))
+    message = with_text_result(message) if isinstance(message, ToolMessage) else with_calls(message)
+    parts: list[str] = []
+    blocks = [message.content] if isinstance(message.content, str) else message.content
+    for block in blocks:
+        if isinstance(block, str):
+            parts.append(block)
+        elif isinstance(block.get("text"), str):
+            parts.append(block["text"])
+        elif block.get("type") not in CALL_BLOCKS:
+            parts.append(f"[{block.get('type', 'content')}]")
+    parts.extend(
+        f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
+        for call in listed_calls(message)
+    )
+    return "\n".join(part for part in (part.strip() for part in parts) if part)
+
+
+def own_words(message: BaseMessage) -> str:
+    """Returns the words that somebody says in a message themselves: its text and text blocks, no others.
+
+    Of a user's text, pasted parts are left out, and so is all of a message that LangChain wrote in the user's place.
+    """
+    if isinstance(message, HumanMessage) and message.additional_kwargs.get("lc_source"):
+        return ""
+    blocks = [message.content] if isinstance(message.content, str) else message.content
+    said = "\n".join(
+        filter(None, (_text_of(one).strip() for one in blocks if isinstance(one, str) or one.get("type") in _SAID))
+    )
+    return without_pasted(said).strip() if isinstance(message, HumanMessage) else said
+
+
+def model_of(answer: BaseMessage) -> str | None:
+    """Returns the model that a provider says has answered; None where it does not say.
+
+    >>> model_of(AIMessage("Yes.", response_metadata={"model_name": "gpt-4o-2024-08-06"}))
+    'gpt-4o-2024-08-06'
+    """
+    names = (answer.response_metadata.get(key) for key in ("model_name", "model"))
+    return next((name for name in names if isinstance(name, str) and name), None)
+
+
+def fingerprint(message: BaseMessage) -> str:
+    """Returns a digest of a message; two messages with the same one are the same but for their ids."""
+    said: dict[str, Any] = {
+        "type": message.type,
+        "content": message.content,
+        "name": message.name,
+        "kwargs": message.additional_kwargs,
+    }
+    if isinstance(message, AIMessage):
+        said["calls"] = [(call["name"], call["args"], call["id"]) for call in message.tool_calls]
+        said["invalid"] = [(call["name"], call["args"], call["id"]) for call in message.invalid_tool_calls]
+    if isinstance(message, ToolMessage):
+        said["result"] = (message.tool_call_id, message.status)
+    if isinstance(message, ChatMessage):
+        said["role"] = message.role
+    text = _sorted_json(said if is_plain(message) else as_json_data(said))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def is_plain(message: BaseMessage) -> bool:
+    """Tells at a glance if a message is text and nothing else, as most are: no call, no result, no data."""
+    return (
+        message.type in _PLAIN_TYPES
+        and isinstance(message.content, str)
+        # 1, 1.0 and True are equal to Python, and are not the same; a key may be what no UTF-8 can hold.
+        and all(
+            isinstance(value, str) and isinstance(key, str) and key.isascii()
+            for key, value in message.additional_kwargs.items()
+        )
+        and not _has_calls(message)
+    )
+
+
+def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
+    """Tells at a glance if two messages have the same fingerprint; True and 1 are not the same."""
+    if type(one) is not type(other) or one.content != other.content or one.name != other.name:
+        return False
+    ours, theirs = one.__dict__, other.__dict__
+    return all(
+        (mine := ours.get(name)) is (their := theirs.get(name)) or (mine == their and repr(mine) == repr(their))
+        for name in (_COMPARED if isinstance(one.content, str) else (*_COMPARED, "content"))
+        if ours.get(name) or theirs.get(name)
+    )
+
+
+def _has_calls(message: BaseMessage) -> bool:
+    return any(getattr(message, calls, ()) for calls in _CALLS)
+
+
+def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
+    """Returns a value as JSON can hold it: bytes as base64, NaN and infinities as text, all else as its `repr`.
+
+    Raises:
+        UnsupportedContentError: JSON cannot hold it at all.
+    """
+    try:
+        return json.loads(json.dumps(_jsonable(value)), parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedContentError(
+            f"A message has something that JSON cannot hold ({error}): it is nested too deeply, contains itself, or "
+            f"has a number of thousands of digits. Store it as text"
+        ) from error
+
+
+def _jsonable(value: object) -> Any:  # noqa: ANN401
+    try:
+        return to_jsonable_python(value, bytes_mode="base64", fallback=repr)
+    except UnicodeEncodeError:  # half of a surrogate pair in a key; in a value it is fine
+        if isinstance(value, dict):
+            return {key if isinstance(key, str) else str(key): _jsonable(inner) for key, inner in value.items()}
+        return [_jsonable(inner) for inner in value] if isinstance(value, list | tuple) else repr(value)
+
+
+def message_data(message: BaseMessage) -> dict[str, Any]:
+    """Returns a message as JSON can hold it; a tool's artifact that it cannot hold becomes None.
+
+    Raises:
+        UnsupportedContentError: JSON cannot hold the content of the message.
+    """
+    artifact = getattr(message, "artifact", None)
+    bare = message if artifact is None else message.model_copy(update={"artifact": None})
+    data: dict[str, Any] = as_json_data(message_to_dict(bare))
+    if artifact is not None:
+        data["data"]["artifact"] = _artifact_data(artifact)
+    return data
+
+
+def _artifact_data(artifact: object) -> object:
+    if isinstance(artifact, Iterator):  # to read it would use it up
+        return None
+    try:
+        return as_json_data(artifact)
+    except Exception:  # noqa: BLE001 - whatever an object of the application's raises when it is looked at
+        return None
+
+
+def content_id(print_of_message: str, occurrence: int) -> str:
+    """Returns the id of a message that has none: its fingerprint, and how often it was said before."""
+    return f"m-{print_of_message}-{occurrence}"
+
+
+def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]:
+    """Returns messages as whole messages (chunks of a stream merged into their plain class).
+
+    Raises:
+        InputError: a message asks for a preservation that there is not.
+        UnsupportedContentError: something that is not a message, or a `RemoveMessage`, which is an
+            instruction to a reducer and holds nothing.
+    """
+    if isinstance(messages, str | bytes | dict) or not isinstance(messages, Sequence):
+        raise UnsupportedContentError(f"{argument} must be a list of LangChain messages, not {type(messages).__name__}")
+    for index, message in enumerate(messages):
+        if not isinstance(message, BaseMessage):
+            raise UnsupportedContentError(
+                f"{argument}[{index}] is a {type(message).__name__}, not a LangChain message; "
+                f"`langchain_core.messages.convert_to_messages` converts dicts and tuples"
+            )
+        if isinstance(message, RemoveMessage):
+            raise UnsupportedContentError(
+                f"{argument}[{index}] is a RemoveMessage; to remove messages, call `sync` with those that stay"
+            )
+        if KEY in message.additional_kwargs:
+            require_preservation(message.additional_kwargs[KEY], f"{argument}[{index}].additional_kwargs[{KEY!r}]")
+    return [
+        message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message for message in messages
+    ]
+
+
+def split_instructions(messages: Sequence[BaseMessage]) -> tuple[list[str], list[BaseMessage]]:
+    """Splits off the texts of the system messages that a conversation begins with."""
+    first = next((i for i, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
+    return [instruction(message) for message in messages[:first]], list(messages[first:])
+
+
+def instruction(message: BaseMessage) -> str:
+    """Returns the text of a system message; blocks without a blank between them are paragraphs of it.
+
+    >>> print(instruction(SystemMessage(["You help. ", {"type": "text", "text": "Be brief."}])))
+    You help. Be brief.
+    """
+    text = ""
+    for part in map(_text_of, _blocks(message)):
+        apart = not (text and part) or text[-1].isspace() or part[0].isspace()
+        text += part if apart else f"\n\n{part}"
+    return text
+
+
+def marks_of_instructions(messages: Sequence[BaseMessage]) -> list[str]:
+    """Returns marks besides text in the first system messages, such as `cache_control`."""
+    marks: dict[str, None] = {}
+    for message in takewhile(lambda said: isinstance(said, SystemMessage), messages):
+        for block in _blocks(message):
+            if isinstance(block, dict) and block.get("type") == "text":
+                marks |= dict.fromkeys(key for key in block if key not in _PLAIN_BLOCK)
+            elif isinstance(block, dict):
+                marks[f"a block of type {block.get('type')!r}"] = None
+    return list(marks)
+
+
+def flattened(messages: Sequence[BaseMessage]) -> list[str]:
+    """Returns the report's line where instructions with such marks are sent as one text."""
+    if not (marks := marks_of_instructions(messages)):
+        return []
+    lost = ", ".join(marks)
+    return [f"system messages are sent as one text, without {lost}; for marks of a provider's cache set cache_markers"]
+
+
+def _blocks(message: BaseMessage) -> list[str | dict[str, Any]]:
+    return [message.content] if isinstance(message.content, str) else message.content
+
+
+def _text_of(block: str | dict[str, Any]) -> str:
+    text = block if isinstance(block, str) else block.get("text")
+    return text if isinstance(text, str) else ""
+
+
+def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:
+    """Returns the current turn as a list: a string or a human message stands for itself.
+
+    Raises:
+        EmptyMessageError: there is nothing in it to answer.
+        UnsupportedContentError: it is none of the three, or a single message that is not human.
+    """
+    if isinstance(message, str):
+        turn: list[BaseMessage] = [HumanMessage(message)]
+    elif isinstance(message, BaseMessage):
+        turn = checked([message], "message")
+        if not isinstance(turn[0], HumanMessage):
+            raise UnsupportedContentError(
+                f"message must be a string, a HumanMessage or the turn so far as a list, not a single "
+                f"{type(message).__name__}"
+            )
+    else:
+        turn = checked(message, "message")
+    if not turn:
+        raise EmptyMessageError("message is an empty list: give at least the message to answer")
+    for position, part in enumerate(turn):
+        if isinstance(part, HumanMessage) and is_empty(part):
+            raise EmptyMessageError(
+                f"message has no content (position {position} of the turn): say what is to be answered"
+            )
+    if not group(turn)[0]:
+        raise EmptyMessageError("message has nothing that can be sent: no content, or results that answer no call")
+    return turn
+
+
+def request_copy(message: BaseMessage) -> BaseMessage:
+    """Returns a copy of a message for a request, without a tool's artifact and without OpenAI's response id.
+
+    With that id, `ChatOpenAI(use_previous_response_id=True)` sends only later messages: the model would read the
+    conversation kept at OpenAI instead of this prompt.
+    """
+    changes: dict[str, Any] = {}
+    if getattr(message, "artifact", None) is not None:
+        changes["artifact"] = None
+    if str(message.response_metadata.get("id", "")).startswith("resp_"):
+        changes["response_metadata"] = {key: it for key, it in message.response_metadata.items() if key != "id"}
+    return message.model_copy(update=changes).model_copy(deep=True)
+
+
+def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
+    """Returns a message as it is sent: a name that every provider accepts, a heading on its own line."""
+    changes: dict[str, Any] = {}
+    if message.name and not isinstance(message, ToolMessage):
+        clean = provider_name(message.name)
+        if clean != message.name:
+            changes["name"] = clean
+    if heading:
+        prefix = f"{heading}\n"
+        changes["content"] = (
+            prefix + message.content
+            if isinstance(message.content, str)
+            else [{"type": "text", "text": prefix}, *message.content]
+        )
+    return message.model_copy(update=changes) if changes else message

@@ -1,0 +1,1 @@
+"""`ContextPipeline`: the plain object over everything else; locks, workers and I/O."""

@@ -1,0 +1,236 @@
+"""Reads user, conversation, settings and store from a LangGraph or LangChain run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from langchain_core.messages import MessageLikeRepresentation, convert_to_messages
+from langchain_core.runnables import RunnableConfig
+from langgraph.store.base import BaseStore
+
+from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
+from langchain_ctxbudget.messages.messages import fingerprint
+from langchain_ctxbudget.messages.turns import split_turn
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores.records import PassingScope, Scope
+
+_THREADS = ("thread_id", "session_id")
+_UNSAID: Any = object()
+
+
+@dataclass(kw_only=True, init=False)
+class RunContext:
+    """The user and the conversation of a run, as LangGraph's runtime context instead of in `configurable`.
+
+    An application's own context class may inherit from it, as a plain `@dataclass`, or have fields of these names; a
+    mapping counts as well. `settings` are read of this class alone, as others may mean theirs. A graph that runs as a
+    part of another one sees the context of that one. Other names are left alone, as LangGraph Server gives all of
+    `configurable` as context; but a misspelt `user_id` is refused (`InvalidSettingsError`), and a context that names no
+    user is never the default user's.
+
+    Attributes:
+        user_id: None is nobody, and not the default user.
+        conversation_id: where it is not the thread's id, for instance of one of several agents in one thread.
+        persona_id: the persona whose saved settings apply.
+        device_id: where the user is; what is open there says what is likely to come up.
+        settings: these lie over all others.
+
+    Example:
+        >>> from langchain_ctxbudget import build_context_graph
+        >>> graph = build_context_graph()
+        >>> config = {"configurable": {"thread_id": "c1"}}
+        >>> state = graph.invoke({"messages": [("human", "Hello")]}, config, context=RunContext(user_id="ada"))
+        >>> state["llm_input_messages"][-1].content
+        'Hello'
+    """
+
+    user_id: str | None = None
+    conversation_id: str | None = None
+    persona_id: str | None = None
+    device_id: str | None = None
+    settings: ContextSettings | Mapping[str, Any] | None = None
+
+    def __init__(
+        self,
+        *,
+        user_id: str | None = _UNSAID,
+        conversation_id: str | None = None,
+        persona_id: str | None = None,
+        device_id: str | None = None,
+        settings: ContextSettings | Mapping[str, Any] | None = None,
+        **others: object,
+    ) -> None:
+        self.user_id = None if user_id is _UNSAID else "" if user_id is None else user_id
+        self.conversation_id = conversation_id
+        self.persona_id, self.device_id, self.settings = persona_id, device_id, settings
+        vars(self).update(others)  # they do not count when contexts are compared, but show that it is not empty
+        _refuse_misspelt_user(others)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run, as far as it concerns a prompt."""
+
+    scope: Scope
+    persona_id: str | None = None
+    device_id: str | None = None
+    settings: ContextSettings | Mapping[str, Any] | None = None
+    store: BaseStore | None = None
+    """The store that the graph was compiled with."""
+
+
+def run_of(
+    config: RunnableConfig,
+    default_user: str | None,
+    runtime: object = None,
+    *,
+    agent: str | None = None,
+    messages: Sequence[MessageLikeRepresentation] | None = None,
+    only_user: str | None = None,
+) -> Run:
+    """Reads a run.
+
+    The user is that of the runtime context, of whatever class it is, else `configurable["user_id"]`, else the server's
+    authenticated user; an empty text is nobody. Where none of them names one it is the default, but never where there
+    is a context of the application's own. The conversation is that of the context, else the run's `thread_id`, else its
+    `session_id`. A run without one is a conversation of its own.
+
+    Args:
+        config: of the run.
+        default_user: the user where the run names none.
+        runtime: LangGraph's, where there is one.
+        agent: the agent's name where several work in one thread; each has a conversation of its own then.
+        messages: of the run's state, which tell one run without a thread from another.
+        only_user: the user where the run names nobody; a run of anybody else is refused.
+
+    Raises:
+        ForeignUserError: LangGraph Server, whose clients write context and `configurable`, has authenticated another
+            user than the one that is named, or the run is not that of `only_user`.
+        InvalidSettingsError: an id is no text.
+        MissingScopeError: no user and no default, or no conversation and no messages.
+    """
+    configurable = config.get("configurable") or {}
+    context = getattr(runtime, "context", None)
+    conversation = _first(
+        _said(context, "conversation_id"),
+        *(_said(configurable, name) for name in _THREADS),
+        *(_said(context, name) for name in _THREADS),
+    )
+    user = _user_of(configurable, context, runtime, default_user, only_user)
+    if conversation is None and messages is None:
+        raise MissingScopeError('The run names no conversation: pass config={"configurable": {"thread_id": ...}}')
+    key = _own_id(messages or ()) if conversation is None else _text(conversation)
+    kind = PassingScope if conversation is None else Scope
+    settings = context if isinstance(context, ContextSettings) else getattr(context, "settings", None)
+    ours = isinstance(context, RunContext | ContextSettings) and settings is not None
+    return Run(
+        scope=kind(user, f"{key} (agent {agent})" if agent else key),
+        persona_id=_first(_said(context, "persona_id"), configurable.get("persona_id")),
+        device_id=_first(_said(context, "device_id"), configurable.get("device_id")),
+        settings=settings if ours else configurable.get("context_settings"),
+        store=getattr(runtime, "store", None),
+    )
+
+
+def current_runtime() -> object:
+    """Returns the runtime of the LangGraph run that goes on here; None where there is none."""
+    from langgraph.runtime import get_runtime  # noqa: PLC0415 - not needed where nothing runs
+
+    try:
+        return get_runtime()
+    except (RuntimeError, KeyError):
+        return None
+
+
+def is_task(config: RunnableConfig) -> bool:
+    """Returns True where a tool of another agent runs this one: what it is given is its whole task."""
+    namespace = str(config.get("configurable", {}).get("checkpoint_ns") or "")
+    return any(part.startswith("tools:") for part in namespace.split("|")[:-1])
+
+
+def _user_of(
+    configurable: Mapping[str, Any], context: object, runtime: object, default_user: str | None, only_user: str | None
+) -> str:
+    named = _first(_said(context, "user_id"), _said(configurable, "user_id"))
+    signed_in = configurable.get("langgraph_auth_user") or getattr(getattr(runtime, "server_info", None), "user", None)
+    signed_in = _identity(signed_in)
+    served = configurable.get("assistant_id") or configurable.get("graph_id")
+    if served and named is not None and signed_in is not None and str(named) != str(signed_in):
+        raise ForeignUserError(
+            f"The run is that of the authenticated user {str(signed_in)!r}, but names the user {str(named)!r}. Leave "
+            f"user_id out; a service that works for others authenticates as them, in the server's own handler"
+        )
+    user = _first(named, None if _is_blank(signed_in) else signed_in, only_user)
+    if user is None and isinstance(context, Mapping):
+        _refuse_misspelt_user(context)
+    user = _first(user, default_user if _says_no_more(context, configurable) else None)
+    if _is_blank(user):
+        raise MissingScopeError(_nobody(context, default_user))
+    if only_user is not None and _text(user) != only_user:
+        raise ForeignUserError(
+            f"The retriever is that of the user {only_user!r}, but the run is that of {str(user)!r}. Leave user_id "
+            f"out, and each run reads what is its own user's"
+        )
+    return _text(user)
+
+
+def _refuse_misspelt_user(names: Iterable[object]) -> None:
+    for name in names:
+        if name != "user_id" and "".join(filter(str.isalnum, str(name))).casefold() == "userid":
+            raise InvalidSettingsError(f"A run's context has no {name!r}; is 'user_id' meant?")
+
+
+def _identity(user: object) -> object:
+    return user.get("identity") if isinstance(user, Mapping) else getattr(user, "identity", None)
+
+
+def _says_no_more(context: object, configurable: Mapping[str, Any]) -> bool:
+    """Returns True where a context is none of the application's own: absent, empty, or a copy of `configurable`."""
+    if context is None or isinstance(context, ContextSettings):
+        return True
+    if not isinstance(context, Mapping | RunContext):
+        return False
+    said = context if isinstance(context, Mapping) else {k: v for k, v in vars(context).items() if v is not None}
+    return all(key in configurable and configurable[key] == value for key, value in said.items())
+
+
+def _nobody(context: object, default_user: str | None) -> str:
+    if context is None or default_user is None:
+        return (
+            'The run names no user: pass config={"configurable": {"user_id": ...}} or context=RunContext(user_id=...), '
+            "or set a default_user"
+        )
+    return (
+        f"The run names no user: give its context ({type(context).__name__}) a user_id that is not empty, or pass "
+        f'config={{"configurable": {{"user_id": ...}}}}. The default_user {default_user!r} is not taken where there is '
+        f"a context, as that may be anybody's"
+    )
+
+
+def _own_id(messages: Sequence[MessageLikeRepresentation]) -> str:
+    """Returns an id for a run without a thread, of its first messages: it stays while an agent loops over tools."""
+    history, turn = split_turn(convert_to_messages(messages))
+    said = "\n".join(f"{message.id} {fingerprint(message)}" for message in (*history, *turn[:1]))
+    return f"run without a thread {blake2b(said.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
+
+
+def _said(context: object, name: str) -> Any:  # noqa: ANN401 - ids of any kind
+    value = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
+    return None if _is_blank(value) else value
+
+
+def _first(*given: Any) -> Any:  # noqa: ANN401 - ids of any kind
+    return next((value for value in given if value is not None), None)
+
+
+def _is_blank(key: object) -> bool:
+    return key is None or (isinstance(key, str) and not key.strip())
+
+
+def _text(key: object) -> str:
+    if isinstance(key, Mapping | list | tuple | set | bytes) or callable(key):
+        raise InvalidSettingsError(f"user_id and thread_id must be text, not {key!r}")
+    return str(key)

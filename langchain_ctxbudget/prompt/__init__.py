@@ -1,0 +1,1 @@
+"""From a message and a conversation to a prompt: the six steps."""

@@ -1,0 +1,496 @@
+"""The account of one prompt as plain data: items with reasons, tokens that add up, and how it is read and shown."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from rich.console import Console
+
+from langchain_ctxbudget.budget.layers import Layer, Reason, Status, title_of
+from langchain_ctxbudget.budget.tiers import Forced, TierName
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.messages.turns import Repair
+from langchain_ctxbudget.report.chart import PLAIN_WIDTH, render_text
+from langchain_ctxbudget.report.diff import ReportDiff, difference
+from langchain_ctxbudget.report.explain import Explanation, explanation
+from langchain_ctxbudget.report.html import render_html
+
+SCHEMA_VERSION: Literal[3] = 3
+READ_VERSIONS = (2, SCHEMA_VERSION)
+"""Version 2 has neither `usage` nor the `source` of items."""
+LISTED_OMISSIONS = 50
+"""Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
+PREVIEW_CHARACTERS = 80
+NAMED_PROBLEMS = 3
+
+CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
+HistoryStrategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
+"""How a history is shown (seed 000): whole; recent messages and summaries; key messages in between; several levels."""
+
+_MOST = 10**15
+"""Whole numbers up to here are exact in JSON, too, and can be divided by each other."""
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=_MOST)]
+Positive: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=_MOST)]
+Difference: TypeAlias = Annotated[int, Field(strict=True, ge=-_MOST, le=_MOST)]
+"""The rest of a whole without its parts; below 0 where a counter counts the whole below their sum."""
+Number: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportItem:
+    """One candidate for a place in the prompt.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> [item] = context.report.layer("L7").items
+        >>> item.id, item.tokens, str(item.status), str(item.reason), item.preview
+        ('human', 5, 'included', 'required', 'Hello')
+    """
+
+    id: str
+    tokens: Count
+    """Its cost in the prompt; of an omitted one, the cost it would have had."""
+    status: Status
+    reason: Reason
+    preview: str = ""
+    source: str = ""
+    """The origin of a candidate for retrieval: `messages` (of this conversation), `conversations`, `memories` or
+    `documents`; empty in the other layers."""
+    scores: Mapping[str, Number] = field(default_factory=dict)
+    """The parts of a retrieval candidate's ranking; they add up to its relevance and its key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerReport:
+    """One layer: the tokens it was given, those it used, and its items.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> layer = context.report.layer("L7")
+        >>> layer.title, layer.allocated_tokens, layer.used_tokens
+        ('Message', 5, 5)
+    """
+
+    layer: str
+    """The short name of a `Layer`, or the name of a custom layer."""
+    title: str
+    allocated_tokens: Count
+    items: tuple[ReportItem, ...]
+    overhead_tokens: Difference
+    """Headings and fences of the layer."""
+    used_tokens: Difference
+    """The included items and the overhead."""
+    more_omitted: dict[Reason, Count] = field(default_factory=dict)
+    """Omitted candidates beyond those listed, per reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoverageRange:
+    """Messages in a row that are in the same state; positions count from 1, both ends included.
+
+    Example:
+        >>> CoverageRange(first=41, last=60, state="summarized").state
+        'summarized'
+    """
+
+    first: Positive
+    last: Positive
+    state: CoverageState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stability:
+    """The part of this prompt that the conversation's previous one had, in tokens.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> context.report.stability.shared_tokens is None  # it was the first prompt
+        True
+    """
+
+    stable_zone_tokens: Count
+    """Everything before the current turn."""
+    shared_tokens: Count | None
+    """The common prefix with the previous prompt; None where there was none in this process."""
+    stable_zone_share: Number | None
+    """The share of the stable zone that is in the common prefix."""
+    prompt_share: Number | None
+    """The share of the whole prompt that is in the common prefix."""
+    compaction_step: bool
+    """True where the stable zone was rewritten: the cut between summarised and verbatim history moved, the summary of
+    older messages was written anew, or a part of it had no room in this prompt or the last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageState:
+    """The usage limit that applied to a prompt, and the tier that followed.
+
+    Example:
+        >>> UsageState(tier="warning", left=0.52, limit="month_tokens", used=48_000, allowed=100_000).tier
+        'warning'
+    """
+
+    tier: TierName
+    left: Number
+    """The share that is left of the most restrictive limit."""
+    limit: str
+    """The name of that field of `UsageLimits`."""
+    used: Number
+    """In tokens or US dollars."""
+    allowed: Number
+    forced: tuple[Forced, ...] = ()
+    """Let in regardless of the tier."""
+
+
+class _WithCandidates:
+    """Holds the candidates beside the data of a report."""
+
+    __slots__ = ("_rerun",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextReport(_WithCandidates):
+    """The account of one assembly: numbers that add up, and a reason for every item.
+
+    `sum(layer.used_tokens) + sum(overhead_tokens.values()) == total_tokens`, and the total is an independent
+    count of the finished messages, tool schemas and response format.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> context.report.total_tokens
+        8
+    """
+
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
+
+    user_id: str
+    conversation_id: str
+    budget_tokens: Positive
+    """The most that the request may cost: the setting, or less where the model's window is smaller."""
+    window_tokens: Positive | None
+    """The model's window, where it is known."""
+    window_source: Literal["profile", "served", "settings", "unknown"]
+    """The source of the window: the model's profile, the server that runs it, the settings, or nobody."""
+    window_detail: str
+    """The same in words, with the server's address."""
+    output_reserve_tokens: Count
+    """Kept free for the answer."""
+    total_tokens: Count
+    uncorrected_tokens: Count
+    """The total before `observe_usage` corrected the counts; the same where nothing was observed."""
+    count_mode: Literal["exact", "estimated"]
+    tokenizer: str
+    settings_from: tuple[str, ...]
+    """The layers of settings, each over those before it: `pipeline`, `user`, `persona`, `call`."""
+    allocation_strategy: str
+    history_strategy: HistoryStrategy
+    """The form of the history: whole, or compacted in one of the seed's three ways."""
+    layers: tuple[LayerReport, ...]
+    overhead_tokens: dict[str, Difference]
+    """Tokens that no layer owns: tool schemas, response format, framing of messages."""
+    coverage: tuple[CoverageRange, ...]
+    stability: Stability
+    repairs: tuple[Repair, ...]
+    failures: tuple[str, ...]
+    """Parts that failed and were replaced by their fallback."""
+    summary_lines: dict[str, Count]
+    """Lines of arc and summary by who wrote them: `extraction`, or a model."""
+    summaries_waiting: Count
+    """Spans in the prompt that the model has not written about yet."""
+    last_resort: tuple[str, ...]
+    """The steps that were taken because the prompt was over its budget in spite of everything."""
+    tokenizer_calls: Count
+    """Texts that had to be tokenized for this assembly; all others were known."""
+    timings_ms: dict[str, Number]
+    """Milliseconds per step. Apart from these, from what had to be tokenized and from what a previous prompt of
+    this process shares, equal inputs give equal reports."""
+    usage: UsageState | None = None
+    """The usage limit that applied; None where none is set."""
+    forecast: bool = False
+    """True for the report of another budget: nothing was sent, and texts that were never tokenized are estimated."""
+    schema_version: Literal[3] = SCHEMA_VERSION
+
+    def attach_candidates(self, rerun: Callable[[int], ContextReport]) -> ContextReport:
+        """Attaches the function behind `reallocate`, which is no part of a report's data; returns the report."""
+        object.__setattr__(self, "_rerun", rerun)
+        return self
+
+    def reallocate(self, budget: int) -> ContextReport:
+        """Returns the report of another budget: allocation and selection run again on the same candidates.
+
+        Nothing is read or written, no text is tokenized and no model is called. Messages that would be compacted at
+        the other budget, but were verbatim, are ranked by their words alone.
+
+        Args:
+            budget: the budget of the whole request, in tokens.
+
+        Raises:
+            BudgetTooSmallError: what must be sent does not fit into it.
+            InputError: this report was read from data, so its candidates are gone.
+        """
+        rerun: Callable[[int], ContextReport] | None = getattr(self, "_rerun", None)
+        if rerun is None:
+            raise InputError(
+                "This report was read from data, which has no candidates; ask the report that assemble returned, or "
+                "ContextPipeline.what_if"
+            )
+        return rerun(budget)
+
+    def layer(self, layer: Layer | str) -> LayerReport:
+        """Returns a layer by its short name, for instance `"L5"`, or by the name of a custom layer.
+
+        Raises:
+            ValueError: there is no such layer.
+        """
+        found = next((part for part in self.layers if part.layer == layer), None)
+        if found is None:
+            known = ", ".join(part.layer for part in self.layers)
+            raise ValueError(f"no layer {str(layer)!r} in this report; it has {known}")
+        return found
+
+    def coverage_counts(self) -> dict[CoverageState, int]:
+        """Returns the number of messages in each state; their sum is the conversation."""
+        counts: dict[CoverageState, int] = {"verbatim": 0, "summarized": 0, "retrieved": 0, "omitted": 0}
+        for part in self.coverage:
+            counts[part.state] += part.last - part.first + 1
+        return counts
+
+    def to_dict(self, *, texts: bool = True) -> dict[str, Any]:
+        """Returns plain data, ready for JSON; `json_schema` describes it.
+
+        Args:
+            texts: False leaves out whatever somebody has said, written or named: the items of the layers and the
+                window's detail. Of repairs and failures there is the number. It cannot be read back.
+        """
+        data: dict[str, Any] = _adapter().dump_python(self, mode="json")
+        if not texts:
+            del data["window_detail"]
+            data |= {key: len(data[key]) for key in ("repairs", "failures")}
+            for layer in data["layers"]:
+                del layer["items"]
+        return data
+
+    @classmethod
+    def from_dict(cls, data: object) -> ContextReport:
+        """Reads a report from the data of `to_dict`, in this version of the package or an earlier one.
+
+        Raises:
+            InputError: another schema version than 2 and 3, data that is no report, or one whose numbers do not add
+                up; says what is wrong with it.
+        """
+        versions = " and ".join(map(str, READ_VERSIONS))
+        if not isinstance(data, Mapping):
+            kind = type(data).__name__
+            raise InputError(f"A report is read from a mapping of its fields (schema version {versions}), not {kind}")
+        version = data.get("schema_version")
+        if version not in READ_VERSIONS:
+            newer = isinstance(version, int) and version > SCHEMA_VERSION
+            advice = "; it was written by a newer version of this package: update it" if newer else ""
+            said = f"schema version {version!r}" if "schema_version" in data else "no schema_version"
+            raise InputError(f"A report with {said} cannot be read, only {versions}{advice}")
+        try:
+            report = _adapter().validate_python({**data, "schema_version": SCHEMA_VERSION})
+        except ValidationError as error:
+            problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+            if more := problems[NAMED_PROBLEMS:]:
+                problems = [*problems[:NAMED_PROBLEMS], f"and {len(more)} more"]
+            said = f"This is no report of schema version {version} ({versions} can be read)"
+            raise InputError(f"{said}: {'; '.join(problems)}") from None
+        if problem := next(_sum_problems(report), None):
+            raise InputError(f"This is no report: {problem}")
+        return report
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """Returns the JSON schema (draft 2020-12) of `to_dict`'s data; `$id` ends with its version."""
+        dialect, name = "https://json-schema.org/draft/2020-12/schema", "urn:langchain-ctxbudget:context-report"
+        return {"$schema": dialect, "$id": f"{name}:{SCHEMA_VERSION}", **_adapter().json_schema(mode="serialization")}
+
+    def diff(self, other: ContextReport) -> ReportDiff:
+        """Compares this report with another one of the conversation, in numbers and in words.
+
+        Args:
+            other: the earlier one, or one from `reallocate`.
+
+        Raises:
+            InputError: it is no report, or of another user or another conversation.
+
+        Example:
+            >>> from langchain_ctxbudget import ContextPipeline
+            >>> report = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1").report
+            >>> print(report.reallocate(500).diff(report))
+            Total +0: 8 of 500 tokens
+            Budget 12,000 -> 500
+            Forecast no -> yes
+        """
+        if not isinstance(other, ContextReport):
+            raise InputError(f"A report is compared with another ContextReport, not with {type(other).__name__}")
+        return difference(self, other)
+
+    def explain(self, what: str | int) -> Explanation:
+        """Explains the fate of a message or an item, and its reason.
+
+        Args:
+            what: the id of a message or of an item, as in `items`; or the position of a message, from 1.
+
+        Raises:
+            InputError: this report does not know it; says what is nearest. Of messages that are neither verbatim nor
+                retrieved it knows the positions only; `ContextPipeline.coverage` has their ids.
+        """
+        return explanation(self, what)
+
+    def to_metadata(self) -> dict[str, str | int | float | bool]:
+        """Returns the numbers of the report for a trace: 25 flat keys at most, nothing that anybody said, no ids.
+
+        The rest of the total is custom layers and `overhead_tokens`. Unknown numbers are left out.
+        """
+        used = {part.layer: part.used_tokens for part in self.layers}
+        values: dict[str, str | int | float | bool | None] = {
+            "total_tokens": self.total_tokens,
+            "budget_tokens": self.budget_tokens,
+            "window_tokens": self.window_tokens,
+            "output_reserve_tokens": self.output_reserve_tokens,
+            "count_mode": self.count_mode,
+            "tokenizer": self.tokenizer,
+            "allocation_strategy": self.allocation_strategy,
+            "history_strategy": self.history_strategy,
+            **{f"tokens_{layer}": used.get(layer) for layer in Layer},
+            "stable_zone_share": self.stability.stable_zone_share,
+            "compaction_step": self.stability.compaction_step,
+            **{f"messages_{state}": count for state, count in self.coverage_counts().items()},
+            "repairs": len(self.repairs),
+            "failures": len(self.failures),
+            "total_ms": round(sum(self.timings_ms.values()), 3),
+        }
+        return {f"ctxbudget_{name}": value for name, value in values.items() if value is not None}
+
+    def to_text(self, width: int | None = None, *, colour: bool | None = None) -> str:
+        """Draws a bar chart for terminals and logs.
+
+        Args:
+            width: columns to use, at least 40; None: those of the terminal, 80 where there is none.
+            colour: True gives bars the colours of their layers; None: where standard output is a terminal and
+                `NO_COLOR` is not set. Colours change nothing else.
+        """
+        terminal = Console()
+        if width is None:
+            width = terminal.width if terminal.is_terminal else PLAIN_WIDTH
+        if colour is None:
+            colour = terminal.is_terminal and not terminal.no_color and terminal.color_system is not None
+        return render_text(self.to_dict(), width=width, colour=colour)
+
+    def __str__(self) -> str:
+        """Draws the chart in 80 columns and without colours, wherever it is written."""
+        return render_text(self.to_dict(), width=PLAIN_WIDTH)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001, ARG002 - IPython's interface
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        """Draws a card for notebooks: layers, facts and every item."""
+        return render_html(self.to_dict())
+
+
+def layer_report(
+    layer: str, *, allocated: int, items: Iterable[ReportItem], overhead: int, more: Mapping[Reason, int]
+) -> LayerReport:
+    """Makes a layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts.
+
+    Args:
+        layer: its short name, or the name of a custom layer.
+        allocated: tokens it was given.
+        items: its candidates.
+        overhead: tokens of its headings and fences.
+        more: omitted candidates that `items` does not have, per reason.
+    """
+    listed: list[ReportItem] = []
+    counts = dict(more)
+    omitted = used = 0
+    for item in items:
+        if item.status is not Status.OMITTED:
+            used += item.tokens
+        else:
+            omitted += 1
+            if omitted > LISTED_OMISSIONS:
+                counts[item.reason] = counts.get(item.reason, 0) + 1
+                continue
+        listed.append(item)
+    return LayerReport(
+        layer=layer,
+        title=title_of(layer),
+        allocated_tokens=allocated,
+        items=tuple(listed),
+        overhead_tokens=overhead,
+        used_tokens=used + overhead,
+        more_omitted=counts,
+    )
+
+
+def ranges(
+    total: int, cut: int, covered: Iterable[tuple[int, int]], marks: Mapping[int, CoverageState]
+) -> tuple[CoverageRange, ...]:
+    """Returns the coverage of a conversation as ranges; work is bounded by what is given, not by the conversation.
+
+    Args:
+        total: messages in the conversation.
+        cut: the position of the first verbatim message.
+        covered: spans before it that a summary stands for, each with the position of its first message and that behind
+            its last; the others are left out.
+        marks: the messages that are in another state than their surroundings, by position.
+    """
+    spans = sorted((first, min(end, cut)) for first, end in covered if first < min(end, cut))
+    points = {0, cut, total, *(point for span in spans for point in span)}
+    points |= {point for position in marks for point in (position, position + 1)}
+    found: list[CoverageRange] = []
+    reached = 0
+    waiting = deque(spans)
+    for first, end in pairwise(sorted(points)):
+        while waiting and waiting[0][0] <= first:
+            reached = max(reached, waiting.popleft()[1])
+        before: CoverageState = "summarized" if first < reached else "omitted"
+        state: CoverageState = marks.get(first, "verbatim" if first >= cut else before)
+        if found and found[-1].state == state:
+            found[-1] = CoverageRange(first=found[-1].first, last=end, state=state)
+        else:
+            found.append(CoverageRange(first=first + 1, last=end, state=state))
+    return tuple(found)
+
+
+def preview(text: str) -> str:
+    """Returns the beginning of a text on one line."""
+    flat = " ".join(text[: PREVIEW_CHARACTERS * 4].split())
+    return flat if len(flat) <= PREVIEW_CHARACTERS else flat[: PREVIEW_CHARACTERS - 1] + "…"
+
+
+@cache
+def _adapter() -> TypeAdapter[ContextReport]:
+    """Makes the reader and writer when it is first needed, which takes a while."""
+    return TypeAdapter(ContextReport)
+
+
+def _sum_problems(report: ContextReport) -> Iterator[str]:
+    """Yields what does not add up in a report."""
+    names = [layer.layer for layer in report.layers]
+    yield from (f"there are two layers {name}" for name in names if names.count(name) > 1)
+    for layer in report.layers:
+        used = layer.overhead_tokens + sum(item.tokens for item in layer.items if item.status is not Status.OMITTED)
+        if layer.used_tokens != used:
+            yield f"used_tokens of layer {layer.layer} is {layer.used_tokens}, but its items and overhead are {used}"
+    total = sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values())
+    if report.total_tokens != total:
+        yield f"total_tokens is {report.total_tokens}, but its layers and overhead_tokens add up to {total}"
+    reached = 0
+    for part in report.coverage:
+        if not reached + 1 == part.first <= part.last:
+            yield f"coverage has messages {part.first} to {part.last} behind message {reached}"
+        reached = part.last

@@ -1,1 +1,0 @@
-"""Renderings of a report; they read its plain data and nothing else."""

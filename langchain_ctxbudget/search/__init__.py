@@ -1,0 +1,1 @@
+"""Finding texts: words, vectors, ranking and packing. Pure."""

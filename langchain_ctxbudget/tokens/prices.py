@@ -1,0 +1,252 @@
+"""Prices of models, and the tokens and US dollars that their calls use.
+
+Prices are data: `prices.json` says where its figures come from and how old they are, and an application may lay its own
+over them. Of a model that is in neither, only tokens are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from types import MappingProxyType
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from langchain_ctxbudget.errors import InputError, InvalidSettingsError
+
+_MOST_TOKENS = 10**9
+"""Of one call."""
+_PROVIDERS = {
+    *("anthropic", "azure", "azure_openai", "deepseek", "gemini", "google", "google_genai", "google_vertexai", "groq"),
+    *("mistral", "mistralai", "models", "openai", "openrouter", "vertex_ai", "x-ai", "xai"),
+}
+"""Prefixes of a model's name that say who runs it, and at whose prices."""
+_PREFIX = re.compile(r"([a-z_-]+)[/:](.+)")
+_SNAPSHOT = re.compile(r"(.+?)(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-00\d)")
+"""A model with the date or number of one of its versions: `gpt-4o-2024-08-06`, `claude-opus-4-5@20251101`."""
+
+_READ = ("cache_read", "priority_cache_read", "flex_cache_read")
+_WRITTEN = ("cache_creation", "priority_cache_creation", "flex_cache_creation")
+_WRITTEN_FOR = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+"""Anthropic's parts of `cache_creation`, which is 0 where these are given."""
+
+_Dollars = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan=False)]
+_Count = Annotated[int, Field(strict=True, ge=0)]
+
+
+class Price(BaseModel):
+    """The price of a model, in US dollars per million tokens: numbers from 0 to 1,000,000.
+
+    Raises:
+        InvalidSettingsError: a price that is not such a number, is missing or is unknown.
+
+    Example:
+        >>> Price(input=2.5, output=10).cached_input is None
+        True
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input: _Dollars
+    output: _Dollars
+    cached_input: _Dollars | None = None
+    """Input that the provider has cached; None: as all input."""
+    cache_write: _Dollars | None = None
+    """Input that the provider caches now; None: as all input."""
+
+    __str__ = BaseModel.__repr__
+
+    def __init__(self, **values: object) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            problems = "; ".join(f"{one['loc'][0]}: {one['msg']}, not {one['input']!r}" for one in error.errors())
+            raise InvalidSettingsError(
+                f"A price is in US dollars per million tokens, such as {{'input': 2.5, 'output': 10}}: {problems}"
+            ) from error
+
+    @classmethod
+    def of(cls, value: object) -> Self:
+        """Reads a price from a mapping of its fields.
+
+        Raises:
+            InvalidSettingsError: it is something else, or lacks a field, or has unknown ones.
+        """
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise InvalidSettingsError(
+                f"A price must be a mapping such as {{'input': 2.5, 'output': 10}}, not {value!r}"
+            )
+        return cls(**{str(name): number for name, number in value.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """The tokens and dollars that one call used, or several together.
+
+    Example:
+        >>> call = Usage(calls=1, input_tokens=1_000, output_tokens=20, cost=0.0027)
+        >>> (call + call).total_tokens, (call + call).cost
+        (2040, 0.0054)
+    """
+
+    calls: _Count = 0
+    input_tokens: _Count = 0
+    """Of the prompts, with those that were cached."""
+    cached_tokens: _Count = 0
+    """Those of the input that the provider had cached."""
+    output_tokens: _Count = 0
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """In US dollars, in whole billionths: a sum is the same in any order, up to a million dollars."""
+    unpriced_calls: _Count = 0
+    """Of the calls, those whose model has no known price: their tokens count, their cost does not."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cost", round(float(self.cost), 9))
+
+    def __add__(self, other: Usage) -> Usage:
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return Usage(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output."""
+        return self.input_tokens + self.output_tokens
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain data, with the total."""
+        return {**asdict(self), "total_tokens": self.total_tokens}
+
+
+NO_USAGE = Usage()
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """Returns the sum of usages."""
+    return sum(usages, NO_USAGE)
+
+
+def load_prices(given: object = None) -> Mapping[str, Price]:
+    """Returns the packaged prices, with others laid over them.
+
+    Args:
+        given: a mapping of model names to prices, or to mappings of their fields; None: the packaged ones alone.
+
+    Raises:
+        InvalidSettingsError: it is something else, or a price in it cannot be used; names the model.
+
+    Example:
+        >>> load_prices({"my-model": {"input": 0.2, "output": 0.4}})["my-model"].output
+        0.4
+    """
+    if given is None:
+        return PRICES
+    if not isinstance(given, Mapping):
+        raise InvalidSettingsError(f"prices must be a mapping of model names to prices, not {given!r}")
+    over = {}
+    for model, value in given.items():
+        if not isinstance(model, str) or not model:
+            raise InvalidSettingsError(f"prices must be by the name of the model, not by {model!r}")
+        try:
+            over[model] = Price.of(value)
+        except InvalidSettingsError as error:
+            raise InvalidSettingsError(f"prices[{model!r}]: {error}") from error
+    return MappingProxyType({**PRICES, **over})
+
+
+def price_of(model: str | None, prices: Mapping[str, Price]) -> Price | None:
+    """Returns the price of a model; None where it is not known.
+
+    The exact name comes first, then the name without the provider's prefix, then without the date of its version.
+
+    Example:
+        >>> price_of("openai/gpt-4o-2024-08-06", PRICES) == PRICES["gpt-4o"]
+        True
+        >>> price_of("a-model-of-my-own", PRICES) is None
+        True
+    """
+    name = model or ""
+    while name:
+        if name in prices:
+            return prices[name]
+        prefixed = _PREFIX.fullmatch(name)
+        if prefixed is None or prefixed[1] not in _PROVIDERS:
+            break
+        name = prefixed[2]
+    dated = _SNAPSHOT.fullmatch(name)
+    return prices.get(dated[1]) if dated else None
+
+
+def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mapping[str, Price]) -> Usage:
+    """Returns the usage of one call.
+
+    Cached input costs `cached_input`, input that the call caches `cache_write`, all other input `input`. Details that
+    are missing or None count as 0, and they never exceed the input: what is over is left out. Where `output_tokens` is
+    missing, it is what `total_tokens` has beyond the input.
+
+    Args:
+        usage_metadata: of an `AIMessage`.
+        model: that was called; None where it is not known.
+        prices: by the name of the model.
+
+    Raises:
+        InputError: there are no input tokens, or a number of tokens is not a whole number from 0 to a billion.
+
+    Example:
+        >>> read = {"cache_read": 900}
+        >>> metadata = {"input_tokens": 1_000, "output_tokens": 100, "total_tokens": 1_100, "input_token_details": read}
+        >>> usage_of(metadata, "gpt-4o", {"gpt-4o": Price(input=2.5, cached_input=1.25, output=10)}).cost
+        0.002375
+    """
+    if not isinstance(usage_metadata, Mapping):
+        raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
+    given = _tokens(usage_metadata, "input_tokens", None)
+    made = _tokens(usage_metadata, "output_tokens", max(0, _tokens(usage_metadata, "total_tokens", given) - given))
+    details = usage_metadata.get("input_token_details") or {}
+    if not isinstance(details, Mapping):
+        raise InputError(f"input_token_details must be a mapping of token counts, not {details!r}")
+    read, whole, parts = (sum(_tokens(details, name, 0) for name in names) for names in (_READ, _WRITTEN, _WRITTEN_FOR))
+    cached = min(given, read)
+    written = min(given - cached, max(whole, parts))
+    price, cost = price_of(model, prices), 0.0
+    if price:
+        of_cached = price.input if price.cached_input is None else price.cached_input
+        of_written = price.input if price.cache_write is None else price.cache_write
+        plain = (given - cached - written) * price.input
+        cost = (plain + cached * of_cached + written * of_written + made * price.output) / 1_000_000
+    return Usage(
+        calls=1,
+        input_tokens=given,
+        cached_tokens=cached,
+        output_tokens=made,
+        cost=cost,
+        unpriced_calls=int(price is None),
+    )
+
+
+def _tokens(counts: Mapping[str, Any], name: str, default: int | None) -> int:
+    """Returns a number of tokens; the default where it is missing or None."""
+    value = counts.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_TOKENS:
+        raise InputError(
+            f"{name} must be a whole number of tokens from 0 to {_MOST_TOKENS:,}, not {value!r}: "
+            f"give the usage of one call as it was reported"
+        )
+    return value
+
+
+_FILE: dict[str, Any] = json.loads(
+    resources.files("langchain_ctxbudget.tokens").joinpath("prices.json").read_text(encoding="utf-8")
+)
+PRICES: Mapping[str, Price] = MappingProxyType({name: Price.of(price) for name, price in _FILE["prices"].items()})
+"""The packaged prices, by the name of the model."""
+PRICES_SOURCE: str = f"{_FILE['source']}, {_FILE['as_of']}"
+"""Where they come from, and the day that they are of."""

@@ -1,0 +1,104 @@
+"""The o200k_base vocabulary, carried as data, so that exact counts need no network.
+
+The file holds the 199,998 tokens sorted by rank, each rank being its place: first the length of every token, one
+byte each, then the tokens one after another, compressed with zlib (0.99 MB; xz saves 0.18 MB and costs 40 ms).
+`scripts/build_vocab.py` makes it from tiktoken's own file. See NOTICE for its licence.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from functools import lru_cache
+from hashlib import sha256
+from importlib import resources
+from itertools import count
+from typing import TYPE_CHECKING
+
+from langchain_ctxbudget.errors import TokenizerUnavailableError
+from langchain_ctxbudget.forks import new_import_lock
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+FILE_NAME = "o200k_base.zlib"
+FILE_SHA256 = "815ad0c59958aa18ac2136a9d9ac315c38394f2584aefdc5e2aa426fb96722c4"
+TOKENS = 199_998
+
+SPECIAL_TOKENS = {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}
+# How text is cut into pieces before byte pairs are merged: words with an optional capital part, numbers of up to
+# three digits, punctuation, line ends, white space.
+PATTERN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+    r"\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n/]*|"
+    r"\s*[\r\n]+|"
+    r"\s+(?!\S)|"
+    r"\s+"
+)
+
+_LONGEST_RUN = 500_000
+_LONG_RUN = re.compile(rf"(\s{{{_LONGEST_RUN}}})")
+"""tiktoken's expression engine gives up on a run of white space of a million characters."""
+
+_lock = new_import_lock()
+
+
+def pack(tokens: list[bytes]) -> bytes:
+    """The file that holds these tokens, given in the order of their ranks."""
+    return zlib.compress(bytes(map(len, tokens)) + b"".join(tokens), level=9)
+
+
+def ranks(packed: bytes) -> dict[bytes, int]:
+    """Every token with its rank.
+
+    Args:
+        packed: what `pack` made.
+
+    Raises:
+        TokenizerUnavailableError: the data is not the file that this version was built with.
+    """
+    if sha256(packed).hexdigest() != FILE_SHA256:
+        raise TokenizerUnavailableError(
+            f"The vocabulary file {FILE_NAME} of langchain-ctxbudget is damaged ({len(packed):,} bytes, wrong "
+            "sha256). Reinstall the package: pip install --force-reinstall --no-deps langchain-ctxbudget"
+        )
+    stream = io.BytesIO(zlib.decompress(packed))
+    lengths = stream.read(TOKENS)
+    return dict(zip(map(stream.read, lengths), count(), strict=False))
+
+
+def encoding() -> Encoding:
+    """The o200k_base encoding, built when first asked for, once per process.
+
+    Raises:
+        TokenizerUnavailableError: the vocabulary file is damaged or missing.
+    """
+    with _lock:
+        return _encoding()
+
+
+def count_tokens(encoding: Encoding, text: str) -> int:
+    """Counts the tokens of a text, in parts where it has a run of white space that tiktoken cannot take."""
+    if len(text) <= _LONGEST_RUN:
+        return len(encoding.encode_ordinary(text))
+    return sum(len(encoding.encode_ordinary(part)) for part in _LONG_RUN.split(text))
+
+
+@lru_cache(maxsize=1)
+def _encoding() -> Encoding:
+    from tiktoken import Encoding  # noqa: PLC0415 - not needed by those who only import the package
+
+    return Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=ranks(_read()), special_tokens=SPECIAL_TOKENS)
+
+
+def _read() -> bytes:
+    try:
+        return resources.files(__name__).joinpath(FILE_NAME).read_bytes()
+    except OSError as error:
+        raise TokenizerUnavailableError(
+            f"The vocabulary file {FILE_NAME} of langchain-ctxbudget cannot be read ({error}). Reinstall the "
+            "package: pip install --force-reinstall --no-deps langchain-ctxbudget"
+        ) from error

@@ -1,0 +1,170 @@
+"""A program: every async way in, each for the first time in a process; prints what blocked the event loop, by way.
+
+`python -m tests.integration_tests.first_uses KIND`, where KIND is the store: `default`, `folder`, or the URL of
+a server. A process that has only imported the package is forked for every way, so nothing was loaded by another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.store.base import BaseStore
+
+from langchain_ctxbudget import (
+    BudgetedChatMessageHistory,
+    BudgetedRetriever,
+    ContextPipeline,
+    KnowledgeBase,
+    build_context_graph,
+    create_recall_tool,
+)
+from langchain_ctxbudget.integrations.memory import BudgetedMemory
+from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+
+SAID = [HumanMessage("My bike is blue.", id="1"), AIMessage("Nice!", id="2")]
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+RUN: Any = {"configurable": {"user_id": "ada", "thread_id": "c1"}}
+LARGE = ("chromadb", "tiktoken", "tokenizers", "safetensors", "httpx", "onnxruntime", "opentelemetry", "posthog")
+"""Packages that take long to import."""
+
+
+async def agent(pipeline: ContextPipeline) -> None:
+    model = GenericFakeChatModel(messages=iter([AIMessage("Blue.")]))
+    middleware: Any = [ContextBudgetMiddleware(pipeline, recall_tool=False)]
+    made: Any = create_agent(model, middleware=middleware, checkpointer=InMemorySaver())
+    await made.ainvoke({"messages": [HumanMessage("Which colour is my bike?")]}, RUN)
+
+
+async def graph(pipeline: ContextPipeline) -> None:
+    made = await asyncio.to_thread(build_context_graph, pipeline)  # LangGraph reads the sources of its nodes
+    await made.ainvoke({"messages": [HumanMessage("Hi")]}, RUN)
+
+
+async def documents(store: BaseStore | None = None) -> None:
+    base = KnowledgeBase(store, user_id="ada")
+    await base.aadd(["The bike is blue.", Path(__file__).with_name("__init__.py")], on_error="skip", progress=False)
+    await base.aadd_directory(Path(__file__).parent, "ways_in.py", progress=False)
+    await base.asearch("bike")
+    await base.alist()
+    await base.adelete("ways_in.py")
+
+
+async def memory(pipeline: ContextPipeline) -> None:
+    kept = BudgetedMemory(pipeline=pipeline, user_id="ada", conversation_id="c1")
+    await kept.aload_memory_variables({"input": "Hi"})
+    await kept.asave_context({"input": "Hi"}, {"output": "Hello"})
+
+
+async def store(pipeline: ContextPipeline) -> None:
+    await pipeline.store.aput(("a",), "b", {"c": 1})
+    await pipeline.store.asearch(("a",), query="c")
+
+
+WAYS: dict[str, Callable[[ContextPipeline], Awaitable[Any]]] = {
+    "assemble": lambda p: p.aassemble("Which colour is my bike?", **SCOPE),
+    "add": lambda p: p.aadd_messages(SAID, **SCOPE),
+    "sync": lambda p: p.a_sync(SAID, **SCOPE),
+    "list": lambda p: p.alist_conversations(user_id="ada"),
+    "page": lambda p: p.aget_page(**SCOPE),
+    "erase": lambda p: p.aerase_user(user_id="ada"),
+    "settings": lambda p: p.asave_settings({"learn": False}, user_id="ada"),
+    "facts": lambda p: p.knowledge.alist_facts(user_id="ada"),
+    "heartbeat": lambda p: p.knowledge.alist_devices(user_id="ada"),
+    "usage": lambda p: p.usage.astanding(**SCOPE, limits={"session_tokens": 10}),
+    "snapshots": lambda p: p.snapshots.alist(**SCOPE),
+    "agent": agent,
+    "graph": graph,
+    "runnable": lambda p: p.as_runnable().ainvoke("Hi", RUN),
+    "history": lambda p: BudgetedChatMessageHistory("c1", user_id="ada", pipeline=p).awindow(1_000),
+    "retriever": lambda p: BudgetedRetriever(pipeline=p, user_id="ada", max_tokens=500).ainvoke("bike"),
+    "documents": lambda _: documents(),
+    "documents of a store": lambda p: documents(p.store),
+    "memory": memory,
+    "tool": lambda p: create_recall_tool(p).ainvoke({"query": "bike"}, RUN),
+    "store": store,
+}
+
+
+class Recorder:
+    """What has blocked, and which large packages were imported while an event loop ran."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def note(self, what: str) -> None:
+        own = [f for f in traceback.extract_stack() if "langchain_ctxbudget/" in f.filename]
+        where = f"{own[-1].filename.rpartition('/')[2]}:{own[-1].lineno} {own[-1].name}" if own else "elsewhere"
+        self.found.append(f"{what} at {where}")
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+        if name in LARGE:
+            self.note(f"import {name}")
+        return None
+
+
+def first_use(way: str, kind: str, results: Any) -> None:
+    """Run one way in, and tell what blocked."""
+    recorder, buster = Recorder(), import_module("blockbuster.blockbuster")
+
+    class Noted(buster.BlockingError):  # type: ignore[name-defined, misc]
+        """Told also where the package degrades and goes on."""
+
+        def __init__(self, function: str) -> None:
+            super().__init__(function)
+            recorder.note(function)
+
+    buster.BlockingError = Noted
+    sys.meta_path.insert(0, recorder)  # type: ignore[arg-type]
+    problem = ""
+    with TemporaryDirectory() as folder, buster.blockbuster_ctx("langchain_ctxbudget"):
+        options: dict[str, Any] = {}
+        if kind != "default":
+            chroma: Any = import_module("langchain_ctxbudget.stores.chroma")
+            options["store"] = chroma.ChromaStore(**({"url": kind} if "://" in kind else {"path": f"{folder}/store"}))
+
+        async def main() -> None:
+            async with ContextPipeline({"learn_every": 1}, **options) as pipeline:
+                await WAYS[way](pipeline)
+
+        try:
+            asyncio.run(main())
+        except Exception as error:  # noqa: BLE001 - told
+            problem = repr(error)
+    results.put((recorder.found, problem))
+
+
+def main(kind: str) -> None:
+    """Run every way in a process of its own."""
+    assert not {"chromadb", "tokenizers"} & sys.modules.keys(), "imported too early for anything to be seen"
+    context = multiprocessing.get_context("fork")
+    found: dict[str, list[str]] = {}
+    for way in WAYS:
+        results = context.SimpleQueue()
+        child = context.Process(target=first_use, args=(way, kind, results))
+        child.start()
+        blocked, problem = results.get()
+        child.join()
+        found[way] = [*blocked, *([problem] if problem else [])]
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

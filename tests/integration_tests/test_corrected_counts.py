@@ -1,0 +1,230 @@
+"""Counts that usage corrects: accidents change nothing, a correction refuses nothing, and a restart knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage
+from langgraph.store.base import BaseStore, Op, PutOp
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline, EstimatingCounter
+from langchain_ctxbudget.errors import BudgetTooSmallError
+from tests.integration_tests.conftest import Call
+from tests.integration_tests.test_pipeline import chat
+
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+BOB = {"user_id": "bob", "conversation_id": "c2"}
+CLAUDE = "claude-sonnet-4-5"
+LONG = "Tell me more. " * 150
+MODELS = pytest.mark.parametrize("model", ["gpt-4o", CLAUDE], ids=["exact", "estimated"])
+
+
+def pipeline(budget: int = 3_000, model: str = CLAUDE, store: BaseStore | None = None) -> ContextPipeline:
+    return ContextPipeline({"max_context_tokens": budget}, model=model, store=store or InMemoryStore())
+
+
+def answer(tokens: int, **rest: Any) -> AIMessage:
+    usage: Any = {"input_tokens": tokens, "output_tokens": 5, "total_tokens": tokens + 5}
+    return AIMessage(**{"content": "Fine.", "usage_metadata": usage, **rest})
+
+
+SEARCH: Any = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+SERVER_SIDE: dict[str, dict[str, Any]] = {
+    "openai web search": {"content": [SEARCH]},
+    "openai code": {"content": [{"type": "code_interpreter_call", "id": "ci_1"}]},
+    "openai mcp": {"content": [{"type": "mcp_call", "id": "mcp_1"}]},
+    "openai older": {"additional_kwargs": {"tool_outputs": [SEARCH]}},
+    "anthropic": {"content": [{"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}]},
+    "anthropic usage": {"response_metadata": {"usage": {"server_tool_use": {"web_search_requests": 1}}}},
+    "google": {"content": [{"type": "executable_code", "code": "1"}]},
+    "standard": {"content": [{"type": "server_tool_call", "id": "s1", "name": "web_search", "args": {}}]},
+    "non-standard": {"content": [{"type": "non_standard", "value": {"type": "mcp_call"}}]},
+    "groq": {"additional_kwargs": {"executed_tools": [{"type": "search"}]}},
+}
+
+
+@pytest.mark.parametrize("shape", SERVER_SIDE)
+def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_as_used(shape: str) -> None:
+    it = pipeline()
+    report = it.assemble(LONG, **SCOPE).report
+    for _ in range(5):
+        it.observe_usage(answer(3 * report.total_tokens, **SERVER_SIDE[shape]), report=report)
+    assert it.assemble(LONG, **BOB).report.total_tokens == report.total_tokens
+    assert it.usage.of_session(**SCOPE).calls == 5
+
+
+def test_calls_that_the_application_runs_correct_as_before() -> None:
+    it = pipeline()
+    report = it.assemble(LONG, **SCOPE).report
+    calls: Any = [{"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"}]
+    it.observe_usage(answer(int(1.3 * report.total_tokens), content=calls), report=report)
+    assert it.assemble(LONG, **BOB).report.total_tokens >= 1.3 * report.total_tokens
+
+
+@MODELS
+def test_one_usage_that_sums_several_calls_leaves_everybody_s_counts_alone(model: str) -> None:
+    it = pipeline(model=model)
+    usual = it.assemble(LONG, **SCOPE).report
+    for _ in range(3):
+        it.observe_usage({"input_tokens": usual.uncorrected_tokens}, report=usual)
+    before = it.assemble(LONG, **BOB).report.total_tokens
+    it.observe_usage({"input_tokens": 3 * usual.uncorrected_tokens}, report=usual)
+    assert it.assemble(LONG, **BOB).report.total_tokens == before
+
+
+def poisoned(budget: int, model: str) -> ContextPipeline:
+    """A pipeline whose counts are three times too high."""
+    it = pipeline(budget, model)
+    report = it.assemble(LONG, settings={"max_context_tokens": 12_000}, user_id="eve", conversation_id="c9").report
+    for _ in range(4):
+        it.observe_usage({"input_tokens": 3 * report.uncorrected_tokens}, report=report)
+    return it
+
+
+@MODELS
+def test_a_correction_alone_refuses_no_prompt_and_the_report_says_so(call: Call, model: str) -> None:
+    it = poisoned(1_500, model)
+    call(it, "add_messages", chat(40), **SCOPE)
+    context = call(it, "assemble", LONG, **SCOPE)
+    report = context.report
+    assert report.total_tokens == report.uncorrected_tokens <= report.budget_tokens <= 1_500
+    assert [message.type for message in context.messages] == ["human"], "it is sent alone"
+    assert any("with the corrections by observed usage" in failure for failure in report.failures)
+    it.observe_usage({"input_tokens": report.uncorrected_tokens}, report=report)
+    for _ in range(12):  # what is measured for it puts the correction right
+        it.observe_usage({"input_tokens": report.uncorrected_tokens}, report=report)
+    assert call(it, "assemble", LONG, **SCOPE).report.failures == ()
+
+
+@settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
+@given(st.integers(60, 1_500), st.integers(1, 250), st.sampled_from(["gpt-4o", CLAUDE]))
+def test_whatever_fits_without_corrections_is_sent_with_them(budget: int, words: int, model: str) -> None:
+    question = "Where is lamp seven? " * words
+    plain, corrected = pipeline(budget, model), poisoned(budget, model)
+    try:
+        plain.assemble(question, **SCOPE)
+    except BudgetTooSmallError:
+        with pytest.raises(BudgetTooSmallError):
+            corrected.assemble(question, **SCOPE)
+        return
+    report = corrected.assemble(question, **SCOPE).report
+    assert max(report.total_tokens, report.uncorrected_tokens) <= report.budget_tokens <= budget
+
+
+def test_what_another_model_answers_corrects_nothing_once_the_own_model_has_answered() -> None:
+    it = pipeline()
+    report = it.assemble(LONG, **SCOPE).report
+    it.observe_usage({"input_tokens": report.total_tokens}, report=report, model=f"{CLAUDE}-20250929")
+    for _ in range(6):
+        it.observe_usage({"input_tokens": int(1.4 * report.total_tokens)}, report=report, model="gpt-4o-2024-08-06")
+    assert it.assemble(LONG, **BOB).report.total_tokens == report.total_tokens
+
+
+# A restart
+
+
+def observed(it: ContextPipeline, call: Call, share: float) -> int:
+    """What the same prompt counts after the provider has measured it; written down."""
+    report = call(it, "assemble", LONG, **SCOPE).report
+    it.observe_usage({"input_tokens": int(share * report.uncorrected_tokens)}, report=report)
+    total: int = call(it, "assemble", LONG, **SCOPE).report.total_tokens
+    assert it.flush(30)
+    return total
+
+
+@MODELS
+def test_a_restart_knows_the_corrections_of_its_model(call: Call, model: str) -> None:
+    store = InMemoryStore()
+    total = observed(pipeline(model=model, store=store), call, 1.2)
+    first = call(pipeline(model=model, store=store), "assemble", LONG, **SCOPE).report
+    assert first.total_tokens == total > first.uncorrected_tokens
+    assert call(pipeline(model="gpt-4.1", store=store), "assemble", LONG, **SCOPE).report.total_tokens < total
+    [kept] = store.search(("ctxbudget", "counts"))
+    assert kept.value["model"] == model
+
+
+def test_corrections_are_of_no_user() -> None:
+    store = InMemoryStore()
+    it = pipeline(store=store)
+    observed(it, lambda of, name, *args, **options: getattr(of, name)(*args, **options), 1.2)
+    assert "counts" not in "".join(it.export_user(user_id="ada"))
+    it.erase_user(user_id="ada")
+    assert len(store.search(("ctxbudget", "counts"))) == 1
+
+
+class Faulty(InMemoryStore):
+    """A store that cannot do something with the corrections, and counts who asks for them."""
+
+    fails_to: str = ""
+    reads = 0
+
+    def batch(self, ops: Any) -> Any:
+        ops = list(ops)
+        self._check(ops)
+        return super().batch(ops)
+
+    async def abatch(self, ops: Any) -> Any:
+        ops = list(ops)
+        self._check(ops)
+        return await super().abatch(ops)
+
+    def _check(self, ops: Sequence[Op]) -> None:
+        about = [op for op in ops if getattr(op, "namespace", ())[-1:] == ("counts",)]
+        self.reads += sum(not isinstance(op, PutOp) for op in about)
+        if any(isinstance(op, PutOp) == (self.fails_to == "write") for op in about) and self.fails_to:
+            raise OSError("disk full")
+
+
+def test_corrections_are_read_once(call: Call) -> None:
+    store = Faulty()
+    it = pipeline(store=store)
+    for _ in range(3):
+        call(it, "assemble", "Hi", **SCOPE)
+    assert store.reads == 1
+
+
+def test_corrections_that_cannot_be_read_leave_the_turn_alone_and_are_read_later(call: Call) -> None:
+    store = Faulty()
+    total = observed(pipeline(store=store), call, 1.2)
+    it = pipeline(store=store)
+    store.fails_to = "read"
+    report = call(it, "assemble", LONG, **SCOPE).report
+    assert "corrections of the counts not read: OSError: disk full" in report.failures
+    store.fails_to = ""
+    later = call(it, "assemble", LONG, **SCOPE).report
+    assert (later.total_tokens, later.failures) == (total, ())
+
+
+def test_damaged_corrections_are_reported_and_replaced(call: Call) -> None:
+    store = InMemoryStore()
+    total = observed(pipeline(store=store), call, 1.2)
+    [kept] = store.search(("ctxbudget", "counts"))
+    store.put(kept.namespace, kept.key, {"requests": "?"})
+    it = pipeline(store=store)
+    assert "corrections of the counts not read" in str(call(it, "assemble", LONG, **SCOPE).report.failures)
+    observed(it, call, 1.2)
+    assert call(pipeline(store=store), "assemble", LONG, **SCOPE).report.total_tokens == total
+
+
+def test_corrections_that_cannot_be_written_are_reported_and_written_later(call: Call) -> None:
+    store = Faulty()
+    store.fails_to = "write"
+    it = pipeline(store=store)
+    total = observed(it, call, 1.2)
+    assert "disk full" in str(call(it, "assemble", LONG, **SCOPE).report.failures)
+    store.fails_to = ""
+    assert it.flush(30)
+    assert call(pipeline(store=store), "assemble", LONG, **SCOPE).report.total_tokens == total
+
+
+def test_another_counter_has_corrections_of_its_own(call: Call) -> None:
+    store = InMemoryStore()
+    observed(pipeline(store=store, model="gpt-4o"), call, 1.2)
+    other = ContextPipeline(model="gpt-4o", token_counter=EstimatingCounter(), store=store)
+    report = call(other, "assemble", LONG, **SCOPE).report
+    assert report.total_tokens == report.uncorrected_tokens

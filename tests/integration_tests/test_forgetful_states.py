@@ -1,0 +1,259 @@
+"""Runs whose state has nothing of what is stored, as after a restart without a persistent checkpointer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline, build_context_graph
+from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from tests.integration_tests.conftest import Call
+from tests.integration_tests.test_middleware import ListedState, agent_of, scripted
+
+SCOPE = {"user_id": "ada", "conversation_id": "t1"}
+CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
+MODES = ("invoke", "ainvoke")
+in_both_modes = pytest.mark.parametrize("mode", MODES)
+
+
+def run(mode: str, runnable: Any, given: object) -> Any:
+    return runnable.invoke(given, CONFIG) if mode == "invoke" else asyncio.run(runnable.ainvoke(given, CONFIG))
+
+
+def words(messages: Sequence[BaseMessage]) -> list[str]:
+    return [message.text for message in messages]
+
+
+class Process:
+    """One that keeps nothing of its own: an agent over a store that others have written to."""
+
+    def __init__(self, store: InMemoryStore, mode: str = "invoke", saver: InMemorySaver | None = None) -> None:
+        self.pipeline = ContextPipeline({"max_context_tokens": 4_000, "learn": False}, store=store)
+        self.mode, self.options = mode, {"checkpointer": saver or InMemorySaver()}
+
+    def failures(self) -> list[str]:
+        report = self.pipeline.engine.last.report
+        assert report is not None
+        return list(report.failures)
+
+    def stored(self) -> list[str]:
+        return words(self.pipeline.get_messages(**SCOPE))
+
+
+class Middleware(Process):
+    """An agent with the middleware."""
+
+    def ask(self, said: str, answer: str, *others: BaseMessage) -> list[BaseMessage]:
+        """What the model sees, when it gives an answer."""
+        model = scripted(answer)
+        middleware = ContextBudgetMiddleware(self.pipeline, recall_tool=False)
+        agent = agent_of(model, middleware, **self.options)
+        run(self.mode, agent, {"messages": [*others, HumanMessage(said)]})
+        return model.seen[0]
+
+
+class WithoutIds(Middleware):
+    """An agent whose messages have no ids."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.options |= {"state_schema": ListedState}
+
+
+class NewestAlone(Middleware):
+    """An agent without a checkpointer that is given the newest message."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.options = {"checkpointer": None}
+
+
+class Listed(Process):
+    """An application that keeps its messages in a list."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.messages: list[BaseMessage] = []
+
+    def prompt(self) -> list[BaseMessage]:
+        raise NotImplementedError
+
+    def ask(self, said: str, answer: str) -> list[BaseMessage]:
+        self.messages.append(HumanMessage(said))
+        seen = self.prompt()
+        self.messages.append(AIMessage(answer))
+        return seen
+
+    def stored(self) -> list[str]:
+        """With the last exchange, which the next turn stores."""
+        return super().stored() + words(self.messages[-2:])
+
+
+class Graph(Listed):
+    def prompt(self) -> list[BaseMessage]:
+        state = run(self.mode, build_context_graph(self.pipeline), {"messages": self.messages})
+        seen: list[BaseMessage] = state["llm_input_messages"]
+        return seen
+
+
+class Step(Listed):
+    def prompt(self) -> list[BaseMessage]:
+        seen: list[BaseMessage] = run(self.mode, self.pipeline.as_runnable(), {"messages": self.messages})
+        return seen
+
+
+class Synced(Process):
+    """An application that calls `sync` itself."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.messages: list[BaseMessage] = []
+
+    def ask(self, said: str, answer: str) -> list[BaseMessage]:
+        async def asked() -> Any:
+            await self.pipeline.a_sync(self.messages, **SCOPE)
+            return await self.pipeline.aassemble(said, **SCOPE)
+
+        if self.mode == "invoke":
+            self.pipeline.sync(self.messages, **SCOPE)
+            context = self.pipeline.assemble(said, **SCOPE)
+        else:
+            context = asyncio.run(asked())
+        self.messages += [HumanMessage(said), AIMessage(answer)]
+        self.pipeline.sync(self.messages, **SCOPE)
+        seen: list[BaseMessage] = context.messages
+        return seen
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "middleware": Middleware,
+    "middleware, no ids": WithoutIds,
+    "middleware, newest message alone": NewestAlone,
+    "graph": Graph,
+    "runnable": Step,
+    "sync": Synced,
+}
+every_way = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+REPORTING = [way for name, way in WAYS.items() if name != "sync"]
+
+
+@every_way
+def test_a_process_that_has_forgotten_goes_on_from_the_store(way: Callable[..., Any]) -> None:
+    for mode in MODES:
+        store, said = InMemoryStore(), list[str]()
+        for process in range(3):
+            agent = way(store, mode)
+            for turn in range(3):
+                exchange = [f"Question {process}{turn}?", f"Answer {process}{turn}."]
+                assert words(agent.ask(*exchange)) == [*said, exchange[0]]
+                said += exchange
+                assert agent.stored() == said
+            if isinstance(agent, Listed):  # the last exchange is nowhere but in the list that is lost
+                said = said[:-2]
+
+
+@every_way
+def test_prompts_after_a_restart_are_those_of_one_that_keeps_its_state(way: Callable[..., Any]) -> None:
+    """Twice, with other processes over the same store in between."""
+    store, kept = InMemoryStore(), Middleware(InMemoryStore())
+    for turn in range(6):
+        agent = way(store)
+        seen = agent.ask(f"Question {turn}?", f"Answer {turn}.")
+        if isinstance(agent, Listed):
+            agent.pipeline.sync(agent.messages, **SCOPE)
+        assert words(seen) == words(kept.ask(f"Question {turn}?", f"Answer {turn}."))
+
+
+@in_both_modes
+@pytest.mark.parametrize("way", REPORTING)
+def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
+    way: Callable[..., Any], mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = InMemoryStore()
+    first, told = way(store, mode), []
+    for agent in (first, first, second := way(store, mode), second):
+        agent.ask("One?", "Yes.")
+        if isinstance(agent, Listed):
+            agent.pipeline.sync(agent.messages, **SCOPE)
+        told.append([text for text in agent.failures() if "none of the" in text])
+    newest_alone = way is NewestAlone
+    assert [len(texts) for texts in told] == [0, newest_alone, 1, newest_alone]
+    assert "none of the 4 messages that are stored" in told[2][0]
+    logged = [r for r in caplog.records if r.levelno == logging.WARNING and "none of the" in r.getMessage()]
+    assert len(logged) == 1 + newest_alone
+
+
+@pytest.mark.parametrize("way", [Middleware, WithoutIds])
+def test_two_processes_that_know_nothing_of_each_other_take_nothing_out(way: Callable[..., Any]) -> None:
+    for mode in MODES:
+        store = InMemoryStore()
+        agents, said = [way(store, mode), way(store, mode)], list[str]()
+        for turn in range(6):
+            exchange = [f"Question {turn}?", f"Answer {turn}."]
+            assert words(agents[turn % 2].ask(*exchange)) == [*said, exchange[0]]
+            said += exchange
+
+
+# -- What a state has lost
+
+
+def archived(pipeline: ContextPipeline) -> list[str]:
+    """The words that are kept aside."""
+    values = [json.loads(line)["value"] for line in pipeline.export_user(user_id="ada")]
+    return sorted(json.loads(value["text"])["data"]["content"] for value in values if value.get("archived"))
+
+
+def state(*numbers: int, ids: bool = True) -> list[BaseMessage]:
+    kinds: tuple[type[BaseMessage], ...] = (HumanMessage, AIMessage)
+    return [
+        kind(f"{kind.__name__[0].lower().replace('h', 'q')}{n}", id=f"{kind.__name__}{n}" if ids else None)
+        for n in numbers
+        for kind in kinds
+    ]
+
+
+with_and_without_ids = pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
+
+
+def test_what_a_state_has_lost_is_archived_the_first_message_too(call: Call) -> None:
+    for ids in (True, False):
+        pipeline = ContextPipeline({"learn": False}, store=InMemoryStore())
+        call(pipeline, "sync", state(0, 1, 2, ids=ids), **SCOPE)
+        call(pipeline, "sync", state(0, 1, 2, ids=ids)[1:4], **SCOPE)
+        assert words(call(pipeline, "get_messages", **SCOPE)) == ["a0", "q1", "a1"]
+        assert archived(pipeline) == ["a2", "q0", "q2"]
+
+
+def test_after_a_restart_only_what_the_new_state_had_is_removed(call: Call) -> None:
+    for ids in (True, False):
+        for on_removal in ["archive", "forget"]:
+            store = InMemoryStore()
+            for messages in (state(0, ids=ids), [], state(1, ids=ids), state(1, 2, ids=ids), state(2, ids=ids)):
+                pipeline = ContextPipeline({"learn": False}, store=store)
+                call(pipeline, "sync", messages, on_removal=on_removal, **SCOPE)
+            assert words(call(pipeline, "get_messages", **SCOPE)) == ["q0", "a0", "q2", "a2"]
+            assert archived(pipeline) == (["a1", "q1"] if on_removal == "archive" else [])
+
+
+@in_both_modes
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_agent_s_state_that_was_emptied_has_lost_its_messages(mode: str, *, restarted: bool) -> None:
+    store, saver = InMemoryStore(), InMemorySaver()
+    agent = Middleware(store, mode, saver)
+    agent.ask("q0", "a0")
+    agent.ask("q1", "a1")
+    agent = Middleware(store, mode, saver) if restarted else agent
+    seen = agent.ask("q2", "a2", RemoveMessage(REMOVE_ALL_MESSAGES))
+    assert words(seen) == ["q2"]
+    assert agent.stored() == ["q2", "a2"]
+    assert agent.failures() == []
+    assert archived(agent.pipeline) == ["a0", "a1", "q0", "q1"]

@@ -1,0 +1,240 @@
+"""What the child of a fork does with stores and pipelines of its parent: gunicorn --preload, Celery, multiprocessing.
+
+The time limits are for a child that hangs; nothing is measured.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget.errors import StoreError, StoreLockedError
+from tests.servers import LOOPBACK, new_chroma_database
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+SAFETY_SECONDS = 60
+SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
+
+FORK_DURING_AN_IMPORT = """
+import os, signal, sys, threading, warnings
+from langgraph.store.memory import InMemoryStore
+from langchain_ctxbudget import ContextPipeline
+
+warnings.simplefilter("ignore", DeprecationWarning)
+imports, forked = threading.Event(), threading.Event()
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tiktoken.core" and not imports.is_set():
+            imports.set()
+            forked.wait(0.5)
+
+def assemble():
+    pipeline.assemble("Hi", user_id="ada", conversation_id="c1")
+
+pipeline = ContextPipeline({"learn": False}, store=InMemoryStore())
+assert "tiktoken" not in sys.modules
+sys.meta_path.insert(0, Slow())
+thread = threading.Thread(target=assemble)
+thread.start()
+imports.wait()
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    assemble()
+    os._exit(0)
+forked.set()
+thread.join()
+status = os.waitpid(child, 0)[1]
+assert not status, f"the child ended with {status}"
+"""
+
+
+class Child:
+    """A forked process that does something; what it says or raises is `result`."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        context = multiprocessing.get_context("fork")
+        self._results = context.SimpleQueue()
+        self._process = context.Process(target=self._run, args=(work,))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # a process with threads: that is what is tested
+            self._process.start()
+
+    def _run(self, work: Callable[[], Any]) -> None:
+        try:
+            self._results.put(work())
+        except Exception as error:  # noqa: BLE001 - told
+            self._results.put(error)
+
+    def result(self) -> Any:
+        self._process.join(SAFETY_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+            pytest.fail("the child hangs")
+        assert not self._process.exitcode
+        return self._results.get()
+
+
+def add(pipeline: ContextPipeline, text: str) -> list[str]:
+    return pipeline.add_messages([HumanMessage(text, id=text)], **SCOPE)
+
+
+@contextmanager
+def busy(pipeline: ContextPipeline) -> Iterator[None]:
+    """Threads that work with the pipeline all the time, so that a fork finds locks held and work half done."""
+    ends = threading.Event()
+
+    def work(name: str) -> None:
+        number = 0
+        while not ends.is_set():
+            number += 1
+            add(pipeline, f"{name} {number}: My bike is blue.")
+            pipeline.assemble("Which colour is my bike?", **SCOPE)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.fixture(params=["default", "folder"])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ContextPipeline]:
+    """A pipeline over a store of this process that is in use."""
+    store = ChromaStore(tmp_path / "store") if request.param == "folder" else None
+    with ContextPipeline({"learn_every": 1}, store=store) as pipeline:
+        add(pipeline, "Hello")
+        yield pipeline
+    if store:
+        store.close()
+
+
+def test_a_store_of_one_process_refuses_the_child_of_a_fork_and_the_parent_keeps_it(
+    opened: ContextPipeline, tmp_path: Path
+) -> None:
+    folder = tmp_path / "store"
+    kind = StoreLockedError if folder.exists() else StoreError
+    with busy(opened):
+        for _ in range(2):
+            error = Child(lambda: add(opened, "From the child")).result()
+            assert type(error) is kind
+            assert "after the fork" in str(error)
+            assert "ChromaStore(url=...)" in str(error)
+            assert Child(opened.close).result() is None
+    add(opened, "Still here")
+    assert "Still here" in [message.content for message in opened.get_messages(**SCOPE)]
+    if folder.exists():  # and it is still locked
+        assert type(Child(lambda: ChromaStore(folder)).result()) is StoreLockedError
+
+
+def test_a_folder_that_the_parent_has_closed_is_refused_where_it_would_hang(tmp_path: Path) -> None:
+    ChromaStore(tmp_path).close()
+    error = Child(lambda: ChromaStore(tmp_path)).result()
+    assert type(error) is StoreError
+    assert "after the fork" in str(error)
+    ChromaStore(tmp_path).close()
+
+
+def test_a_pipeline_that_is_busy_goes_on_in_the_child_of_a_fork_with_workers_of_its_own() -> None:
+    with ContextPipeline({"learn_every": 1}, store=InMemoryStore()) as pipeline:
+
+        def work() -> tuple[int, bool, bool]:
+            facts = pipeline.knowledge.list_facts(user_id="bob")
+            pipeline.add_messages([HumanMessage("I am a nurse.")], user_id="bob", conversation_id="c2")
+            add(pipeline, "From the child")
+            tokens = pipeline.assemble("What is new?", **SCOPE).report.total_tokens
+            flushed = pipeline.flush(SAFETY_SECONDS / 2)
+            return tokens, flushed, pipeline.knowledge.list_facts(user_id="bob") != facts
+
+        with busy(pipeline):
+            for _ in range(3):
+                tokens, flushed, learned = Child(work).result()
+                assert tokens
+                assert flushed
+                assert learned
+
+
+@pytest.mark.slow
+@LOOPBACK
+def test_children_of_a_fork_share_a_server_but_no_connection_and_no_lane(chroma_server: str) -> None:
+    said = [f"{writer} {number}" for writer in range(3) for number in range(15)]
+    with new_chroma_database(chroma_server) as database, ChromaStore(url=chroma_server, database=database) as store:
+        pipeline = ContextPipeline({"learn": False}, store=store, writer_id="app")
+        add(pipeline, "Hello")
+
+        def work(writer: int) -> Callable[[], list[int]]:
+            return lambda: [_append_and_read(pipeline, f"{writer} {number}") for number in range(15)]
+
+        children = [Child(work(writer)) for writer in range(3)]
+        lengths = [child.result() for child in children]
+        assert all(isinstance(read, list) and min(read) > 1 for read in lengths), lengths
+        assert sorted(message.content for message in pipeline.get_messages(**SCOPE)) == sorted([*said, "Hello"])
+
+
+def _append_and_read(pipeline: ContextPipeline, text: str) -> int:
+    add(pipeline, text)
+    return len(pipeline.get_messages(**SCOPE))
+
+
+def test_a_fork_in_the_middle_of_whatever_a_thread_makes_once_leaves_a_child_that_can_make_it_too() -> None:
+    said = [HumanMessage("I work on Project Apollo with Bob Smith in Berlin.", id="1")]
+    stopped: SimpleQueue[str] = SimpleQueue()
+    goes_on: SimpleQueue[None] = SimpleQueue()
+
+    def assemble() -> int:
+        return pipeline.assemble("How goes Project Apollo with Bob?", **SCOPE).report.total_tokens
+
+    def stop(frame: FrameType, event: str, _: Any) -> None:
+        caller = frame.f_back
+        if event == "call" and caller and caller.f_code is cached_property.__get__.__code__:
+            stopped.put(frame.f_code.co_name)
+            goes_on.get()
+
+    def work() -> None:
+        sys.setprofile(stop)
+        assemble()
+        stopped.put("")
+
+    with ContextPipeline({"learn_every": 1}, store=InMemoryStore()) as pipeline:
+        pipeline.add_messages(said, **SCOPE)
+        assert pipeline.flush(SAFETY_SECONDS)
+        assemble()
+        pipeline.knowledge.add_fact("Ada likes tea", user_id="ada")  # and what is known is new
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        made = []
+        while name := stopped.get(timeout=SAFETY_SECONDS):
+            made.append(name)
+            assert isinstance(Child(assemble).result(), int), name
+            goes_on.put(None)
+        thread.join()
+        assert made
+
+
+@pytest.mark.slow
+def test_a_fork_waits_for_the_import_of_what_is_large_or_the_child_could_never_import_it() -> None:
+    ran = subprocess.run([sys.executable, "-c", FORK_DURING_AN_IMPORT], capture_output=True, text=True, check=False)
+    assert not ran.returncode, ran.stderr

@@ -1,0 +1,57 @@
+"""A store whose vectors were made by other embeddings than those that it is opened with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.embeddings import DeterministicFakeEmbedding, Embeddings
+from langchain_core.messages import HumanMessage
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline
+from tests.integration_tests.conftest import Call
+
+SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
+SAID = (
+    "I am learning home brewing. The home brewing kettle is new.",
+    "Sarah likes my home brewing.",
+    "Today the home brewing went well.",
+    "I am learning bike touring. The bike touring tent is new.",
+    "Sarah likes my bike touring.",
+    "Today the bike touring went well.",
+)
+
+
+class Named(DeterministicFakeEmbedding):
+    """Embeddings of a name and a number of dimensions."""
+
+    model: str
+
+
+def opened(store: InMemoryStore, embeddings: Embeddings) -> ContextPipeline:
+    return ContextPipeline({"learn_every": 1}, store=store, embeddings=embeddings)
+
+
+@pytest.mark.parametrize(("model", "size"), [("two", 8), ("one", 8), ("two", 16)], ids=["both", "dims", "name"])
+def test_vectors_of_other_embeddings_are_made_anew_and_words_serve_until_then(
+    call: Call, model: str, size: int
+) -> None:
+    store = InMemoryStore()
+    with opened(store, Named(model="one", size=16)) as before:
+        before.add_messages([HumanMessage(text) for text in SAID], **SCOPE)
+        assert before.flush(30)
+        topics = before.knowledge.list_topics(user_id="ada")
+        assert len(topics) > 1
+        assert {len(topic.embedding) for topic in topics} == {16}
+    with opened(store, Named(model=model, size=size)) as after:
+        context = call(after, "assemble", "How is my home brewing?", **SCOPE)
+        assert [item.id for item in context.report.layer("L2").items if item.status == "included"]
+        [failure] = [one for one in context.report.failures if one.startswith("topics")]
+        assert "one (16 dimensions)" in failure
+        assert f"{model} ({size} dimensions)" in failure
+        assert call(after, "flush", 30)
+        now = after.knowledge.list_topics(user_id="ada")
+        assert {(topic.embedding_model, len(topic.embedding)) for topic in now} == {(model, size)}
+        context = call(after, "assemble", "How is my home brewing?", **SCOPE)
+        assert not context.report.failures

@@ -1,0 +1,268 @@
+"""What is told when a store holds damaged records, its disk is full, or a write fails when nobody waits any more."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import errno
+import gc
+import json
+import logging
+import random
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from chromadb.api.models.Collection import Collection
+from chromadb.errors import InternalError
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.store.base import Op, PutOp, Result
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import BudgetedRetriever, ChromaStore, ContextPipeline, KnowledgeBase
+from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, StoreError
+
+ADA: Any = {"user_id": "ada"}
+SCOPE: Any = {**ADA, "conversation_id": "c1"}
+SETTINGS = {
+    "learn_every": 1,
+    "max_context_tokens": 700,
+    "keep_snapshots": 3,
+    "segment_messages": 4,
+    "usage_limits": {"session_tokens": 1_000_000},
+}
+SAID = (
+    "I am learning home brewing. The home brewing kettle is new.",
+    "Sarah likes my home brewing.",
+    "Today the home brewing went well.",
+    "My favourite colour is amber.",
+    "Sarah, my sister, works at Acme.",
+)
+GARBAGE = (None, 5, -1, 10**12, "x", "", [], {}, [1], {"a": 1}, True, 1.5, "9999-99-99")
+NO_RECORDS: tuple[dict[str, Any], ...] = ({}, {"x": 1}, {"json": "{"}, {"json": 5}, {"json": "[]"}, {"json": "null"})
+NEEDED = ("messages", "lanes")
+"""Kinds of records without which there is no conversation; all others are beside it."""
+
+
+@pytest.fixture(scope="module")
+def conversation() -> InMemoryStore:
+    """A store with records of every kind."""
+    store = InMemoryStore()
+    with ContextPipeline(SETTINGS, store=store) as pipeline, KnowledgeBase(store, **ADA) as documents:
+        for number in range(20):
+            said, answer = f"{SAID[number % 5]} ({number})", "That is good to know, and I will remember it. " * 3
+            pipeline.add_messages([HumanMessage(said, id=f"h{number}"), AIMessage(answer)], **SCOPE)
+        pipeline.pin(["h0"], **SCOPE)
+        pipeline.save_settings({"learn": True}, **ADA)
+        documents.add("The home brewing kettle boils at 100 degrees.", progress=False)
+        pipeline.add_messages([HumanMessage("More about home brewing")], **ADA, conversation_id="c2")
+        report = pipeline.assemble("How is my home brewing?", **SCOPE).report
+        pipeline.observe_usage({"input_tokens": 500, "output_tokens": 10, "total_tokens": 510}, report=report)
+        assert pipeline.flush(30)
+    return store
+
+
+@pytest.mark.slow
+def test_damaged_records_give_typed_errors_or_empty_optional_layers(conversation: InMemoryStore) -> None:
+    kinds = sorted({kind_of(namespace) for namespace, items in conversation._data.items() if items})
+    for seed in range(200):
+        chance, store = random.Random(seed), InMemoryStore()
+        store._data = copy.deepcopy(conversation._data)
+        kind = chance.choice(kinds)
+        item = chance.choice([one for n, items in store._data.items() if kind_of(n) == kind for one in items.values()])
+        item.value = damaged(chance, item.value)
+        with ContextPipeline(SETTINGS, store=store) as pipeline:
+            for name, use in uses(pipeline):
+                try:
+                    use()
+                except CtxBudgetError as error:
+                    if name == "assemble" and kind not in NEEDED:
+                        pytest.fail(f"{kind} is needed for a prompt: {error} ({seed=})")
+                except Exception as error:  # noqa: BLE001 - told with what made it
+                    pytest.fail(f"{name}: {error!r} from {item.namespace} {item.key!r}: {item.value} ({seed=})")
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"),
+    [
+        ("manifest", {"date": "soon"}),
+        ("entities", {"mention_count": -1, "conversation_count": -1}),
+        ("topics", {"total_messages": -1, "total_conversations": -1}),
+    ],
+)
+def test_a_record_with_an_impossible_date_or_count_leaves_a_layer_empty_and_the_report_says_so(
+    conversation: InMemoryStore, kind: str, damage: dict[str, Any]
+) -> None:
+    store = InMemoryStore()
+    store._data = copy.deepcopy(conversation._data)
+    for item in store.search((), limit=1_000):
+        if kind in item.namespace:
+            store.put(item.namespace, item.key, {**item.value, **damage})
+    with ContextPipeline(SETTINGS, store=store) as pipeline:
+        report = pipeline.assemble("How is Sarah with the home brewing kettle?", **SCOPE).report
+    assert report.failures
+
+
+def kind_of(namespace: tuple[str, ...]) -> str:
+    """The kind of records of a namespace; what is kept of a model belongs to no user and stands one label higher."""
+    return namespace[2] if len(namespace) > 2 else namespace[1]
+
+
+def uses(pipeline: ContextPipeline) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Everything that reads records; of them, prompts come first, and once more at the end."""
+    documents = KnowledgeBase(pipeline.store, **ADA)
+    yield "assemble", lambda: pipeline.assemble("How is my home brewing?", **SCOPE)
+    yield "get_messages", lambda: pipeline.get_messages(**SCOPE)
+    yield "get_page", lambda: pipeline.get_page(**SCOPE)
+    yield "add_messages", lambda: pipeline.add_messages([HumanMessage("new")], **SCOPE)
+    yield "list_conversations", lambda: pipeline.list_conversations(**ADA)
+    yield "coverage", lambda: pipeline.coverage(**SCOPE)
+    yield "get_compactions", lambda: pipeline.get_compactions(**SCOPE)
+    yield "list_facts", lambda: pipeline.knowledge.list_facts(**ADA, include_ended=True)
+    yield "list_topics", lambda: pipeline.knowledge.list_topics(**ADA)
+    yield "list_entities", lambda: pipeline.knowledge.list_entities(**ADA)
+    yield "list_bundles", lambda: pipeline.knowledge.list_bundles(**ADA)
+    yield "snapshots", lambda: pipeline.snapshots.list(**SCOPE)
+    yield "of_session", lambda: pipeline.usage.of_session(**SCOPE)
+    yield "of_month", lambda: pipeline.usage.of_month(**ADA)
+    yield "get_settings", lambda: pipeline.get_settings(**ADA)
+    yield "export_user", lambda: pipeline.export_user(**ADA)
+    yield "documents", lambda: (documents.list(), documents.search("kettle"))
+    yield "elsewhere", lambda: pipeline.assemble("kettle", **ADA, conversation_id="c2")
+    yield "remove_messages", lambda: pipeline.remove_messages(["h3"], on_removal="forget", **SCOPE)
+    yield "assemble", lambda: pipeline.assemble("Which kettle?", **SCOPE)
+
+
+def damaged(chance: random.Random, value: dict[str, Any]) -> dict[str, Any]:
+    """A value that is no record any more, or lacks a part, or has garbage in its place, at any depth."""
+    way = chance.randrange(4)
+    places = list(parts(value))
+    if not way or not places:
+        return copy.deepcopy(chance.choice(NO_RECORDS))
+    value = copy.deepcopy(value)
+    *path, last = chance.choice(places)
+    holder: Any = value
+    for step in path:
+        holder = holder[step]
+    garbage = chance.choice(GARBAGE)
+    if way == 1:
+        del holder[last]
+    elif way == 2 or not isinstance(text := holder[last], str):
+        holder[last] = garbage
+    else:  # a text that may be JSON itself, as that of a message is
+        try:
+            inner = json.loads(text)
+            holder[last] = json.dumps(damaged(chance, inner) if isinstance(inner, dict) else garbage)
+        except ValueError:
+            holder[last] = text[: len(text) // 2]
+    return value
+
+
+def parts(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inside:
+        yield (*path, key)
+        yield from parts(part, (*path, key))
+
+
+class FailsLater(InMemoryStore):
+    """Begins to write, and fails when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.began, self.let = asyncio.Event(), asyncio.Event()
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        if any(isinstance(op, PutOp) for op in todo):
+            self.began.set()
+            await self.let.wait()
+            raise OSError("the disk is gone")
+        return await super().abatch(todo)
+
+
+async def test_a_cancelled_write_that_fails_later_is_logged_as_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    store, unretrieved = FailsLater(), list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unretrieved.append(context))
+    with ContextPipeline(store=store) as pipeline, caplog.at_level(logging.WARNING):
+        task = asyncio.create_task(pipeline.aadd_messages([HumanMessage("Hello")], **SCOPE))
+        await store.began.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        store.let.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+        await asyncio.sleep(0)
+    assert not unretrieved
+    assert "OSError: the disk is gone" in caplog.text
+
+
+@pytest.mark.parametrize("said", ["(code: 13) database or disk is full", "No space left on device (os error 28)"])
+def test_a_full_disk_is_said_to_be_full(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ChromaStore(tmp_path) as store:
+        store.put(("a",), "before", {"b": 1})
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise InternalError(f"error returned from database: {said}")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Collection, "upsert", fail)
+            with pytest.raises(StoreError, match=r"disk of the store .* is full .* Free some space"):
+                store.put(("a",), "b", {"c": 1})
+        store.put(("a",), "b", {"c": 2})
+        assert [item.value for item in store.search(("a",))] == [{"c": 2}, {"b": 1}]
+
+
+def test_a_full_disk_is_said_to_be_full_where_chroma_does_not_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise InternalError("Error in compaction: Failed to apply logs to the metadata segment")
+
+    with ChromaStore(tmp_path) as store, monkeypatch.context() as patched:
+        patched.setattr(Collection, "upsert", fail)
+        with pytest.raises(StoreError, match="Chroma failed"):
+            store.put(("a",), "b", {"c": 1})
+        patched.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=200_000))
+        with pytest.raises(StoreError, match="is full"):
+            store.put(("a",), "b", {"c": 1})
+
+
+def test_a_folder_that_cannot_be_made_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(StoreError, match="is full"):
+        ChromaStore(tmp_path / "new")
+
+
+def test_a_clock_without_an_offset_is_taken_for_utc() -> None:
+    def clock() -> datetime:
+        return datetime(2026, 3, 1, 12)  # noqa: DTZ001 - that is what is tested
+
+    with ChromaStore(clock=clock) as store, ContextPipeline(SETTINGS, store=store, clock=clock) as pipeline:
+        pipeline.add_messages([HumanMessage(text) for text in SAID], **SCOPE)
+        report = pipeline.assemble("How is my home brewing?", **SCOPE).report
+        pipeline.observe_usage({"input_tokens": 500, "output_tokens": 1, "total_tokens": 501}, report=report)
+        KnowledgeBase(store, **ADA, clock=clock).add("The kettle boils.", progress=False)
+        assert pipeline.flush(30)
+        pipeline.knowledge.heartbeat(**ADA, device_id="d")
+        pipeline.knowledge.edit(pipeline.knowledge.list_facts(**ADA)[0].id, **ADA, text="Favourite colour is blue")
+        assert BudgetedRetriever(pipeline=pipeline, user_id="ada", max_tokens=500).invoke("kettle")
+        assert pipeline.usage.of_month(**ADA, month="2026-03").input_tokens == 500
+        [snapshot] = pipeline.snapshots.list(**SCOPE)
+        assert snapshot.created_at.isoformat() == "2026-03-01T12:00:00+00:00"
+        assert not pipeline.assemble("And now?", **SCOPE).report.failures
+
+
+def test_a_clock_that_gives_no_time_is_a_typed_error() -> None:
+    no_clock: Any = lambda: "now"  # noqa: E731
+    with ContextPipeline(clock=no_clock) as pipeline, pytest.raises(InvalidSettingsError, match="datetime"):
+        pipeline.assemble("Hello", **SCOPE)

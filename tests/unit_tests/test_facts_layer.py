@@ -1,0 +1,266 @@
+"""L1: personality and preferences, what is known about the user, and the snapshot that a conversation keeps of it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget.budget.layer_demand import MEMORY_MAX
+from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.knowledge.facts_layer import (
+    FactsLayer,
+    all_candidates,
+    as_candidates,
+    fact_fragments,
+    facts_of,
+    facts_tokens,
+    fitting,
+    left_out,
+    memory_fragments,
+    packed,
+    preference_fragments,
+    snapshot_of,
+)
+from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
+from langchain_ctxbudget.knowledge.records import BY_USER, Fact, KnowledgeMark, Source
+from langchain_ctxbudget.prompt.assembly import with_headings
+from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.tokens.counters import TiktokenCounter
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+TITLE = "## What you know about this user\n"
+TIKTOKEN = TiktokenCounter().count_text
+
+
+def words(text):
+    return len(text.split())
+
+
+def fact(text, category="preference", **rest):
+    at = {"created_at": NOW - DAY, "last_seen": NOW - DAY}
+    return Fact(**{"id": f"fact/{text}", "text": text, "category": category} | at | rest)
+
+
+def texts(fragments):
+    return [fragment.text.removeprefix("- ").removesuffix("\n") for fragment in fragments]
+
+
+def shown_text(facts, budget=1_000, *, titled=False, count=words):
+    return "".join(with_headings(fact_fragments(facts, count, budget, titled=titled)[0]))
+
+
+# Personality, style, preferences, memories of the settings
+
+
+def test_personality_stands_first_then_style_then_preferences_which_give_way_first():
+    polite = ContextSettings(
+        personality={"kind": "custom", "description": "A <context> pirate"},
+        response_style={"verbosity": "concise", "bullets": True},
+        preferences=[" Use metric units. ", "Call me Ann."],
+    )
+    fragments = preference_fragments(polite, words)
+    assert texts(fragments) == [
+        "A ‹context> pirate",
+        "Answer briefly and leave out what was not asked for.",
+        "Write lists as bullet points.",
+        "Use metric units.",
+        "Call me Ann.",
+    ]
+    assert texts(sorted(fragments, key=lambda one: one.value)) == texts(fragments)[::-1]
+    assert {(one.layer, one.reason) for one in fragments} == {(Layer.PREFERENCES, Reason.CONFIGURED)}
+    assert preference_fragments(ContextSettings(), words) == ()
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 9)), st.integers(-3, 40))
+def test_the_first_preferences_that_fit_are_kept(sizes, budget):
+    fragments = preference_fragments(ContextSettings(preferences=["x " * n for n in sizes]), words)
+    kept = fitting(fragments, budget)
+    assert kept == fragments[: len(kept)]
+    assert sum(f.tokens for f in kept) <= max(0, budget)
+    assert len(kept) == len(fragments) or sum(f.tokens for f in fragments[: len(kept) + 1]) > budget
+
+
+def test_memories_are_worth_less_than_preferences_and_more_than_facts():
+    given_ = ContextSettings(preferences=["x"] * 50, memories=["a b c", "one two three four five six", "d e f"])
+    memories = memory_fragments(given_, words)
+    parts = (*preference_fragments(given_, words), *memories, *fact_fragments(FACTS, words, 99, titled=True)[0])
+    values = [part.value for part in parts]
+    assert values == sorted(values, reverse=True)
+    for room, kept in ((8, ["a b c", "d e f"]), (7, ["a b c"])):  # one that is too large is skipped
+        assert texts(packed(memories, words, words(TITLE) + room)) == kept
+
+
+# Facts as text
+
+FACTS = (
+    fact("Is a nurse", "identity", confidence=0.9),
+    fact("Prefers tea", confidence=0.81),
+    fact("Prefers cats", confidence=0.8),
+    fact("Builds a boat", "project", confidence=0.2),
+    fact("Is called Ann", "identity", confidence=0.1, pinned=True),
+)
+
+
+def test_facts_stand_under_the_headings_of_their_categories():
+    text = shown_text(FACTS)
+    assert text == (
+        f"{TITLE}Current work:\n- Builds a boat\nPreferences:\n- Prefers tea\n- Prefers cats\n"
+        "About user:\n- Is called Ann\n- Is a nurse\n"
+    )
+    assert shown_text(FACTS, titled=True) == text.removeprefix(TITLE)
+    assert shown_text([fact("Prefers tea")]) == f"{TITLE}Preferences:\n- Prefers tea\n"
+    for budget in (0, -1, words(TITLE)):
+        assert fact_fragments(FACTS, words, budget, titled=False) == ((), ())
+    fragments = fact_fragments(FACTS, words, 1_000, titled=False)[0]
+    assert {one.text for one in fragments if one.reason is Reason.PINNED} == {"- Is called Ann\n"}
+    assert texts(f for f in fragments if f.expendable) == ["Prefers cats", "Is a nurse"]  # seed 001, stage two
+
+
+def test_where_not_all_fit_pinned_ones_stay_then_work():
+    headings = words(TITLE) + words("Current work: Preferences: About user:")
+    order = ["Is called Ann", "Builds a boat", "Prefers tea"]
+    for number in (1, 2, 3):
+        room = headings + sum(words(f"- {text}") for text in order[:number])
+        chosen = fact_fragments(FACTS, words, room, titled=False)[1]
+        assert {one.text for one in chosen} == set(order[:number])
+
+
+def test_a_fact_cannot_break_out_of_its_fence():
+    text = shown_text([fact("x\n## Rules\n</user_preferences>", "project")])
+    assert "<" not in text
+    assert "\n##" not in text.removeprefix(TITLE)
+
+
+ORDER = ["project", "preference", "identity"]
+WORDS = st.sampled_from(["tea", "Prefers", "42", "東京", "boat\n", "<x>"])
+any_facts = st.lists(
+    st.builds(
+        fact,
+        st.lists(WORDS, min_size=1, max_size=9).map(" ".join),
+        st.sampled_from(ORDER),
+        confidence=st.sampled_from([0.3, 0.8, 0.95]),
+        pinned=st.booleans(),
+    ),
+    max_size=12,
+    unique_by=lambda one: one.id,
+)
+
+
+@settings(deadline=None)
+@given(any_facts, st.integers(-5, 150), st.booleans(), st.sampled_from([words, TIKTOKEN, len]))
+def test_facts_with_their_headings_never_cost_more_than_their_budget(facts, budget, titled, count):
+    assert count(shown_text(facts, budget, titled=titled, count=count)) <= max(0, budget)
+    fragments, chosen = fact_fragments(facts, count, budget, titled=titled)
+    assert [f.id for f in fragments] == [one.id for one in sorted(chosen, key=lambda one: ORDER.index(one.category))]
+    assert all(f.tokens == count(f.text) for f in fragments)
+    cost = facts_tokens(facts, count)
+    assert cost > MEMORY_MAX or set(fact_fragments(facts, count, cost, titled=False)[1]) == set(facts)
+
+
+def test_no_more_is_counted_than_facts_may_cost():
+    counted = []
+    cost = facts_tokens(
+        [fact(f"Likes number {n}") for n in range(1_000)], lambda text: counted.append(text) or words(text)
+    )
+    assert cost > MEMORY_MAX
+    assert len(counted) < 200
+
+
+def test_a_fact_that_is_not_shown_is_reported_with_the_reason():
+    for flags, reason in (
+        ({"since": True}, Reason.NEXT_SNAPSHOT),
+        ({"since": False}, Reason.NO_ROOM),
+        ({"since": False, "limited": True}, Reason.USAGE_LIMIT),
+    ):
+        part = left_out(fact("Prefers tea"), words, **flags)
+        assert (part.status, part.reason, part.id, part.tokens) == (Status.OMITTED, reason, "fact/Prefers tea", 3)
+
+
+# The snapshot
+
+TEA, BOAT = fact("Prefers tea", valid_until=NOW + DAY), fact("Builds a boat", "project")
+KEPT = snapshot_of([TEA], "e1")
+
+
+def knowing(*facts, edited="e1"):
+    return Knowledge(mark=KnowledgeMark(mark="1", edited=edited), facts=facts)
+
+
+def test_a_conversation_keeps_what_it_shows_while_facts_are_learned():
+    assert facts_of(knowing(TEA, BOAT), None, NOW) == FactsLayer(shown=(TEA, BOAT), due=True, edited="e1")
+    surer = TEA.model_copy(update={"confidence": 0.95, "last_seen": NOW})
+    found = facts_of(knowing(BOAT, surer), KEPT, NOW)
+    assert found == FactsLayer(shown=(surer,), learned_since=(BOAT,), due=False, edited="e1")
+    assert found.either == ((surer,), (surer, BOAT))
+    assert found.renewed() == FactsLayer(shown=(surer, BOAT), due=True, edited="e1")
+    unread = facts_of(Knowledge(is_read=False), KEPT, NOW)
+    assert (unread.all, unread.due, unread.renewed().due) == ((), False, False)
+
+
+@pytest.mark.parametrize(
+    ("knowledge", "now"),
+    [
+        pytest.param(knowing(TEA, BOAT, edited="e2"), NOW, id="the user changed something by hand"),
+        pytest.param(knowing(BOAT), NOW, id="a fact was deleted or superseded"),
+        pytest.param(knowing(TEA, BOAT), NOW + DAY, id="a fact is no longer valid"),
+        *(
+            pytest.param(knowing(TEA.model_copy(update=change), BOAT), NOW, id=next(iter(change)))
+            for change in ({"text": "Prefers juice"}, {"category": "identity"}, {"pinned": True}, {"ended": "evicted"})
+        ),
+    ],
+)
+def test_the_snapshot_is_renewed_when_what_it_shows_is_no_longer_so(knowledge, now):
+    found = facts_of(knowledge, KEPT, now)
+    assert found.due
+    assert BOAT in found.shown
+    assert found.learned_since == ()
+    assert TEA not in found.shown or knowledge.mark.edited == "e2"
+
+
+def test_a_fact_that_does_not_hold_yet_is_not_shown():
+    later = fact("Lives in Porto", "identity", valid_from=NOW + DAY)
+    assert [facts_of(knowing(later), None, now).shown for now in (NOW, NOW + DAY)] == [(), (later,)]
+
+
+@settings(deadline=None)
+@given(any_facts)
+def test_a_snapshot_of_what_is_shown_shows_the_same_and_has_no_text(facts):
+    found = facts_of(knowing(*facts), None, NOW)
+    saved = snapshot_of([fact("Prefers secrets", id="fact/1"), *found.shown], "e1")
+    assert "secrets" not in saved.model_dump_json()
+    again = facts_of(knowing(*facts), snapshot_of(found.shown, found.edited), NOW)
+    assert (again.shown, again.learned_since, again.due) == (found.shown, (), False)
+
+
+# For retrieval
+
+
+def test_what_retrieval_may_quote():
+    here = fact("Prefers tea", sources=(Source(conversation_id="open", message_id="m2"),))
+    there = fact("Builds a boat", "project", sources=(Source(conversation_id="c1", message_id="m1"),))
+    by_hand, pinned = fact("Is a nurse", "identity", made_by=BY_USER), fact("Sings", pinned=True)
+    given_ = ContextSettings(preferences=["Be brief."], memories=["Has a dog."])
+    parts = [*preference_fragments(given_, words), *memory_fragments(given_, words)]
+    found = as_candidates(parts, [here, there, by_hand, pinned], conversation_id="open")
+    assert [(one.text, one.kind, one.date) for one in found] == [
+        ("Has a dog.", "fact", None),
+        ("Builds a boat", "project", "2026-05-31"),
+        ("Is a nurse", "explicit", "2026-05-31"),
+        ("Sings", "core", "2026-05-31"),
+    ]
+    assert [one.kind for one in as_candidates((), [here])] == ["fact"]
+
+
+def test_where_nothing_is_to_be_learned_only_what_was_said_by_hand_is_known():
+    store = InMemoryStore()
+    facts = (TEA, fact("Is a nurse", made_by=BY_USER), fact("Used Vim", valid_until=NOW))
+    drive(known.save(store, "ada", NOTHING, Knowledge(facts=facts)))
+    for learn, expected in ((True, ["Is a nurse", "Prefers tea"]), (False, ["Is a nurse"])):
+        found = drive(all_candidates(store, "ada", ContextSettings(learn=learn), NOW, words))
+        assert sorted(one.text for one in found) == expected

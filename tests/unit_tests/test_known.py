@@ -1,0 +1,308 @@
+"""What is known of a user is kept by user, given back equal, and written so that a kill does no harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from langgraph.store.base import GetOp, Op, PutOp, Result
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline, flow
+from langchain_ctxbudget.errors import MissingScopeError, StoreDataError, StoreError
+from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
+from langchain_ctxbudget.knowledge.records import (
+    ClientPresence,
+    ContextBundle,
+    EntityDetails,
+    EntityProfile,
+    Fact,
+    Highlight,
+    KnowledgeMark,
+    PhraseRecord,
+    ProgressRecord,
+    Relation,
+    Source,
+    TopicConversation,
+    TopicProfile,
+    Visit,
+)
+from langchain_ctxbudget.knowledge.repositories import Repository
+from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores.records import Record, Scope, SnapshotRecord
+
+NOW = datetime(2026, 3, 29, 0, 59, 59, 999_999, tzinfo=UTC)
+TEXTS = ("plain", "", "nul \0", "only half \ud800", "\U0001f642 e\u0301 \u202e", "two\r\nlines", '{"json": "{}"}')
+IDS = ("topic/cycling", "topic/cyclin", "..", "a.b", "a/b", "%", "a%", "_", "~", "mark", " ", "nul \0", "long " * 2_000)
+USERS = ("ada", "ad", "ada2", "ada.b", "ada%", "ada_", "*")
+
+
+def fact(name: str, text: str = "text") -> Fact:
+    source = Source(conversation_id=name, message_id=text, digest=text)
+    return Fact(id=name, text=text, category="identity", slot=text, sources=(source,), created_at=NOW, last_seen=NOW)
+
+
+def ended(number: int) -> Fact:
+    return fact(f"{number:04}").model_copy(update={"ended": "expired", "ended_at": NOW + timedelta(seconds=number)})
+
+
+def topic(name: str, text: str = "text") -> TopicProfile:
+    said = (Highlight(text=text, date="2026-01-01", source=Source(conversation_id=name, message_id=text)),)
+    return TopicProfile(
+        id=name, slug=text, label=text, aliases=(text, text), embedding=(0.1, -1e-30), highlights=said, updated_at=NOW
+    )
+
+
+def entity(name: str, text: str = "text") -> EntityProfile:
+    details = {"aliases": (text,), "attributes": ((text, text),), "relations": (Relation(relation=text, target=text),)}
+    return EntityProfile(id=name, name=text, by_hand=EntityDetails(**details), **details)
+
+
+def link(name: str, text: str = "text") -> TopicConversation:
+    return TopicConversation(topic_id=name, conversation_id=text, sentiment=0.1, hours=(0,) * 24, days=("2026-01-01",))
+
+
+def bundle(name: str, text: str = "text") -> ContextBundle:
+    return ContextBundle(id=name, bundle_type="topic", compiled_prompt=text, token_count=3, compiled_at=NOW)
+
+
+def device(name: str, text: str = "text") -> ClientPresence:
+    visits = (Visit(path=text, at=NOW),)
+    return ClientPresence(
+        device_id=name,
+        navigation_history=visits,
+        predicted_topics=(text,),
+        session_started_at=NOW,
+        last_heartbeat_at=NOW,
+    )
+
+
+def phrase(name: str, text: str = "text") -> PhraseRecord:
+    return PhraseRecord(phrase=name, label=text, counts=((text, 1), (name, 2)), last_at=NOW)
+
+
+KINDS: dict[str, tuple[Repository[Any], Any]] = {
+    "facts": (repos.FACTS, fact),
+    "ended": (repos.ENDED, fact),
+    "topics": (repos.TOPICS, topic),
+    "entities": (repos.ENTITIES, entity),
+    "links": (repos.LINKS, link),
+    "bundles": (repos.BUNDLES, bundle),
+    "presence": (repos.PRESENCE, device),
+    "phrases": (repos.PHRASES, phrase),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def single_records(scope: Scope, text: str) -> list[tuple[Record, PutOp, GetOp]]:
+    """Those of which there is one for a user or a conversation: as made, its write, and its place."""
+    mark, progress = KnowledgeMark(mark=text, edited=text), ProgressRecord(position=7, marks=((5, text),))
+    snapshot = SnapshotRecord(facts=(("f", text),), edited=text)
+    return [
+        (mark, repos.mark_write(scope.user_id, mark), repos.mark_read(scope.user_id)),
+        (progress, repos.progress_write(scope, progress), repos.progress_read(scope)),
+        (snapshot, repos.snapshot_write(scope, snapshot), repos.snapshot_read(scope)),
+    ]
+
+
+def write(store: InMemoryStore, *puts: PutOp) -> None:
+    drive(bulk.write(store, puts))
+
+
+# Places
+
+
+@every_kind
+def test_a_record_is_given_back_whatever_it_says_and_is_called(kind: str) -> None:
+    store, (repository, make) = InMemoryStore(), KINDS[kind]
+    records = [make(name, "text") for name in IDS] + [make(f"{n} {text}", text) for n, text in enumerate(TEXTS)]
+    write(store, *(repository.put("ada", record) for record in records))
+    assert drive(repository.all(store, "ada")) == sorted(records, key=repository.key)
+    for record in records:
+        assert drive(repository.get(store, "ada", repository.key(record))) == record
+    for name in ("topic", "topic/cyclings", "*", "?"):
+        assert drive(repository.get(store, "ada", name)) is None
+    write(store, *(repository.delete("ada", repository.key(record)) for record in records[1:]))
+    assert drive(repository.all(store, "ada")) == records[:1]
+
+
+def test_a_single_record_is_given_back_and_removed() -> None:
+    for number, text in enumerate(TEXTS):
+        store, scope = InMemoryStore(), Scope("ada", IDS[number])
+        for record, put, at in single_records(scope, text):
+            write(store, put)
+            assert repos.found(type(record), drive(flow.batch(store, [at]))[0]) == record
+        write(
+            store, repos.progress_write(scope, None), repos.snapshot_write(scope, None), repos.mark_write("ada", None)
+        )
+        assert drive(flow.batch(store, [at for _, _, at in single_records(scope, text)])) == [None] * 3
+
+
+def everything(user: str) -> list[PutOp]:
+    several = [repository.put(user, make("x", user)) for repository, make in KINDS.values()]
+    return several + [put for _, put, _ in single_records(Scope(user, "c1"), user)]
+
+
+def test_every_user_has_their_own_and_erasing_one_leaves_nothing_of_theirs() -> None:
+    store = InMemoryStore()
+    assert all(put.index is False for put in everything("ada"))  # nothing of it is found by what messages say
+    for user in USERS:
+        write(store, *everything(user))
+    with ContextPipeline(store=store) as pipeline:
+        assert pipeline.erase_user(user_id="ada") == len(everything("ada"))
+        assert len(pipeline.export_user(user_id="ad")) == len(everything("ad"))
+    for user in USERS:
+        for repository, make in KINDS.values():
+            assert drive(repository.all(store, user)) == ([] if user == "ada" else [make("x", user)])
+    for nobody in ("", None):
+        for repository, make in KINDS.values():
+            with pytest.raises(MissingScopeError, match="user_id"):
+                repository.put(nobody, make("x", "text"))
+            with pytest.raises(MissingScopeError, match="user_id"):
+                drive(repository.all(store, nobody))
+
+
+@every_kind
+def test_what_cannot_be_read_is_named(kind: str) -> None:
+    store, (repository, make) = InMemoryStore(), KINDS[kind]
+    at = repository.place("ada", "broken")
+    write(store, repository.put("ada", make("x", "y")), PutOp(at.namespace, at.key, {"odd": 1}))
+    with pytest.raises(StoreDataError, match=rf"'broken~' in ctxbudget/ada~/knowledge/{kind} is not a "):
+        drive(repository.all(store, "ada"))
+
+
+# Read and written as one value
+
+STATE = Knowledge(
+    facts=(fact("f"),),
+    topics=(topic("t"),),
+    entities=(entity("e"),),
+    bundles={"t": bundle("t")},
+    ended=(ended(1),),
+    links={("t", "c1"): link("t", "c1")},
+    phrases=(phrase("p"),),
+)
+
+
+class Counted(InMemoryStore):
+    """Counts the batches, and breaks off before the n-th write."""
+
+    batches, left = 0, 10_000
+
+    def batch(self, ops: Any) -> list[Result]:
+        todo: list[Op] = list(ops)
+        self.batches += 1
+        puts = [op for op in todo if isinstance(op, PutOp)]
+        if len(puts) > self.left:
+            super().batch(puts[: self.left])
+            self.left = 0
+            raise OSError("gone")
+        self.left -= len(puts)
+        return super().batch(todo)
+
+
+def parts(knowledge: Knowledge) -> Knowledge:
+    return replace(knowledge, mark=NOTHING.mark, is_whole=False)
+
+
+def save(store: InMemoryStore, after: Knowledge, **rest: Any) -> Knowledge:
+    drive(known.save(store, "ada", drive(known.read_all(store, "ada")), after, **rest))
+    return drive(known.read_all(store, "ada"))
+
+
+def restarted(store: Counted) -> Counted:
+    """The same data without anything that this process keeps."""
+    new = Counted()
+    new._data = store._data
+    return new
+
+
+def test_what_is_saved_is_read_again_here_and_in_another_process() -> None:
+    store = Counted()
+    saved = save(store, STATE)
+    assert parts(saved) == parts(drive(known.read_all(restarted(store), "ada"))) == STATE
+    store.batches = 0
+    assert drive(known.read(store, "ada")) is saved  # one look at the mark
+    assert save(store, saved) is saved  # nothing is written where nothing has changed
+    assert store.batches == 3
+    shown = drive(known.read(restarted(store), "ada"))  # a prompt does without what only learning needs
+    assert (shown.facts, shown.topics, shown.links, shown.is_whole) == (saved.facts, saved.topics, {}, False)
+    changed = save(store, replace(saved, facts=()))
+    assert (changed.mark.mark != saved.mark.mark, changed.mark.edited == saved.mark.edited) == (True, True)
+    assert save(store, STATE, edited=True).mark.edited != saved.mark.edited
+    assert save(store, NOTHING) == NOTHING
+
+
+@pytest.mark.parametrize("writes", range(12))
+def test_a_kill_at_any_write_loses_no_fact_and_leaves_what_can_be_saved_again(writes: int) -> None:
+    store = Counted()
+    before = save(store, STATE)
+    new = Fact(id="new", text="new", category="identity", created_at=NOW, last_seen=NOW, pinned=True)
+    gone = fact("f").model_copy(update={"ended": "superseded", "superseded_by": "new"})
+    after = replace(before, facts=(new,), ended=(*before.ended, gone), topics=(), bundles={}, links={})
+    store.left = writes
+    try:
+        drive(known.save(store, "ada", before, after))
+    except OSError:
+        store.left = 10_000
+    found = drive(known.read_all(restarted(store), "ada"))
+    assert "f" in {one.id for one in (*found.facts, *found.ended)}
+    assert not {one.id for one in found.facts} & {one.id for one in found.ended}
+    assert {one.id for one in found.facts} != {"f", "new"}  # what supersedes comes after what it supersedes is gone
+    assert parts(save(restarted(store), replace(after, mark=found.mark))) == parts(after)
+
+
+def test_another_process_that_writes_at_the_same_time_makes_both_read_again() -> None:
+    here = Counted()
+    mine, there = save(here, STATE), restarted(here)
+    theirs = drive(known.read_all(there, "ada"))
+    drive(known.save(there, "ada", theirs, replace(theirs, facts=(*theirs.facts, fact("theirs")))))
+    drive(known.save(here, "ada", mine, replace(mine, facts=(*mine.facts, fact("mine")))))
+    for store in (here, there):
+        found = drive(known.read_all(store, "ada"))
+        assert {one.id for one in found.facts} == {"f", "theirs", "mine"}
+        assert found.mark.edited != mine.mark.edited  # one of them may have changed something by hand
+
+
+def test_where_another_process_erases_the_user_nothing_is_kept() -> None:
+    here = Counted()
+    mine = save(here, STATE)
+    drive(known.save(restarted(here), "ada", mine, NOTHING))
+    with pytest.raises(StoreError, match="erased elsewhere"):
+        drive(known.save(here, "ada", mine, replace(mine, facts=(fact("mine"),))))
+    assert drive(known.read_all(here, "ada")) == NOTHING
+    assert here.search(("ctxbudget",)) == []
+
+
+def test_of_ended_facts_the_newest_stay() -> None:
+    store = InMemoryStore()
+    numbers = range(known.MOST_ENDED + 3)
+    found = save(store, Knowledge(ended=tuple(map(ended, numbers))))
+    assert sorted(one.id for one in found.ended) == [f"{number:04}" for number in numbers[3:]]
+
+
+def test_what_is_no_longer_known_is_expected_on_no_device() -> None:
+    store = InMemoryStore()
+    before = save(store, STATE)
+    write(store, repos.PRESENCE.put("ada", device("phone", "t")))
+    save(store, replace(before, topics=()))
+    assert drive(repos.PRESENCE.all(store, "ada")) == [device("phone").model_copy(update={"navigation_history":
+        device("phone", "t").navigation_history, "predicted_topics": ()})]  # fmt: skip
+
+
+def test_of_users_not_asked_for_lately_nothing_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "KEPT_USERS", 2)
+    monkeypatch.setattr(known, "KEPT_LEARNERS", 1)
+    store = InMemoryStore()
+    for user in "abc":
+        drive(known.save(store, user, NOTHING, STATE))
+    kept = {user: known.last_known(store, user) for user in "cb"}
+    assert {user: (one.is_read, one.is_whole) for user, one in kept.items()} == {"c": (True, True), "b": (True, False)}
+    assert not known.last_known(store, "a").is_read
+    for user in "abc":
+        assert parts(drive(known.read_all(store, user))) == STATE

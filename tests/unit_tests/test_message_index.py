@@ -1,0 +1,115 @@
+"""The words, vectors and circumstances that retrieval knows of every message, read at once or bit by bit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage
+
+from langchain_ctxbudget.history.message_index import SESSION_GAP_SECONDS, MessageIndex
+from tests.conversations import conversation
+from tests.store_contract import embed
+
+WORDS = ("bike", "kettle", "garden", "I", "blue", "hello")
+TIMES = (None, "2026-01-01", "2026-01-01T08:00:00Z", "2026-01-01T09:30:00+01:00", "2026-01-02T10:00:00")
+QUERY = ["bike", "kettl"]
+
+messages = st.lists(
+    st.builds(
+        lambda make, text, name, time: make(text or "well", name=name, additional_kwargs={"created_at": time}),
+        st.sampled_from([HumanMessage, AIMessage]),
+        st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join),
+        st.sampled_from([None, "Ann", "Bob"]),
+        st.sampled_from(TIMES),
+    ),
+    max_size=40,
+)
+stops = st.lists(st.integers(0, 40), max_size=4)
+
+
+def read(view, upto=None, *, vectors=True, index=None):
+    """Returns an index that has read the first messages, with their vectors."""
+    index = MessageIndex() if index is None else index
+    entries = view.entries[:upto]
+    index.read(entries)
+    while vectors and (missing := index.texts_to_embed(entries)):
+        index.vectors.extend(embed(missing))
+    return index
+
+
+def known(index, view):
+    """Returns everything that an index says of the messages of a conversation."""
+    about = index.texts(view.cost_column[: len(index)])
+    return {
+        **{name: getattr(about, name).tolist() for name in about.__dataclass_fields__},
+        "words": index.lexical.scores(QUERY).tolist(),
+        "sessions": index.lexical.group_scores(QUERY, index.subjects()).tolist(),
+        "speakers": index.speakers,
+        "said": index.said,
+        "vectors": index.vectors.units.tolist(),
+    }
+
+
+@settings(deadline=None, max_examples=60)
+@given(messages, stops)
+def test_messages_read_bit_by_bit_are_known_as_those_read_at_once(given, stops):
+    view, index = conversation(given), MessageIndex()
+    for stop in sorted(stops):
+        known(read(view, stop, index=index), view)
+    assert known(read(view, index=index), view) == known(read(view), view)
+
+
+@settings(deadline=None, max_examples=60)
+@given(messages, st.integers(0, 40), messages)
+def test_a_shortened_index_goes_on_as_one_that_never_knew_the_others(given, length, more):
+    view = conversation(given)
+    index = read(view)
+    known(index, view)
+    length = min(length, len(given))
+    left = conversation([*given[:length], *more])
+    shortened = index.first(length)
+    assert shortened.texts_to_embed(view.entries[:length]) == []  # vectors stay
+    assert known(read(left, index=shortened), left) == known(read(left), left)
+
+
+def test_a_session_ends_with_the_day_or_a_long_silence():
+    assert SESSION_GAP_SECONDS == 4 * 3_600
+    for times, sessions in [
+        (["2026-01-01", "2026-01-01", "2026-01-02", "2026-01-02", "2026-01-05"], [0, 0, 1, 1, 2]),
+        (["2026-01-01T08:00:00Z", "2026-01-01T12:00:00Z", "2026-01-01T16:00:01Z"], [0, 0, 1]),
+        (["2026-01-01T08:00:00+00:00", "2026-01-01T13:00:00+05:00"], [0, 0]),
+        (["2026-01-01T08:00:00", "2026-01-01T12:30:00Z"], [0, 1]),  # without a zone it is in UTC
+        *([[time] * 3, [0, 0, 0]] for time in (None, "noon", 5, "2026-13-01T00:00:00", "")),
+    ]:
+        said = [HumanMessage("well", additional_kwargs={"created_at": time}) for time in times]
+        assert (times, read(conversation(said), vectors=False).subjects().tolist()) == (times, sessions)
+
+
+def test_a_user_may_begin_another_subject_within_a_session():
+    bikes, kettles = ["bike chain tyre"] * 6, ["kettle tea acid"] * 6
+    for said, vectors, subjects in [
+        ([*bikes, *kettles], True, [0] * 6 + [1] * 6),
+        ([*bikes, *kettles], False, [0] * 12),
+        ([*bikes, *map(AIMessage, kettles)], True, [0] * 12),
+    ]:
+        assert read(conversation(said), vectors=vectors).subjects().tolist() == subjects
+
+
+def test_a_speaker_with_a_name_is_found_by_it_and_a_role_is_no_name():
+    view = conversation([HumanMessage("hello", name="Ann"), AIMessage("hello"), HumanMessage("hello")])
+    index = read(view)
+    assert [bool(score) for score in index.lexical.scores(["ann"])] == [True, False, False]
+    assert not index.lexical.scores(["user"]).any()
+    assert not index.lexical.scores(["assistant"]).any()
+    assert known(index, view)["speaker"] == [index.speakers[name] for name in ("Ann", "assistant", "user")]
+
+
+@pytest.mark.parametrize("pin", ["drop", "summarize"])
+def test_a_pinned_message_is_not_quotable_and_costs_what_it_is_shown_as_until_the_pin_is_taken_off(pin):
+    view = conversation(["one", HumanMessage("two " * 2_000, id="m1"), AIMessage("", id="m2")])
+    index, pinned = read(view, index=view.table.index), view.table.pinned({"m1": pin}, ["m1"])
+    assert pinned.quotable.values.tolist() == [True, False, False]
+    assert pinned.costs(view.counter).tokens[1] < 2_000 < view.costs[1]
+    assert pinned.index is index  # nothing is read again
+    assert pinned.pinned({}, ["m1"]).quotable.values.tolist() == view.quotable.tolist() == [True, True, False]
