@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
-    from langchain_ctxbudget.embeddings import LocalEmbeddings
     from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory
     from langchain_ctxbudget.integrations.graph import build_context_graph
     from langchain_ctxbudget.integrations.retrievers import BudgetedRetriever
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
     from langchain_ctxbudget.prompt.plan import AssembledContext
     from langchain_ctxbudget.report.report import ContextReport
+    from langchain_ctxbudget.search.embeddings import LocalEmbeddings
     from langchain_ctxbudget.settings import ContextSettings
     from langchain_ctxbudget.stores.chroma import ChromaStore
     from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter, TokenCounter
@@ -51,7 +51,7 @@ _HOMES = {
     "EstimatingCounter": "tokens.counters",
     "HuggingFaceCounter": "tokens.other_counters",
     "KnowledgeBase": "documents.knowledge_base",
-    "LocalEmbeddings": "embeddings",
+    "LocalEmbeddings": "search.embeddings",
     "ModelCounter": "tokens.other_counters",
     "TiktokenCounter": "tokens.counters",
     "TokenCounter": "tokens.counters",

@@ -1,22 +1,28 @@
-"""Runs jobs off the hot path: one thread, one job after the other, each key queued once.
+"""Threads: one that runs jobs off the hot path, and what a fork must not break.
 
-A key names what is to be worked on (a conversation's scope), not the work itself: a job reads what there is when it
-begins. So a key is queued once however often it is submitted, and once more when it is submitted while it runs.
+In the child of a fork only the thread that forked goes on: a lock that another one held would be held there for ever,
+and its work is half done. So locks, objects and names begin anew.
+
+A worker's key names what is to be worked on (a conversation's scope), not the work itself: a job reads what there is
+when it begins. So a key is queued once however often it is submitted, and once more when it is submitted while it runs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
+from uuid import uuid4
 
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError
-from langchain_ctxbudget.forks import beginning_anew
 
 K = TypeVar("K", bound=Hashable)
 
@@ -264,3 +270,82 @@ class _Jobs(Generic[K]):
 
 
 _jobs_of_all_workers: weakref.WeakSet[_Jobs[Any]] = weakref.WeakSet()
+
+
+# Forks
+
+
+class _BeginsAnew(Protocol):
+    def begin_anew(self) -> None:
+        """Resets the object."""
+
+
+T = TypeVar("T")
+B = TypeVar("B", bound=_BeginsAnew)
+F = TypeVar("F", bound=Callable[[], None])
+
+
+class cached_property(functools.cached_property[T]):  # noqa: N801 - as it is known
+    """The standard library's without its lock of Python 3.11, which no child of a fork could let go."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        super().__init__(function)
+        self.lock = nullcontext()
+
+
+_mutexes: weakref.WeakSet[Any] = weakref.WeakSet()
+_objects: weakref.WeakSet[_BeginsAnew] = weakref.WeakSet()
+_functions: list[Callable[[], None]] = []
+_kept: list[object] = []
+_name: list[str] = []
+
+
+def new_mutex() -> threading.Lock:
+    """Returns a lock that is free in the child of a fork, whoever held it."""
+    mutex = threading.Lock()
+    _mutexes.add(mutex)
+    return mutex
+
+
+def new_import_lock() -> threading.RLock:
+    """Returns a lock for large imports, which a fork waits for: the child could never finish one that is half done."""
+    lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
+
+
+def beginning_anew(owner: B) -> B:
+    """Registers an object whose `begin_anew` is called in the child of a fork, with all mutexes free."""
+    _objects.add(owner)
+    return owner
+
+
+def in_child(function: F) -> F:
+    """Registers a function that is called in the child of a fork, before any object begins anew."""
+    _functions.append(function)
+    return function
+
+
+def keep_for_ever(thing: object) -> None:
+    """Keeps a parent's object from being closed in the child: its threads are gone, its connections are shared."""
+    _kept.append(thing)
+
+
+def renamed(writer: str) -> str:
+    """Returns the name of the parent's writer in this child; no two processes may write under one."""
+    return f"{writer}.{_name[0]}"
+
+
+def _begin_anew() -> None:
+    for mutex in list(_mutexes):
+        mutex._at_fork_reinit()  # noqa: SLF001 - as the standard library does with its own
+    _name[:] = [uuid4().hex]
+    for function in _functions:
+        function()
+    for each in list(_objects):
+        each.begin_anew()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_begin_anew)

@@ -25,8 +25,8 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, Op, PutOp, Result
 
+from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError
-from langchain_ctxbudget.forks import beginning_anew, new_mutex
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -9,7 +9,6 @@ from typing import Any
 from rich.table import Table
 
 from langchain_ctxbudget.cli.terminal import Row, cell, shortened, table
-from langchain_ctxbudget.clock import utc
 from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage
 from langchain_ctxbudget.knowledge.records import (
     BY_RULES,
@@ -20,6 +19,7 @@ from langchain_ctxbudget.knowledge.records import (
     Fact,
     TopicProfile,
 )
+from langchain_ctxbudget.stores.clock import utc
 
 QUOTED_CHARACTERS = 400
 """Length of a quoted message."""

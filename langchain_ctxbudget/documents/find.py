@@ -20,6 +20,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 from numpy.typing import NDArray
 
+from langchain_ctxbudget.background import cached_property, new_mutex
 from langchain_ctxbudget.documents.document_records import (
     MARK,
     SHARED,
@@ -32,7 +33,6 @@ from langchain_ctxbudget.documents.document_records import (
     owner_of,
 )
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread
-from langchain_ctxbudget.forks import cached_property, new_mutex
 from langchain_ctxbudget.messages.text import fold, mentions, one_line, terms
 from langchain_ctxbudget.search.candidates import Candidate
 from langchain_ctxbudget.search.lexical import LexicalIndex

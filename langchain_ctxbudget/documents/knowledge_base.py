@@ -14,15 +14,15 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.clock import Clock, utc_now, with_offset
 from langchain_ctxbudget.documents import find
 from langchain_ctxbudget.documents.document_records import DocumentInfo, owner_of
 from langchain_ctxbudget.documents.load import Given, by_source, files_below, items_of, source_of
 from langchain_ctxbudget.documents.split import CHUNK_TOKENS, OVERLAP_TOKENS, Splitter
 from langchain_ctxbudget.documents.write import Added, Advance, Writer
-from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MissingScopeError, StoreError
 from langchain_ctxbudget.flow import Flow, adrive, drive, in_thread
+from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
+from langchain_ctxbudget.stores.clock import Clock, utc_now, with_offset
 from langchain_ctxbudget.stores.private import PrivateStore
 from langchain_ctxbudget.tokens.counters import TiktokenCounter, TokenCounter
 

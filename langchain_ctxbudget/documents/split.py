@@ -13,8 +13,8 @@ from typing import Any
 
 from langchain_text_splitters import RecursiveCharacterTextSplitter
 
+from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.forks import cached_property
 from langchain_ctxbudget.tokens.counters import TokenCounter
 
 CHUNK_TOKENS = 256

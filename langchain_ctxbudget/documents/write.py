@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from langchain_core.documents import Document
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result, SearchOp
 
+from langchain_ctxbudget.background import in_child, new_mutex
 from langchain_ctxbudget.documents.document_records import (
     PIECE_CHARACTERS,
     ChunkRecord,
@@ -37,7 +38,6 @@ from langchain_ctxbudget.documents.split import Splitter
 from langchain_ctxbudget.documents.summary import SUMMARY_TOKENS, extract, write_summary
 from langchain_ctxbudget.errors import CtxBudgetError, DocumentError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, Lock, T, batch, in_thread
-from langchain_ctxbudget.forks import in_child, new_mutex
 from langchain_ctxbudget.stores.indexing import has_index
 from langchain_ctxbudget.stores.records import EXTRACTION
 

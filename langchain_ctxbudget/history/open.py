@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from langgraph.store.base import BaseStore
 
+from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
-from langchain_ctxbudget.forks import beginning_anew, new_mutex
 from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, MessageTable
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.message_log import Heads, News, fold, in_order

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
-from langchain_ctxbudget.clock import utc_now
 from langchain_ctxbudget.errors import SummaryError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history import log
@@ -23,6 +22,7 @@ from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.spans import Spans
 from langchain_ctxbudget.history.stored_summaries import ConversationCompaction, look_up, saving
 from langchain_ctxbudget.history.tree import Node
+from langchain_ctxbudget.stores.clock import utc_now
 from langchain_ctxbudget.stores.records import EXTRACTION, Scope
 from langchain_ctxbudget.tokens.counters import TokenCounter
 

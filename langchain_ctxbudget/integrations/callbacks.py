@@ -14,8 +14,8 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, LLMResult
 
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.forks import new_mutex
 from langchain_ctxbudget.messages.messages import model_of
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.report.report import ContextReport

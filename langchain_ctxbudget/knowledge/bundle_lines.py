@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from langchain_ctxbudget.clock import utc
 from langchain_ctxbudget.knowledge.facts import shown
 from langchain_ctxbudget.knowledge.records import EntityProfile, Fact, TopicProfile
 from langchain_ctxbudget.messages.text import one_line, terms
 from langchain_ctxbudget.search.packing import ELLIPSIS, shrink_to
+from langchain_ctxbudget.stores.clock import utc
 
 Count = Callable[[str], int]
 

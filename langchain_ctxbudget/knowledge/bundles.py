@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from langchain_ctxbudget.clock import later, utc
 from langchain_ctxbudget.knowledge.bundle_lines import (
     BELOW,
     HEADED,
@@ -35,6 +34,7 @@ from langchain_ctxbudget.knowledge.records import (
     TopicProfile,
 )
 from langchain_ctxbudget.messages.text import one_line
+from langchain_ctxbudget.stores.clock import later, utc
 
 TOPIC_TOKENS, ENTITY_TOKENS, COMPRESSED_TOKENS = 120, 80, 25
 LIFETIME = timedelta(days=7)

@@ -12,7 +12,6 @@ import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.clock import utc
 from langchain_ctxbudget.flow import Flow, embed, locked
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.knowledge.bundle_lines import Count, holding
@@ -20,6 +19,7 @@ from langchain_ctxbudget.knowledge.bundles import compile_entity, compile_topic
 from langchain_ctxbudget.knowledge.profiles import importance_at
 from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, Fact, TopicProfile
 from langchain_ctxbudget.search.vectors import units
+from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.operations import embeddings_name
 
 P = TypeVar("P", TopicProfile, EntityProfile)

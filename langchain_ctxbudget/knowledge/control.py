@@ -14,7 +14,6 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, NaiveDatetime, ValidationError
 
-from langchain_ctxbudget.clock import utc
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, locked
 from langchain_ctxbudget.knowledge import facts, known, learning
@@ -37,6 +36,7 @@ from langchain_ctxbudget.knowledge.records import (
 )
 from langchain_ctxbudget.messages.sameness import says_the_same
 from langchain_ctxbudget.messages.text import one_line, terms
+from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.tokens.estimate import estimate_tokens
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.forks import cached_property
 from langchain_ctxbudget.messages.text import MARKS, STOP_WORDS, UNSPACED, terms
 from langchain_ctxbudget.search.vectors import Vectors, units
 

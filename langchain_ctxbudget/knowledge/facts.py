@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from langchain_ctxbudget.clock import later
 from langchain_ctxbudget.errors import FactError
 from langchain_ctxbudget.knowledge.learned import LearnedFact
 from langchain_ctxbudget.knowledge.records import BY_USER, MOST_SOURCES, Ending, Fact, FactCategory, Source
 from langchain_ctxbudget.messages.sameness import names_another, says_more, says_the_opposite, says_the_same
 from langchain_ctxbudget.messages.text import fold, one_line
 from langchain_ctxbudget.search.packing import pack
+from langchain_ctxbudget.stores.clock import later
 
 HARD_CAP, PRUNE_THRESHOLD = 150, 120
 """Above the first, facts are evicted down to the second; above the second, expired ones end."""

@@ -17,10 +17,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import numpy as np
 from langgraph.store.base import BaseStore, PutOp
 
-from langchain_ctxbudget.clock import utc
+from langchain_ctxbudget.background import cached_property, in_child, new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
-from langchain_ctxbudget.forks import cached_property, in_child, new_mutex
 from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.bundles import compile_entity, compile_topic
 from langchain_ctxbudget.knowledge.detection import Detector, Named
@@ -39,6 +38,7 @@ from langchain_ctxbudget.knowledge.records import (
 from langchain_ctxbudget.messages.text import remembering
 from langchain_ctxbudget.search.vectors import Vectors
 from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.records import new_token
 from langchain_ctxbudget.tokens.estimate import estimate_tokens
 

@@ -12,11 +12,9 @@ from weakref import WeakSet
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.background import BackgroundWorker, Cancelled
-from langchain_ctxbudget.clock import utc_now
+from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, running_loop
-from langchain_ctxbudget.forks import beginning_anew, new_mutex
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.knowledge import known, learning, rules
@@ -29,6 +27,7 @@ from langchain_ctxbudget.knowledge.records import PhraseRecord
 from langchain_ctxbudget.knowledge.taking import Work, take
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import saved_settings
+from langchain_ctxbudget.stores.clock import utc_now
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.tokens.counters import TokenCounter
 from langchain_ctxbudget.tokens.estimate import estimate_tokens

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from langgraph.store.base import BaseStore
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from langchain_ctxbudget.clock import later, utc
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge.records import (
@@ -23,6 +22,7 @@ from langchain_ctxbudget.knowledge.records import (
 )
 from langchain_ctxbudget.knowledge.repositories import PRESENCE
 from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores.clock import later, utc
 
 NEW_SESSION_AFTER, IDLE_AFTER, OFFLINE_AFTER = timedelta(minutes=30), timedelta(minutes=5), timedelta(minutes=2)
 """Silence that ends a session; time without a change; silence of a device that is still online."""

@@ -14,7 +14,6 @@ from datetime import date, datetime
 from math import log
 from typing import Literal, TypeVar
 
-from langchain_ctxbudget.clock import utc
 from langchain_ctxbudget.knowledge.bundle_lines import entity_shown, topic_shown
 from langchain_ctxbudget.knowledge.records import (
     EntityProfile,
@@ -24,6 +23,7 @@ from langchain_ctxbudget.knowledge.records import (
     TopicProfile,
 )
 from langchain_ctxbudget.messages.text import fold, one_line, terms
+from langchain_ctxbudget.stores.clock import utc
 
 Sentiment = Literal[-1, 0, 1]
 Profile = TypeVar("Profile", TopicProfile, EntityProfile)

@@ -15,16 +15,15 @@ from weakref import WeakSet
 
 from langgraph.store.base import BaseStore, Op, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker, Cancelled
+from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
 from langchain_ctxbudget.budget.tiers import HEALTHY, Tier, UsageLimits, relaxed, standing, tier_of
-from langchain_ctxbudget.clock import utc_now
 from langchain_ctxbudget.errors import BlockedLoopError, InputError
 from langchain_ctxbudget.flow import Flow, drive, locked, running_loop
-from langchain_ctxbudget.forks import beginning_anew, new_mutex
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.report.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import snapshots
+from langchain_ctxbudget.stores.clock import utc_now
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.stores.snapshots import ReportRecord
 from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of

@@ -13,10 +13,9 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, Op, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker
+from langchain_ctxbudget.background import BackgroundWorker, new_mutex
 from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
-from langchain_ctxbudget.forks import new_mutex
 from langchain_ctxbudget.history import editing, log
 from langchain_ctxbudget.history.compact import HistoryPlan, HistoryRoom, HistoryView
 from langchain_ctxbudget.history.conversation import Conversation
@@ -24,10 +23,10 @@ from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.turn_block import TurnBlock, is_of_earlier_turn
 from langchain_ctxbudget.knowledge import facts_layer, known
 from langchain_ctxbudget.knowledge import repositories as repos
-from langchain_ctxbudget.lru_cache import LruCache
 from langchain_ctxbudget.messages.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping
 from langchain_ctxbudget.pipeline.corrections import KeptCounts, observe
+from langchain_ctxbudget.pipeline.lru_cache import LruCache
 from langchain_ctxbudget.pipeline.opening import cuts_place
 from langchain_ctxbudget.pipeline.recent import Last, RecentPrompts
 from langchain_ctxbudget.pipeline.workspace import Workspace

@@ -16,7 +16,6 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.clock import with_offset
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.messages.messages import model_of
@@ -32,6 +31,7 @@ from langchain_ctxbudget.prompt.plan import AssembledContext
 from langchain_ctxbudget.prompt.request import Request
 from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores.clock import with_offset
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.tokens.calibration import is_of_one_call
 from langchain_ctxbudget.tokens.counters import TokenCounter

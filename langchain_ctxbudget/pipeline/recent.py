@@ -12,7 +12,7 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.forks import new_mutex
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping
 from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.stores.records import PassingScope, Scope

@@ -12,12 +12,10 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker
+from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, new_mutex, renamed
 from langchain_ctxbudget.documents.find import forget
-from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, locked
-from langchain_ctxbudget.forks import beginning_anew, new_mutex, renamed
 from langchain_ctxbudget.history import editing, log, message_log, message_pages
 from langchain_ctxbudget.history.coverage import ledger
 from langchain_ctxbudget.history.log import OnRemoval
@@ -44,6 +42,7 @@ from langchain_ctxbudget.pipeline.opening import (
 from langchain_ctxbudget.pipeline.recent import Last
 from langchain_ctxbudget.prompt.request import Request, merged
 from langchain_ctxbudget.report.report import CoverageState
+from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import bulk, saved_settings
 from langchain_ctxbudget.stores.private import PrivateStore

@@ -37,7 +37,6 @@ from langgraph.store.base import (
 )
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.clock import Clock, utc_now, with_offset
 from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreDataError, StoreError, StoreLockedError
 from langchain_ctxbudget.flow import Flow, adrive, drive, embed, embed_query
 from langchain_ctxbudget.stores import buckets
@@ -51,6 +50,7 @@ from langchain_ctxbudget.stores.buckets import (
     by_bucket,
     filter_expired,
 )
+from langchain_ctxbudget.stores.clock import Clock, utc_now, with_offset
 from langchain_ctxbudget.stores.operations import (
     AFTER_FORK,
     Namespace,

@@ -10,11 +10,11 @@ from typing import Any
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
-from langchain_ctxbudget.clock import utc
 from langchain_ctxbudget.errors import InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.records import Record, Scope
 
 SNAPSHOTS = "reports"

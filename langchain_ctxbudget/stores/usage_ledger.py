@@ -19,11 +19,11 @@ from uuid import uuid4
 
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, SearchOp
 
-from langchain_ctxbudget.clock import utc
+from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.forks import beginning_anew, new_mutex
 from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.records import ROOT, Record, Scope, label, require_id
 from langchain_ctxbudget.tokens.prices import Usage, total
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from langchain_core.messages import BaseMessage
 
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
-from langchain_ctxbudget.forks import new_mutex
 from langchain_ctxbudget.messages.text import digest
 from langchain_ctxbudget.tokens import vocab
 from langchain_ctxbudget.tokens.estimate import estimate_tokens

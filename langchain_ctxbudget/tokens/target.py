@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from langchain_core.language_models import BaseChatModel, BaseLanguageModel
 
+from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError
 from langchain_ctxbudget.flow import Flow, Lock, locked
-from langchain_ctxbudget.forks import new_mutex
 from langchain_ctxbudget.tokens.calibration import CalibratedCounter, Calibration
 from langchain_ctxbudget.tokens.counters import PROVIDER_PREFIX, TokenCounter, counter_for, model_names, unwrapped
 from langchain_ctxbudget.tokens.windows import Window, find_window

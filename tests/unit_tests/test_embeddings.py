@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from langchain_ctxbudget import embeddings
-from langchain_ctxbudget.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
+from langchain_ctxbudget.search import embeddings
+from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 
 LOCAL = LocalEmbeddings()
 

@@ -16,8 +16,8 @@ from importlib import resources
 from itertools import count
 from typing import TYPE_CHECKING
 
+from langchain_ctxbudget.background import new_import_lock
 from langchain_ctxbudget.errors import TokenizerUnavailableError
-from langchain_ctxbudget.forks import new_import_lock
 
 if TYPE_CHECKING:
     from tiktoken import Encoding

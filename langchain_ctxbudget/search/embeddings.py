@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from langchain_core.embeddings import Embeddings
 
+from langchain_ctxbudget.background import new_import_lock
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
-from langchain_ctxbudget.forks import new_import_lock
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

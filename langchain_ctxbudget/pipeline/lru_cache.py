@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from langchain_ctxbudget.forks import new_mutex
+from langchain_ctxbudget.background import new_mutex
 
 T = TypeVar("T")
 
