@@ -38,8 +38,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from langchain_ctxbudget import ContextPipeline, steps
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.history.message_index import MessageIndex
+from langchain_ctxbudget.prompt import steps
 from langchain_ctxbudget.retrieval import pool, selecting
 from langchain_ctxbudget.search import ranking
 from langchain_ctxbudget.search.ranking import DEFAULT, Ranking, Scores, Texts, rank

@@ -1,4 +1,4 @@
-"""Makes the figures of `docs/budgeting.md` with the package's own plots; offline, and the same bytes every time.
+"""Makes the figures of `docs/budgeting.md` and `docs/replay.md`; offline, and the same bytes every time.
 
     python scripts/budgeting_figures.py [FOLDER]
 
@@ -36,9 +36,11 @@ from langchain_ctxbudget.demo import (
     DEMO_TOPICS,
     demo_messages,
 )
+from langchain_ctxbudget.replay import replay
 from langchain_ctxbudget.report.plots import (
     BudgetFigure,
     plot_allocation,
+    plot_replay,
     plot_report,
     plot_strategies,
     plot_what_if,
@@ -106,6 +108,9 @@ def figures() -> Iterator[tuple[str, BudgetFigure]]:
         context = pipeline.assemble(DEMO_QUESTION, user_id=scope["user_id"], conversation_id=scope["conversation_id"])
         yield "report", plot_report(context.report)
         yield "what_if", plot_what_if(pipeline.what_if(OTHER_BUDGETS), shares=True)
+    replayed = ("elastic", "recency", "prioritized", "full")
+    result = replay(demo_messages(), replayed, budget=4_000, system_prompt=DEMO_SYSTEM_PROMPT)
+    yield "replay", plot_replay(result)
 
 
 def shortened(svg: str) -> str:
