@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, cast
 from uuid import uuid4
 
@@ -35,41 +35,62 @@ class _Pool(AsyncConnectionPool[AsyncConnection[DictRow]]):
         return await super().getconn(timeout)
 
 
-@asynccontextmanager
-async def new_stores(
-    kind: str, request: pytest.FixtureRequest, *, asynchronous: bool = False
-) -> AsyncIterator[NewStore]:
+@contextmanager
+def blocking_stores(kind: str, request: pytest.FixtureRequest) -> Iterator[NewStore]:
     """Makes new, empty stores of one kind, and closes them at the end.
 
     Args:
         kind: its name.
         request: of the fixture or test, to ask for what the kind needs: a folder, a server.
-        asynchronous: awaited methods will be called. Of Postgres, that is another class, and its stores are
-            bound to the event loop in which they were made.
     """
-    async with AsyncExitStack() as stack:
+    with ExitStack() as stack:
 
         def new(index: IndexConfig | None = None) -> BaseStore:
             if kind == "memory":
                 return InMemoryStore(index=index)
             if kind == "postgres":
-                dsn = stack.enter_context(new_postgres_schema(request.getfixturevalue("postgres")))
-                columns = cast("PostgresIndexConfig | None", index)
-                store = stack.enter_context(PostgresStore.from_conn_string(dsn, index=columns))
-                store.setup()
-                if asynchronous:
-                    options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
-                    pool = _Pool(dsn, min_size=1, max_size=4, kwargs=options, open=False)
-                    stack.push_async_callback(pool.close)
-                    return AsyncPostgresStore(pool, index=columns)
-                return store
+                return stack.enter_context(_postgres_store(request, index))[0]
             where: dict[str, Any] = {}
             if kind == "chroma-folder":
                 where["path"] = request.getfixturevalue("tmp_path") / uuid4().hex
             if kind == "chroma-server":
                 where["url"] = request.getfixturevalue("chroma_server")
                 where["database"] = stack.enter_context(new_chroma_database(where["url"]))
-            chroma = ChromaStore(**where, index=index)
-            return stack.enter_context(chroma)
+            return stack.enter_context(ChromaStore(**where, index=index))
 
         yield new
+
+
+@asynccontextmanager
+async def new_stores(
+    kind: str, request: pytest.FixtureRequest, *, asynchronous: bool = False
+) -> AsyncIterator[NewStore]:
+    """Makes stores as `blocking_stores` does, or asynchronous ones.
+
+    Of Postgres that is another class, and its stores are bound to the event loop in which they were made.
+    """
+    if kind != "postgres" or not asynchronous:
+        with blocking_stores(kind, request) as new:
+            yield new
+        return
+    async with AsyncExitStack() as stack:
+
+        def new_postgres(index: IndexConfig | None = None) -> BaseStore:
+            _, dsn = stack.enter_context(_postgres_store(request, index))
+            options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
+            pool = _Pool(dsn, min_size=1, max_size=4, kwargs=options, open=False)
+            stack.push_async_callback(pool.close)
+            return AsyncPostgresStore(pool, index=cast("PostgresIndexConfig | None", index))
+
+        yield new_postgres
+
+
+@contextmanager
+def _postgres_store(request: pytest.FixtureRequest, index: IndexConfig | None) -> Iterator[tuple[PostgresStore, str]]:
+    """A store with its tables in a schema of its own, and the address of that."""
+    with (
+        new_postgres_schema(request.getfixturevalue("postgres")) as dsn,
+        PostgresStore.from_conn_string(dsn, index=cast("PostgresIndexConfig | None", index)) as store,
+    ):
+        store.setup()
+        yield store, dsn

@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.background import _jobs_of_all_workers
-from tests.stores import EVERY_STORE, new_stores
+from tests.stores import EVERY_STORE, blocking_stores
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-ASYNC_TWINS = {"sync": "a_sync"}
 
 Call = Callable[..., Any]
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -49,22 +46,10 @@ async def _end() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-@pytest.fixture(params=["sync", "async"])
-def call(request: pytest.FixtureRequest) -> Call:
-    """Calls a method of a pipeline by its name, in its blocking or its async form.
-
-    Every async call has an event loop of its own, except where the store is bound to one.
-    """
-
-    def sync(pipeline: ContextPipeline, name: str, /, *args: Any, **kwargs: Any) -> Any:
-        return getattr(pipeline, name)(*args, **kwargs)
-
-    def asynchronous(pipeline: ContextPipeline, name: str, /, *args: Any, **kwargs: Any) -> Any:
-        twin = getattr(pipeline, ASYNC_TWINS.get(name, f"a{name}"))
-        return run(twin(*args, **kwargs))
-
-    run: Run = request.getfixturevalue("run") if _is_bound_to_a_loop(request) else asyncio.run
-    return sync if request.param == "sync" else asynchronous
+@pytest.fixture
+def call() -> Call:
+    """Calls a method by its name; that its async twin gives the same is what `test_both_forms` says."""
+    return lambda it, name, /, *args, **kwargs: getattr(it, name)(*args, **kwargs)
 
 
 BACK_ENDS = {"test_export_and_erase", "test_isolation", "test_message_log"}
@@ -77,27 +62,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("store", kinds, indirect=True)
 
 
-def new_store(request: pytest.FixtureRequest, run: Run) -> Iterator[BaseStore]:
+def new_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:
     """A new store, of the kind that is asked for."""
-    stores = new_stores(request.param, request, asynchronous=_is_bound_to_a_loop(request))
-
-    async def make() -> BaseStore:
-        return (await stores.__aenter__())()
-
-    yield run(make())
-    # What still learns or summarizes needs the store, and the event loop of an asynchronous one.
-    wait([jobs.idle() for jobs in list(_jobs_of_all_workers)], timeout=30)
-    run(stores.__aexit__(None, None, None))
+    with blocking_stores(request.param, request) as new:
+        yield new()
+        # What still learns or summarizes needs the store.
+        wait([jobs.idle() for jobs in list(_jobs_of_all_workers)], timeout=30)
 
 
 store = pytest.fixture(new_store)
-
-
-def _is_bound_to_a_loop(request: pytest.FixtureRequest) -> bool:
-    """Whether the test awaits a Postgres store: LangGraph's asynchronous one lives in the loop it was made in."""
-    chosen = request.node.callspec.params
-    return bool(chosen.get("store") == "postgres" and chosen.get("call") == "async")
-
 
 FIRST = {
     "test_every_way_in_long",

@@ -1,39 +1,123 @@
-"""The blocking form of every public method gives what its async twin gives."""
+"""The blocking form of every public method gives what its async twin gives: other tests use one of the two."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
 from langchain_core.documents import Document
-from langchain_core.messages import HumanMessage
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import (
+    AssembledContext,
     BudgetedChatMessageHistory,
     BudgetedRetriever,
     ContextPipeline,
     KnowledgeBase,
+    LocalEmbeddings,
     build_context_graph,
     create_recall_tool,
 )
 from langchain_ctxbudget.demo import demo_messages
+from langchain_ctxbudget.errors import CtxBudgetError
 from langchain_ctxbudget.integrations.memory import BudgetedMemory
+from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 
-IDS: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
+USER: dict[str, Any] = {"user_id": "ada"}
+IDS: dict[str, Any] = {**USER, "conversation_id": "c1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "c1", "user_id": "ada"}}
+USAGE = {"input_tokens": 800, "output_tokens": 20, "total_tokens": 820}
 Do = Callable[..., Any]
 
 
-def blocking(it: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    return getattr(it, name)(*args, **kwargs)
+def doing(prefix: str) -> Do:
+    """Calls a method in one form; an error is a result, too."""
+
+    def do(it: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if not prefix:
+                result = getattr(it, name)(*args, **kwargs)
+            else:
+                twin = getattr(it, f"a{name}", None) or getattr(it, f"a_{name}")
+                result = asyncio.run(twin(*args, **kwargs))
+        except CtxBudgetError as error:
+            return type(error), str(error)
+        if isinstance(result, AssembledContext):
+            return result.messages, result.report.to_dict() | {"timings_ms": {}}
+        return result
+
+    return do
 
 
-def awaited(it: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    return asyncio.run(getattr(it, f"a{name}")(*args, **kwargs))
+def conversations(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
+    said = [HumanMessage("My bike is blue.", id="m1"), AIMessage("Nice!", id="m2"), HumanMessage("Yes.", id="m3")]
+    other = {"user_id": "ada", "conversation_id": "c2"}
+    return [
+        do(pipeline, "add_messages", said, **other),
+        do(pipeline, "add_messages", [HumanMessage("No.", id="m3")], **other),
+        do(pipeline, "edit_message", "m1", HumanMessage("My bike is red.", id="m1"), **other),
+        do(pipeline, "edit_message", "m9", said[0], **other),
+        do(pipeline, "pin", "m2", **other),
+        do(pipeline, "fork", "c3", **other),
+        do(pipeline, "remove_messages", ["m3"], **other),
+        do(pipeline, "get_messages", **other),
+        do(pipeline, "sync", [said[0], HumanMessage("Well?", id="m4")], **other),
+        do(pipeline, "get_page", limit=2, **other).messages,
+        do(pipeline, "save_settings", {"tone": "loud"}, **USER),
+        do(pipeline, "save_settings", {"preferences": ["Answers are short."]}, **USER),
+        do(pipeline, "get_settings", **USER),
+        do(pipeline, "assemble", "Which colour has my bike?", **other),
+        do(pipeline, "assemble", "And what do the labels cost?", **IDS),
+        do(pipeline, "assemble", "Hello", user_id="", conversation_id="c1"),
+        do(pipeline, "coverage", **IDS),
+        do(pipeline, "get_compactions", **IDS),
+        do(pipeline, "flush"),
+        do(pipeline, "end_session", **other),
+        do(pipeline, "list_conversations", **USER),
+        do(pipeline, "clear", **other),
+        sum("Nice!" in line for line in do(pipeline, "export_user", **USER)),
+        do(pipeline, "erase_user", **USER),
+        do(pipeline, "get_messages", **IDS),
+    ]
+
+
+def knowledge(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
+    known = pipeline.knowledge
+    fact = do(known, "add_fact", "Lives in Lisbon", category="identity", **USER)
+    return [
+        fact,
+        do(known, "edit", fact.id, text="Lives in Porto", **USER),
+        do(known, "pin", fact.id, **USER),
+        do(known, "why", fact.id, **USER),
+        *(do(known, f"list_{kind}", **USER) for kind in ("facts", "topics", "entities", "bundles")),
+        do(known, "heartbeat", device_id="phone", current_page="/labels", **USER),
+        do(known, "list_devices", **USER),
+        do(known, "prewarm", **USER),
+        do(known, "delete", fact.id, **USER),
+        do(known, "delete", fact.id, **USER),
+    ]
+
+
+def books(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
+    do(pipeline, "assemble", "And now?", **IDS, settings={"keep_snapshots": 3})
+    do(pipeline, "flush")
+    [found] = do(pipeline.snapshots, "list", **IDS)
+    latest = do(pipeline.snapshots, "latest", **IDS)
+    return [
+        found.report.total_tokens,
+        do(pipeline.snapshots, "get", found.id, **IDS) == latest,
+        do(pipeline.usage, "record", USAGE, model="gpt-4o", **IDS),
+        do(pipeline.usage, "of_session", **IDS),
+        do(pipeline.usage, "of_month", **USER),
+        do(pipeline.usage, "standing", limits={"session_tokens": 1_000}, **IDS),
+    ]
 
 
 def documents(pipeline: ContextPipeline, do: Do, folder: Path) -> list[Any]:
@@ -72,19 +156,43 @@ def memory(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
 def runnables(pipeline: ContextPipeline, do: Do, _folder: Path) -> list[Any]:
     graph = build_context_graph(pipeline)
     state = {"messages": [*demo_messages(), HumanMessage("And now?", id="q")]}
+    model = FakeListChatModel(responses=["Fine."])
+    agent: Any = create_agent(model, middleware=[ContextBudgetMiddleware(pipeline, recall_tool=False, report="texts")])
     return [
         do(pipeline.as_runnable(), "invoke", "Which colour has my bike?", CONFIG),
         do(BudgetedRetriever(pipeline=pipeline, user_id="ada"), "invoke", "What do the labels cost?"),
         do(create_recall_tool(pipeline), "invoke", {"query": "labels"}, CONFIG),
         do(graph, "invoke", state, CONFIG)["llm_input_messages"],
+        do(LocalEmbeddings(), "embed_documents", ["The bike is blue."]),
+        do(LocalEmbeddings(), "embed_query", "Which colour has it?"),
+        do(agent, "invoke", state, CONFIG)["ctxbudget_report"] | {"timings_ms": {}},
+        [message.text for message in pipeline.get_messages(**IDS)],
     ]
 
 
-@pytest.mark.parametrize("use", [documents, history, memory, runnables])
+@pytest.mark.parametrize("use", [conversations, knowledge, books, documents, history, memory, runnables])
 def test_the_blocking_form_gives_what_the_async_one_gives(use: Callable[..., list[Any]], tmp_path: Path) -> None:
+    settings = {"max_context_tokens": 2_000, "learn": False}
+    clock = datetime(2026, 11, 23, tzinfo=UTC)
     results = []
-    for do in (blocking, awaited):
-        with ContextPipeline({"max_context_tokens": 2_000, "learn": False}, store=InMemoryStore()) as pipeline:
+    for form in ("", "a"):
+        with ContextPipeline(settings, store=InMemoryStore(), writer_id="w", clock=lambda: clock) as pipeline:
             pipeline.add_messages(demo_messages(), **IDS)
-            results.append(use(pipeline, do, tmp_path))
-    assert results[0] == results[1]
+            results.append(use(pipeline, doing(form), tmp_path))
+    for number, (blocking, awaited) in enumerate(zip(*results, strict=True)):
+        assert blocking == awaited, f"step {number}"
+
+
+def test_every_twin_is_in_a_story() -> None:
+    """Reads the stories, not what was called: tests may run alone, and in several processes."""
+    pipeline = ContextPipeline({"learn": False})
+    several = [pipeline, pipeline.knowledge, pipeline.usage, pipeline.snapshots, KnowledgeBase(user_id="ada")]
+    story = Path(__file__).read_text(encoding="utf-8")
+    missing = [
+        f"{type(one).__name__}.{name}"
+        for one in several
+        for name in dir(one)
+        if not name.startswith("_") and (hasattr(one, f"a{name}") or hasattr(one, f"a_{name}"))
+        if f'"{name}"' not in story and f'"{name.removeprefix("list_")}"' not in story
+    ]
+    assert missing == []

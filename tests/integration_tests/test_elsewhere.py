@@ -19,11 +19,11 @@ from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFET
 from langchain_ctxbudget.search.candidates import Candidate
 from langchain_ctxbudget.stores.records import ROOT, Scope, label
 from tests import log_contract
-from tests.integration_tests.conftest import Call, Run, _is_bound_to_a_loop
+from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_isolation import CONVERSATIONS, USERS, mark
 from tests.log_contract import Counting, Faulty, LogContract, said
 from tests.store_contract import embed
-from tests.stores import new_stores
+from tests.stores import blocking_stores
 
 SETTINGS = {"learn": False}
 INDEX: IndexConfig = {"dims": 64, "embed": embed}
@@ -80,14 +80,9 @@ def index(request: pytest.FixtureRequest) -> IndexConfig | None:
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, run: Run, index: IndexConfig | None) -> Iterator[BaseStore]:
-    stores = new_stores(request.param, request, asynchronous=_is_bound_to_a_loop(request))
-
-    async def make() -> BaseStore:
-        return (await stores.__aenter__())(index)
-
-    yield run(make())
-    run(stores.__aexit__(None, None, None))
+def store(request: pytest.FixtureRequest, index: IndexConfig | None) -> Iterator[BaseStore]:
+    with blocking_stores(request.param, request) as new:
+        yield new(index)
 
 
 def at(conversation: str, user: str = "ada") -> dict[str, str]:

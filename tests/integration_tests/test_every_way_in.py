@@ -41,7 +41,7 @@ def outcome(name: str, run: str) -> Outcome:
 @cache
 def expected(name: str) -> Outcome:
     _, tools = way_of(name)
-    return outcome_of(WithoutThePackage, "sync", SCRIPT, budget_tokens=BUDGET_TOKENS, tools=tools)
+    return outcome_of(WithoutThePackage, "async", SCRIPT, budget_tokens=BUDGET_TOKENS, tools=tools)
 
 
 every_way = pytest.mark.parametrize("name", [*WITH_TOOLS, *WITHOUT_TOOLS])
@@ -92,7 +92,7 @@ def test_the_agent_without_the_package_keeps_big_results_errors_and_decisions() 
 
 
 def test_the_budget_is_so_tight_that_history_is_compacted_results_are_clipped_and_turns_lose_calls() -> None:
-    made = outcome("loop", "sync")
+    made = outcome("loop", "async")
     asked = [str(body["messages"]) for body in made.received]
     assert any(report.coverage_counts()["summarized"] for report in made.reports)
     assert any("tokens left out" in text for text in asked)

@@ -29,7 +29,7 @@ def script_of(name: str) -> Script:
 
 @cache
 def expected(script: Script, *, tools: bool) -> Outcome:
-    return outcome_of(WithoutThePackage, "sync", script, tools=TOOLS if tools else (), **PARTS)
+    return outcome_of(WithoutThePackage, "async", script, tools=TOOLS if tools else (), **PARTS)
 
 
 @sync_and_async

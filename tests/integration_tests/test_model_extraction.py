@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ import pytest
 from langchain_openai import ChatOpenAI
 
 from langchain_ctxbudget.errors import ExtractionError
-from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor, Known
 from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from langchain_ctxbudget.knowledge.records import Fact
@@ -101,15 +100,10 @@ LEARNED = Learned(
 Learn = Callable[[ChatModelExtractor], Learned]
 
 
-@pytest.fixture(params=["sync", "async"])
-def learn(request: pytest.FixtureRequest) -> Learn:
-    """Learns from the messages, in a thread or in a task."""
-
-    def run(extractor: ChatModelExtractor) -> Learned:
-        flow = extractor.extract(SAID, (), KNOWN)
-        return drive(flow) if request.param == "sync" else asyncio.run(adrive(flow))
-
-    return run
+@pytest.fixture
+def learn() -> Learn:
+    """Learns from the messages."""
+    return lambda extractor: drive(extractor.extract(SAID, (), KNOWN))
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def sent(server: StrictOpenAIServer) -> Prompts:
 @cache
 def expected(story: Callable[[Agent], Flow[Any]], tools: Sequence[Any] = TOOLS) -> Prompts:
     """What the model is sent by a loop around the plain object."""
-    return prompts(WITH_TOOLS["loop"], story, "sync", tools)
+    return prompts(WITH_TOOLS["loop"], story, "async", tools)
 
 
 # -- The same prompt
@@ -119,9 +119,9 @@ def test_without_tools_every_way_gives_the_prompts_of_the_plain_object(name: str
 def test_a_thread_that_begins_with_another_s_messages_has_the_prompts_of_one_that_has_only_these(name: str) -> None:
     with StrictOpenAIServer(SCRIPT.answer) as server, make_pipeline(BUDGET_TOKENS) as pipeline:
         first = WithoutThePackage(Parts(model=model_at(server.url), pipeline=pipeline, tools=TOOLS, named_results=True))
-        said = RUNS["sync"](converse(first, TURNS[:KEPT]))
-    alone = prompts(WITH_TOOLS[name], begun_with(said), "sync")
-    assert prompts(WITH_TOOLS[name], branched, "sync")[-len(alone) :] == alone
+        said = RUNS["async"](converse(first, TURNS[:KEPT]))
+    alone = prompts(WITH_TOOLS[name], begun_with(said), "async")
+    assert prompts(WITH_TOOLS[name], branched, "async")[-len(alone) :] == alone
 
 
 # -- In another process

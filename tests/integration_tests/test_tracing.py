@@ -200,7 +200,7 @@ MADE: dict[str, Callable[[], Any]] = {
 """By the name of the run that makes the prompt."""
 
 
-@pytest.mark.parametrize("way", [_invoke, _ainvoke], ids=["sync", "async"])
+@pytest.mark.parametrize("way", [_ainvoke], ids=["async"])
 @pytest.mark.parametrize("name", MADE)
 def test_the_posted_run_that_made_the_prompt_is_described(
     way: Way, name: str, post: Post, tracer: LangChainTracer
@@ -210,7 +210,7 @@ def test_the_posted_run_that_made_the_prompt_is_described(
     assert described == {name}
 
 
-@pytest.mark.parametrize("way", [_invoke, _ainvoke], ids=["sync", "async"])
+@pytest.mark.parametrize("way", [_ainvoke], ids=["async"])
 @pytest.mark.parametrize("name", MADE)
 def test_its_run_has_a_name_and_a_tag(way: Way, name: str) -> None:
     recorder = Recorder()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
 
-from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.tokens.windows import Window, find_window, server_of, with_setting
 from tests.integration_tests.model_servers import (
     LM_STUDIO_OTHERWISE,
@@ -48,11 +47,9 @@ class OllamaModel(FakeListChatModel):
     num_ctx: int | None = None
 
 
-@pytest.fixture(params=["sync", "async"])
-def find(request: pytest.FixtureRequest) -> Find:
-    if request.param == "sync":
-        return lambda model: drive(find_window(model))
-    return lambda model: asyncio.run(adrive(find_window(model)))
+@pytest.fixture
+def find() -> Find:
+    return lambda model: drive(find_window(model))
 
 
 @pytest.fixture

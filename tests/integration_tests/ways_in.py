@@ -14,7 +14,7 @@ from langgraph.store.memory import InMemoryStore
 from pydantic import SecretStr
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.flow import Flow, adrive
 from langchain_ctxbudget.report.report import ContextReport
 from tests.integration_tests.agents import Agent, Parts
 from tests.integration_tests.chains import ChainWithHistory, ChainWithMemory, ChainWithWholePrompts
@@ -45,7 +45,8 @@ WITHOUT_TOOLS: dict[str, type[Agent]] = {
 }
 
 
-RUNS: dict[str, Callable[[Flow[Any]], Any]] = {"sync": drive, "async": lambda flow: asyncio.run(adrive(flow))}
+RUNS: dict[str, Callable[[Flow[Any]], Any]] = {"async": lambda flow: asyncio.run(adrive(flow))}
+"""One form: that the other gives the same is what `test_both_forms` says."""
 
 
 def model_at(url: str) -> ChatOpenAI:
