@@ -34,8 +34,8 @@ from langchain_ctxbudget.documents.document_records import (
 )
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread
 from langchain_ctxbudget.messages.text import fold, mentions, one_line, terms
-from langchain_ctxbudget.search.candidates import Candidate
 from langchain_ctxbudget.search.lexical import LexicalIndex
+from langchain_ctxbudget.search.packing import Candidate
 from langchain_ctxbudget.search.vectors import Vectors, as_query, comparable, units
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.indexing import has_index

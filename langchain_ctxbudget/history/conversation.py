@@ -28,7 +28,7 @@ from langchain_ctxbudget.messages.preservation import Preservation
 from langchain_ctxbudget.messages.turns import as_note
 from langchain_ctxbudget.report.report import CoverageRange
 from langchain_ctxbudget.search.ranking import Numbers
-from langchain_ctxbudget.search.rows import Rows
+from langchain_ctxbudget.search.vectors import Rows
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Scope, SnapshotRecord
 from langchain_ctxbudget.tokens.counters import TokenCounter

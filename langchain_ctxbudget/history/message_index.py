@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.messages.text import terms
-from langchain_ctxbudget.search.lexical import LexicalIndex
-from langchain_ctxbudget.search.passages import Piece, pieces
+from langchain_ctxbudget.search.lexical import LexicalIndex, Piece, pieces
 from langchain_ctxbudget.search.ranking import Numbers, Texts, day_number, first_person, is_name
-from langchain_ctxbudget.search.rows import Rows
-from langchain_ctxbudget.search.subject_changes import AFTER, limit, links, subjects
-from langchain_ctxbudget.search.vectors import CentredVectors
+from langchain_ctxbudget.search.vectors import AFTER, CentredVectors, Rows, limit, links, subjects
 
 SESSION_GAP_SECONDS = 4 * 3_600
 """A longer silence ends a session, as the end of a day does."""
@@ -74,7 +71,7 @@ class MessageIndex:
         return Texts(
             session=self.subjects(),
             costs=costs,
-            distinct=self.lexical.distinct_terms(len(self)),
+            distinct=self.lexical.distinct,
             speaker=self._speaker.values,
             first_person=self._first_person.values,
             day=self._day.values,

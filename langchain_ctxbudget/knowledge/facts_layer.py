@@ -22,8 +22,7 @@ from langchain_ctxbudget.knowledge.facts import is_kept_by_hand
 from langchain_ctxbudget.knowledge.known import Knowledge, read, shown
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.search.candidates import Candidate, Kind
-from langchain_ctxbudget.search.packing import pack
+from langchain_ctxbudget.search.packing import Candidate, Kind, pack
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import SnapshotRecord
 

@@ -51,7 +51,7 @@ from langchain_ctxbudget.prompt.last_resort import reduce
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt, uncorrected_note
 from langchain_ctxbudget.retrieval.pool import Named, Searched, gather, without_names
 from langchain_ctxbudget.retrieval.search import Sources, rerank
-from langchain_ctxbudget.search.candidates import Candidate
+from langchain_ctxbudget.search.packing import Candidate
 from langchain_ctxbudget.settings import LayerRequest
 from langchain_ctxbudget.stores.operations import embeddings_name
 

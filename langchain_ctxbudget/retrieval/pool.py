@@ -16,8 +16,8 @@ from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.message_index import MessageIndex, searched_text
 from langchain_ctxbudget.messages.text import digest, remembering, terms
-from langchain_ctxbudget.search.candidates import PRIORITIES, Candidate
 from langchain_ctxbudget.search.lexical import LexicalIndex
+from langchain_ctxbudget.search.packing import PRIORITIES, Candidate
 from langchain_ctxbudget.search.ranking import (
     COMPARED,
     Numbers,
@@ -140,7 +140,9 @@ def gather(
     words = _joined(
         shelf.scores(question.terms, background=index.lexical), index.lexical.scores(question.terms, background=shelf)
     )
-    sessions = _joined(shelf.group_scores(question.terms, groups), index.lexical.group_scores(question.terms, subjects))
+    sessions = _joined(
+        shelf.scores(question.terms, groups=groups), index.lexical.scores(question.terms, groups=subjects)
+    )
     dense, alike = (None, None) if similar is None else (similar.scores, similar.to)
     ranking = rank(_texts(elsewhere, shelf, groups, searched), question, words, dense, sessions, alike=alike)
     if elsewhere:
@@ -158,7 +160,7 @@ def by_words(conversation: Conversation, query: str) -> Pool:
     searched = Searched.by(index, conversation)
     question = Question.of(query, list(index.speakers))
     words = index.lexical.scores(question.terms)
-    sessions = index.lexical.group_scores(question.terms, index.subjects())
+    sessions = index.lexical.scores(question.terms, groups=index.subjects())
     return Pool(
         question,
         (),
@@ -200,7 +202,7 @@ def _texts(others: Sequence[Candidate], shelf: LexicalIndex, groups: NDArray[np.
     elsewhere = Texts(
         session=groups,
         costs=np.array([len(other.text) // _CHARACTERS_PER_TOKEN + 1 for other in others], np.int32),
-        distinct=shelf.distinct_terms(len(others)),
+        distinct=shelf.distinct,
         speaker=np.array([index.speakers.get(other.speaker, -1) for other in others], np.int32),
         first_person=np.array([first_person(other.text) for other in others], np.float32),
         day=np.array([day_number(other.date) for other in others], np.int32),

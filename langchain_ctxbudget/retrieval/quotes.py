@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.text import one_line
-from langchain_ctxbudget.search.candidates import Candidate
+from langchain_ctxbudget.search.packing import Candidate
 
 OWN_SECTION = "## Said earlier in this conversation\n"
 MIXED_SECTION = "## Found for this message\n"

@@ -16,7 +16,7 @@ from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
 from langchain_ctxbudget.retrieval.reranking import reranked
-from langchain_ctxbudget.search.candidates import Candidate
+from langchain_ctxbudget.search.packing import Candidate
 from langchain_ctxbudget.settings import Source
 
 OTHER_MESSAGES, CHUNKS = 200, 50

@@ -15,8 +15,8 @@ from langchain_ctxbudget.report.report import LISTED_OMISSIONS, ReportItem, prev
 from langchain_ctxbudget.retrieval import quotes
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.retrieval.quotes import Style
+from langchain_ctxbudget.search.lexical import passage
 from langchain_ctxbudget.search.packing import pack
-from langchain_ctxbudget.search.passages import passage
 from langchain_ctxbudget.search.ranking import Scores
 
 SMALLEST_ITEM_TOKENS = 8

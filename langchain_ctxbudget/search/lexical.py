@@ -1,23 +1,30 @@
-"""BM25 over texts that are only ever added."""
+"""Searching texts by their words: BM25, and the passage of a long text that is about a query."""
 
 from __future__ import annotations
 
 import math
+import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from langchain_ctxbudget.messages.text import terms
 from langchain_ctxbudget.search.ranking import Numbers, Scores
 
 BM25_K1, BM25_B = 1.2, 0.75
+_PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+[\"')\]”’»」』）]*|\n+|$)\s*")  # noqa: RUF001 - marks of sentences
+_LONGEST_PIECE = 400
+_MOST_PIECES = 8_192
+"""A text of more short sentences has several in one piece."""
 
 
 class LexicalIndex:
     """BM25 over texts that are only ever added (Robertson & Zaragoza 2009, k1 1.2, b 0.75).
 
-    Adding a text does not touch the others; a query reads only the texts that share a term with it. An index must
-    not be extended while it is searched.
+    A query reads only the texts that share a term with it. An index must not be extended while it is searched.
 
     Example:
         >>> index = LexicalIndex()
@@ -27,97 +34,130 @@ class LexicalIndex:
     """
 
     def __init__(self) -> None:
-        self._postings: dict[str, array[int]] = {}
+        self.postings: dict[str, array[int]] = {}
         """For every term the texts that have it, each as its number and how often."""
-        self._lengths = array("i")
+        self._lengths, self._distinct = array("i"), array("i")
         self.total_length = 0
-        """How many terms all texts have together."""
-        self._distinct = array("i")
 
     def __len__(self) -> int:
         return len(self._lengths)
 
+    @property
+    def distinct(self) -> Numbers:
+        """The number of different terms of each text, shape `(len(self),)`."""
+        return np.array(self._distinct, dtype=np.int32)
+
     def extend(self, texts: Iterable[Sequence[str]]) -> None:
-        """Add texts, each as its terms."""
+        """Adds texts, each as its terms."""
         for text in texts:
-            number = len(self._lengths)
-            counts: dict[str, int] = {}
-            for term in text:
-                counts[term] = counts.get(term, 0) + 1
+            counts = Counter(text)
             for term, count in counts.items():
-                if term not in self._postings:
-                    self._postings[term] = array("i")
-                self._postings[term].extend((number, count))
+                self.postings.setdefault(term, array("i")).extend((len(self), count))
             self._lengths.append(len(text))
             self._distinct.append(len(counts))
             self.total_length += len(text)
 
-    def distinct_terms(self, end: int) -> Numbers:
-        """How many different terms each of the first `end` texts has, shape `(end,)`."""
-        return np.array(self._distinct[:end], dtype=np.int32)
-
-    def documents_with(self, term: str) -> int:
-        """How many texts have a term."""
-        return len(self._postings.get(term, ())) // 2
-
-    def scores(self, query: Iterable[str], *, background: LexicalIndex | None = None) -> Scores:
-        """The score of every text for a query, shape `(len(self),)`; zero where no term is shared.
+    def scores(
+        self, query: Iterable[str], *, groups: Numbers | None = None, background: LexicalIndex | None = None
+    ) -> Scores:
+        """Returns the score of every text, or of every group of texts, for a query; zero where no term is shared.
 
         Args:
             query: terms; one that comes twice counts once.
-            background: another index, whose texts count in how rare a term is and how long a text is on average, so
-                that the scores of both compare.
+            groups: the group of every text, from 0 and never falling; each group is read as one text.
+            background: another index, whose texts count in the rarity of a term and the mean length of a text, so that
+                the scores of both compare.
         """
-        scores = np.zeros(len(self))
+        lengths = _view(self._lengths)
+        if groups is not None:
+            lengths = np.bincount(groups, lengths, int(groups[-1]) + 1 if len(groups) else 0)
+        scores = np.zeros(len(lengths))
         if not self.total_length:
             return scores
-        others = LexicalIndex() if background is None else background
-        size = len(self) + len(others)
-        norms = _length_norms(_view(self._lengths), (self.total_length + others.total_length) / size)
-        for term, numbers, counts in self._found(query):
-            idf = _idf(len(numbers) + others.documents_with(term), size)
-            scores[numbers] += idf * _saturated(counts, norms[numbers])
-        return scores
-
-    def group_scores(self, query: Iterable[str], groups: Numbers) -> Scores:
-        """The score of groups of texts for a query, each group read as one text, shape `(groups[-1] + 1,)`.
-
-        Args:
-            query: terms; one that comes twice counts once.
-            groups: the group of every text, shape `(len(self),)`, from 0 and never falling.
-        """
-        size = int(groups[-1]) + 1 if len(groups) else 0
-        scores = np.zeros(size)
-        if not self.total_length:
-            return scores
-        lengths = np.bincount(groups, _view(self._lengths), size).astype(np.float64, copy=False)
-        norms = _length_norms(lengths, self.total_length / size)
-        for _, numbers, counts in self._found(query):
-            inside = np.bincount(groups[numbers], counts, size).astype(np.float64, copy=False)
-            idf = _idf(int(np.count_nonzero(inside)), size)
-            scores += idf * _saturated(inside, norms)
-        return scores
-
-    def _found(self, query: Iterable[str]) -> Iterator[tuple[str, Numbers, Numbers]]:
-        """Every term of a query that is known, with the numbers of the texts that have it and how often each does."""
+        others = background or LexicalIndex()
+        size = len(lengths) + len(others)
+        mean = (self.total_length + others.total_length) / size
+        norms = BM25_K1 * (1 - BM25_B + BM25_B / mean * lengths)
         for term in dict.fromkeys(query):
-            if postings := self._postings.get(term):
-                pairs = _view(postings)
-                yield term, pairs[::2], pairs[1::2]
+            if not (postings := self.postings.get(term)):
+                continue
+            numbers, counts = _view(postings)[::2], _view(postings)[1::2]
+            if groups is not None:
+                inside = np.bincount(groups[numbers], counts, len(lengths))
+                numbers = np.flatnonzero(inside)
+                counts = inside[numbers]
+            having = len(numbers) + len(others.postings.get(term, ())) // 2
+            idf = math.log(1 + (size - having + 0.5) / (having + 0.5))
+            scores[numbers] += idf * (counts * (BM25_K1 + 1) / (counts + norms[numbers]))
+        return scores
 
 
 def _view(numbers: array[int]) -> Numbers:
-    """An array's memory, not copied; while the view lives the array cannot grow."""
+    """Returns an array's memory, not copied; while the view lives the array cannot grow."""
     return np.frombuffer(numbers, dtype=np.intc) if numbers else np.zeros(0, np.intc)
 
 
-def _idf(documents: int, size: int) -> float:
-    return math.log(1 + (size - documents + 0.5) / (documents + 0.5))
+class Piece(NamedTuple):
+    """A sentence: where it begins and ends, and its terms."""
+
+    start: int
+    end: int
+    terms: frozenset[str]
 
 
-def _length_norms(lengths: Numbers | Scores, mean: float) -> Scores:
-    return np.asarray(BM25_K1 * (1 - BM25_B + BM25_B / mean * lengths), dtype=np.float64)
+def pieces(text: str) -> tuple[Piece, ...]:
+    """Splits a text into its sentences; very long ones come in parts, very many short ones together.
+
+    Example:
+        >>> text = "One. Two!"
+        >>> [text[piece.start : piece.end] for piece in pieces(text)]
+        ['One. ', 'Two!']
+    """
+    found: list[Piece] = []
+    least, begin = min(len(text) // _MOST_PIECES, _LONGEST_PIECE), 0
+    for match in _PIECE.finditer(text):
+        if match.end() - begin < least and match.end() < len(text):
+            continue
+        for start in range(begin, match.end(), _LONGEST_PIECE):
+            end = min(start + _LONGEST_PIECE, match.end())
+            found.append(Piece(start, end, frozenset(terms(text[start:end]))))
+        begin = match.end()
+    return tuple(found)
 
 
-def _saturated(counts: Numbers | Scores, norms: Scores) -> Scores:
-    return np.asarray(counts * (BM25_K1 + 1) / (counts + norms), dtype=np.float64)
+def passage(found: Sequence[Piece], wanted: Collection[str], most_characters: int) -> tuple[int, int] | None:
+    """Returns the first and the end character of the part of a text that says most of what is wanted.
+
+    It is sentences in a row with the most different wanted terms; of those with equally many the shortest, and of these
+    the first. Where there is room, it goes on with what follows, then with what stands before.
+
+    Args:
+        found: the sentences of the text.
+        wanted: terms.
+        most_characters: the most that it may have.
+
+    Returns:
+        None where no sentence has a wanted term, or none of those fits.
+    """
+    wanted = frozenset(wanted)
+    best: tuple[int, int] | None = None
+    first = last = 0
+    for start, piece in enumerate(found):
+        if not piece.terms & wanted:
+            continue
+        shared: frozenset[str] = frozenset()
+        for end in range(start, len(found)):
+            length = found[end].end - piece.start
+            if length > most_characters:
+                break
+            if new := (found[end].terms & wanted) - shared:
+                shared |= new
+                if best is None or (len(shared), -length) > best:
+                    best, first, last = (len(shared), -length), start, end
+    if best is None:
+        return None
+    while last + 1 < len(found) and found[last + 1].end - found[first].start <= most_characters:
+        last += 1
+    while first and found[last].end - found[first - 1].start <= most_characters:
+        first -= 1
+    return found[first].start, found[last].end

@@ -1,26 +1,51 @@
-"""Filling a budget with items: an item that does not fit is skipped, not the end of the list."""
+"""Candidates for a prompt, and filling a budget with them: what does not fit is skipped, not the end of the list."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from langchain_ctxbudget.messages.text import sentences
+from langchain_ctxbudget.settings import Source
 
+Kind = Literal["core", "explicit", "fact", "project", "experience"]
+PRIORITIES: dict[Kind, int] = {"core": 100, "explicit": 90, "fact": 80, "project": 75, "experience": 70}
+"""The weight of each kind of text (seed 001)."""
 ELLIPSIS = " …"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A text from outside the open conversation: of another conversation, a memory, a document."""
+
+    id: str
+    """Unique among all of a user: `conversation/message`, `document#chunk`."""
+    source: Source
+    text: str
+    title: str = ""
+    """A document's title or a conversation's id; parts of one stand under one heading."""
+    place: int = 0
+    """Its place there, for the order."""
+    speaker: str = ""
+    """Empty for documents and memories."""
+    date: str | None = None
+    """`YYYY-MM-DD`, where it is known."""
+    kind: Kind = "experience"
+    metadata: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Of a document: what it was given with, and where in it this stands."""
+
+
 def pack(order: Iterable[int], cost: Callable[[int], int], budget_tokens: int, smallest: int) -> list[int]:
-    """Take items in order as long as they fit.
+    """Takes items in order as long as they fit, and returns the numbers of those taken, best first.
 
     Args:
         order: item numbers, best first.
-        cost: what taking an item now costs, in tokens; asked once per item, when its turn comes, and free to
-            remember what was taken (the first item under a heading pays for the heading).
+        cost: what taking an item now costs, in tokens; asked once per item, when its turn comes, and free to remember
+            what was taken (the first item under a heading pays for the heading).
         budget_tokens: what all may cost together.
         smallest: no item costs less; packing ends when not even that is left.
-
-    Returns:
-        the numbers taken, best first.
     """
     taken: list[int] = []
     left = budget_tokens
@@ -35,7 +60,7 @@ def pack(order: Iterable[int], cost: Callable[[int], int], budget_tokens: int, s
 
 
 def shrink_to(text: str, count: Callable[[str], int], budget_tokens: int) -> str | None:
-    """The first sentences of a text that fit a budget, or None where not even one does.
+    """Returns the first sentences of a text that fit a budget, or None where not even one does.
 
     Args:
         text: what to shrink.
@@ -47,15 +72,9 @@ def shrink_to(text: str, count: Callable[[str], int], budget_tokens: int) -> str
     if count(text) <= budget_tokens:
         return text
     parts = sentences(text)
-    low, high = 0, len(parts)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count(_joined(parts[:middle])) <= budget_tokens:
-            low = middle
-        else:
-            high = middle - 1
-    return _joined(parts[:low]) if low else None
 
+    def first(number: int) -> str:
+        return " ".join(parts[:number]) + ELLIPSIS
 
-def _joined(parts: Sequence[str]) -> str:
-    return " ".join(parts) + ELLIPSIS
+    fitting = bisect_right(range(1, len(parts) + 1), budget_tokens, key=lambda number: count(first(number)))
+    return first(fitting) if fitting else None

@@ -1,8 +1,7 @@
-"""Which past texts answer a message: what speaks for each, added up, and worth per token.
+"""Ranking of past texts for a message: relevance, and worth per token, as arrays over all texts in the order of time.
 
-Everything is an array over the texts in the order of time, computed at once for all of them. A text's relevance comes
-from its words, its vector, its neighbours, its session and how like the most relevant texts it is; its key from
-relevance, length and who said it when.
+A text's relevance comes from its words, its vector, its neighbours, its session and how like the most relevant texts it
+is; its key from relevance, length and who said it when.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TypeAlias
 
@@ -22,12 +21,12 @@ from langchain_ctxbudget.messages.text import STOP_WORDS, fold, terms, without_m
 Scores: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.int32]
 Alike: TypeAlias = Callable[[NDArray[np.intp], Scores], Scores]
-"""How like a few texts, given by number and weight, every text is."""
+"""Takes a few texts, by number and weight, and returns how like them every text is."""
 
 NEIGHBOURHOOD = 2
 """Texts before and after that lend a text their score."""
 RELEVANCE_OFFSET, LENGTH_OFFSET = 0.2, 4.0
-"""What the least relevant text is worth beside the most relevant one; about what a line costs besides its text."""
+"""The worth of the least relevant text beside the most relevant one; about the tokens of a line besides its text."""
 FULL_SPREAD = 0.75
 """Standard deviation of the logarithms of all costs from which length counts in full: where all texts are about as
 long, a shorter one saves little and says less."""
@@ -43,12 +42,8 @@ SAME = 0.8
 """Two texts with a higher cosine say in part the same."""
 ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"})
 """Names that say what a speaker does and not who it is."""
-MONTHS = (
-    "january", "february", "march", "april", "may", "june",
-    "july", "august", "september", "october", "november", "december",
-)  # fmt: skip
+MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself", "we", "us", "our", "ours", "ourselves"})
-_NAME_WORD = re.compile(r"[^\W_]+")
 _WORD = re.compile(r"[^\W_]+")
 _MONTH = re.compile(
     r"(?:(?<!\d)(?P<before>\d{1,2})(?:st|nd|rd|th)?(?:\s+of)?\s+)?"
@@ -62,30 +57,30 @@ _ISO = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])(?:-(\d{2}))?(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each part of a key counts; a part with weight 0 is switched off."""
+    """The weight of each part of a key; a part with weight 0 is switched off."""
 
     lexical: float = 0.2
     """Words shared with the message, the rare ones more (BM25)."""
     dense: float = 0.4
     """Meaning shared with the message (cosine)."""
     neighbours: float = 0.1
-    """What each of the two texts before and after scores: an answer stands beside its question."""
+    """The scores of the two texts before and after: an answer stands beside its question."""
     session_best: float = 0.25
     """The best score in its session, where sessions are short."""
     session: float = 0.7
     """The words of its whole session, where sessions are short."""
     alike: float = 0.15
-    """How like the most relevant texts it is: what belongs to the matter, but has none of the message's words."""
+    """Likeness to the most relevant texts: what belongs to the matter, but has none of the message's words."""
     session_alike: float = 0.6
-    """How like them its session is on average, where sessions are short."""
+    """Likeness of its session to them on average, where sessions are short."""
     relevance: float = 3.0
-    """How fast worth grows with relevance."""
+    """Growth of worth with relevance."""
     length: float = 0.8
-    """What a text costs, where some cost much more than others: a budget buys tokens, not items."""
+    """Its tokens, where some cost much more than others: a budget buys tokens, not items."""
     variety: float = 0.5
     """Different terms: "Show me." says nothing."""
     speaker_length: float = 0.3
-    """What texts of this speaker cost on average: a verbose one says less per token."""
+    """Mean tokens of this speaker's texts: a verbose one says less per token."""
     speaker: float = 1.0
     """Said by the one speaker whom the message names."""
     first_person: float = 2.5
@@ -95,7 +90,7 @@ class Weights:
     opening: float = 1.2
     """Opens its session, and so says what it is about, where sessions are short."""
     recency: float = 0.25
-    """How many sessions have begun since, where sessions are short."""
+    """Sessions that have begun since, where sessions are short."""
     redundancy: float = 1.0
     """Says what a better text says."""
 
@@ -105,14 +100,14 @@ DEFAULT = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What is known of every text, in the order of time; each array has shape `(texts,)`."""
+    """Circumstances of every text, in the order of time; each array has shape `(texts,)`."""
 
     session: Numbers
     """The number of its session, from 0 and never falling."""
     costs: Numbers
     """In tokens."""
     distinct: Numbers
-    """How many different terms it has."""
+    """The number of its different terms."""
     speaker: Numbers
     """The number of its speaker's name, -1 where there is none."""
     first_person: NDArray[np.float32]
@@ -126,7 +121,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class NamedDate:
-    """A date that a message names; None is what it leaves open."""
+    """A date that a message names; None is left open."""
 
     month: int
     year: int | None = None
@@ -135,7 +130,7 @@ class NamedDate:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a message asks for.
+    """The terms, speakers and dates of a message.
 
     Example:
         >>> question = Question.of("What did Ann say on 7 May 2023?", ["Ann", "Bob"])
@@ -148,14 +143,13 @@ class Question:
     """The numbers of the speakers whom it names."""
     dates: tuple[NamedDate, ...] = ()
     text: str = ""
-    """What it says."""
 
     @classmethod
     def of(cls, text: str, names: Sequence[str] = ()) -> Question:
-        """Read a message; where one name is part of another, it is the longest one that is meant.
+        """Reads a message; where one name is part of another, the longest one is meant.
 
         Args:
-            text: what it says.
+            text: the message.
             names: the names of the conversation's speakers, by number.
         """
         known: defaultdict[str, set[int]] = defaultdict(set)
@@ -171,63 +165,64 @@ class Question:
         return cls(tuple(terms(text)), frozenset(named), named_dates(text), text)
 
 
-def called(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """What a text may call each of some speakers: the whole name, however it is joined, or a first name of no other."""
-    words = [_NAME_WORD.findall(name) if is_name(name) else [] for name in names]
-    first = Counter(fold(name[0]) for name in words if name)
-
-    def has_first_name(name: list[str]) -> bool:
-        own = fold(name[0])
-        return len(name) > 1 < len(own) and first[own] == 1 and own not in STOP_WORDS
-
-    return [
-        (given, " ".join(name), *(name[:1] if has_first_name(name) else [])) if name else ()
-        for given, name in zip(names, words, strict=True)
-    ]
-
-
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What every text is worth; each array has shape `(texts,)`."""
+    """The worth of every text; each array has shape `(texts,)`."""
 
     keys: Scores
-    """What to pack by: higher is a better use of a token."""
+    """The order of packing: higher is a better use of a token."""
     relevance: Scores
-    """How much it is about the question, whatever it costs."""
+    """Its likeness to the question, whatever it costs."""
     components: Mapping[str, Scores] = field(default_factory=dict)
-    """What each part added to the key; those of relevance, to the relevance."""
+    """The parts that keys and relevance are sums of."""
+
+    def with_part(self, name: str, part: Scores) -> Ranking:
+        """Returns the ranking with one part more in its keys."""
+        return replace(self, keys=self.keys + part, components={**self.components, name: part})
 
 
 def is_name(name: str) -> bool:
-    """Whether a speaker's name says who it is, and not what it does."""
+    """Tells whether a speaker's name says who it is, and not what it does."""
     return bool(name.strip()) and fold(name).strip() not in ROLES
 
 
+def called(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Returns what a text may call each of some speakers: the whole name, or a first name of nobody else."""
+    words = [_WORD.findall(name) if is_name(name) else [] for name in names]
+    first_names = Counter(fold(own[0]) for own in words if own)
+    result: list[tuple[str, ...]] = []
+    for given, own in zip(names, words, strict=True):
+        first = fold(own[0]) if len(own) > 1 else ""
+        unique = len(first) > 1 and first_names[first] == 1 and first not in STOP_WORDS
+        result.append((given, " ".join(own), *(own[:1] if unique else [])) if own else ())
+    return result
+
+
 def first_person(text: str) -> float:
-    """Words of the first person, as a share of all words."""
+    """Returns the share of words of the first person."""
     words = _WORD.findall(text.lower())
     return sum(word in _FIRST_PERSON for word in words) / len(words) if words else 0.0
 
 
 def day_number(iso_date: str | None) -> int:
-    """A date `YYYY-MM-DD` as a number, 0 where there is none."""
+    """Returns a date `YYYY-MM-DD` as a number, 0 where there is none."""
     return int(iso_date.replace("-", "")) if iso_date else 0
 
 
 def named_dates(text: str) -> tuple[NamedDate, ...]:
-    """The months and days that a text names, in English words or as ISO dates."""
-    found = []
-    for match in _MONTH.finditer(text):
-        month = next(i for i, name in enumerate(MONTHS, 1) if name.startswith(match["month"].lower()))
-        day = match["before"] or match["after"]
-        found.append(NamedDate(month, int(match["year"]) if match["year"] else None, int(day) if day else None))
-    for year, month_of_year, day_of_month in _ISO.findall(text):
-        found.append(NamedDate(int(month_of_year), int(year), int(day_of_month) if day_of_month else None))
-    return tuple(dict.fromkeys(found))
+    """Returns the months and days that a text names, in English words or as ISO dates."""
+    found = [
+        (MONTHS.index(match["month"].lower()) + 1, match["year"], match["before"] or match["after"])
+        for match in _MONTH.finditer(text)
+    ]
+    found += [(int(month), year, day) for year, month, day in _ISO.findall(text)]
+    return tuple(
+        dict.fromkeys(NamedDate(month, int(year or 0) or None, int(day or 0) or None) for month, year, day in found)
+    )
 
 
 def z_scores(scores: Scores) -> Scores:
-    """Scores with mean 0 and standard deviation 1; zeros where all are alike."""
+    """Returns scores with mean 0 and standard deviation 1; zeros where all are alike."""
     if not scores.size or np.ptp(scores) == 0:  # a deviation of rounding errors is none
         return np.zeros_like(scores)
     deviation = scores.std()
@@ -244,20 +239,20 @@ def rank(
     alike: Alike | None = None,
     weights: Weights = DEFAULT,
 ) -> Ranking:
-    """What every text is worth to a question.
+    """Returns the worth of every text to a question.
 
     Args:
-        texts: what is known of them.
-        question: what is asked.
+        texts: their circumstances.
+        question: the message.
         lexical: BM25 scores, shape `(texts,)`.
         dense: cosine similarities, shape `(texts,)`; None leaves the words alone.
         sessions: BM25 scores of the sessions, shape `(sessions,)`; None leaves them out.
-        alike: for how like the most relevant texts each is; None leaves that out.
-        weights: what each part counts.
+        alike: for the likeness to the most relevant texts; None leaves that out.
+        weights: of each part.
     """
     if not len(texts):
         return Ranking(np.zeros(0), np.zeros(0))
-    about = _relevances(texts, lexical, dense, sessions, weights)
+    about = _about(texts, lexical, dense, sessions, weights)
     relevance = _sum(about)
     if alike is not None and _shortness(texts.session) > NEGLIGIBLE:
         for name, part in _like_the_best(texts.session, relevance, alike, weights).items():
@@ -268,12 +263,12 @@ def rank(
 
 
 def without_repetition(keys: Scores, vectors: NDArray[np.float32], weight: float = DEFAULT.redundancy) -> Scores:
-    """Keys of candidates, lowered where a better candidate says nearly the same; shape as given.
+    """Returns keys of candidates, lowered where a better candidate says nearly the same; shape as given.
 
     Args:
         keys: of the best candidates, not of a whole conversation: every two are compared.
         vectors: theirs, of length 1 or 0, shape `(candidates, dimensions)`.
-        weight: what a full repetition costs.
+        weight: the price of a full repetition.
     """
     order = np.argsort(-keys, kind="stable")[:COMPARED]
     best = vectors[order]
@@ -288,10 +283,10 @@ def _sum(parts: Mapping[str, Scores]) -> Scores:
     return total
 
 
-def _relevances(
+def _about(
     texts: Texts, lexical: Scores, dense: Scores | None, sessions: Scores | None, weights: Weights
 ) -> dict[str, Scores]:
-    """What speaks for a text's being about the question."""
+    """Returns the parts of relevance: own words and meaning, those of neighbours, those of the session."""
     words = z_scores(lexical)
     meaning = words if dense is None else z_scores(dense)
     own = words + meaning
@@ -299,16 +294,21 @@ def _relevances(
     within = np.repeat(weights.session_best * np.maximum.reduceat(own, starts), lengths)
     if sessions is not None:
         within += weights.session * z_scores(sessions[texts.session])
+    lent = np.zeros_like(own)
+    for distance in range(1, min(NEIGHBOURHOOD, len(own) - 1) + 1):
+        same = texts.session[distance:] == texts.session[:-distance]
+        lent[distance:] += own[:-distance] * same
+        lent[:-distance] += own[distance:] * same
     return {
         "lexical": weights.lexical * words,
         "dense": weights.dense * meaning,
-        "neighbours": weights.neighbours * _lent(own, texts.session),
+        "neighbours": weights.neighbours * lent,
         "session": _shortness(texts.session) * within,
     }
 
 
 def _like_the_best(session: Numbers, relevance: Scores, alike: Alike, weights: Weights) -> dict[str, Scores]:
-    """What is added for being like the texts that are most relevant, and for being in a session that is."""
+    """Returns what is added for likeness to the most relevant texts, of a text and of its session."""
     found = min(FIRST_FOUND, len(relevance))
     best = np.argpartition(-relevance, found - 1)[:found]
     likeness = alike(best, np.exp(relevance[best] - relevance[best].max()))
@@ -321,7 +321,7 @@ def _like_the_best(session: Numbers, relevance: Scores, alike: Alike, weights: W
 
 
 def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights) -> dict[str, Scores]:
-    """What speaks for spending tokens on a text."""
+    """Returns the parts of a key: what speaks for spending tokens on a text."""
     short = _shortness(texts.session)
     low, high = relevance.min(), relevance.max()
     scaled = (relevance - low) / (high - low) if high > low else np.ones_like(relevance)
@@ -345,38 +345,27 @@ def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights
 
 
 def _sessions(session: Numbers) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Where each session starts, and how many texts it has."""
+    """Returns where each session starts, and its number of texts."""
     starts = np.flatnonzero(np.diff(session, prepend=session[:1] - 1))
     return starts, np.diff(starts, append=len(session))
 
 
 def _shortness(session: Numbers) -> float:
-    """1 where sessions are short and about one thing, less the longer they are."""
+    """Returns 1 where sessions are short and about one thing, less the longer they are."""
     return min(1.0, SHORT_SESSION * (int(session[-1]) - int(session[0]) + 1) / len(session)) ** 2
 
 
-def _lent(own: Scores, session: Numbers) -> Scores:
-    """The scores of the neighbours in the same session, summed."""
-    lent = np.zeros_like(own)
-    for distance in range(1, min(NEIGHBOURHOOD, len(own) - 1) + 1):
-        same = session[distance:] == session[:-distance]
-        lent[distance:] += own[:-distance] * same
-        lent[:-distance] += own[distance:] * same
-    return lent
-
-
 def _speaker_lengths(texts: Texts) -> Scores:
-    """How much longer a speaker's texts are than those of others, as a logarithm."""
+    """Returns how much longer a speaker's texts are than those of others, as a logarithm."""
     codes = texts.speaker + 1
     counts = np.bincount(codes)
-    known = counts > 0
     means = np.log(np.bincount(codes, texts.costs) / np.maximum(counts, 1) + 1)
-    lengths: Scores = (means - means[known].mean())[codes]
+    lengths: Scores = (means - means[counts > 0].mean())[codes]
     return lengths
 
 
 def _dated(day: Numbers, dates: Iterable[NamedDate]) -> Scores:
-    """1 for texts of a month that is named, 2 where the day is, too."""
+    """Returns 1 for texts of a month that is named, 2 where the day is, too."""
     result = np.zeros(len(day))
     for date in dates:
         month = (day // 100 % 100 == date.month) & (day > 0)

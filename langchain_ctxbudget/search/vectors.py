@@ -1,4 +1,4 @@
-"""The vectors of a conversation's texts, compared without what they all have in common.
+"""Vectors of texts: arrays that grow, cosines without what all texts share, and where a subject ends.
 
 What the texts of a conversation share (its language, its tone, its people) makes all of them alike, so their mean is
 taken off before a cosine is. The mean is that of the first texts, renewed when there are a quarter more: it depends on
@@ -7,13 +7,14 @@ the texts alone, and between two of its changes a new text costs nothing for the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from langchain_ctxbudget.search.rows import Rows
+from langchain_ctxbudget.search.ranking import Numbers, Scores
 
 Vectors = NDArray[np.float32]
 
@@ -21,7 +22,73 @@ GROWTH = 1.25
 FEW = 32
 """Fewer texts than this have no mean worth the name: others that are compared join it."""
 DECIMALS = 6
+"""The last bits depend on how many vectors are multiplied at once, so cosines are rounded."""
 _TINY = 1e-9
+_FIRST_CAPACITY = 64
+
+BEFORE, AFTER = 4, 3
+"""Texts before a place and from it on that are compared."""
+UNLIKE = 0.15
+"""A cosine below this says that two stretches of text have nothing to do with each other."""
+UNLIKE_AFTER_GREETING = 0.3
+"""One who greets begins something, unless it plainly goes on."""
+NEVER = -2.0
+"""Below every cosine."""
+_GREETING = re.compile(
+    r"\W*(?:hi|hello|hey|hiya|greetings|good (?:morning|afternoon|evening|day)|i['’]m back)\b",  # noqa: RUF001
+    re.IGNORECASE,
+)
+
+
+class Rows:
+    """Numbers, or vectors of one width; adding a row costs the same however many there are.
+
+    Example:
+        >>> rows = Rows(np.int32)
+        >>> rows.extend([1, 2, 3])
+        >>> rows.values.sum().item()
+        6
+    """
+
+    def __init__(self, dtype: DTypeLike) -> None:
+        self._buffer: NDArray[Any] = np.zeros(0, dtype)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """All of them, not copied; shape `(len(self),)` or `(len(self), width)`."""
+        return self._buffer[: self._length]
+
+    def extend(self, new: Sequence[Any] | NDArray[Any]) -> None:
+        """Adds some.
+
+        Raises:
+            ValueError: vectors of another width, or of different ones.
+        """
+        rows = np.asarray(new, dtype=self._buffer.dtype)
+        if not len(rows):
+            return
+        width = self._buffer.shape[1:] if self._length else rows.shape[1:]
+        end = self._length + len(rows)
+        if not self._length or end > len(self._buffer):
+            bigger = np.zeros((max(end, 2 * self._length, _FIRST_CAPACITY), *width), rows.dtype)
+            bigger[: self._length] = self.values if self._length else 0
+            self._buffer = bigger
+        self._buffer[self._length : end] = rows
+        self._length = end
+
+    def truncate(self, length: int) -> None:
+        """Keeps only the first ones."""
+        self._length = min(self._length, length)
+
+    def copy(self) -> Rows:
+        """Returns the same ones, to grow by themselves."""
+        twin = Rows(self._buffer.dtype)
+        twin._buffer, twin._length = self.values.copy(), self._length
+        return twin
 
 
 class CentredVectors:
@@ -35,20 +102,28 @@ class CentredVectors:
     """
 
     def __init__(self) -> None:
-        self._rows = Rows(np.float32)
-        self._counted = 0
-        """How many of them are in the mean."""
+        self._rows, self._lengths = Rows(np.float32), Rows(np.float32)
+        """The vectors, and the length of each without the mean."""
+        self._mean: Vectors = np.zeros(0, np.float32)
+        self._in_mean = 0
         self.absent: list[int] = []
         """Numbers of texts that the embeddings gave no usable vector; they are similar to nothing."""
-        self._mean: Vectors = np.zeros(0, np.float32)
-        self._lengths = Rows(np.float32)
-        """Of each without the mean."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def width(self) -> int:
+        """The number of values of each; 0 while there are none."""
+        return self.units.shape[1] if len(self) else 0
+
+    @property
+    def units(self) -> Vectors:
+        """The vectors, of length 1; shape `(len(self), dimensions)`."""
+        return self._rows.values
+
     def extend(self, vectors: Sequence[Sequence[float]] | NDArray[Any], absent: Iterable[int] = ()) -> None:
-        """Add some.
+        """Adds some.
 
         Args:
             vectors: one per text.
@@ -62,22 +137,22 @@ class CentredVectors:
         self.absent += [first + number for number in absent]
 
     def truncate(self, length: int) -> None:
-        """Keep only the first ones."""
+        """Keeps only the first ones."""
         self._rows.truncate(length)
         self._lengths.truncate(length)
         self.absent = [number for number in self.absent if number < length]
-        if length < self._counted:
-            self._counted = 0  # the mean has some that are gone
+        if length < self._in_mean:
+            self._in_mean = 0
 
     def copy(self) -> CentredVectors:
-        """The same ones, to grow by themselves."""
+        """Returns the same ones, to grow by themselves."""
         twin = CentredVectors()
         twin._rows, twin._lengths = self._rows.copy(), self._lengths.copy()
-        twin._counted, twin._mean, twin.absent = self._counted, self._mean, self.absent.copy()
+        twin._in_mean, twin._mean, twin.absent = self._in_mean, self._mean, self.absent.copy()
         return twin
 
-    def similarities(self, query: NDArray[Any], others: Vectors | None = None) -> NDArray[np.float64]:
-        """The cosine of every vector with a query, all without the mean.
+    def similarities(self, query: NDArray[Any], others: Vectors | None = None) -> Scores:
+        """Returns the cosine of every vector with a query, all without the mean.
 
         Args:
             query: shape `(dimensions,)`.
@@ -91,53 +166,44 @@ class CentredVectors:
         """
         [target] = units(np.asarray([query], np.float32))
         more = np.zeros((0, target.size), np.float32) if others is None or not len(others) else units(others)
-        found = _rounded(self._few(target, more) if len(self) < FEW else self._many(target, more))
+        if len(self) < FEW:
+            rows = np.concatenate((more, self.units.reshape(-1, target.size)))
+            mean = rows.mean(axis=0) if len(rows) else target
+            cosines = _cosines(rows - mean, target - mean)
+        else:
+            self._renew()
+            aim = target - self._mean
+            length = max(float(np.linalg.norm(aim)), _TINY)
+            own = (self.units @ aim - self._mean @ aim) / (np.maximum(self._lengths.values, _TINY) * length)
+            cosines = np.concatenate((_cosines(more - self._mean, aim), own), dtype=np.float64)
+        found: Scores = np.round(cosines, DECIMALS)
         found[[len(more) + number for number in self.absent]] = 0
         return found
 
-    def _few(self, target: Vectors, others: Vectors) -> NDArray[np.float64]:
-        rows = np.concatenate((others, self.units.reshape(-1, target.size)))
-        mean = rows.mean(axis=0) if len(rows) else target
-        return _cosines(rows - mean, target - mean)
-
-    def _many(self, target: Vectors, others: Vectors) -> NDArray[np.float64]:
-        self._renew()
-        aim = target - self._mean
-        length = max(float(np.linalg.norm(aim)), _TINY)
-        own = (self.units @ aim - self._mean @ aim) / (np.maximum(self._lengths.values, _TINY) * length)
-        return np.concatenate((_cosines(others - self._mean, aim), own), dtype=np.float64)
-
-    @property
-    def width(self) -> int:
-        """How many values each has; 0 while there are none."""
-        return self.units.shape[1] if len(self) else 0
-
-    @property
-    def units(self) -> Vectors:
-        """The vectors themselves, of length 1; shape `(len(self), dimensions)`."""
-        return self._rows.values
-
     def _renew(self) -> None:
-        """Bring the mean, and the lengths without it, up to date."""
-        rows, counted = self._rows.values, _counted(len(self._rows))
-        if counted != self._counted:
-            self._counted, self._mean = counted, rows[:counted].mean(axis=0, dtype=np.float64).astype(np.float32)
+        """Brings the mean, and the lengths without it, up to date; each step of the mean has a quarter more texts."""
+        rows, counted = self.units, FEW
+        while (following := int(counted * GROWTH)) <= len(rows):
+            counted = following
+        if counted != self._in_mean:
+            self._in_mean, self._mean = counted, rows[:counted].mean(axis=0, dtype=np.float64).astype(np.float32)
             self._lengths.truncate(0)
         new = rows[len(self._lengths) :]
         squares = np.einsum("ij,ij->i", new, new) - 2 * (new @ self._mean) + self._mean @ self._mean
         self._lengths.extend(np.sqrt(np.maximum(squares, 0)))
 
 
-def _counted(size: int) -> int:
-    """How many of so many vectors are in the mean: the last step of a row in which each is a quarter above the last."""
-    counted = FEW
-    while (following := int(counted * GROWTH)) <= size:
-        counted = following
-    return min(counted, size)
+def _cosines(rows: Vectors, target: Vectors) -> Scores:
+    lengths = np.linalg.norm(rows, axis=-1) * np.linalg.norm(target)
+    return np.asarray(rows @ target / np.maximum(lengths, _TINY), np.float64)
 
 
 def units(vectors: Vectors) -> Vectors:
-    """Vectors of length 1; those without any length stay."""
+    """Returns vectors of length 1; those without any length stay.
+
+    Raises:
+        ValueError: a value is not a number.
+    """
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     if not np.isfinite(lengths).all():
         raise ValueError("the embeddings hold values that are not numbers (NaN or infinite)")
@@ -145,7 +211,7 @@ def units(vectors: Vectors) -> Vectors:
 
 
 def comparable(vectors: Sequence[Sequence[float]], width: int) -> tuple[Vectors, tuple[int, ...]]:
-    """Vectors as they came, and the numbers of those that cannot be compared, which are zeros.
+    """Returns vectors as they came, and the numbers of those that cannot be compared, which are zeros.
 
     Those hold values that are not numbers, or have another width. One such vector must not cost the other texts theirs.
     """
@@ -160,14 +226,7 @@ def comparable(vectors: Sequence[Sequence[float]], width: int) -> tuple[Vectors,
 
 
 def as_query(vector: Sequence[float], width: int = 0) -> Vectors:
-    """The vector of a query, if it can be compared.
-
-    It is looked at first: where it is sound, so are the embeddings, and what else they give that is not is a matter of
-    the single text.
-
-    Args:
-        vector: as the embeddings gave it.
-        width: of the vectors that it is compared with; 0 where there are none yet.
+    """Returns the vector of a query, if it can be compared with vectors of a width (0: there are none yet).
 
     Raises:
         ValueError: a value is not a number, or it has another width.
@@ -179,12 +238,45 @@ def as_query(vector: Sequence[float], width: int = 0) -> Vectors:
     return target
 
 
-def _rounded(similarities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rounded, because the last bits depend on how many vectors are multiplied at once."""
-    return np.asarray(np.round(similarities, DECIMALS), np.float64)
+def limit(text: str, *, from_user: bool) -> float:
+    """Returns the cosine with what stands before it below which a text begins a subject (TextTiling: Hearst 1997)."""
+    if not from_user:
+        return NEVER
+    return UNLIKE_AFTER_GREETING if _GREETING.match(text) else UNLIKE
 
 
-def _cosines(rows: Vectors, target: Vectors) -> NDArray[np.float64]:
-    lengths = np.linalg.norm(rows, axis=-1) * np.linalg.norm(target)
-    similarity: NDArray[np.float64] = np.asarray(rows @ target / np.maximum(lengths, _TINY), np.float64)
-    return similarity
+def links(vectors: Vectors, start: int = 0) -> Vectors:
+    """Returns the cosine of each text, with those after it, with those before it, `(texts - start,)`; 1 for the first.
+
+    A text's link is final when `AFTER - 1` more texts follow.
+
+    Args:
+        vectors: of all texts, of length 1 or 0, shape `(texts, dimensions)`.
+        start: the first text whose link is wanted.
+    """
+    first = max(0, start - BEFORE)
+    rows = vectors[first:]
+    before, after = np.zeros_like(rows), rows.copy()
+    for distance in range(1, min(BEFORE, len(rows) - 1) + 1):
+        before[distance:] += rows[:-distance]
+    for distance in range(1, min(AFTER, len(rows))):
+        after[:-distance] += rows[distance:]
+    norms = np.linalg.norm(before, axis=1) * np.linalg.norm(after, axis=1)
+    similarity: Vectors = np.einsum("ij,ij->i", before, after) / np.maximum(norms, np.float32(1e-9))
+    if not first and len(similarity):
+        similarity[0] = 1.0
+    return similarity[start - first :]
+
+
+def subjects(session: Numbers, links: Vectors, limits: Vectors) -> Numbers:
+    """Returns the number of every text's subject, from 0 and never falling: sessions, cut where a subject begins.
+
+    Args:
+        session: the number of every text's session by time, shape `(texts,)`.
+        links: of the first texts, those that have a vector; the others begin nothing.
+        limits: of every text.
+    """
+    starts = np.diff(session, prepend=session[:1]) > 0
+    known = min(len(links), len(limits), len(session))
+    starts[:known] |= links[:known] < limits[:known]
+    return np.cumsum(starts, dtype=np.int32)

@@ -16,7 +16,7 @@ from langchain_ctxbudget.errors import MissingScopeError
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history.message_log import JOINED, LANES, MESSAGES
 from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFETCH, OtherConversations, candidates
-from langchain_ctxbudget.search.candidates import Candidate
+from langchain_ctxbudget.search.packing import Candidate
 from langchain_ctxbudget.stores.records import ROOT, Scope, label
 from tests import log_contract
 from tests.integration_tests.conftest import Call

@@ -1,16 +1,31 @@
-"""BM25 over texts that are only ever added."""
+"""BM25 over texts that are only ever added, and the part of a long text that is about a query."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1, LexicalIndex
+from langchain_ctxbudget.messages.text import terms
+from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1, LexicalIndex, passage, pieces
 
 TEXT = st.lists(st.sampled_from("abcdef"), max_size=12)
 TEXTS = st.lists(TEXT, max_size=20)
+WORDS = ("bike", "blue", "garden", "kettle", "the", "it", "雨が", "降る")
+MARKS = (". ", "! ", "? ", "\n", "\n\n", " ", "。", ', "so." ', "... ", "")
+SAID = st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(MARKS)), max_size=40).map(
+    lambda pairs: "".join(word + mark for word, mark in pairs)
+)
+LONG = st.one_of(SAID, st.text(max_size=120))
+WANTED = st.sets(st.sampled_from([*(t for word in WORDS for t in terms(word)), "absent"]), max_size=4)
+
+
+def index_of(texts):
+    index = LexicalIndex()
+    index.extend(texts)
+    return index
 
 
 def naive_bm25(texts, query):
@@ -30,85 +45,65 @@ def naive_bm25(texts, query):
 
 
 @settings(deadline=None)
-@given(TEXTS, TEXT)
-def test_lexical_scores_are_those_of_bm25(texts, query):
-    index = LexicalIndex()
-    index.extend(texts)
-    assert index.scores(query) == pytest.approx(naive_bm25(texts, query))
-
-
-@settings(deadline=None)
-@given(TEXTS, TEXT)
-def test_adding_one_by_one_is_adding_at_once(texts, query):
-    at_once, one_by_one = LexicalIndex(), LexicalIndex()
-    at_once.extend(texts)
-    for text in texts:
-        one_by_one.extend([text])
-    assert np.array_equal(at_once.scores(query), one_by_one.scores(query))
-
-
-@settings(deadline=None)
-@given(TEXTS)
-def test_the_index_is_as_long_as_its_texts(texts):
-    index = LexicalIndex()
-    index.extend(texts)
-    assert len(index) == len(texts) == len(index.scores(["a"]))
-
-
-def test_a_query_term_counts_once():
-    index = LexicalIndex()
-    index.extend([["a"], ["b"]])
-    assert np.array_equal(index.scores(["a", "a"]), index.scores(["a"]))
-
-
-def test_without_a_shared_term_every_score_is_zero():
-    index = LexicalIndex()
-    index.extend([["a"], []])
-    assert index.scores(["z"]).tolist() == [0, 0]
-
-
-@settings(deadline=None)
 @given(TEXTS, TEXTS, TEXT)
-def test_with_each_other_as_background_two_indexes_score_like_one(texts, more, query):
-    first, second = LexicalIndex(), LexicalIndex()
-    first.extend(texts)
-    second.extend(more)
-    scores = [*first.scores(query, background=second), *second.scores(query, background=first)]
-    assert scores == pytest.approx(naive_bm25([*texts, *more], query))
+def test_scores_are_those_of_bm25_however_texts_were_added_and_with_another_index_as_background(texts, more, query):
+    first, second = index_of(texts), index_of(more)
+    assert first.scores(query) == pytest.approx(naive_bm25(texts, query))
+    together = [*first.scores(query, background=second), *second.scores(query, background=first)]
+    assert together == pytest.approx(naive_bm25([*texts, *more], query))
+    for text in more:
+        first.extend([text])
+    assert np.array_equal(first.scores(query), index_of([*texts, *more]).scores(query))
+    assert first.distinct.tolist() == [len(set(text)) for text in [*texts, *more]]
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.booleans(), TEXT), min_size=1, max_size=20), TEXT)
+@given(st.lists(st.tuples(st.booleans(), TEXT), max_size=20), TEXT)
 def test_a_group_scores_like_one_text_of_all_its_terms(begins_and_texts, query):
     groups = np.cumsum([begins for begins, _ in begins_and_texts], dtype=np.int32)
-    groups -= groups[0]
-    index = LexicalIndex()
-    index.extend(text for _, text in begins_and_texts)
-    joined = [[] for _ in range(groups[-1] + 1)]
+    groups -= groups[:1] if len(groups) else 0
+    joined = [[] for _ in range(groups[-1] + 1 if len(groups) else 0)]
     for group, (_, text) in zip(groups, begins_and_texts, strict=True):
         joined[group] += text
-    assert index.group_scores(query, groups) == pytest.approx(naive_bm25(joined, query))
-
-
-def test_an_empty_index_has_no_groups():
-    assert len(LexicalIndex().group_scores(["a"], np.zeros(0, np.int32))) == 0
-
-
-def test_documents_with_a_term_are_counted_once_each():
-    index = LexicalIndex()
-    index.extend([["a", "a"], ["b"], ["a"]])
-    assert [index.documents_with(term) for term in "abz"] == [2, 1, 0]
+    index = index_of(text for _, text in begins_and_texts)
+    assert index.scores(query, groups=groups) == pytest.approx(naive_bm25(joined, query))
 
 
 def test_an_index_can_grow_after_it_was_searched():
-    index = LexicalIndex()
-    index.extend([["a"]])
-    scores, distinct = index.scores(["a"]), index.distinct_terms(1)
+    index = index_of([["a"]])
+    scores = index.scores(["a"])
     index.extend([["a", "b"]])
-    assert (len(scores), len(distinct), len(index.scores(["a"]))) == (1, 1, 2)
+    assert (len(scores), len(index.scores(["a"]))) == (1, 2)
 
 
-def test_distinct_terms_counts_every_term_of_a_text_once():
-    index = LexicalIndex()
-    index.extend([["a", "b", "a"], [], ["c"]])
-    assert index.distinct_terms(2).tolist() == [2, 0]
+@pytest.mark.parametrize("unit", ["a. ", "?", "\n", "x\n", "。", "One more. "])
+def test_even_a_text_of_two_megabytes_has_no_more_than_some_thousand_pieces(unit):
+    text = unit * (2_000_000 // len(unit))
+    found = pieces(text)
+    assert len(found) < 20_000
+    assert (found[0].start, found[-1].end) == (0, len(text))
+    assert all(one.end == two.start for one, two in pairwise(found))
+
+
+@settings(deadline=None)
+@given(LONG, WANTED, st.integers(0, 200))
+def test_a_passage_is_whole_pieces_that_fit_and_no_other_has_more_of_the_wanted_terms(text, wanted, most):
+    found = pieces(text)
+    assert "".join(text[piece.start : piece.end] for piece in found) == text
+    spans = [
+        (piece.start, last.end)
+        for first, piece in enumerate(found)
+        for last in found[first:]
+        if last.end - piece.start <= most
+    ]
+
+    def wanted_terms(start, end):
+        return len(wanted.intersection(*[{t for p in found if start <= p.start < end for t in p.terms}]))
+
+    best = max((wanted_terms(*span) for span in spans), default=0)
+    part = passage(found, wanted, most)
+    if part is None:
+        assert best == 0
+    else:
+        assert part in spans
+        assert wanted_terms(*part) == best > 0

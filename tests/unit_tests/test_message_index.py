@@ -44,7 +44,7 @@ def known(index, view):
     return {
         **{name: getattr(about, name).tolist() for name in about.__dataclass_fields__},
         "words": index.lexical.scores(QUERY).tolist(),
-        "sessions": index.lexical.group_scores(QUERY, index.subjects()).tolist(),
+        "sessions": index.lexical.scores(QUERY, groups=index.subjects()).tolist(),
         "speakers": index.speakers,
         "said": index.said,
         "vectors": index.vectors.units.tolist(),

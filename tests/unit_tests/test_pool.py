@@ -20,7 +20,7 @@ from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.retrieval import pool as pools
 from langchain_ctxbudget.retrieval.pool import Pool, Searched, by_words, gather
 from langchain_ctxbudget.retrieval.search import RERANKED, Sources, rerank, search
-from langchain_ctxbudget.search.candidates import PRIORITIES, Candidate
+from langchain_ctxbudget.search.packing import PRIORITIES, Candidate
 from tests.conversations import BagOfWords, conversation
 from tests.store_contract import embed
 

@@ -15,7 +15,6 @@ from langchain_ctxbudget.search.ranking import (
     Weights,
     day_number,
     first_person,
-    is_name,
     named_dates,
     rank,
     without_repetition,
@@ -45,25 +44,11 @@ def one_hot(size, place):
 
 
 @settings(deadline=None)
-@given(FLOATS)
-def test_z_scores_have_mean_zero_and_deviation_one_or_are_zeros(scores):
+@given(FLOATS, st.floats(-1e6, 1e6), st.integers(0, 200))
+def test_z_scores_have_mean_zero_and_deviation_one_or_are_zeros(scores, value, size):
     result = z_scores(scores)
     assert not result.any() or (abs(result.mean()) < 1e-6 and result.std() == pytest.approx(1, rel=1e-3))
-
-
-@settings(deadline=None)
-@given(st.floats(-1e6, 1e6), st.integers(0, 200))
-def test_z_scores_of_like_scores_are_zeros(value, size):
     assert not z_scores(np.full(size, value)).any()
-
-
-@pytest.mark.parametrize("name", ["user", "Assistant", "AI", " ", ""])
-def test_a_role_is_no_name(name):
-    assert not is_name(name)
-
-
-def test_who_is_named_is_found_as_a_whole_word_in_any_case():
-    assert Question.of("Did ann's annual trip please Bob?", ["Ann", "Bob", "Anna"]).speakers == {0, 1}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +56,8 @@ def test_who_is_named_is_found_as_a_whole_word_in_any_case():
     [
         ("What did Fahim say?", ["Fahim Khan", "Bob"], {0}),
         ("What did Fahim Khan say?", ["Fahim", "Bob"], {0}),
+        ("Did ann's annual trip please Bob?", ["Ann", "Bob", "Anna"], {0, 1}),
+        ("What did the user say?", ["user", "assistant", "AI", " ", ""], set()),
         ("What did Fahim Khan say?", ["Fahim_Khan", "Bob"], {0}),
         ("What did fahim’s friend say?", ["Fahim-Khan", "Bob"], {0}),
         ("What did Fahim say?", ["Fahim Khan", "Fahim Ali"], set()),
@@ -89,13 +76,8 @@ def test_a_speaker_is_named_in_full_or_by_a_first_name_of_nobody_else_and_the_lo
     assert Question.of(question, speakers).speakers == named
 
 
-def test_the_word_user_names_nobody():
-    assert Question.of("What did the user say?", ["user", "assistant"]).speakers == frozenset()
-
-
-@pytest.mark.parametrize(
-    ("text", "date"),
-    [
+def test_named_dates_are_read_in_english_words_and_as_iso_dates():
+    for text, date in [
         ("in May 2023", NamedDate(5, 2023)),
         ("on 7 May", NamedDate(5, None, 7)),
         ("on the 7th of May, 2023", NamedDate(5, 2023, 7)),
@@ -104,40 +86,25 @@ def test_the_word_user_names_nobody():
         ("on 2023-05-07", NamedDate(5, 2023, 7)),
         ("in 2023-05", NamedDate(5, 2023)),
         ("in December", NamedDate(12)),
-    ],
-)
-def test_a_named_date_is_read(text, date):
-    assert named_dates(text) == (date,)
+    ]:
+        assert named_dates(text) == (date,), text
+    for text in ("may I march on?", "Maybe Augustus decided", "Marching Junes", "1999", "2023-13-01", ""):
+        assert named_dates(text) == (), text
 
 
-@pytest.mark.parametrize(
-    "text", ["may I march on?", "Maybe Augustus decided", "Marching Junes", "1999", "2023-13-01", ""]
-)
-def test_other_words_are_no_dates(text):
-    assert named_dates(text) == ()
-
-
-def test_first_person_is_a_share_of_the_words():
+def test_words_of_the_first_person_are_a_share_and_a_date_is_a_number():
     assert (first_person("I sold my bike."), first_person("They did."), first_person("")) == (0.5, 0, 0)
-
-
-def test_a_date_is_a_number_and_none_is_zero():
     assert (day_number("2023-05-07"), day_number(None)) == (20230507, 0)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3])
-@pytest.mark.parametrize("dense", [True, False])
-def test_few_texts_have_a_finite_key_each(size, dense):
-    scores = np.arange(size, dtype=float)
-    result = rank(texts(size), ASKED, scores, scores if dense else None, np.zeros(1))
-    assert len(result.keys) == len(result.relevance) == size
-    assert np.isfinite(result.keys).all()
-
-
-def test_a_ranking_does_not_change_what_it_is_given():
-    lexical, dense, sessions = one_hot(5, 1), one_hot(5, 2), np.ones(1)
-    rank(texts(5), ASKED, lexical, dense, sessions)
-    assert (lexical.argmax(), dense.argmax(), lexical.sum(), dense.sum(), sessions[0]) == (1, 2, 1, 1, 1)
+def test_few_texts_have_a_finite_key_each_and_nothing_given_is_changed(size):
+    for dense in (None, np.arange(size, dtype=float)):
+        lexical = np.arange(size, dtype=float)
+        result = rank(texts(size), ASKED, lexical, dense, np.zeros(1))
+        assert len(result.keys) == len(result.relevance) == size
+        assert np.isfinite(result.keys).all()
+        assert lexical.tolist() == list(range(size))
 
 
 def test_without_weights_all_texts_are_alike():
@@ -173,16 +140,12 @@ def test_a_part_sets_apart_what_it_knows(part, changed, question, sign):
     assert np.ptp(np.delete(keys, 4)) == pytest.approx(0)
 
 
-def test_where_two_are_named_neither_is_preferred():
-    result = rank(texts(4, speaker=[0, 1, 0, 1]), Question((), frozenset({0, 1})), np.zeros(4))
-    assert not result.components["speaker"].any()
-
-
-def test_the_day_counts_beside_the_month_and_another_year_does_not():
+def test_a_day_counts_beside_its_month_another_year_does_not_and_of_two_speakers_neither():
     known = texts(4, day=[20230507, 20230508, 20220507, 0])
-    result = rank(known, Question((), frozenset(), (NamedDate(5, 2023, 7),)), np.zeros(4))
+    result = rank(known, Question((), frozenset({0, 1}), (NamedDate(5, 2023, 7),)), np.zeros(4))
     first, second, third, fourth = result.components["date"]
     assert first > second > third == fourth == 0
+    assert not result.components["speaker"].any()
 
 
 def test_who_says_much_each_time_is_worth_less_per_token():
@@ -213,17 +176,13 @@ def test_long_sessions_count_little():
 
 
 def test_the_opening_of_a_session_and_a_newer_session_are_preferred():
-    known = texts(6, session=[0, 0, 1, 1, 2, 2])
-    parts = rank(known, ASKED, np.zeros(6)).components
+    parts = rank(texts(6, session=[0, 0, 1, 1, 2, 2]), ASKED, np.zeros(6)).components
     assert (parts["opening"] > 0).tolist() == [True, False] * 3
     assert (np.diff(parts["recency"][::2]) > 0).all()
 
 
-def test_without_embeddings_the_words_decide():
+def test_without_embeddings_words_decide_and_meaning_finds_what_shares_no_word():
     assert rank(texts(6), ASKED, one_hot(6, 4)).keys.argmax() == 4
-
-
-def test_meaning_finds_what_shares_no_word():
     assert rank(texts(6), ASKED, np.zeros(6), one_hot(6, 4)).keys.argmax() == 4
 
 
@@ -232,7 +191,7 @@ def like(vectors):
     return lambda numbers, weights: vectors @ (weights @ vectors[numbers])
 
 
-def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
+def test_what_is_like_the_most_relevant_texts_gains_and_lifts_its_session(monkeypatch):
     monkeypatch.setattr("langchain_ctxbudget.search.ranking.FIRST_FOUND", 1)
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
     asked = (texts(4, session=range(4)), ASKED, np.array([5.0, 0.0, 0.0, 0.0]))
@@ -240,14 +199,10 @@ def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
     gains = fed.relevance - plain.relevance
     assert gains[0] > gains[2] > gains[1] == gains[3]
     assert fed.keys[2] > fed.keys[1]
-
-
-def test_a_session_like_the_most_relevant_texts_lifts_all_its_texts(monkeypatch):
-    monkeypatch.setattr("langchain_ctxbudget.search.ranking.FIRST_FOUND", 1)
     vectors = np.array([[1.0, 0.0], [0.9, 0.4], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
-    known = texts(5, session=[0, 1, 1, 2, 2])
     weights = replace(NOTHING, lexical=1.0, session_alike=1.0)
-    fed = rank(known, ASKED, one_hot(5, 0), None, np.zeros(3), alike=like(vectors), weights=weights)
+    asked = (texts(5, session=[0, 1, 1, 2, 2]), ASKED, one_hot(5, 0), None, np.zeros(3))
+    fed = rank(*asked, alike=like(vectors), weights=weights)
     assert fed.relevance[1] == fed.relevance[2] > fed.relevance[3] == fed.relevance[4]
 
 
@@ -259,16 +214,10 @@ def test_length_counts_less_where_all_texts_are_about_as_long():
     assert per_doubling([10, 24, 10]) < per_doubling([10, 24, 1_000])
 
 
-def test_a_repetition_is_worth_less_than_what_it_repeats():
+def test_a_repetition_is_worth_less_than_what_it_repeats_and_what_is_only_similar_is_none():
     vectors = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
     assert without_repetition(np.array([3.0, 2.0, 2.5]), vectors, 1.0) == pytest.approx([3, 2, 1.5])
-
-
-def test_what_is_only_similar_is_no_repetition():
     angle = np.arccos(SAME - 0.01)
-    vectors = np.array([[1, 0], [np.cos(angle), np.sin(angle)]], np.float32)
-    assert without_repetition(np.array([3.0, 2.0]), vectors, 1.0).tolist() == [3, 2]
-
-
-def test_no_candidates_repeat_nothing():
+    similar = np.array([[1, 0], [np.cos(angle), np.sin(angle)]], np.float32)
+    assert without_repetition(np.array([3.0, 2.0]), similar, 1.0).tolist() == [3, 2]
     assert not len(without_repetition(np.zeros(0), np.zeros((0, 2), np.float32), 1.0))

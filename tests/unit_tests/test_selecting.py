@@ -16,7 +16,7 @@ from langchain_ctxbudget.report.report import LISTED_OMISSIONS
 from langchain_ctxbudget.retrieval.pool import Named, Searched, gather
 from langchain_ctxbudget.retrieval.quotes import MIXED_SECTION, OWN_SECTION, Style
 from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE, NAMED_SHARE, select
-from langchain_ctxbudget.search.candidates import PRIORITIES, Candidate
+from langchain_ctxbudget.search.packing import PRIORITIES, Candidate
 from langchain_ctxbudget.settings import SOURCES
 from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter
 from tests.conversations import TIKTOKEN, BagOfWords, conversation

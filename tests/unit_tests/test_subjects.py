@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.search.subject_changes import AFTER, NEVER, limit, links, subjects
+from langchain_ctxbudget.search.vectors import AFTER, NEVER, limit, links, subjects
 
 COOKING, CYCLING = [1.0, 0.0], [0.0, 1.0]
 

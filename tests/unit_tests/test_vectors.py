@@ -1,16 +1,59 @@
-"""Vectors that are compared without what they all have in common."""
+"""Vectors that are compared without what they all have in common, and the arrays that they grow in."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.search.vectors import FEW, GROWTH, CentredVectors, as_query, comparable, units
+from langchain_ctxbudget.search.vectors import FEW, GROWTH, CentredVectors, Rows, as_query, comparable, units
 
 WIDTH = 6
 SIZES = st.integers(0, 3 * FEW)
 SEEDS = st.integers(0, 10_000)
-OTHERS = st.integers(0, 5)
+NUMBERS = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=200)
+
+
+# Rows
+
+
+@given(NUMBERS, st.integers(0, 250), NUMBERS)
+def test_rows_are_what_was_added_and_kept_and_a_copy_grows_by_itself(numbers, length, more):
+    rows = Rows(np.int32)
+    for number in numbers[:5]:
+        rows.extend([number])
+    rows.extend(numbers[5:])
+    assert rows.values.tolist() == numbers
+    twin = rows.copy()
+    twin.truncate(length)
+    twin.extend(more)
+    assert twin.values.tolist() == [*numbers[:length], *more]
+    twin.values[:1] = 7
+    assert rows.values.tolist() == numbers
+
+
+def test_rows_of_vectors_have_one_width_until_all_are_taken_away():
+    rows = Rows(np.float32)
+    rows.extend([[1.0, 2.0]])
+    for other in ([[1.0, 2.0, 3.0]], [[1.0], [1.0, 2.0]]):
+        with pytest.raises(ValueError):
+            rows.extend(other)
+    rows.extend(np.ones((100, 2)))
+    assert rows.values.shape == (101, 2)
+    rows.truncate(0)
+    rows.extend([[1.0, 2.0, 3.0]])
+    assert rows.values.tolist() == [[1, 2, 3]]
+
+
+def test_adding_copies_what_is_there_only_now_and_then():
+    rows, moves, buffer = Rows(np.int32), 0, None
+    for number in range(10_000):
+        rows.extend([number])
+        moves += rows.values.base is not buffer
+        buffer = rows.values.base
+    assert moves <= 10
+
+
+# Similarities
 
 
 def drawn(size, seed):
@@ -42,93 +85,54 @@ def plain(vectors, query, others):
 
 
 @settings(deadline=None)
-@given(SIZES, OTHERS, SEEDS)
+@given(SIZES, st.integers(0, 5), SEEDS)
 def test_similarities_are_cosines_without_the_mean(size, others, seed):
     rows, rest, query = drawn(size, seed), drawn(others, seed + 1), drawn(1, seed + 2)[0]
-    if size + others < 2:
-        return  # a vector that is the mean has no direction
     found = filled(rows).similarities(query, rest)
-    assert found == pytest.approx(plain(rows, query, rest), abs=1e-4)
-
-
-@settings(deadline=None)
-@given(SIZES, st.lists(SIZES, max_size=4), SEEDS)
-def test_vectors_that_are_added_in_pieces_compare_as_those_that_are_added_at_once(size, cuts, seed):
-    rows, query = drawn(size, seed), drawn(1, seed + 1)[0]
-    pieces = CentredVectors()
-    for part in np.split(rows, sorted(min(cut, size) for cut in cuts)):
-        pieces.extend(part)
-        pieces.similarities(query)
-    assert len(pieces) == size
-    assert pieces.similarities(query) == pytest.approx(filled(rows).similarities(query), abs=1e-5)
+    assert found.shape == (others + size,)
+    if size + others >= 2:  # a vector that is the mean has no direction
+        assert found == pytest.approx(plain(rows, query, rest), abs=1e-4)
 
 
 @settings(deadline=None)
 @given(SIZES, SIZES, SIZES, SEEDS)
-def test_truncated_vectors_compare_as_if_the_others_had_never_been(size, length, more, seed):
+def test_vectors_compare_by_what_is_there_whatever_was_added_taken_away_and_asked_before(size, length, more, seed):
     rows, rest, query = drawn(size, seed), drawn(more, seed + 1), drawn(1, seed + 2)[0]
-    cut = filled(rows)
-    cut.similarities(query)
-    cut.truncate(length)
-    cut.extend(rest)
+    grown = CentredVectors()
+    for part in np.split(rows, [size // 3, size // 2]):
+        grown.extend(part)
+        grown.similarities(query)
+    before = grown.similarities(query)
+    twin = grown.copy()
+    twin.truncate(length)
+    twin.extend(rest)
     fresh = filled(np.concatenate((rows[:length], rest)))
-    assert cut.similarities(query) == pytest.approx(fresh.similarities(query), abs=1e-5)
-
-
-@pytest.mark.parametrize("size", [FEW - 2, 2 * FEW])
-def test_a_copy_grows_by_itself(size):
-    vectors = filled(drawn(size, 1))
-    query = drawn(1, 2)[0]
-    before = vectors.similarities(query)
-    twin = vectors.copy()
-    twin.extend(drawn(40, 3))
-    assert twin.similarities(query).shape == (size + 40,)
-    assert vectors.similarities(query).tolist() == before.tolist()
+    assert twin.similarities(query) == pytest.approx(fresh.similarities(query), abs=1e-5)
+    assert grown.similarities(query).tolist() == before.tolist()
 
 
 @pytest.mark.parametrize("size", [2, 2 * FEW])
-@pytest.mark.parametrize("others", [0, 3])
-def test_vectors_without_a_length_are_numbers_all_the_same(size, others):
-    vectors = filled(np.concatenate((np.zeros((1, WIDTH)), drawn(size, 1))))
-    for query in (np.zeros(WIDTH), drawn(1, 2)[0]):
-        found = vectors.similarities(query, np.zeros((others, WIDTH), np.float32))
-        assert found.shape == (others + size + 1,)
-        assert np.isfinite(found).all()
-
-
-def test_vectors_that_are_all_the_same_are_alike_to_nothing():
-    found = filled(np.tile(drawn(1, 1), (2 * FEW, 1))).similarities(drawn(1, 2)[0])
-    assert np.isfinite(found).all()
-
-
-def test_no_vectors_have_no_similarities():
-    assert CentredVectors().similarities(np.ones(WIDTH)).shape == (0,)
-
-
-@pytest.mark.parametrize("size", [3, 2 * FEW])
-def test_others_come_first(size):
-    query = drawn(1, 2)[0]
-    found = filled(drawn(size, 1)).similarities(query, query[None])
-    assert found.argmax() == 0
+def test_vectors_without_a_length_and_those_that_are_all_the_same_have_similarities_that_are_numbers(size):
+    for rows in (np.concatenate((np.zeros((1, WIDTH)), drawn(size, 1))), np.tile(drawn(1, 1), (size + 1, 1))):
+        for query in (np.zeros(WIDTH), drawn(1, 2)[0]):
+            found = filled(rows).similarities(query, np.zeros((3, WIDTH), np.float32))
+            assert found.shape == (3 + size + 1,)
+            assert np.isfinite(found).all()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_no_number_is_refused(value):
-    bad = np.full((1, WIDTH), value, np.float32)
-    vectors = filled(drawn(2 * FEW, 1))
+def test_what_is_no_number_or_of_another_width_is_refused(value):
+    bad, vectors, query = np.full((1, WIDTH), value, np.float32), filled(drawn(2 * FEW, 1)), drawn(1, 2)[0]
+    for refused in (lambda: vectors.extend(bad), lambda: vectors.similarities(bad[0]), lambda: as_query(bad[0])):
+        with pytest.raises(ValueError, match="not numbers"):
+            refused()
     with pytest.raises(ValueError, match="not numbers"):
-        vectors.extend(bad)
-    with pytest.raises(ValueError, match="not numbers"):
-        vectors.similarities(bad[0])
-    with pytest.raises(ValueError, match="not numbers"):
-        vectors.similarities(drawn(1, 2)[0], bad)
-    assert len(vectors) == 2 * FEW
-
-
-def test_vectors_of_another_width_are_refused():
-    vectors = filled(drawn(3, 1))
+        vectors.similarities(query, bad)
     with pytest.raises(ValueError):
         vectors.extend(np.ones((1, WIDTH + 1)))
+    with pytest.raises(ValueError, match="2 dimensions, and those of the texts have 3"):
+        as_query([1.0, 2.0], 3)
+    assert len(vectors) == 2 * FEW
 
 
 def test_of_vectors_that_cannot_be_compared_zeros_are_kept_and_their_numbers():
@@ -139,28 +143,17 @@ def test_of_vectors_that_cannot_be_compared_zeros_are_kept_and_their_numbers():
 
 
 @pytest.mark.parametrize("size", [3, 2 * FEW])
-def test_what_is_absent_is_similar_to_nothing(size):
+def test_what_is_absent_is_similar_to_nothing_until_it_is_taken_away(size):
     rows = drawn(size, 1)
     rows[1] = 0
-    vectors = CentredVectors()
-    vectors.extend(rows[:1])
+    vectors = filled(rows[:1])
     vectors.extend(rows[1:], [0])
     for kept in (vectors, vectors.copy()):
         found = kept.similarities(-rows[0], rows[:2])
         assert found[3] == 0
         assert np.count_nonzero(found) == size + 1
-
-
-def test_what_is_absent_is_forgotten_with_the_last_vectors():
-    vectors = CentredVectors()
-    vectors.extend(np.zeros((3, WIDTH)), [0, 2])
-    vectors.truncate(2)
-    assert vectors.absent == [0]
-
-
-def test_a_query_of_another_width_than_the_texts_is_refused():
-    with pytest.raises(ValueError, match="2 dimensions, and those of the texts have 3"):
-        as_query([1.0, 2.0], 3)
+    vectors.truncate(1)
+    assert vectors.absent == []
 
 
 def test_a_new_vector_leaves_the_others_as_similar_as_they_were_until_the_mean_is_renewed():
@@ -171,7 +164,4 @@ def test_a_new_vector_leaves_the_others_as_similar_as_they_were_until_the_mean_i
     assert vectors.similarities(query)[:FEW].tolist() == before.tolist()
     vectors.extend(rows[FEW + 2 :])
     assert vectors.similarities(query)[:FEW].tolist() != before.tolist()
-
-
-def test_all_vectors_are_kept_with_length_one():
-    assert np.linalg.norm(filled(drawn(5, 1) * 40).units, axis=1) == pytest.approx(np.ones(5))
+    assert np.linalg.norm(vectors.units, axis=1) == pytest.approx(np.ones(2 * FEW))
