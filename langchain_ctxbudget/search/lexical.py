@@ -7,9 +7,10 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from langchain_ctxbudget.messages.text import terms
 from langchain_ctxbudget.search.ranking import Numbers, Scores
@@ -68,7 +69,7 @@ class LexicalIndex:
             background: another index, whose texts count in the rarity of a term and the mean length of a text, so that
                 the scores of both compare.
         """
-        lengths = _view(self._lengths)
+        lengths: NDArray[Any] = _view(self._lengths)
         if groups is not None:
             lengths = np.bincount(groups, lengths, int(groups[-1]) + 1 if len(groups) else 0)
         scores = np.zeros(len(lengths))
@@ -81,7 +82,8 @@ class LexicalIndex:
         for term in dict.fromkeys(query):
             if not (postings := self.postings.get(term)):
                 continue
-            numbers, counts = _view(postings)[::2], _view(postings)[1::2]
+            numbers: NDArray[Any] = _view(postings)[::2]
+            counts: NDArray[Any] = _view(postings)[1::2]
             if groups is not None:
                 inside = np.bincount(groups[numbers], counts, len(lengths))
                 numbers = np.flatnonzero(inside)
