@@ -38,7 +38,6 @@ from langchain_ctxbudget.search.lexical import LexicalIndex
 from langchain_ctxbudget.search.packing import Candidate
 from langchain_ctxbudget.search.vectors import Vectors, as_query, comparable, units
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.indexing import has_index
 
 LEAST_POOL = 50
 """The fewest chunks taken by words and by vectors each, so that both can change the order."""
@@ -171,7 +170,7 @@ def search(
     pool, problems = max(LEAST_POOL, 2 * limit), list[str]()
     dense, lexical = dict[str, float](), dict[str, float]()
     texts: dict[str, ChunkRecord] = {}
-    if has_index(store):
+    if bulk.has_index(store):
         try:
             dense = yield from _nearest(store, shelves, query, pool, texts)
         except Exception as error:  # noqa: BLE001 - whatever embeddings raise, words are still searched

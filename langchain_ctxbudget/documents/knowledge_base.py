@@ -22,8 +22,8 @@ from langchain_ctxbudget.documents.write import Added, Advance, Writer
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MissingScopeError, StoreError
 from langchain_ctxbudget.flow import Flow, adrive, drive, in_thread
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
+from langchain_ctxbudget.stores.bulk import PrivateStore
 from langchain_ctxbudget.stores.clock import Clock, utc_now, with_offset
-from langchain_ctxbudget.stores.private import PrivateStore
 from langchain_ctxbudget.tokens.counters import TiktokenCounter, TokenCounter
 
 if TYPE_CHECKING:

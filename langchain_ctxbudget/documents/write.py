@@ -38,7 +38,7 @@ from langchain_ctxbudget.documents.split import Splitter
 from langchain_ctxbudget.documents.summary import SUMMARY_TOKENS, extract, write_summary
 from langchain_ctxbudget.errors import CtxBudgetError, DocumentError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, Lock, T, batch, in_thread
-from langchain_ctxbudget.stores.indexing import has_index
+from langchain_ctxbudget.stores.bulk import has_index
 from langchain_ctxbudget.stores.records import EXTRACTION
 
 if TYPE_CHECKING:

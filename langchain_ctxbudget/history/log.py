@@ -16,7 +16,7 @@ from langchain_ctxbudget.history import message_log
 from langchain_ctxbudget.history.message_log import CUTS, Heads, News
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.stored_summaries import deleting_besides
-from langchain_ctxbudget.stores import indexing
+from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.records import (
     ChangeRecord,
     CutsRecord,
@@ -161,7 +161,7 @@ def _rewrite(
     conversation.untold.update(changed)
     stay = message_log.rewriting(store, conversation.scope, rewritten)
     go = message_log.deleting(conversation.scope, [place for place in gone if changed[place.key] is None])
-    yield from indexing.write(store, [*stay, *go, *derived])
+    yield from bulk.write_messages(store, [*stay, *go, *derived])
     conversation.heads = heads
     yield from _commit(store, conversation, lane, [notice], News([], changed))
     conversation.untold.difference_update(changed)

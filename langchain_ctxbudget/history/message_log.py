@@ -29,7 +29,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages.messages import content_id, fingerprint
-from langchain_ctxbudget.stores import indexing
+from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.bulk import CHUNK, read_all, read_namespaces
 from langchain_ctxbudget.stores.records import (
     ROOT,
@@ -233,7 +233,7 @@ def append(
         the new head.
     """
     puts = [_put(store, scope, place_key(lane, number), record) for number, record in enumerate(records, head.count)]
-    yield from indexing.write(store, puts)
+    yield from bulk.write_messages(store, puts)
     new = LaneRecord(born=head.born, clock=clock, count=head.count + len(records))
     yield from write_head(store, scope, lane, new)
     return new
@@ -294,7 +294,7 @@ def rewriting(store: BaseStore, scope: Scope, records: Iterable[MessageRecord]) 
 
 def _put(store: BaseStore, scope: Scope, key: str, record: MessageRecord | ChangeRecord) -> PutOp:
     """The write of a record; in a store with an index, what a message says is embedded."""
-    if isinstance(record, MessageRecord) and indexing.has_index(store):
+    if isinstance(record, MessageRecord) and bulk.has_index(store):
         value = record.to_indexed_value()
     else:
         value = record.to_value()

@@ -35,7 +35,7 @@ from langchain_ctxbudget.history.message_log import (
 from langchain_ctxbudget.messages.messages import date_of, plain_text, speaker
 from langchain_ctxbudget.messages.preservation import preservation_of
 from langchain_ctxbudget.search.packing import Candidate
-from langchain_ctxbudget.stores.indexing import has_index
+from langchain_ctxbudget.stores.bulk import has_index
 from langchain_ctxbudget.stores.records import (
     ROOT,
     UNQUOTED,

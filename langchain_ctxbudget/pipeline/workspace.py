@@ -45,7 +45,7 @@ from langchain_ctxbudget.report.report import CoverageState
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import bulk, saved_settings
-from langchain_ctxbudget.stores.private import PrivateStore
+from langchain_ctxbudget.stores.bulk import PrivateStore
 from langchain_ctxbudget.stores.records import ROOT, PinsRecord, Scope, label, require_id
 from langchain_ctxbudget.tokens.counters import TokenCounter
 

@@ -1,4 +1,4 @@
-"""An open Chroma: its collections, asked and written in portions, its folder, and its errors as ours."""
+"""An open Chroma: its collections, asked and written in portions; its folder; its errors as ours."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from chromadb.errors import NotFoundError
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from langchain_ctxbudget.background import keep_for_ever
 from langchain_ctxbudget.errors import CtxBudgetError, StoreDataError, StoreError, StoreLockedError, StoreReadOnlyError
 from langchain_ctxbudget.stores.operations import (
     AFTER_FORK,
     DATABASE_FILE,
     Namespace,
     StoredItem,
-    fingerprint_of,
+    fingerprint,
     id_prefix,
     parse_item_id,
     prefix_fields,
@@ -65,7 +66,7 @@ _CONFIGURATION: CreateCollectionConfiguration = {
 
 def bucket_of(namespace: Namespace) -> int:
     """Returns the bucket of a namespace, chosen by its first two labels: the package's are its root and the user."""
-    return fingerprint_of(namespace[:2]) % BUCKETS
+    return fingerprint(namespace[:2]) % BUCKETS
 
 
 def buckets_below(prefix: Namespace) -> Sequence[int]:
@@ -94,8 +95,8 @@ class Buckets:
         where: str,
         close: Callable[[], object],
         *,
-        size: int = READ_SIZE,
         on_server: bool = False,
+        is_cloud: bool = False,
         is_private: bool = False,
     ) -> None:
         """Takes an open client.
@@ -104,13 +105,13 @@ class Buckets:
             client: of Chroma.
             where: names it in errors.
             close: closes it.
-            size: records per request.
             on_server: requests may run side by side.
+            is_cloud: requests keep to the quotas of Chroma Cloud.
             is_private: nobody else can write, so vectors may stay in memory.
         """
         self.client, self.where, self.close, self.on_server = client, where, close, on_server
-        self.stores = 1
-        self._size = size
+        self.process, self.stores = os.getpid(), 1
+        self._size = CLOUD_SIZE if is_cloud else READ_SIZE
         self._locks = [threading.RLock() for _ in range(BUCKETS if on_server else 1)]
         self._collections: dict[str, Collection] = {}
         self._known: dict[Namespace, dict[str, Stamped]] | None = {} if is_private else None
@@ -128,24 +129,21 @@ class Buckets:
         """Returns a collection, or `None` where nothing was ever written to it."""
         name = f"ctxbudget-{kind}-{number:02}"
         if name not in self._collections:
-            with typed_errors(self.where):
-                try:
-                    self._collections[name] = self.client.get_collection(name, embedding_function=None)
-                except NotFoundError:
-                    if not make:
-                        return None
-                    self._collections[name] = self.client.create_collection(
-                        name, configuration=_CONFIGURATION, embedding_function=None, get_or_create=True
-                    )
+            try:
+                self._collections[name] = self.client.get_collection(name, embedding_function=None)
+            except NotFoundError:
+                if not make:
+                    return None
+                self._collections[name] = self.client.create_collection(
+                    name, configuration=_CONFIGURATION, embedding_function=None, get_or_create=True
+                )
         return self._collections[name]
 
     def _get(self, kind: Kind, number: int, **arguments: Any) -> Mapping[str, Any]:  # noqa: ANN401 - Chroma's
-        collection = self._collection(kind, number)
-        if collection is None:
-            return {"ids": [], "metadatas": [], "embeddings": []}
         with typed_errors(self.where):
-            found: Mapping[str, Any] = collection.get(**arguments)
-        return found
+            collection = self._collection(kind, number)
+            found: Mapping[str, Any] = {"ids": [], "metadatas": [], "embeddings": []}
+            return collection.get(**arguments) if collection else found
 
     def items(self, number: int, **arguments: Any) -> list[StoredItem]:  # noqa: ANN401 - Chroma's
         """Returns items of a bucket, by the arguments of Chroma's `get`."""
@@ -159,12 +157,13 @@ class Buckets:
 
     def ids(self, number: int, where: Mapping[str, Any] | None, kind: Kind = "items") -> list[str]:
         """Returns the ids in a bucket that pass a filter; Chroma Cloud gives them by pages."""
-        if self._size != CLOUD_SIZE:
-            return list(self._get(kind, number, where=where, include=[])["ids"])
+        limit = CLOUD_SIZE if self._size == CLOUD_SIZE else None
         ids: list[str] = []
-        while some := self._get(kind, number, where=where, include=[], limit=CLOUD_SIZE, offset=len(ids))["ids"]:
+        while True:
+            some = self._get(kind, number, where=where, include=[], limit=limit, offset=len(ids))["ids"]
             ids += some
-        return ids
+            if limit is None or len(some) < limit:
+                return ids
 
     def _below(self, kind: Kind, prefix: Namespace, include: str) -> Iterator[tuple[str, Any, Any]]:
         """Yields the id, the metadata and what else is included of every record below a prefix."""
@@ -293,10 +292,8 @@ class _Client(Client):
 _folders: dict[tuple[int, Path], Buckets] = {}
 """The folders that are open, by process: stores of one process share them."""
 _folders_lock = threading.RLock()  # a garbage collection inside the lock may release another store
-_started_in: list[int] = []
+_started_in: set[int] = set()
 """The process in which Chroma's engine was started."""
-_of_parents: list[object] = []
-"""Nothing of a parent's is taken down in the child of a fork: its threads are not there, its locks are shared."""
 
 
 def in_memory() -> Buckets:
@@ -352,26 +349,28 @@ def of_server(url: str, headers: Mapping[str, str], tenant: str, database: str) 
     session = client._server._session  # type: ignore[attr-defined]  # noqa: SLF001 - it has no time limit
     session.timeout = TIMEOUT
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-    return Buckets(client, where, session.close, on_server=True, size=CLOUD_SIZE if is_cloud else READ_SIZE)
+    return Buckets(client, where, session.close, on_server=True, is_cloud=is_cloud)
 
 
-def release(by_process: Mapping[int, Buckets]) -> None:
+def release(opened: Buckets) -> None:
     """Lets go of what a store has open; the last store of a folder closes it, but not in the child of a fork."""
-    _of_parents.extend(opened for process, opened in by_process.items() if process != os.getpid())
-    if opened := by_process.get(os.getpid()):
-        with _folders_lock:
-            opened.stores -= 1
-            if not opened.stores:
-                opened.close()
+    if opened.process != os.getpid():
+        keep_for_ever(opened)
+        return
+    with _folders_lock:
+        opened.stores -= 1
+        if not opened.stores:
+            opened.close()
 
 
 def _start(folder: Path | None) -> _Client:
     """Starts Chroma in this process: over a folder, or in memory."""
-    if _started_in and os.getpid() not in _started_in:
+    if _started_in - {os.getpid()}:
         raise StoreError(f"Chroma was in use in this process before it was forked, and cannot run here. {AFTER_FORK}")
-    _started_in[:] = [os.getpid()]
-    is_persistent, path = folder is not None, str(folder or "")
-    settings = Settings(anonymized_telemetry=False, is_persistent=is_persistent, persist_directory=path)
+    _started_in.add(os.getpid())
+    settings = Settings(
+        anonymized_telemetry=False, is_persistent=folder is not None, persist_directory=str(folder or "")
+    )
     return _Client(settings, Client.tenant, Client.database)
 
 
@@ -416,16 +415,14 @@ def _locked(folder: Path) -> FileLock:
 # Errors.
 
 _FULL = ("disk is full", "No space left on device", "os error 28")
-_ADVICE: Sequence[tuple[Sequence[str], type[StoreError], str]] = (
-    (("malformed", "not a database"), StoreDataError, "is damaged: {0}. Nothing was deleted: restore it from a copy."),
-    (("readonly", "read-only"), StoreReadOnlyError, "cannot be written: {0}."),
-    (("too large",), StoreError, "refused a write as too large; a server takes 40 MB at once. Store smaller values."),
-    (
-        ("uota ",),
-        StoreError,
-        "has a quota that is exceeded: {0}. Store less in an item, or ask for a higher quota.",
-    ),
-)
+_ADVICE: Mapping[str, tuple[type[StoreError], str]] = {
+    "malformed": (StoreDataError, "is damaged: {0}. Nothing was deleted: restore it from a copy."),
+    "not a database": (StoreDataError, "is damaged: {0}. Nothing was deleted: restore it from a copy."),
+    "readonly": (StoreReadOnlyError, "cannot be written: {0}."),
+    "read-only": (StoreReadOnlyError, "cannot be written: {0}."),
+    "too large": (StoreError, "refused a write as too large; a server takes 40 MB at once. Store smaller values."),
+    "uota ": (StoreError, "has a quota that is exceeded: {0}. Store less in an item, or ask for a higher quota."),
+}
 """Signs in a message of Chroma's, and what to say of the store then."""
 
 
@@ -451,8 +448,8 @@ def _typed(where: str, error: BaseException) -> StoreError:
     on_disk = Path(where).is_dir()  # a server's disk is not here
     if any(sign in text for sign in _FULL) or (on_disk and shutil.disk_usage(where).free < LEAST_BYTES):
         return _full(where, text)
-    for signs, kind, advice in _ADVICE:
-        if any(sign in text for sign in signs):
+    for sign, (kind, advice) in _ADVICE.items():
+        if sign in text:
             return kind(f"The store {where} {advice.format(text)}")
     return StoreError(f"Chroma failed on the store {where}: {text}")
 

@@ -1,20 +1,66 @@
-"""Many items at once: whole namespaces, read, found and deleted."""
+"""LangGraph stores as a whole: many items at once, whether they search by meaning, and the one of whoever gave none."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import cast
+import logging
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
-from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, MatchCondition, Op, PutOp, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, MatchCondition, Op, PutOp, Result, SearchOp
+from langgraph.store.memory import InMemoryStore
 
+from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.stores.operations import AFTER_FORK
 from langchain_ctxbudget.stores.records import stored
 
 PAGE = 10_000
 """Items per search: every page reads the namespace again."""
 CHUNK = 1_000
 """Items per read or write by id."""
+
+_log = logging.getLogger(__name__)
+
+
+class PrivateStore(InMemoryStore):
+    """LangGraph's store in memory, for threads, tasks and the one process that made it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+        self._mutex = threading.Lock()
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Runs operations, one batch at a time.
+
+        Raises:
+            StoreError: this process is the child of the one that made the store, which would not see what is written.
+        """
+        if self._process != os.getpid():
+            raise StoreError(
+                f"The store in memory belongs to the parent of this process, which was forked. {AFTER_FORK}"
+            )
+        with self._mutex:
+            return super().batch(ops)
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Runs operations; there is nothing to wait for."""
+        return self.batch(ops)
+
+    def close(self) -> None:
+        """Lets go of what is in it."""
+        self._data.clear()
+
+
+def has_index(store: BaseStore) -> bool:
+    """Returns whether a store searches by meaning.
+
+    LangGraph's stores and `ChromaStore` tell by `index_config`; one that does not tell is taken to have none.
+    """
+    return bool(getattr(store, "index_config", None))
 
 
 def read_all(store: BaseStore, namespace: tuple[str, ...]) -> Flow[list[Item]]:
@@ -24,40 +70,53 @@ def read_all(store: BaseStore, namespace: tuple[str, ...]) -> Flow[list[Item]]:
 
 def read_below(store: BaseStore, path: tuple[str, ...]) -> Flow[list[Item]]:
     """Returns every item of every namespace that begins with a path."""
-    items: list[Item] = []
-    while True:
-        results = yield from batch(store, [SearchOp(path, limit=PAGE, offset=len(items))])
-        page = cast("list[Item]", results[0])
-        items.extend(page)
-        if len(page) < PAGE:
-            # A store that looks for a prefix as text finds more than was asked for.
-            return [item for item in items if item.namespace[: len(path)] == path]
+    # A store that looks for a prefix as text finds more than was asked for.
+    return [item for item in (yield from _every(store, SearchOp(path))) if item.namespace[: len(path)] == path]
 
 
 def read_namespaces(store: BaseStore, path: tuple[str, ...]) -> Flow[list[tuple[str, ...]]]:
     """Returns every namespace that begins with a path, in which `*` stands for any label."""
-    found: list[tuple[str, ...]] = []
-    while True:
-        wanted = ListNamespacesOp((MatchCondition("prefix", path),), limit=PAGE, offset=len(found))
-        results = yield from batch(store, [wanted])
-        page = cast("list[tuple[str, ...]]", results[0])
-        found.extend(page)
-        if len(page) < PAGE:
-            # A store that looks for a prefix as text finds more than was asked for.
-            return [one for one in found if len(one) >= len(path) and all(map(_fits, one, path))]
+    found = yield from _every(store, ListNamespacesOp((MatchCondition("prefix", path),)))
+    # Here, too, some stores find more.
+    return [one for one in found if len(one) >= len(path) and all(map(_fits, one, path))]
 
 
 def _fits(label: str, wanted: str) -> bool:
     return wanted in ("*", label)
 
 
+def _every(store: BaseStore, op: SearchOp | ListNamespacesOp) -> Flow[list[Any]]:
+    """Returns all pages of what an operation finds."""
+    found: list[Any] = []
+    while True:
+        [result] = yield from batch(store, [op._replace(limit=PAGE, offset=len(found))])
+        page = cast("list[Any]", result)
+        found += page
+        if len(page) < PAGE:
+            return found
+
+
 def write(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
     """Writes or deletes any number of items."""
     for first in range(0, len(puts), CHUNK):
-        yield from batch(store, cast("Sequence[Op]", puts[first : first + CHUNK]))
+        yield from batch(store, puts[first : first + CHUNK])
 
 
-def delete_below(store: BaseStore, path: tuple[str, ...], last: str, first_key: str) -> Flow[int]:
+def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
+    """Writes items; where that fails for one that is to be embedded, all of them without an index.
+
+    Messages are kept also while the embeddings do not work; they are not found by meaning then.
+    """
+    try:
+        yield from write(store, puts)
+    except Exception as error:
+        if not any(put.index for put in puts):
+            raise
+        _log.warning("Written again without the index: %s: %s", type(error).__name__, error)
+        yield from write(store, [put._replace(index=False) if put.index else put for put in puts])
+
+
+def delete_below(store: BaseStore, path: tuple[str, ...], last: str = "", first_key: str = "") -> Flow[int]:
     """Deletes every item of every namespace that begins with a path; returns how many there were.
 
     Args:

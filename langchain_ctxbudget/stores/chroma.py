@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -54,8 +53,9 @@ from langchain_ctxbudget.stores.clock import Clock, utc_now, with_offset
 from langchain_ctxbudget.stores.operations import (
     AFTER_FORK,
     Namespace,
-    Plan,
+    Put,
     StoredItem,
+    checked_puts,
     embeddings_name,
     expiry,
     fingerprint,
@@ -65,7 +65,6 @@ from langchain_ctxbudget.stores.operations import (
     list_namespaces,
     page,
     parse_item_id,
-    plan,
     prefix_fields,
     to_microseconds,
 )
@@ -151,43 +150,38 @@ class ChromaStore(BaseStore):
         self._fields = (index.get("fields") or ["$"]) if index else None
         self._dims = index["dims"] if index else 0
         self._clock = with_offset(clock)
-        self._folder = Path(path).expanduser().resolve() if path is not None else None
-        if self._folder is not None:
-            self._open: Callable[[], Buckets] = partial(buckets.of_folder, self._folder)
+        self._sweeper, self._ended = threading.Thread(), threading.Event()
+        if path is not None:
+            self._open: Callable[[], Buckets] = partial(buckets.of_folder, Path(path).expanduser().resolve())
         elif url is not None:
             self._open = partial(buckets.of_server, url, headers or {}, tenant, database)
         else:
             self._open = partial(buckets.of_client, client) if client else buckets.in_memory
-        opened = self._open()
-        self._where = opened.where
-        self._by_process = {os.getpid(): opened}
-        self._sweeper: threading.Thread | None = None
-        self._ended = threading.Event()
-        self._finalizer = weakref.finalize(self, buckets.release, self._by_process)
+        self._is_folder = path is not None
+        self._buckets = self._open()
+        self._finalizer = weakref.finalize(self, buckets.release, self._buckets)
         try:
-            with opened.alone(), buckets.typed_errors(self._where):
-                self._record_embeddings(opened)
+            with self._buckets.alone(), buckets.typed_errors(self._buckets.where):
+                self._record_embeddings(self._buckets)
         except BaseException:
             self.close()
             raise
 
     def __repr__(self) -> str:
         index = f", index={embeddings_name(self.embeddings)!r}" if self.embeddings else ""
-        return f"ChromaStore({self._where!r}{index}{'' if self._finalizer.alive else ', closed'})"
+        return f"ChromaStore({self._buckets.where!r}{index}{'' if self._finalizer.alive else ', closed'})"
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Stops the sweeper and releases the folder, the memory or the connections; closing twice does nothing."""
         self.stop_ttl_sweeper()
-        if opened := self._by_process.get(os.getpid()):
-            with opened.alone():
+        if self._buckets.process == os.getpid():
+            with self._buckets.alone():
                 self._finalizer()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -197,17 +191,19 @@ class ChromaStore(BaseStore):
             InputError: an operation that makes no sense; nothing is written.
             StoreError: the store cannot be read or written.
         """
-        batch = plan(ops, self._fields)
-        return self._run(batch, *drive(self._embed(batch)))
+        todo = list(ops)
+        puts = checked_puts(todo, self._fields)
+        return self._run(todo, puts, *drive(self._embed(todo, puts)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Runs operations as `batch` does, in a worker thread."""
-        batch = plan(ops, self._fields)
-        return await asyncio.to_thread(self._run, batch, *(await adrive(self._embed(batch))))
+        todo = list(ops)
+        puts = checked_puts(todo, self._fields)
+        return await asyncio.to_thread(self._run, todo, puts, *(await adrive(self._embed(todo, puts))))
 
     def sweep_ttl(self) -> int:
         """Deletes the items whose time is over; returns how many. An item that is renewed at this moment stays."""
-        opened, where, swept = self._opened(), filter_expired(self._now()), 0
+        opened, where, swept = self._opened(), filter_expired(to_microseconds(self._clock())), 0
         for number in range(BUCKETS):
             with opened.alone([number]):
                 while items := opened.items(number, where=where, limit=SWEEP_SIZE):
@@ -231,7 +227,7 @@ class ChromaStore(BaseStore):
             running.set_result(None)
             return running
         minutes = float(sweep_interval_minutes or self.ttl_config.get("sweep_interval_minutes") or SWEEP_MINUTES)
-        if self._sweeper is None or not self._sweeper.is_alive():
+        if not self._sweeper.is_alive():
             self._ended = threading.Event()
             arguments = (weakref.ref(self), self._ended, minutes * 60)
             self._sweeper = threading.Thread(target=_sweep, args=arguments, daemon=True, name="ttl-sweeper")
@@ -243,26 +239,25 @@ class ChromaStore(BaseStore):
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
         """Stops the sweeper; returns whether it has ended within the timeout (seconds, `None` waits)."""
         self._ended.set()
-        if self._sweeper is None or self._sweeper is threading.current_thread():
-            return True
-        self._sweeper.join(timeout)
+        if self._sweeper.is_alive() and self._sweeper is not threading.current_thread():
+            self._sweeper.join(timeout)
         return not self._sweeper.is_alive()
 
     def _opened(self) -> Buckets:
         """Returns what is open in this process; the child of a fork connects to a server anew."""
+        opened = self._buckets
         if not self._finalizer.alive:
             raise StoreError("The store is closed. Open a new one.")
-        process = os.getpid()
-        if process not in self._by_process:
-            if not next(iter(self._by_process.values())).on_server:
-                raise (StoreLockedError if self._folder else StoreError)(
-                    f"The store {self._where} belongs to the parent of this process, which was forked. {AFTER_FORK}"
-                )
-            self._by_process.setdefault(process, self._open())
-        return self._by_process[process]
-
-    def _now(self) -> int:
-        return to_microseconds(self._clock())
+        if opened.process == os.getpid():
+            return opened
+        if not opened.on_server:
+            raise (StoreLockedError if self._is_folder else StoreError)(
+                f"The store {opened.where} belongs to the parent of this process, which was forked. {AFTER_FORK}"
+            )
+        self._finalizer()
+        self._buckets = self._open()
+        self._finalizer = weakref.finalize(self, buckets.release, self._buckets)
+        return self._buckets
 
     def _record_embeddings(self, opened: Buckets) -> None:
         """Writes down with which embeddings the store is written, or compares."""
@@ -272,7 +267,7 @@ class ChromaStore(BaseStore):
         known = dict(about.metadata or {})
         if known.get("layout") != LAYOUT:
             raise StoreDataError(
-                f"The store {self._where} has layout {known.get('layout')}; this version reads layout {LAYOUT}. "
+                f"The store {opened.where} has layout {known.get('layout')}; this version reads layout {LAYOUT}. "
                 "Update langchain-ctxbudget."
             )
         if self.embeddings is None:
@@ -283,20 +278,22 @@ class ChromaStore(BaseStore):
             about.modify(metadata=known | mine)
         elif theirs != mine:
             raise EmbeddingMismatchError(
-                f"The store {self._where} was written with {theirs['embedding']} ({theirs['dims']} dimensions), "
+                f"The store {opened.where} was written with {theirs['embedding']} ({theirs['dims']} dimensions), "
                 f"but is opened with {mine['embedding']} ({mine['dims']} dimensions). Open it with the embeddings "
                 "it was written with, or put the items into a new store."
             )
 
-    def _embed(self, batch: Plan) -> Flow[tuple[Vectors, Vectors]]:
+    def _embed(self, ops: Sequence[Op], puts: Mapping[str, Put]) -> Flow[tuple[Vectors, Vectors]]:
         """Makes the vectors of a batch's texts, and of its queries."""
         if self.embeddings is None:
             return {}, {}
-        texts = yield from embed(self.embeddings, list(batch.texts))
-        queries: list[list[float]] = []
-        for query in batch.queries:
-            queries += [(yield from embed_query(self.embeddings, query))]
-        return self._units(batch.texts, texts), self._units(batch.queries, queries)
+        texts = list(dict.fromkeys(text for put in puts.values() for text in put.to_embed))
+        queries = list(dict.fromkeys(op.query for op in ops if isinstance(op, SearchOp) and op.query))
+        embedded = yield from embed(self.embeddings, texts)
+        asked = []
+        for query in queries:
+            asked.append((yield from embed_query(self.embeddings, query)))  # noqa: PERF401 - a flow
+        return self._units(texts, embedded), self._units(queries, asked)
 
     def _units(self, texts: Sequence[str], embedded: Sequence[Sequence[float]]) -> Vectors:
         lengths = {len(vector) for vector in embedded}
@@ -311,18 +308,18 @@ class ChromaStore(BaseStore):
             raise StoreError("The embeddings gave numbers that are not finite.")
         return dict(zip(texts, np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0), strict=True))
 
-    def _run(self, batch: Plan, vectors: Vectors, queries: Vectors) -> list[Result]:
+    def _run(self, ops: Sequence[Op], puts: Mapping[str, Put], vectors: Vectors, queries: Vectors) -> list[Result]:
         """Reads, writes, and puts off the end of what was read."""
-        opened, now = self._opened(), self._now()
-        used = {bucket_of(put.namespace) for put in batch.puts.values()}
-        for op in batch.ops:
+        opened, now = self._opened(), to_microseconds(self._clock())
+        used = {bucket_of(put.namespace) for put in puts.values()}
+        for op in ops:
             if isinstance(op, SearchOp) and op.query in queries:  # items and vectors are to be of one moment
                 used.update(buckets_below(op.namespace_prefix))
         results: list[Result] = []
         read: list[StoredItem] = []
         with opened.alone(used):
-            got = opened.read(item_id(op.namespace, op.key) for op in batch.ops if isinstance(op, GetOp))
-            for op in batch.ops:
+            got = opened.read(item_id(op.namespace, op.key) for op in ops if isinstance(op, GetOp))
+            for op in ops:
                 if isinstance(op, GetOp):
                     item = got.get(item_id(op.namespace, op.key))
                     living = [item] if item and item.lives(now) else []
@@ -335,8 +332,7 @@ class ChromaStore(BaseStore):
                     read += [item for item, _ in hits] if op.refresh_ttl else []
                 else:
                     results.append(_namespaces(opened, op, now) if isinstance(op, ListNamespacesOp) else None)
-            if batch.puts:
-                _put(opened, batch, vectors, now)
+            _put(opened, puts, vectors, now)
         for number, ids in by_bucket(item.id for item in read if item.ttl is not None).items():
             with opened.alone([number]):  # as they are by now
                 items = [item for item in opened.read(ids).values() if item.ttl is not None and item.lives(now)]
@@ -370,7 +366,7 @@ def _nearest(opened: Buckets, op: SearchOp, query: NDArray[np.float64], now: int
         items = opened.read(owner for _, owner, _ in some)
         for negative, owner, version in some:
             item = items.get(owner) if owner not in best else None
-            if item and version == fingerprint(item.text) and item.lives(now) and item.passes(op.filter):
+            if item and version == fingerprint(item.value) and item.lives(now) and item.passes(op.filter):
                 best[owner] = (item, -negative)
         if len(best) >= wanted:
             break
@@ -379,7 +375,7 @@ def _nearest(opened: Buckets, op: SearchOp, query: NDArray[np.float64], now: int
 
 def _namespaces(opened: Buckets, op: ListNamespacesOp, now: int) -> list[Namespace]:
     """Lists the namespaces that hold something, read from the ids alone."""
-    prefix = fixed_prefix(op.match_conditions or ())
+    prefix = fixed_prefix(op)
     start, found = id_prefix(prefix), set[Namespace]()
     for number in buckets_below(prefix):
         ids = opened.ids(number, buckets.filter_below(prefix))
@@ -388,29 +384,29 @@ def _namespaces(opened: Buckets, op: ListNamespacesOp, now: int) -> list[Namespa
     return list_namespaces(op, found)
 
 
-def _put(opened: Buckets, batch: Plan, vectors: Vectors, now: int) -> None:
+def _put(opened: Buckets, puts: Mapping[str, Put], vectors: Vectors, now: int) -> None:
     """Writes and deletes items.
 
     An item says how many vectors it has, and is written before and deleted after them: whenever a writer is
     killed, no vector is left that no item knows of.
     """
-    old = opened.read(batch.puts)
-    for number, ids in by_bucket(batch.puts).items():
+    old = opened.read(puts)
+    for number, ids in by_bucket(puts).items():
         known = {id_: old[id_] for id_ in ids if id_ in old}
-        opened.delete_vectors(number, known.values(), {id_: len(batch.puts[id_].to_embed) for id_ in ids})
-        opened.delete("items", number, [id_ for id_ in known if batch.puts[id_].text is None])
+        opened.delete_vectors(number, known.values(), {id_: len(puts[id_].to_embed) for id_ in ids})
+        opened.delete("items", number, [id_ for id_ in known if puts[id_].value is None])
         items: list[Row] = []
         dense: list[Row] = []
         for id_ in ids:
-            put = batch.puts[id_]
-            if put.text is None:
+            put = puts[id_]
+            if put.value is None:
                 continue
             # An item that has expired and is still there is a new one.
             created = known[id_].created if id_ in known and known[id_].lives(now) else now
-            item = StoredItem(id_, put.text, created, now, len(put.to_embed), put.ttl, expiry(put.ttl, now))
+            item = StoredItem(id_, put.value, created, now, len(put.to_embed), put.ttl, expiry(put.ttl, now))
             below = prefix_fields(put.namespace)
             items.append((id_, [1.0], {**item.fields(), **below}))
-            fields = {"of": fingerprint(put.text), **below}
+            fields = {"of": fingerprint(put.value), **below}
             dense += ((f"{id_}#{n}", vectors[text], fields) for n, text in enumerate(put.to_embed))
         opened.write("items", number, items)
         opened.write("vectors", number, dense)

@@ -1,4 +1,4 @@
-"""A batch of LangGraph store operations, checked, and what of it needs no database: ids, JSON, filters, namespaces."""
+"""The operations of a LangGraph store without a database: ids, JSON values, filters, namespaces, checked batches."""
 
 from __future__ import annotations
 
@@ -54,6 +54,9 @@ def embeddings_name(embeddings: Embeddings) -> str:
     return next((name for name in names if isinstance(name, str) and name), type(embeddings).__name__)
 
 
+# Ids and items.
+
+
 def item_id(namespace: Namespace, key: str) -> str:
     r"""Returns the id of an item: its labels and key as a JSON list in ASCII, so that no two items share one.
 
@@ -74,20 +77,15 @@ def id_prefix(prefix: Namespace) -> str:
     return json.dumps(prefix)[:-1] + ", " if prefix else "["
 
 
-def fingerprint(text: str) -> int:
-    """Returns a signed 64-bit hash that is the same in every process."""
+def fingerprint(value: str | Namespace) -> int:
+    """Returns a signed 64-bit hash of a text or a namespace that is the same in every process."""
+    text = value if isinstance(value, str) else json.dumps(value)
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
-
-
-def fingerprint_of(namespace: Namespace) -> int:
-    """Returns the fingerprint of a namespace."""
-    return fingerprint(json.dumps(namespace))
 
 
 def prefix_fields(namespace: Namespace) -> dict[str, int]:
     """Returns the fingerprints of a namespace's prefixes, which find an item by any of them."""
-    lengths = range(1, min(len(namespace), INDEXED_DEPTH) + 1)
-    return {f"p{length}": fingerprint_of(namespace[:length]) for length in lengths}
+    return {f"p{length}": fingerprint(namespace[:length]) for length in range(1, len(namespace[:INDEXED_DEPTH]) + 1)}
 
 
 def to_microseconds(moment: datetime) -> int:
@@ -95,13 +93,18 @@ def to_microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def expiry(ttl: float | None, now: int) -> int | None:
+    """Returns when something ends that lives from now on, in microseconds since 1970; kept within 64 bits."""
+    return None if ttl is None else min(now + round(ttl * 60_000_000), 2**62)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredItem:
     """An item as it is stored; times are in microseconds since 1970, `ttl` in minutes."""
 
     id: str
-    text: str
-    """The value as JSON."""
+    value: str
+    """JSON text."""
     created: int
     updated: int
     vectors: int
@@ -113,14 +116,12 @@ class StoredItem:
 
     @classmethod
     def from_fields(cls, id_: str, fields: Mapping[str, Any]) -> Self:
-        """Reads the metadata that `fields` wrote."""
-        text, created, updated, vectors = (fields[name] for name in ("value", "created", "updated", "vectors"))
-        return cls(id_, text, created, updated, vectors, fields.get("ttl"), fields.get("expires"))
+        """Reads the metadata that `fields` wrote, without the fingerprints of its namespace."""
+        return cls(id_, **{name: value for name, value in fields.items() if name in cls.__slots__})
 
     def fields(self) -> dict[str, str | float | None]:
         """Returns the item as flat metadata; `None` removes a field that is there."""
-        numbers = {"created": self.created, "updated": self.updated, "vectors": self.vectors}
-        return {"value": self.text, **numbers, "ttl": self.ttl, "expires": self.expires}
+        return {name: getattr(self, name) for name in self.__slots__ if name != "id"}
 
     def lives(self, now: int) -> bool:
         """Returns whether its time is not over yet."""
@@ -128,7 +129,7 @@ class StoredItem:
 
     def passes(self, wanted: Mapping[str, Any] | None) -> bool:
         """Returns whether the value passes a filter."""
-        return not wanted or matches(json.loads(self.text), wanted)
+        return not wanted or matches(json.loads(self.value), wanted)
 
     def item(self) -> Item:
         """Returns the answer to a get."""
@@ -141,8 +142,11 @@ class StoredItem:
     def _parts(self) -> dict[str, Any]:
         namespace, key = parse_item_id(self.id)
         created, updated = (_EPOCH + count * _MICROSECOND for count in (self.created, self.updated))
-        value = json.loads(self.text)
+        value = json.loads(self.value)
         return {"namespace": namespace, "key": key, "value": value, "created_at": created, "updated_at": updated}
+
+
+# Batches.
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,36 +154,23 @@ class Put:
     """A checked write: the value as JSON text (`None` deletes), the texts to embed for it, and its minutes to live."""
 
     namespace: Namespace
-    text: str | None
+    value: str | None
     to_embed: Sequence[str] = ()
     ttl: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A checked batch: its operations, its writes by item id, and the texts to embed for it, each once."""
-
-    ops: Sequence[Op]
-    puts: Mapping[str, Put]
-    texts: Sequence[str]
-    queries: Sequence[str]
-
-
-def plan(ops: Iterable[Op], fields: Sequence[str] | None) -> Plan:
-    """Checks a batch; the last put of a key counts.
+def checked_puts(ops: Iterable[Op], fields: Sequence[str] | None) -> dict[str, Put]:
+    """Checks a batch and returns its writes by item id; the last put of a key counts.
 
     Args:
         ops: the operations.
         fields: the paths that are indexed unless a put says otherwise; `None` without an index.
 
     Raises:
-        InputError: an unknown kind of operation or filter operator, a value that is not JSON, a time to live that is
-            no number.
+        InputError: an unknown kind of operation, a value that is not JSON, a time to live that is no number.
         InvalidNamespaceError: a label that LangGraph does not allow.
     """
-    ops = list(ops)
     puts: dict[str, Put] = {}
-    queries = []
     for op in ops:
         if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
             raise InputError(f"{op!r} is not an operation of a LangGraph store.")
@@ -187,19 +178,14 @@ def plan(ops: Iterable[Op], fields: Sequence[str] | None) -> Plan:
         if isinstance(op, PutOp):
             id_ = item_id(op.namespace, op.key)
             puts.pop(id_, None)
-            puts[id_] = _put(op, fields)
-        elif isinstance(op, SearchOp):
-            check_filter(op.filter)
-            if op.query and fields is not None:
-                queries.append(op.query)
-    texts = dict.fromkeys(text for put in puts.values() for text in put.to_embed)
-    return Plan(ops, puts, list(texts), list(dict.fromkeys(queries)))
+            puts[id_] = _checked(op, fields)
+    return puts
 
 
-def _put(op: PutOp, fields: Sequence[str] | None) -> Put:
+def _checked(op: PutOp, fields: Sequence[str] | None) -> Put:
     if op.value is None:
         return Put(op.namespace, None)
-    if not isinstance(op.value, Mapping):
+    if not isinstance(op.value, dict):
         raise InputError(f"The value of {op.key!r} is a {type(op.value).__name__}; a store keeps dicts.")
     ttl = op.ttl
     if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or not math.isfinite(ttl)):
@@ -212,42 +198,28 @@ def _put(op: PutOp, fields: Sequence[str] | None) -> Put:
     return Put(op.namespace, text, to_embed, None if ttl is None else max(float(ttl), 0.0))
 
 
-def expiry(ttl: float | None, now: int) -> int | None:
-    """Returns when something ends that lives from now on, in microseconds since 1970; kept within 64 bits."""
-    return None if ttl is None else min(now + round(ttl * 60_000_000), 2**62)
-
-
 def to_json(value: Mapping[str, Any]) -> str:
     """Returns a value as JSON text that reads back equal (tuples as lists).
 
     Raises:
-        InputError: something in it is not JSON; the message says where.
+        InputError: something in it is not JSON.
     """
     try:
-        _require_json(value, "value")
-        text = json.dumps(value, default=dict, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        reads_back = _same(json.loads(text), value)
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"The value is not JSON: {problem}. Store text, numbers, lists or dicts.") from error
+    if not reads_back:
+        raise InputError("The value is not JSON: one of its keys is not a string.")
+    try:
         text.encode()
-    except RecursionError:
-        raise InputError("The value is nested too deeply, or contains itself. Flatten it.") from None
     except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can carry
-        return json.dumps(value, default=dict, separators=(",", ":"))
-    except ValueError as error:
-        raise error if isinstance(error, InputError) else InputError(f"The value is not JSON: {error}.") from error
+        return json.dumps(value, separators=(",", ":"))
     return text
 
 
-def _require_json(value: object, where: str) -> None:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise InputError(f"{where} has the key {key!r}; the keys of JSON are strings.")
-            _require_json(inner, f"{where}[{key!r}]")
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            _require_json(inner, f"{where}[{index}]")
-    elif value is not None and not isinstance(value, str | int | float):
-        kind = type(value).__name__
-        raise InputError(f"{where} is a {kind}, which JSON does not have. Store text, numbers, lists or dicts.")
+# Filters.
 
 
 def _same(left: object, right: object) -> bool:
@@ -261,14 +233,16 @@ def _same(left: object, right: object) -> bool:
     return left == right
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], bool]:
     """Compares two numbers or two texts; anything else does not match."""
 
     def compared(value: object, bound: object) -> bool:
-        if isinstance(value, str) and isinstance(bound, str):
-            return compare(value, bound)
-        numbers = all(isinstance(x, int | float) and not isinstance(x, bool) for x in (value, bound))
-        return numbers and compare(value, bound)
+        texts = isinstance(value, str) and isinstance(bound, str)
+        return (texts or (_is_number(value) and _is_number(bound))) and compare(value, bound)
 
     return compared
 
@@ -283,33 +257,26 @@ _OPERATORS: dict[str, Callable[[object, object], bool]] = {
 }
 
 
-def check_filter(wanted: object) -> None:
-    """Makes sure that every operator of a filter is known.
-
-    Raises:
-        InputError: an operator that is not.
-    """
-    if isinstance(wanted, Mapping):
-        operators = any(str(key).startswith("$") for key in wanted)
-        for key, inner in wanted.items():
-            if operators and key not in _OPERATORS:
-                raise InputError(f"Unknown operator {key!r} in a filter. Known: {', '.join(_OPERATORS)}.")
-            if not operators:
-                check_filter(inner)
-
-
 def matches(value: object, wanted: object) -> bool:
     """Returns whether a value passes a filter: equality, `$` operators, or a dict of filters for its fields.
 
     A field that is missing counts as `None`, as in LangGraph's `InMemoryStore`.
+
+    Raises:
+        InputError: an unknown operator.
     """
     if isinstance(wanted, Mapping):
         if any(str(key).startswith("$") for key in wanted):
+            if unknown := wanted.keys() - _OPERATORS.keys():
+                raise InputError(f"Unknown operators {unknown} in a filter. Known: {', '.join(_OPERATORS)}.")
             return all(_OPERATORS[name](value, operand) for name, operand in wanted.items())
         return isinstance(value, dict) and all(matches(value.get(key), inner) for key, inner in wanted.items())
     if isinstance(wanted, list | tuple):
         return isinstance(value, list) and len(value) == len(wanted) and all(map(matches, value, wanted))
     return _same(value, wanted)
+
+
+# Namespaces.
 
 
 def namespace_matches(namespace: Namespace, condition: MatchCondition) -> bool:
@@ -327,9 +294,9 @@ def namespace_matches(namespace: Namespace, condition: MatchCondition) -> bool:
     return all(wanted in ("*", label) for label, wanted in zip(part, condition.path, strict=True))
 
 
-def fixed_prefix(conditions: Iterable[MatchCondition]) -> Namespace:
-    """Returns the labels that every namespace meeting the conditions starts with."""
-    paths = (condition.path for condition in conditions if condition.match_type == "prefix")
+def fixed_prefix(op: ListNamespacesOp) -> Namespace:
+    """Returns the labels that every namespace which an operation asks for starts with."""
+    paths = (condition.path for condition in op.match_conditions or () if condition.match_type == "prefix")
     return max((tuple(takewhile(lambda label: label != "*", path)) for path in paths), key=len, default=())
 
 

@@ -149,10 +149,10 @@ def test_any_json_is_a_value_and_nothing_else(store: ChromaStore) -> None:
     endless: dict[str, Any] = {}
     endless["self"] = endless
     for wrong, says in (
-        ({"v": {1, 2}}, r"value\['v'\] is a set"),
-        ({"a": {1: "x"}}, r"value\['a'\] has the key 1"),
+        ({"v": {1, 2}}, "set is not JSON"),
+        ({"a": {1: "x"}}, "keys is not a string"),
         ({"v": float("nan")}, "not JSON"),
-        (endless, "contains itself"),
+        (endless, "Circular"),
     ):
         with pytest.raises(InputError, match=says):
             store.put(("n",), "k", wrong)

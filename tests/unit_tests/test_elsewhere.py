@@ -15,7 +15,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history.other_conversations import last_keys, shared
-from langchain_ctxbudget.stores import indexing
+from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.records import EMBEDDED_CHARACTERS, LaneRecord, MessageRecord, Place
 
 PLACE = Place(clock=1, lane="w", number=0)
@@ -80,12 +80,12 @@ def test_only_a_store_that_says_so_has_an_index() -> None:
     class Other(InMemoryStore):
         __slots__ = ()
 
-    assert indexing.has_index(InMemoryStore(index={"dims": 2, "embed": embed}))
-    assert not indexing.has_index(InMemoryStore())
-    assert not indexing.has_index(Other())
+    assert bulk.has_index(InMemoryStore(index={"dims": 2, "embed": embed}))
+    assert not bulk.has_index(InMemoryStore())
+    assert not bulk.has_index(Other())
     with ChromaStore() as plain, ChromaStore(index={"dims": 2, "embed": embed}) as indexed:
-        assert not indexing.has_index(plain)
-        assert indexing.has_index(indexed)
+        assert not bulk.has_index(plain)
+        assert bulk.has_index(indexed)
 
 
 def test_a_write_that_fails_without_an_index_fails_once() -> None:
@@ -97,8 +97,8 @@ def test_a_write_that_fails_without_an_index_fails_once() -> None:
             raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="the disk is gone"):
-        drive(indexing.write(Broken(), [PutOp(("a",), "k", {"said": "x"}, index=False)]))
+        drive(bulk.write_messages(Broken(), [PutOp(("a",), "k", {"said": "x"}, index=False)]))
     assert len(asked) == 1
     with pytest.raises(OSError, match="the disk is gone"):
-        drive(indexing.write(Broken(), [PutOp(("a",), "k", {"said": "x"}, index=["said"])]))
+        drive(bulk.write_messages(Broken(), [PutOp(("a",), "k", {"said": "x"}, index=["said"])]))
     assert len(asked) == 3
