@@ -1,8 +1,8 @@
-"""The situation that a budget is divided in, the layers' demands, and the procedure that divides it."""
+"""The situation that a budget is divided in, the demands of the layers, and the procedure that divides it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
@@ -22,7 +22,7 @@ class Exchange(NamedTuple):
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LayerSpec:
     """The demand of one layer (seed 000, `LayerBudget`); all sizes in tokens."""
 
@@ -44,6 +44,11 @@ class LayerSpec:
     def limit_tokens(self) -> int:
         """The most it can use, whoever else wants the tokens."""
         return max(self.max_tokens, self.usable_tokens or 0)
+
+    @property
+    def keenness(self) -> Fraction:
+        """Its weight against other layers."""
+        return max(1, self.priority) * (1 - Fraction(self.elasticity) / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,20 +118,21 @@ class Allocation:
     keep_messages: int | None = None
     """The newest messages that stay verbatim; None: as the settings say."""
 
-    def _spec(self, layer: str) -> LayerSpec | None:
-        return next((spec for spec in self.specs if spec.layer == layer), None)
+    def _spec(self, layer: str) -> LayerSpec:
+        rigid = LayerSpec(layer, 0, 0, self.tokens.get(layer, 0), priority=100)
+        return next((spec for spec in self.specs if spec.layer == layer), rigid)
 
     def limit_of(self, layer: str) -> int:
         """Returns the size a layer may grow to with tokens that others leave unspent."""
-        return spec.limit_tokens if (spec := self._spec(layer)) else self.tokens.get(layer, 0)
+        return self._spec(layer).limit_tokens
 
     def floor_of(self, layer: str) -> int:
         """Returns the size below which a layer is left out."""
-        return spec.min_tokens if (spec := self._spec(layer)) else 0
+        return self._spec(layer).min_tokens
 
     def priority_of(self, layer: str) -> int:
         """Returns a layer's priority; 100 for the system prompt and the current turn, which are not divided."""
-        return spec.priority if (spec := self._spec(layer)) else 100
+        return self._spec(layer).priority
 
 
 @runtime_checkable
@@ -139,9 +145,7 @@ class AllocationStrategy(Protocol):
         ...
         ...     def allocate(self, situation):
         ...         most = situation.history_tokens
-        ...         history = LayerSpec(
-        ...             layer=Layer.HISTORY, min_tokens=0, ideal_tokens=most, max_tokens=most, priority=90
-        ...         )
+        ...         history = LayerSpec(Layer.HISTORY, 0, most, most, priority=90)
         ...         return share_out(self.name, situation, [history], fits_whole=most <= situation.free_tokens)
     """
 
@@ -180,15 +184,11 @@ def share_out(
     given = divide(specs, available)
     if short := {layer for layer, tokens in given.items() if tokens < floors.get(layer, 0)}:
         given = dict.fromkeys(short, 0) | divide([spec for spec in specs if spec.layer not in short], available)
+    sent = {Layer.IDENTITY: situation.identity_tokens, Layer.MESSAGE: situation.message_tokens}
     return Allocation(
         strategy=name,
         total_tokens=situation.total_tokens,
-        tokens={
-            **dict.fromkeys((*Layer, *floors), 0),
-            **given,
-            Layer.IDENTITY: situation.identity_tokens,
-            Layer.MESSAGE: situation.message_tokens,
-        },
+        tokens={**dict.fromkeys((*Layer, *floors), 0), **given, **sent},
         specs=tuple(specs),
         fits_whole=fits_whole,
         reserve_tokens=reserve,
@@ -213,53 +213,38 @@ def divide(specs: Sequence[LayerSpec], available_tokens: int) -> dict[str, int]:
     Returns:
         tokens per layer; their sum is at most `available_tokens`.
     """
-    remaining = max(0, available_tokens)
-    tokens: dict[str, int] = {}
+    left = max(0, available_tokens)
+    tokens = {spec.layer: 0 for spec in specs}
     growing: list[LayerSpec] = []
-    for spec in sorted(specs, key=lambda spec: (-_keenness(spec), spec.layer)):
-        fits = spec.min_tokens <= remaining
-        tokens[spec.layer] = spec.min_tokens if fits else 0
-        if fits:
-            remaining -= spec.min_tokens
+    for spec in sorted(specs, key=lambda spec: (-spec.keenness, spec.layer)):
+        if spec.min_tokens <= left:
+            tokens[spec.layer] = spec.min_tokens
+            left -= spec.min_tokens
             growing.append(spec)
-    demand = {spec.layer: max(0, spec.ideal_tokens - spec.min_tokens) for spec in growing}
-    unwanted = remaining - sum(demand.values())
-    if unwanted < 0:
-        demand = _grow(growing, demand, remaining)
-    for spec in growing:
-        tokens[spec.layer] += demand[spec.layer]
-    if unwanted > 0:
-        ranked = sorted(growing, key=lambda spec: (-spec.priority, spec.layer))
-        unwanted = _pour(ranked, tokens, unwanted, lambda spec: spec.max_tokens)
-        _pour(ranked, tokens, unwanted, lambda spec: spec.limit_tokens)
+    for layer, grown in _grown(growing, left).items():
+        tokens[layer] += grown
+    left -= sum(spec.ideal_tokens - spec.min_tokens for spec in growing)
+    ranked = sorted(growing, key=lambda spec: (-spec.priority, spec.layer))
+    for spec, most in [*((spec, spec.max_tokens) for spec in ranked), *((spec, spec.limit_tokens) for spec in ranked)]:
+        extra = max(0, min(left, most - tokens[spec.layer]))
+        tokens[spec.layer] += extra
+        left -= extra
     return tokens
 
 
-def _keenness(spec: LayerSpec) -> Fraction:
-    return max(1, spec.priority) * (1 - Fraction(spec.elasticity) / 2)
-
-
-def _pour(ranked: Sequence[LayerSpec], tokens: dict[str, int], amount: int, limit: Callable[[LayerSpec], int]) -> int:
-    """Gives tokens to the layers in turn, each up to its limit, and returns the rest."""
-    for spec in ranked:
-        extra = max(0, min(amount, limit(spec) - tokens[spec.layer]))
-        tokens[spec.layer] += extra
-        amount -= extra
-    return amount
-
-
-def _grow(specs: Sequence[LayerSpec], demand: Mapping[str, int], tokens: int) -> dict[str, int]:
-    """Raises layers together until the tokens, fewer than they want, are used up; none past its demand.
+def _grown(specs: Sequence[LayerSpec], tokens: int) -> dict[str, int]:
+    """Returns how far layers grow together from floor towards ideal, the keenest first in `specs`.
 
     Computed in fractions and rounded down once, so that no layer ever loses a token to rounding when its
     priority, its ideal or the budget is raised; the few tokens that rounding leaves stay unspent.
     """
-    keenness = {spec.layer: _keenness(spec) for spec in specs}
-    speeds = {layer: demand[layer] * keenness[layer] for layer in demand}
-    left, together = tokens, sum(speeds.values())
-    for layer in sorted(demand, key=lambda layer: -keenness[layer]):
-        if keenness[layer] * left < together:
+    demand = {spec: spec.ideal_tokens - spec.min_tokens for spec in specs}
+    if sum(demand.values()) <= tokens:
+        return {spec.layer: wanted for spec, wanted in demand.items()}
+    left, together = tokens, sum(wanted * spec.keenness for spec, wanted in demand.items())
+    for spec, wanted in demand.items():
+        if spec.keenness * left < together:
             break
-        left -= demand[layer]  # it gets all it wants; the rest of its share is for the others
-        together -= speeds[layer]
-    return {layer: min(demand[layer], int(speeds[layer] * left / together)) for layer in demand}
+        left -= wanted  # it gets all it wants; the rest of its share is for the others
+        together -= wanted * spec.keenness
+    return {spec.layer: min(wanted, int(wanted * spec.keenness * left / together)) for spec, wanted in demand.items()}

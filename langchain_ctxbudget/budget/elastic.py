@@ -1,4 +1,4 @@
-"""The default strategy: layers that stretch and give way with the situation.
+"""The default strategy, of layers that stretch and give way with the situation, and the demands that all share.
 
 Structure and constants are those of seed 000 (`8e3a336c631f9549`, "The Master Budget Algorithm") with the
 corrections of the design. The profile `seed` has the seed's floors and caps; what no one else wants may flow past
@@ -10,16 +10,32 @@ a history is many times the budget.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from langchain_ctxbudget.budget import layer_demand as demand
 from langchain_ctxbudget.budget.allocation import Allocation, Emphasis, LayerSpec, Situation, share_out
 from langchain_ctxbudget.budget.layers import Layer
 from langchain_ctxbudget.budget.parameters import Parameters
 
-ARC_CAP, ARC_FLOOR = 0.12, 200
-HISTORY_FLOOR = 500
+DEPTH_FACTOR = {"minimal": 0.5, "standard": 1.0, "deep": 1.5}
+PRESSURE_WEIGHT = 0.4
+"""The share that a long conversation takes from topics (the seed's comment says 0.5, its code 0.4)."""
+PRESSURE_SHARE = 0.7
+"""A conversation presses fully from this share of the budget on."""
+TOPIC_SHARE, TOPIC_STEP, TOPIC_CAP, TOPIC_FLOOR, MANY_TOPICS = 0.12, 0.3, 0.25, 300, 2
+ENTITY_SHARE, ENTITY_STEP, ENTITY_CAP, ENTITY_FLOOR, TOKENS_PER_ENTITY = 0.06, 0.4, 0.12, 150, 400
+MOST_TIMES = 2.0
+ARC_TOKENS_PER_DOUBLING, ARC_FLOOR, ARC_CAP = 150, 200, 0.12
+RETRIEVAL_FLOOR, HISTORY_FLOOR = 200, 500
+MEMORY_SHARE, MEMORY_MIN, MEMORY_MAX = 0.25, 150, 500
+"""Seed 001: facts about the user get 25 % of what is left, between 150 and 500 tokens."""
+LEARNED_SHARE = 0.02
+"""Of the budget, for learned facts where the conversation does not go in whole: its own words are worth more there."""
+PREFERENCES_PRIORITY, PREFERENCES_SHARE = 95, 1 / 3
+REOPEN_SHARE = 0.6
+"""A compacted conversation is shown whole again only below this share of the room, or a long and a short
+message in turn would rewrite the prompt every time."""
+
 FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""
 STEADY_BUDGET_TOKENS = 8_192
@@ -73,15 +89,8 @@ class ElasticAllocation(Parameters):
         InvalidSettingsError: an unknown profile.
 
     Example:
-        >>> situation = Situation(
-        ...     total_tokens=4_000,
-        ...     overhead_tokens=20,
-        ...     identity_tokens=100,
-        ...     preferences_tokens=0,
-        ...     message_tokens=30,
-        ...     message_count=200,
-        ...     history_tokens=40_000,
-        ... )
+        >>> sizes = dict.fromkeys(("overhead_tokens", "identity_tokens", "preferences_tokens", "message_tokens"), 50)
+        >>> situation = Situation(total_tokens=4_000, message_count=200, history_tokens=40_000, **sizes)
         >>> ElasticAllocation().allocate(situation).fits_whole
         False
     """
@@ -94,9 +103,26 @@ class ElasticAllocation(Parameters):
         return "elastic" if self.profile == "adaptive" else f"elastic ({self.profile})"
 
     def allocate(self, situation: Situation) -> Allocation:
-        """Divides the budget by the situation."""
-        divided = _adaptive if self.profile == "adaptive" else _seed
-        return divided(situation, self.name)
+        """Divides the budget by the situation; in the profile `seed`, by the seed's own floors and caps."""
+        s, seed = situation, self.profile == "seed"
+        preferences = _seed_preferences(s) if seed else preferences_demand(s, s.free_tokens)
+        topics = topics_demand(s, TOPIC_FLOOR if seed else _floor(TOPIC_FLOOR, s))
+        entities = entities_demand(s, ENTITY_FLOOR if seed else _floor(ENTITY_FLOOR, s))
+        # Of a custom layer only the floor is kept from a history that would go in whole: with the ideal, wanting more
+        # could compact the conversation, and so give a layer less.
+        kept = sum(spec.ideal_tokens for spec in (preferences, topics, entities))
+        fits_whole = history_fits(s, s.free_tokens - kept - sum(spec.min_tokens for spec in s.custom))
+        if not fits_whole and not seed:  # the same at every turn from here on
+            preferences = preferences_demand(s, s.free_tokens, LEARNED_SHARE)
+        if fits_whole:
+            dialogue = _whole(s)
+        elif seed:
+            dialogue = _seed_dialogue(s)
+        else:
+            fixed = s.overhead_tokens + s.identity_tokens + preferences.ideal_tokens
+            dialogue = _compacted(s, max(0, s.total_tokens - fixed))
+        specs = (preferences, topics, entities, *s.custom, *dialogue)
+        return share_out(self.name, situation, specs, fits_whole=fits_whole)
 
 
 def history_share(ratio: float, lean: Lean) -> float:
@@ -109,129 +135,63 @@ def history_share(ratio: float, lean: Lean) -> float:
     return max(lean.least_share, share)
 
 
-def _steady_share(situation: Situation, pool_tokens: int) -> float:
-    """Returns the share of the pool that history needs to stay as it is for most turns."""
-    lean = LEANS[situation.emphasis]
-    part = min(1.0, situation.total_tokens / STEADY_BUDGET_TOKENS)
-    most = lean.least_share + (lean.steady_share - lean.least_share) * part
-    return min(most, lean.steady_exchanges * situation.exchange_tokens / max(1, pool_tokens))
+def _floor(tokens: int, situation: Situation) -> int:
+    return min(tokens, int(situation.total_tokens * FLOOR_SHARE))
 
 
-def _adaptive(situation: Situation, name: str) -> Allocation:
-    budget, free = situation.total_tokens, situation.free_tokens
-    preferences = demand.preferences_demand(situation, free)
-    knowledge = (
-        demand.topics_demand(situation, _floor(demand.TOPIC_FLOOR, budget)),
-        demand.entities_demand(situation, _floor(demand.ENTITY_FLOOR, budget)),
-        *situation.custom,
-    )
-    fits_whole = demand.history_fits(situation, free - preferences.ideal_tokens - _kept_for(knowledge, situation))
-    if not fits_whole:  # the same at every turn from here on
-        preferences = demand.preferences_demand(situation, free, demand.LEARNED_SHARE)
-    fixed = situation.overhead_tokens + situation.identity_tokens + preferences.ideal_tokens
-    dialogue = _whole(situation) if fits_whole else _compacted(situation, max(0, budget - fixed))
-    return share_out(name, situation, (preferences, *knowledge, *dialogue), fits_whole=fits_whole)
-
-
-def _kept_for(knowledge: Sequence[LayerSpec], situation: Situation) -> int:
-    """Returns the tokens that knowledge keeps from a history that would go in whole.
-
-    Of a custom layer that is the floor: with the ideal, wanting more could compact the conversation, and so give a
-    layer less.
-    """
-    custom = {spec.layer for spec in situation.custom}
-    return sum(spec.min_tokens if spec.layer in custom else spec.ideal_tokens for spec in knowledge)
-
-
-def _floor(tokens: int, budget: int) -> int:
-    return min(tokens, int(budget * FLOOR_SHARE))
-
-
-def _whole(situation: Situation) -> tuple[LayerSpec, ...]:
+def _whole(situation: Situation) -> Iterable[LayerSpec]:
     """Returns the demands where everything goes in: no arc, nothing to retrieve from this conversation."""
     history = situation.history_tokens
     return (
-        demand.rigid_demand(Layer.ARC, 0, priority=88),
-        LayerSpec(layer=Layer.RETRIEVAL, min_tokens=0, ideal_tokens=0, max_tokens=situation.free_tokens, priority=75),
-        demand.rigid_demand(Layer.HISTORY, history, priority=90, floor_tokens=history),
+        LayerSpec(Layer.ARC, 0, 0, 0, priority=88),
+        LayerSpec(Layer.RETRIEVAL, 0, 0, situation.free_tokens, priority=75),
+        LayerSpec(Layer.HISTORY, history, history, history, priority=90),
     )
 
 
-def _compacted(situation: Situation, steady: int) -> tuple[LayerSpec, ...]:
+def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     """Returns the demands of history and retrieval, from a pool that does not depend on this turn."""
     budget, held, lean = situation.total_tokens, situation.history_tokens, LEANS[situation.emphasis]
-    arc = int(min(demand.arc_ideal(situation), steady * lean.arc_share))
-    retrieval = _floor(demand.RETRIEVAL_FLOOR, budget)
+    arc = int(min(arc_ideal(situation), steady * lean.arc_share))
+    retrieval = _floor(RETRIEVAL_FLOOR, situation)
     pool = max(0, steady - arc)
-    least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, budget)))
-    share = max(history_share(held / max(1, pool), lean), _steady_share(situation, pool))
-    growth = (situation.keep_tokens + lean.growth * situation.exchange_tokens) / USED_SHARE
-    growth = int(growth) if growth <= pool * lean.growth_share else 0
+    least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, situation)))
+    most = lean.least_share + (lean.steady_share - lean.least_share) * min(1.0, budget / STEADY_BUDGET_TOKENS)
+    to_stay = min(most, lean.steady_exchanges * situation.exchange_tokens / max(1, pool))
+    share = max(history_share(held / max(1, pool), lean), to_stay)
+    grown = (situation.keep_tokens + lean.growth * situation.exchange_tokens) / USED_SHARE
+    growth = int(grown) if grown <= pool * lean.growth_share else 0
     pinned = min(situation.pinned_tokens, int(pool * PINNED_SHARE))
     history = min(held, pinned + max(least, int(pool * share), growth))
+    arc_priority, history_priority, elasticity = (88, 90, 0.4) if situation.prioritize_history else (72, 78, 0.6)
+    arc_floor, arc_most = min(arc, _floor(ARC_FLOOR, situation)), max(arc, int(steady * ARC_CAP))
     return (
-        LayerSpec(
-            layer=Layer.ARC,
-            min_tokens=min(arc, _floor(ARC_FLOOR, budget)),
-            ideal_tokens=arc,
-            max_tokens=max(arc, int(steady * ARC_CAP)),
-            priority=88 if situation.prioritize_history else 72,
-            elasticity=0.3,
-        ),
-        LayerSpec(
-            layer=Layer.RETRIEVAL,
-            min_tokens=retrieval,
-            ideal_tokens=max(retrieval, pool - history),
-            max_tokens=max(budget, retrieval),
-            priority=75,
-            elasticity=0.5,
-        ),
-        LayerSpec(
-            layer=Layer.HISTORY,
-            min_tokens=least,
-            ideal_tokens=history,
-            max_tokens=history,
-            priority=90 if situation.prioritize_history else 78,
-            elasticity=0.4 if situation.prioritize_history else 0.6,
-        ),
+        LayerSpec(Layer.ARC, arc_floor, arc, arc_most, arc_priority, elasticity=0.3),
+        LayerSpec(Layer.RETRIEVAL, retrieval, max(retrieval, pool - history), max(budget, retrieval), 75, 0.5),
+        LayerSpec(Layer.HISTORY, least, history, history, history_priority, elasticity),
     )
-
-
-def _seed(situation: Situation, name: str) -> Allocation:
-    """Divides by the seed's own floors and caps; a layer never wants more than it holds, as sizes are known here."""
-    knowledge = (
-        _seed_preferences(situation),
-        demand.topics_demand(situation),
-        demand.entities_demand(situation),
-        *situation.custom,
-    )
-    fits_whole = demand.history_fits(situation, situation.free_tokens - _kept_for(knowledge, situation))
-    dialogue = _whole(situation) if fits_whole else _seed_dialogue(situation)
-    return share_out(name, situation, (*knowledge, *dialogue), fits_whole=fits_whole)
 
 
 def _seed_preferences(situation: Situation) -> LayerSpec:
     """Returns the demand of L1, "non-negotiable" in the seed: its ideal is its floor, and it has to fit."""
-    wanted = demand.preferences_demand(situation, situation.free_tokens)
+    wanted = preferences_demand(situation, situation.free_tokens)
     held = wanted.ideal_tokens
     share = int(situation.total_tokens * SEED_PREFERENCES_SHARE)
     ideal = max(SEED_PREFERENCES_FLOOR, min(SEED_PREFERENCES_IDEAL, share))
-    return LayerSpec(
-        layer=Layer.PREFERENCES,
-        min_tokens=min(held, ideal if wanted.min_tokens else SEED_PREFERENCES_FLOOR),
-        ideal_tokens=min(held, ideal),
-        max_tokens=min(held, SEED_PREFERENCES_MAX),
-        priority=demand.PREFERENCES_PRIORITY,
-        elasticity=0.1,
-    )
+    least = min(held, ideal if wanted.min_tokens else SEED_PREFERENCES_FLOOR)
+    most = min(held, SEED_PREFERENCES_MAX)
+    return LayerSpec(Layer.PREFERENCES, least, min(held, ideal), most, PREFERENCES_PRIORITY, elasticity=0.1)
 
 
-def _seed_dialogue(situation: Situation) -> tuple[LayerSpec, ...]:
+def _seed_dialogue(situation: Situation) -> Iterable[LayerSpec]:
+    """Returns the seed's demands; a layer never wants more than it holds, as sizes are known here."""
     budget, held = situation.total_tokens, situation.history_tokens
-    arc = max(ARC_FLOOR, min(demand.arc_ideal(situation), int(budget * SEED_ARC_SHARE)))
+    arc = max(ARC_FLOOR, min(arc_ideal(situation), int(budget * SEED_ARC_SHARE)))
+    arc_most = max(ARC_FLOOR, int(budget * SEED_ARC_CAP))
     coverage = max(SEED_LEAST_COVERAGE, 1.0 - min(1.0, situation.topic_tokens / (budget * SEED_COVERED_SHARE)))
-    retrieval = int(budget * SEED_RETRIEVAL_SHARE * coverage * demand.DEPTH_FACTOR[situation.depth])
-    retrieval_cap = max(demand.RETRIEVAL_FLOOR, int(budget * SEED_RETRIEVAL_CAP))
+    retrieval = int(budget * SEED_RETRIEVAL_SHARE * coverage * DEPTH_FACTOR[situation.depth])
+    retrieval_most = max(RETRIEVAL_FLOOR, int(budget * SEED_RETRIEVAL_CAP))
+    retrieval = min(retrieval_most, max(RETRIEVAL_FLOOR, retrieval))
     dialogue_heavy = situation.message_count > SEED_MANY_MESSAGES and situation.prioritize_history
     if held <= SEED_SMALL_TOKENS:
         share = min(1.0, held / budget)
@@ -241,31 +201,80 @@ def _seed_dialogue(situation: Situation) -> tuple[LayerSpec, ...]:
     share *= SEED_DIALOGUE_HEAVY if dialogue_heavy else 1.0
     low = min(held, max(HISTORY_FLOOR, situation.keep_tokens))
     high = max(low, min(held, int(budget * SEED_HISTORY_CAP)))
+    ideal = min(high, max(low, share_of(budget, share)))
     return (
-        LayerSpec(
-            layer=Layer.ARC,
-            min_tokens=ARC_FLOOR,
-            ideal_tokens=arc,
-            max_tokens=max(ARC_FLOOR, int(budget * SEED_ARC_CAP)),
-            priority=88,
-            elasticity=0.3,
-        ),
-        LayerSpec(
-            layer=Layer.RETRIEVAL,
-            min_tokens=demand.RETRIEVAL_FLOOR,
-            ideal_tokens=min(retrieval_cap, max(demand.RETRIEVAL_FLOOR, retrieval)),
-            max_tokens=retrieval_cap,
-            priority=75,
-            elasticity=0.5,
-            usable_tokens=budget,
-        ),
-        LayerSpec(
-            layer=Layer.HISTORY,
-            min_tokens=low,
-            ideal_tokens=min(high, max(low, demand.share_of(budget, share))),
-            max_tokens=high,
-            priority=90 if dialogue_heavy else 80,
-            elasticity=0.4,
-            usable_tokens=held,
-        ),
+        LayerSpec(Layer.ARC, ARC_FLOOR, arc, arc_most, priority=88, elasticity=0.3),
+        LayerSpec(Layer.RETRIEVAL, RETRIEVAL_FLOOR, retrieval, retrieval_most, 75, 0.5, usable_tokens=budget),
+        LayerSpec(Layer.HISTORY, low, ideal, high, 90 if dialogue_heavy else 80, 0.4, usable_tokens=held),
     )
+
+
+# Demands of single layers
+
+
+def share_of(tokens: int, share: float) -> int:
+    """Returns a share of tokens, rounded down; 0.3 - 0.1 is a fifth, although in binary it is a little less."""
+    return int(tokens * share + 1e-6)
+
+
+def memory_tokens(left_tokens: int) -> int:
+    """Returns the tokens for facts about the user when `left_tokens` are left (seed 001)."""
+    return max(MEMORY_MIN, min(MEMORY_MAX, int(left_tokens * MEMORY_SHARE)))
+
+
+def preferences_demand(situation: Situation, room_tokens: int, learned_share: float = 1.0) -> LayerSpec:
+    """Returns the demand of preferences as they are, and of facts about the user within the rule of seed 001.
+
+    They stand at the beginning of the prompt, so their size must not follow that of the current message: it is not
+    taken off, and up to a third of the room they do not shrink for others.
+
+    Args:
+        situation: the situation to divide in.
+        room_tokens: the room that they share with others.
+        learned_share: of the budget, for learned facts.
+    """
+    left = situation.total_tokens - situation.identity_tokens - situation.preferences_tokens
+    learned = min(situation.learned_tokens, int(situation.total_tokens * learned_share))
+    memories = situation.memory_tokens - situation.learned_tokens + learned
+    tokens = situation.preferences_tokens + min(memories, memory_tokens(left))
+    floor = tokens if tokens <= room_tokens * PREFERENCES_SHARE else 0
+    return LayerSpec(Layer.PREFERENCES, floor, tokens, tokens, PREFERENCES_PRIORITY)
+
+
+def topics_demand(situation: Situation, floor_tokens: int = TOPIC_FLOOR) -> LayerSpec:
+    """Returns the demand of topics (seed 000, L2): 12 % by depth and count, less under a long conversation."""
+    budget = situation.total_tokens
+    pressure = min(1.0, situation.history_tokens / (budget * PRESSURE_SHARE))
+    wanted = budget * TOPIC_SHARE * DEPTH_FACTOR[situation.depth] * _times(situation.topic_count, TOPIC_STEP)
+    high = min(situation.topic_tokens, int(budget * TOPIC_CAP))
+    low = min(high, floor_tokens)
+    ideal = min(high, max(low, int(wanted * (1 - pressure * PRESSURE_WEIGHT))))
+    return LayerSpec(Layer.TOPICS, low, ideal, high, 85 if is_knowledge_heavy(situation) else 70, elasticity=0.6)
+
+
+def entities_demand(situation: Situation, floor_tokens: int = ENTITY_FLOOR) -> LayerSpec:
+    """Returns the demand of entities (seed 000, L3): 6 % of the budget by count, at most 400 tokens each."""
+    budget, count = situation.total_tokens, situation.entity_count
+    wanted = min(budget * ENTITY_SHARE * _times(count, ENTITY_STEP), count * TOKENS_PER_ENTITY)
+    high = min(situation.entity_tokens, int(budget * ENTITY_CAP))
+    low = min(high, floor_tokens)
+    return LayerSpec(Layer.ENTITIES, low, min(high, max(low, int(wanted))), high, priority=65, elasticity=0.7)
+
+
+def _times(count: int, step: float) -> float:
+    return min(MOST_TIMES, 1.0 + (count - 1) * step) if count else 0.0
+
+
+def arc_ideal(situation: Situation) -> int:
+    """Returns the ideal size of the arc (seed 000, L4): it grows with the logarithm of the message count."""
+    return int(ARC_TOKENS_PER_DOUBLING * math.log2(situation.message_count + 1) * DEPTH_FACTOR[situation.depth])
+
+
+def is_knowledge_heavy(situation: Situation) -> bool:
+    """Returns True where knowledge comes before dialogue (seed 000)."""
+    return situation.topic_count >= MANY_TOPICS or situation.depth == "deep"
+
+
+def history_fits(situation: Situation, room_tokens: float) -> bool:
+    """Returns True where the whole conversation goes into a room; one that was compacted needs more of it."""
+    return situation.history_tokens <= room_tokens * (REOPEN_SHARE if situation.compacted else 1.0)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from langchain_ctxbudget.budget import layer_demand as demand
+from langchain_ctxbudget.budget import elastic
 from langchain_ctxbudget.budget.allocation import (
     MOST_EXCHANGES,
     Allocation,
@@ -22,7 +22,7 @@ from langchain_ctxbudget.budget.allocation import (
     divide,
     share_out,
 )
-from langchain_ctxbudget.budget.elastic import ElasticAllocation
+from langchain_ctxbudget.budget.elastic import ElasticAllocation, share_of
 from langchain_ctxbudget.budget.layers import Layer
 from langchain_ctxbudget.budget.parameters import Flag, Parameters, ShareOrNone, Text
 from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLargeError
@@ -82,7 +82,7 @@ class RatioAllocation(Parameters):
     @model_validator(mode="after")
     def _require_sum(self) -> Self:
         total = self.memory + self.history + self.reserve
-        if not 1 - SUM_TOLERANCE - 1e-9 <= total <= 1 + SUM_TOLERANCE + 1e-9:
+        if abs(total - 1) > SUM_TOLERANCE + 1e-9:
             raise ValueError(
                 f"memory ({self.memory}), history ({self.history}) and reserve ({self.reserve}) must add up to 1, "
                 f"give or take {SUM_TOLERANCE}, not {total:.2f}"
@@ -106,10 +106,9 @@ class RatioAllocation(Parameters):
             share = f"{self.max_system_share:.0%} of the budget"
             setting = "max_system_share of the strategy"
             raise SystemPromptTooLargeError(situation.identity_tokens, int(most), share, setting)
-        free = situation.free_tokens
-        available, shift = free + situation.reserved_tokens, self._shift(situation)
-        memory = demand.share_of(available, self.memory - shift)
-        history = demand.share_of(available, self.history + shift)
+        free, shift = situation.free_tokens, self._shift(situation)
+        memory = share_of(free + situation.reserved_tokens, self.memory - shift)
+        history = share_of(free + situation.reserved_tokens, self.history + shift)
         if memory + history > free:  # an output reserve that is larger than the ratio's
             memory, history = (part * free // (memory + history) for part in (memory, history))
         newest = situation.exchanges[: self.min_exchanges]
@@ -117,7 +116,7 @@ class RatioAllocation(Parameters):
         exchanges = sum(exchange.tokens for exchange in kept)
         over = max(0, exchanges - history)
         memory, history = max(0, memory - over), history + over
-        return _allocate(
+        return _divided(
             self.name,
             situation,
             {("history",): history, ("preferences", "knowledge", "retrieval"): memory},
@@ -131,7 +130,7 @@ class RatioAllocation(Parameters):
         if not self.adaptive:
             return 0.0
         length = min(1.0, situation.message_count / LONG_CONVERSATION)
-        shift = RATIO_SHIFT * (2 * length - 1) - (RATIO_SHIFT if demand.is_knowledge_heavy(situation) else 0.0)
+        shift = RATIO_SHIFT * (2 * length - 1) - RATIO_SHIFT * elastic.is_knowledge_heavy(situation)
         return max(-min(RATIO_SHIFT, self.history), min(RATIO_SHIFT, self.memory, shift))
 
 
@@ -174,14 +173,12 @@ class FixedAllocation(Parameters):
 
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the shares."""
-        total = situation.total_tokens
-        buckets: Buckets = {
-            ("preferences",): max(0, demand.share_of(total, self.system) - situation.identity_tokens),
-            ("history",): demand.share_of(total, self.history),
-            ("knowledge",): demand.share_of(total, self.entities),
-            ("retrieval",): demand.share_of(total, self.retrieval),
-        }
-        return _allocate(self.name, situation, _with_kept(buckets, situation), borrow=self.borrow)
+        system, *others = (
+            share_of(situation.total_tokens, share)
+            for share in (self.system, self.history, self.entities, self.retrieval)
+        )
+        buckets = _with_kept(situation, max(0, system - situation.identity_tokens), *others)
+        return _divided(self.name, situation, buckets, borrow=self.borrow)
 
 
 class DynamicAllocation(Parameters):
@@ -216,20 +213,14 @@ class DynamicAllocation(Parameters):
 
         def buckets(history: int, entities: int, retrieval: int) -> Buckets:
             rest = max(identity, min(system, remaining - history - entities - retrieval))
-            shares: Buckets = {
-                ("preferences",): rest - identity,
-                ("history",): history,
-                ("knowledge",): entities,
-                ("retrieval",): retrieval,
-            }
-            return _with_kept(shares, situation)
+            return _with_kept(situation, rest - identity, history, entities, retrieval)
 
         chosen = buckets(history, entities, retrieval)
         if not situation.custom:
             without_chunks = buckets(history + retrieval // 2, entities + retrieval // 2, 0)
-            if demand.history_fits(situation, without_chunks[("history",)]):
+            if elastic.history_fits(situation, without_chunks[("history",)]):
                 chosen = without_chunks
-        return _allocate(self.name, situation, chosen, borrow=self.borrow)
+        return _divided(self.name, situation, chosen, borrow=self.borrow)
 
 
 def _different(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -266,9 +257,10 @@ class PrioritizedAllocation(Parameters):
         Raises:
             InvalidSettingsError: the order names a layer that is not there.
         """
+        free = situation.free_tokens
         custom = {spec.layer: spec for spec in situation.custom}
         most = {
-            "preferences": demand.preferences_demand(situation, situation.free_tokens).ideal_tokens,
+            "preferences": elastic.preferences_demand(situation, free).ideal_tokens,
             "history": situation.history_tokens,
             "topics": situation.topic_tokens,
             "entities": situation.entity_tokens,
@@ -277,27 +269,21 @@ class PrioritizedAllocation(Parameters):
         }
         if unknown := [name for name in self.order if name not in most]:
             raise InvalidSettingsError(f"order names {', '.join(map(repr, unknown))}; the layers are {', '.join(most)}")
-        rest = [*ORDER, *sorted(custom, key=lambda name: (-custom[name].priority, name))]
-        order = [*self.order, *(name for name in rest if name not in self.order)]
-        ahead = sum(most[name] for name in order[: order.index("history")])
-        fits_whole = demand.history_fits(situation, situation.free_tokens - ahead)
+        order = dict.fromkeys((*self.order, *ORDER, *sorted(custom, key=lambda name: (-custom[name].priority, name))))
+        ahead = sum(most[name] for name in list(order)[: list(order).index("history")])
+        fits_whole = elastic.history_fits(situation, free - ahead)
         if not fits_whole:
-            most["retrieval"] = situation.free_tokens
+            most["retrieval"] = free
+        arc = 0 if fits_whole else min(elastic.arc_ideal(situation), int(free * ARC_SHARE))
         specs: list[LayerSpec] = []
-        for rank, name in enumerate(order):
+        for priority, name in zip(range(100, 0, -1), order, strict=False):
             layer = name if name in custom else Layer[name.upper()]
+            # Every layer waits for its turn and then takes all it can use; only the newest messages have a floor.
             floor = min(most[name], situation.keep_tokens) if name == "history" else 0
-            specs.append(_filled(layer, floor, most[name], priority=100 - rank))
+            specs.append(LayerSpec(layer, floor, floor, most[name], priority))
             if name == "history":
-                arc = min(demand.arc_ideal(situation), int(situation.free_tokens * ARC_SHARE))
-                specs.append(_filled(Layer.ARC, 0, 0 if fits_whole else arc, priority=100 - rank))
+                specs.append(LayerSpec(Layer.ARC, 0, 0, arc, priority))
         return share_out(self.name, situation, specs, fits_whole=fits_whole)
-
-
-def _filled(layer: str, floor_tokens: int, most_tokens: int, priority: int) -> LayerSpec:
-    """Returns the demand of a layer that waits for its turn and then takes all it can use."""
-    spec = demand.rigid_demand(layer, floor_tokens, priority, floor_tokens=floor_tokens)
-    return replace(spec, max_tokens=most_tokens)
 
 
 STRATEGIES: dict[str, type[Any]] = {
@@ -323,36 +309,37 @@ def strategy_of(value: object) -> AllocationStrategy:
         >>> strategy_of({"strategy": "elastic", "profile": "seed"})
         ElasticAllocation(profile='seed')
     """
+    names = ", ".join(STRATEGIES)
     parameters = {"strategy": value} if isinstance(value, str) else value
     if isinstance(parameters, Mapping):
-        name, names = parameters.get("strategy"), ", ".join(STRATEGIES)
+        name = parameters.get("strategy")
         if not isinstance(name, str) or name not in STRATEGIES:
             raise InvalidSettingsError(f"allocation must name one of {names}, not {name!r}")
         strategy: AllocationStrategy = STRATEGIES[name].of({k: v for k, v in parameters.items() if k != "strategy"})
         return strategy
     if isinstance(value, type) or not isinstance(value, AllocationStrategy):
         raise InvalidSettingsError(
-            f"allocation must be the name of a strategy ({', '.join(STRATEGIES)}), a mapping with its parameters, or "
-            f"an object with a name and an allocate method, not {value!r}"
+            f"allocation must be the name of a strategy ({names}), a mapping with its parameters, or an object with a "
+            f"name and an allocate method, not {value!r}"
         )
     return value
 
 
-def _with_kept(buckets: Buckets, situation: Situation) -> Buckets:
+def _with_kept(situation: Situation, preferences: int, history: int, knowledge: int, retrieval: int) -> Buckets:
     """Returns buckets that fit together, history with room for the newest messages that stay."""
     free = situation.free_tokens
-    history = min(free, max(_scaled(buckets, free)[("history",)], situation.keep_tokens))
-    others = {groups: tokens for groups, tokens in buckets.items() if groups != ("history",)}
+    others = {("preferences",): preferences, ("knowledge",): knowledge, ("retrieval",): retrieval}
+    history = min(free, max(_scaled({("history",): history, **others}, free)[("history",)], situation.keep_tokens))
     return {("history",): history, **_scaled(others, free - history)}
 
 
-def _scaled(buckets: Buckets, tokens: int) -> dict[tuple[str, ...], int]:
+def _scaled(buckets: Buckets, tokens: int) -> Buckets:
     """Makes buckets smaller together where they are more than `tokens`."""
     total = sum(buckets.values())
     return {groups: part if total <= tokens else part * tokens // total for groups, part in buckets.items()}
 
 
-def _allocate(
+def _divided(
     name: str,
     situation: Situation,
     buckets: Buckets,
@@ -367,9 +354,8 @@ def _allocate(
     if borrow:  # what the others leave when the whole conversation is there, and nothing of it is to be retrieved
         for groups, tokens in buckets.items():
             if "history" not in groups:
-                wanted = _specs(groups, situation, tokens, fits_whole=True)
-                room += tokens - sum(divide(wanted, tokens).values())
-    fits_whole = demand.history_fits(situation, room)
+                room += tokens - sum(divide(_specs(groups, situation, tokens, fits_whole=True), tokens).values())
+    fits_whole = elastic.history_fits(situation, room)
     kept = situation.keep_tokens if kept_tokens is None else kept_tokens
     specs: list[LayerSpec] = []
     for groups, tokens in buckets.items():
@@ -378,8 +364,8 @@ def _allocate(
         if fits_whole and Layer.HISTORY in given:  # what it borrows comes before what others could use
             given[Layer.HISTORY] = situation.history_tokens
         for spec in wanted:
-            usable = spec.limit_tokens if borrow else None
-            specs.append(demand.rigid_demand(spec.layer, given[spec.layer], spec.priority, usable_tokens=usable))
+            tokens_given, usable = given[spec.layer], spec.limit_tokens if borrow else None
+            specs.append(LayerSpec(spec.layer, 0, tokens_given, tokens_given, spec.priority, usable_tokens=usable))
     return share_out(
         name, situation, specs, fits_whole=fits_whole, reserve_tokens=reserve_tokens, keep_messages=keep_messages
     )
@@ -391,9 +377,9 @@ def _specs(
     """Returns the demands of a bucket's layers."""
     specs: list[LayerSpec] = []
     if "preferences" in groups:
-        specs.append(demand.preferences_demand(situation, tokens))
+        specs.append(elastic.preferences_demand(situation, tokens))
     if "knowledge" in groups:
-        topics, entities = demand.topics_demand(situation), demand.entities_demand(situation)
+        topics, entities = elastic.topics_demand(situation), elastic.entities_demand(situation)
         if "retrieval" not in groups:  # nobody else wants the bucket: as much as they hold
             topics = replace(topics, usable_tokens=situation.topic_tokens)
             entities = replace(entities, usable_tokens=situation.entity_tokens)
@@ -401,14 +387,14 @@ def _specs(
     if "retrieval" in groups:
         specs += situation.custom
         # It wants what the others' ideals leave: past those, topics would take all of a bucket up to their caps.
-        left = max(min(tokens, demand.RETRIEVAL_FLOOR), tokens - sum(spec.ideal_tokens for spec in specs))
+        left = max(min(tokens, elastic.RETRIEVAL_FLOOR), tokens - sum(spec.ideal_tokens for spec in specs))
         wanted, everything = (0, 0) if fits_whole else (left, situation.free_tokens)
-        specs.append(demand.rigid_demand(Layer.RETRIEVAL, wanted, RETRIEVAL_PRIORITY, usable_tokens=everything))
+        specs.append(LayerSpec(Layer.RETRIEVAL, 0, wanted, wanted, RETRIEVAL_PRIORITY, usable_tokens=everything))
     if "history" in groups:
         held = situation.history_tokens
         most = max(0, min(int(tokens * ARC_SHARE), tokens - kept_tokens))  # the newest messages come first
-        arc = 0 if fits_whole else min(demand.arc_ideal(situation), most)
+        arc = 0 if fits_whole else min(elastic.arc_ideal(situation), most)
         history = held if fits_whole else max(0, tokens - arc)
-        specs.append(demand.rigid_demand(Layer.ARC, arc, ARC_PRIORITY))
-        specs.append(demand.rigid_demand(Layer.HISTORY, history, HISTORY_PRIORITY, usable_tokens=held))
+        specs.append(LayerSpec(Layer.ARC, 0, arc, arc, ARC_PRIORITY))
+        specs.append(LayerSpec(Layer.HISTORY, 0, history, history, HISTORY_PRIORITY, usable_tokens=held))
     return specs

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.budget.layer_demand import MEMORY_MAX
+from langchain_ctxbudget.budget.elastic import MEMORY_MAX
 from langchain_ctxbudget.budget.layers import MEMORIES_HEADING, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge import facts

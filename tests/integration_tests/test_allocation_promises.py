@@ -23,7 +23,7 @@ from tests.integration_tests.test_promises import SCOPE, SYSTEM_PROMPT, check, c
 
 KINDS = tuple(made.allocations())
 COMMON = settings(deadline=None, suppress_health_check=list(HealthCheck))
-QUICK, LONG = settings(COMMON, max_examples=40), settings(COMMON, max_examples=800)
+QUICK = settings(COMMON, max_examples=25)
 
 
 # P1: it fits, whatever the strategy

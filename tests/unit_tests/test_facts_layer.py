@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget.budget.layer_demand import MEMORY_MAX
+from langchain_ctxbudget.budget.elastic import MEMORY_MAX
 from langchain_ctxbudget.budget.layers import Layer, Reason, Status
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import known
