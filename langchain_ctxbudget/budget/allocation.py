@@ -184,7 +184,7 @@ def share_out(
     given = divide(specs, available)
     if short := {layer for layer, tokens in given.items() if tokens < floors.get(layer, 0)}:
         given = dict.fromkeys(short, 0) | divide([spec for spec in specs if spec.layer not in short], available)
-    sent = {Layer.IDENTITY: situation.identity_tokens, Layer.MESSAGE: situation.message_tokens}
+    sent: dict[str, int] = {Layer.IDENTITY: situation.identity_tokens, Layer.MESSAGE: situation.message_tokens}
     return Allocation(
         strategy=name,
         total_tokens=situation.total_tokens,

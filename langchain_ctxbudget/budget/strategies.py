@@ -328,7 +328,7 @@ def strategy_of(value: object) -> AllocationStrategy:
 def _with_kept(situation: Situation, preferences: int, history: int, knowledge: int, retrieval: int) -> Buckets:
     """Returns buckets that fit together, history with room for the newest messages that stay."""
     free = situation.free_tokens
-    others = {("preferences",): preferences, ("knowledge",): knowledge, ("retrieval",): retrieval}
+    others: Buckets = {("preferences",): preferences, ("knowledge",): knowledge, ("retrieval",): retrieval}
     history = min(free, max(_scaled({("history",): history, **others}, free)[("history",)], situation.keep_tokens))
     return {("history",): history, **_scaled(others, free - history)}
 
