@@ -27,7 +27,12 @@ ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 ADAS = Scope("ada", "c1")
 COUNTER = TiktokenCounter()
 """One for thousands of pipelines: what they say is counted once."""
-FEW = settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(
+    max_examples=5,
+    deadline=None,
+    # Every store has its own fixtures, and pytest a new instance of the class for each.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
+)
 
 
 class Elsewhere(BaseStore):
