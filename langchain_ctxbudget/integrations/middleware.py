@@ -58,7 +58,7 @@ from langchain_ctxbudget.prompt.cache_markers import EPHEMERAL
 from langchain_ctxbudget.prompt.plan import AssembledContext
 from langchain_ctxbudget.prompt.request import Request
 from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS
-from langchain_ctxbudget.retrieval.quotes import has_recall_tool
+from langchain_ctxbudget.retrieval.recall import has_recall_tool
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens.calibration import is_of_one_call
 

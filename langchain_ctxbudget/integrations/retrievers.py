@@ -25,8 +25,7 @@ from langchain_ctxbudget.knowledge import facts_layer
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline.runs import Run, current_runtime, run_of
-from langchain_ctxbudget.retrieval.reranking import document, reranked
-from langchain_ctxbudget.retrieval.search import Hit, Sources, search
+from langchain_ctxbudget.retrieval.search import Hit, Sources, document, reranked, search
 from langchain_ctxbudget.settings import SOURCES, Source
 from langchain_ctxbudget.stores.records import Scope, require_id
 from langchain_ctxbudget.tokens.schema_cost import Count

@@ -19,9 +19,7 @@ from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages.turns import split_turn
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline.runs import run_of
-from langchain_ctxbudget.retrieval.quotes import IS_RECALL
-from langchain_ctxbudget.retrieval.recall import USAGE, by_query, by_reference, first_that_fits
-from langchain_ctxbudget.retrieval.transcript import Transcript
+from langchain_ctxbudget.retrieval.recall import IS_RECALL, USAGE, Transcript, by_query, by_reference, first_that_fits
 
 MIN_RECALL_TOKENS = 64
 """Less has no room for a part of a message and the reference that continues it."""

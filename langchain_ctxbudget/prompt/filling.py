@@ -12,8 +12,8 @@ from langchain_ctxbudget.messages.turns import distinct
 from langchain_ctxbudget.prompt.assembly import group_tokens, has_human, with_headings, without_least
 from langchain_ctxbudget.prompt.budgeting import CONTEXT_FRAME, JOINS, excess_tokens
 from langchain_ctxbudget.prompt.plan import Plan, Preferences
-from langchain_ctxbudget.retrieval import quotes
-from langchain_ctxbudget.retrieval.selecting import select
+from langchain_ctxbudget.retrieval.recall import has_recall_tool
+from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION, select
 
 
 def with_bundles(plan: Plan) -> Plan:
@@ -147,8 +147,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         # What a usage limit takes from verbatim history must not come back as quotes, where all of it is small.
         most = int(plan.conversation.total_tokens * tier.budget_share)
         budget_tokens = min(budget_tokens, most - _history_tokens(plan))
-    room = budget_tokens - max(map(plan.counter.count_text, (quotes.OWN_SECTION, quotes.MIXED_SECTION)))
-    style = quotes.Style(references=quotes.has_recall_tool(plan.request.tools))
+    room = budget_tokens - max(map(plan.counter.count_text, (OWN_SECTION, MIXED_SECTION)))
     shown = {position for part in history.groups for position in part.positions if position < history.cut}
     retrieved = select(
         plan.conversation,
@@ -157,7 +156,7 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         max(0, room),
         shown=shown,
         in_short=history.shortened,
-        style=style,
+        numbered=has_recall_tool(plan.request.tools),
     )
     return plan.but(retrieved=retrieved)
 

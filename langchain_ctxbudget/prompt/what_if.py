@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from langchain_ctxbudget.history.message_index import MessageIndex
 from langchain_ctxbudget.prompt.budgeting import compute_budget
 from langchain_ctxbudget.prompt.filling import (
     history_plan,
@@ -15,7 +16,7 @@ from langchain_ctxbudget.prompt.filling import (
 from langchain_ctxbudget.prompt.plan import Plan, Prompt
 from langchain_ctxbudget.prompt.steps import assemble
 from langchain_ctxbudget.report.report import ContextReport
-from langchain_ctxbudget.retrieval.pool import by_words
+from langchain_ctxbudget.retrieval.pool import Searched, pooled
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,9 @@ class WhatIf:
         history = history_plan(plan)
         plan = with_history(plan, history.view(history.decide()))
         if plan.fixed is None:
-            plan = with_leftovers(plan.but(pool=before.pool or by_words(plan.conversation, plan.query)))
+            # Nobody holds the conversation's lock: an index of its own, and words alone.
+            pool = before.pool or pooled(Searched.of(plan.conversation, MessageIndex()), plan.query)
+            plan = with_leftovers(plan.but(pool=pool))
         else:
             plan = with_shrunk_block(plan)
         report = assemble(plan).context.report

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -36,7 +35,7 @@ from langchain_ctxbudget.search.vectors import CentredVectors, Vectors, as_query
 SIMILAR = 0.25
 """A text from elsewhere without a word of the message must be so similar to it."""
 PRIORITY_WEIGHT = 1.0
-"""What the kind of a text counts, from the least to the most important one."""
+"""The weight of the kind of a text, from the least to the most important one."""
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
 _CHARACTERS_PER_TOKEN = 4
@@ -44,7 +43,8 @@ _ABSENT = np.zeros(0, np.float32)
 """Kept for a text that the embeddings gave no usable vector: it is not asked for again."""
 
 
-class Named(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Named:
     """A document that a message names: it comes first, whole where it fits."""
 
     id: str
@@ -55,28 +55,34 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Texts and what they are worth, in the order of `ranking`: first the others, then the conversation's messages."""
+    """Texts and their worth: first those from elsewhere, then the messages of the conversation."""
 
     question: Question
     others: tuple[Candidate, ...]
     own: int
-    """How many of the conversation's messages there are."""
+    """The number of the conversation's messages."""
     ranking: Ranking
     meant: NDArray[np.bool_]
-    """What may be quoted; of what lies elsewhere, what has to do with the question."""
+    """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
     named: tuple[Named, ...] = ()
     """Documents that recent messages name."""
 
     def number(self, position: int) -> int:
-        """Where a message of the conversation stands in the ranking."""
+        """Returns where a message of the conversation stands in the ranking."""
         return len(self.others) + position
 
     def position(self, number: int) -> int | None:
-        """Which message of the conversation it is; None for a text from elsewhere."""
+        """Returns which message of the conversation it is; None for a text from elsewhere."""
         return number - len(self.others) if number >= len(self.others) else None
 
+    def best(self, scores: Scores, most: int) -> list[int]:
+        """Returns the numbers of what may be quoted with the highest scores, the highest first."""
+        order = np.argsort(-scores, kind="stable")
+        numbers: list[int] = order[self.meant[order]][:most].tolist()
+        return numbers
+
     def scores(self, number: int) -> dict[str, float]:
-        """What every part of the ranking says of a text."""
+        """Returns what every part of the ranking says of a text."""
         return {name: round(float(part[number]), 3) for name, part in self.ranking.components.items()}
 
 
@@ -94,41 +100,78 @@ class Searched:
     """A query that was embedded already, and its vector."""
 
     @classmethod
-    def of(cls, conversation: Conversation) -> Searched:
-        """Returns those of a conversation that is up to date, by whoever holds its lock."""
-        index = conversation.table.index if conversation.is_newest else MessageIndex()
-        return cls.by(index, conversation)
+    def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> Searched:
+        """Returns the messages of a conversation, those that are new read into the index.
 
-    @classmethod
-    def by(cls, index: MessageIndex, conversation: Conversation) -> Searched:
-        """Returns those of a conversation by an index, which reads what it does not have yet."""
+        Args:
+            conversation: one whose lock is held.
+            index: another one than that of the conversation, where the lock is not held.
+        """
+        index = index or (conversation.table.index if conversation.is_newest else MessageIndex())
         index.read(conversation.entries)
         return cls(index, conversation.entries, conversation.cost_column, conversation.quotable, conversation.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Similar:
+    """The vectors of all texts, and how like a query they are: first those from elsewhere, then the messages."""
+
+    own: CentredVectors
+    others: Vectors
+    """Of length 1 or 0."""
+    absent: tuple[int, ...]
+    """Numbers of the others that the embeddings gave no usable vector."""
+    target: Vectors
+    """The vector of the query."""
+
+    def cosines(self, target: Vectors | Scores) -> Scores:
+        """Returns the cosine of every text with a vector."""
+        scores = self.own.similarities(target, self.others)
+        scores[list(self.absent)] = 0
+        return scores
+
+    def vectors(self, numbers: NDArray[np.intp]) -> Vectors:
+        """Returns the vectors of some texts, by number."""
+        first, is_own = len(self.others), numbers >= len(self.others)
+        rows = np.zeros((len(numbers), self.others.shape[1]), np.float32)
+        rows[~is_own] = self.others[numbers[~is_own]]
+        if is_own.any():
+            rows[is_own] = self.own.units[numbers[is_own] - first]
+        return rows
+
+    def to_mean(self, numbers: NDArray[np.intp], weights: Scores) -> Scores:
+        """Returns the cosine of every text with the mean of some, by number and weight."""
+        return self.cosines(weights @ self.vectors(numbers))
+
+    @property
+    def problem(self) -> str | None:
+        """The line to be reported where texts have no vector."""
+        if not (count := len(self.absent) + len(self.own.absent)):
+            return None
+        size = len(self.others) + len(self.own)
+        return f"embeddings: no usable vector for {count} of {size} texts, found by their words alone"
 
 
 def gather(
     searched: Searched, query: str, embeddings: Embeddings | None, others: Sequence[Candidate] = ()
 ) -> Flow[tuple[Pool, str | None]]:
-    """Rank the messages of a conversation and texts from elsewhere for a query, and say what failed on the way.
+    """Ranks the messages of a conversation and texts from elsewhere for a query; returns what failed, too.
 
-    Lexical and dense scores over all of them; without embeddings, or where they fail, lexical alone. Who said it is
-    left to the lexical score: a name outweighs everything else in a mean of word vectors.
+    By words and vectors; without embeddings, or where they fail, by words alone. Who said it is left to the words: a
+    name outweighs everything else in a mean of word vectors.
 
     Args:
-        searched: what is searched; what is new of it is read.
-        query: what is asked.
+        searched: the messages.
+        query: the message to answer.
         embeddings: for the vectors.
         others: texts from elsewhere. What the conversation itself says is not looked for there.
     """
-    index = searched.index
+    said = searched.index.said
     by_text = {other.text: other for other in sorted(others, key=lambda other: PRIORITIES[other.kind])}
     elsewhere = sorted(  # of those that say the same, as forks do, the most important one
-        (other for text, other in by_text.items() if text not in index.said),
+        (other for text, other in by_text.items() if text not in said),
         key=lambda other: (other.source, other.date or "", other.title, other.place),
     )
-    question = Question.of(query, list(index.speakers))
-    shelf = LexicalIndex()
-    shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
     similar, failure = None, None
     if embeddings is not None and (elsewhere or searched.entries):
         try:
@@ -136,42 +179,42 @@ def gather(
             failure = similar.problem
         except Exception as error:  # noqa: BLE001 - whatever embeddings raise, lexical search still works
             failure = f"embeddings: {type(error).__name__}: {error}"
-    groups, subjects = _groups(elsewhere), index.subjects()
-    words = _joined(
-        shelf.scores(question.terms, background=index.lexical), index.lexical.scores(question.terms, background=shelf)
+    return pooled(searched, query, elsewhere, similar), failure
+
+
+def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), similar: Similar | None = None) -> Pool:
+    """Ranks the messages of a conversation and texts from elsewhere, by words and, where they are known, by vectors."""
+    index = searched.index
+    question = Question.of(query, list(index.speakers))
+    shelf = LexicalIndex()
+    shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
+    keys = [(other.source, other.date, other.title) for other in elsewhere]
+    begins = [bool(number) and key != keys[number - 1] for number, key in enumerate(keys)]
+    groups = np.cumsum(begins, dtype=np.int32)  # what stands under one title and date
+    texts = _texts(elsewhere, shelf, groups, searched)
+    words = np.concatenate(
+        (shelf.scores(question.terms, background=index.lexical), index.lexical.scores(question.terms, background=shelf))
     )
-    sessions = _joined(
-        shelf.scores(question.terms, groups=groups), index.lexical.scores(question.terms, groups=subjects)
-    )
-    dense, alike = (None, None) if similar is None else (similar.scores, similar.to)
-    ranking = rank(_texts(elsewhere, shelf, groups, searched), question, words, dense, sessions, alike=alike)
+    own_sessions = index.lexical.scores(question.terms, groups=index.subjects())
+    sessions = np.concatenate((shelf.scores(question.terms, groups=groups), own_sessions))
+    dense, alike = (None, None) if similar is None else (similar.cosines(similar.target), similar.to_mean)
+    ranking = rank(texts, question, words, dense, sessions, alike=alike)
     if elsewhere:
-        ranking = _with(ranking, "priority", _priorities(elsewhere, len(words)))
+        low, high = min(PRIORITIES.values()), max(PRIORITIES.values())
+        priority = np.zeros(len(texts))
+        priority[: len(elsewhere)] = [
+            PRIORITY_WEIGHT * (PRIORITIES[other.kind] - low) / (high - low) for other in elsewhere
+        ]
+        ranking = ranking.with_part("priority", priority)
     if similar is not None:
-        ranking = _with(ranking, "repetition", _repetitions(ranking.keys, similar))
+        ranking = ranking.with_part("repetition", _repetitions(ranking.keys, similar))
     near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
     meant = np.concatenate((near[: len(elsewhere)], searched.quotable))
-    return Pool(question, tuple(elsewhere), len(index), ranking, meant), failure
-
-
-def by_words(conversation: Conversation, query: str) -> Pool:
-    """The messages of a conversation ranked by their words alone, without any I/O."""
-    index = MessageIndex()  # of its own: nobody holds the conversation's lock for a forecast
-    searched = Searched.by(index, conversation)
-    question = Question.of(query, list(index.speakers))
-    words = index.lexical.scores(question.terms)
-    sessions = index.lexical.scores(question.terms, groups=index.subjects())
-    return Pool(
-        question,
-        (),
-        len(index),
-        rank(index.texts(searched.costs), question, words, None, sessions),
-        searched.quotable.copy(),
-    )
+    return Pool(question, tuple(elsewhere), len(index), ranking, meant)
 
 
 def without_names(query: str, names: Iterable[str]) -> str:
-    """A query without the speakers' names; the query itself where nothing else is in it."""
+    """Returns a query without the speakers' names; the query itself where nothing else is in it."""
     spoken = {one for own in called(list(names)) for one in own}
     pattern = "|".join(re.escape(name) for name in sorted({*names, *spoken}, key=len, reverse=True))
     rest = re.sub(rf"(?<!\w)(?:{pattern})(?:['’]s)?(?!\w)", "", query) if pattern else query  # noqa: RUF001
@@ -183,19 +226,8 @@ def _terms_of(text: str) -> tuple[str, ...]:
     return tuple(terms(text))
 
 
-def _joined(first: Scores, second: Scores) -> Scores:
-    return np.concatenate((first, second)) if len(first) else second
-
-
-def _groups(others: Sequence[Candidate]) -> NDArray[np.int32]:
-    """A number for everything that stands under one title and date, never falling."""
-    keys = [(other.source, other.date, other.title) for other in others]
-    begins = [bool(number) and key != keys[number - 1] for number, key in enumerate(keys)]
-    return np.cumsum(begins, dtype=np.int32)
-
-
-def _texts(others: Sequence[Candidate], shelf: LexicalIndex, groups: NDArray[np.int32], searched: Searched) -> Texts:
-    """What is known of all texts; what lies elsewhere is older than the conversation."""
+def _texts(others: Sequence[Candidate], shelf: LexicalIndex, groups: Numbers, searched: Searched) -> Texts:
+    """Returns the circumstances of all texts; what lies elsewhere is older than the conversation."""
     index, own = searched.index, searched.index.texts(searched.costs)
     if not others:
         return own
@@ -213,68 +245,17 @@ def _texts(others: Sequence[Candidate], shelf: LexicalIndex, groups: NDArray[np.
     )
 
 
-def _with(ranking: Ranking, name: str, part: Scores) -> Ranking:
-    """A ranking with one part more in its keys."""
-    return replace(ranking, keys=ranking.keys + part, components={**ranking.components, name: part})
-
-
-def _priorities(others: Sequence[Candidate], size: int) -> Scores:
-    """What the kind of a text from elsewhere counts."""
-    low, high = min(PRIORITIES.values()), max(PRIORITIES.values())
-    result = np.zeros(size)
-    result[: len(others)] = [PRIORITY_WEIGHT * (PRIORITIES[other.kind] - low) / (high - low) for other in others]
-    return result
-
-
-@dataclass(frozen=True, slots=True)
-class Similar:
-    """How like a query all texts are by their vectors: first those from elsewhere, then the conversation's messages."""
-
-    scores: Scores
-    others: Vectors
-    """Of what lies elsewhere, of length 1 or 0."""
-    own: CentredVectors
-    absent: tuple[int, ...] = ()
-    """Numbers of the others that the embeddings gave no usable vector."""
-
-    @property
-    def problem(self) -> str | None:
-        """What is to be reported where texts have no vector."""
-        if not (count := len(self.absent) + len(self.own.absent)):
-            return None
-        return f"embeddings: no usable vector for {count} of {len(self.scores)} texts, found by their words alone"
-
-    def to(self, numbers: NDArray[np.intp], weights: Scores) -> Scores:
-        """The cosine of every text with the mean of some, by number and weight."""
-        return _compared(self.own, weights @ self.of(numbers), self.others, self.absent)
-
-    def of(self, numbers: NDArray[np.intp]) -> Vectors:
-        """The vectors of some texts, by number."""
-        first, is_own = len(self.others), numbers >= len(self.others)
-        rows = np.zeros((len(numbers), self.others.shape[1]), np.float32)
-        rows[~is_own] = self.others[numbers[~is_own]]
-        if is_own.any():
-            rows[is_own] = self.own.units[numbers[is_own] - first]
-        return rows
-
-
-def _compared(own: CentredVectors, target: NDArray[Any], others: Vectors, absent: Sequence[int]) -> Scores:
-    scores = own.similarities(target, others)
-    scores[list(absent)] = 0
-    return scores
-
-
 def _repetitions(keys: Scores, similar: Similar) -> Scores:
-    """What the best texts lose where they say what a better one says."""
+    """Returns what the best texts lose where they say what a better one says."""
     best = np.argpartition(-keys, COMPARED)[:COMPARED] if len(keys) > COMPARED else np.arange(len(keys))
     best.sort()
     result = np.zeros(len(keys))
-    result[best] = without_repetition(keys[best], similar.of(best)) - keys[best]
+    result[best] = without_repetition(keys[best], similar.vectors(best)) - keys[best]
     return result
 
 
 def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Similar]:
-    """How alike the vectors of all texts are to that of a query; no text is embedded twice, whatever came of it."""
+    """Returns the vectors of all texts and of a query; no text is embedded twice, whatever came of it."""
     index, own, known = searched.index, searched.index.vectors, searched.index.elsewhere
     asked = without_names(query, searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
@@ -286,13 +267,12 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     keys = list(map(digest, others))
     missing = {key: text for key, text in zip(keys, others, strict=True) if key not in known}
     rows, absent = comparable((yield from embed(embeddings, list(missing.values()))), target.size)
-    known.update((key, row.copy()) for key, row in zip(missing, rows, strict=True))
-    known.update((list(missing)[number], _ABSENT) for number in absent)
-    wanted = frozenset(keys)
-    for key in [key for key in known if key not in wanted][: max(0, len(known) - REMEMBERED_TEXTS)]:
+    for number, key in enumerate(missing):
+        known[key] = _ABSENT if number in absent else rows[number].copy()
+    needed = frozenset(keys)
+    for key in [key for key in known if key not in needed][: max(0, len(known) - REMEMBERED_TEXTS)]:
         del known[key]
-    absent = tuple(number for number, key in enumerate(keys) if not known[key].size)
     vectors = np.zeros((len(others), target.size), np.float32)
     for number, key in enumerate(keys):
         vectors[number] = known[key] if known[key].size else 0
-    return Similar(_compared(own, target, vectors, absent), units(vectors), own, absent)
+    return Similar(own, units(vectors), tuple(n for n, key in enumerate(keys) if not known[key].size), target)

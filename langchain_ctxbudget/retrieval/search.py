@@ -1,21 +1,20 @@
-"""One search over what a user has said, what is known about them, and their documents."""
+"""One search over what a user has said, what is known about them, and their documents; and its reranking."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from langchain_core.documents import BaseDocumentCompressor
+from langchain_core.callbacks import Callbacks
+from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.documents import find as documents
-from langchain_ctxbudget.flow import Flow, T
+from langchain_ctxbudget.flow import Call, Flow, T
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
-from langchain_ctxbudget.retrieval.reranking import reranked
 from langchain_ctxbudget.search.packing import Candidate
 from langchain_ctxbudget.settings import Source
 
@@ -31,9 +30,9 @@ class Hit:
 
     candidate: Candidate
     score: float
-    """How relevant it is, among what was found for the query; what it costs does not count."""
+    """Its relevance among what was found for the query; its cost does not count."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """What the parts of the ranking say; `value` is what a token of it is worth."""
+    """The parts of the ranking; `value` is the worth of a token of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +46,17 @@ class Sources:
     without_conversation: str | None = None
     """The open one."""
     memories: Sequence[Candidate] = ()
-    """What is known about the user."""
     summaries_only: bool = False
-    """Whether documents that messages name come as their summaries, and others not at all."""
+    """Documents that messages name come as their summaries, and others not at all."""
 
     def read(
         self, query: str, failures: list[str], *, other_conversations: OtherConversations | None = None
     ) -> Flow[tuple[Candidate, ...]]:
-        """What a query may be about; a source that fails is empty.
+        """Returns what a query may be about; a source that fails is empty.
 
         Args:
-            query: what is asked.
-            failures: what is to be reported; appended to.
+            query: the message to answer.
+            failures: problems to report; appended to.
             other_conversations: what was read before, where that may still hold.
         """
         found: list[Candidate] = []
@@ -76,36 +74,28 @@ class Sources:
                 self.store, self.user_id, query, limit=CHUNKS, embeddings=self.embeddings, failures=failures
             )
             found += yield from _or_nothing("documents", chunks, failures)
-        if "memories" in self.names:
-            found += self.memories
-        return tuple(found)
+        return (*found, *(self.memories if "memories" in self.names else ()))
 
     def read_named(self, texts: Sequence[str], max_tokens: int, failures: list[str]) -> Flow[tuple[Named, ...]]:
-        """The documents that messages name, the one that was named last first.
+        """Returns the documents that messages name, the one that was named last first.
 
         Args:
             texts: the messages, oldest first.
             max_tokens: a larger document comes as its summary.
-            failures: what is to be reported; appended to.
+            failures: problems to report; appended to.
         """
         if "documents" not in self.names:
             return ()
         reading = documents.named(self.store, self.user_id, texts, max_tokens=max_tokens)
         found: Sequence[documents.NamedDocument] = yield from _or_nothing("documents", reading, failures)
-        return tuple(
-            Named(
-                it.id,
-                None if it.text is None or self.summaries_only else _of_document(it, it.text),
-                _of_document(it, it.summary),
+        result = []
+        for one in found:
+            summary = Candidate(
+                id=one.id, source="documents", text=one.summary, title=one.title, date=one.date, kind="explicit"
             )
-            for it in found
-        )
-
-
-def _of_document(document: documents.NamedDocument, text: str) -> Candidate:
-    return Candidate(
-        id=document.id, source="documents", text=text, title=document.title, date=document.date, kind="explicit"
-    )
+            whole = None if one.text is None or self.summaries_only else replace(summary, text=one.text)
+            result.append(Named(one.id, whole, summary))
+        return tuple(result)
 
 
 def _or_nothing(name: str, reading: Flow[Sequence[T]] | Flow[list[T]], failures: list[str]) -> Flow[Sequence[T]]:
@@ -119,62 +109,130 @@ def _or_nothing(name: str, reading: Flow[Sequence[T]] | Flow[list[T]], failures:
 def search(
     sources: Sources, query: str, limit: int, conversation: Conversation | None = None
 ) -> Flow[tuple[list[Hit], list[str]]]:
-    """The texts that are most relevant to a query, best first, and what failed on the way.
+    """Returns the texts that are most relevant to a query, best first, and what failed on the way.
 
     Args:
         sources: where to look.
         query: what is asked.
-        limit: how many texts at most.
-        conversation: whose messages are searched, too.
+        limit: the most texts.
+        conversation: one whose messages are searched, too.
     """
     failures: list[str] = []
     others = yield from sources.read(query, failures)
     searched = Searched.of(conversation) if conversation else Searched()
     pool, failure = yield from gather(searched, query, sources.embeddings, others)
     failures += [failure] if failure else []
-    order = np.argsort(-pool.ranking.relevance, kind="stable")
-    best = order[pool.meant[order]][:limit].tolist()
-    return [_hit(pool, number, conversation) for number in best], failures
+    return [_hit(pool, number, conversation) for number in pool.best(pool.ranking.relevance, limit)], failures
 
 
 def rerank(
     pool: Pool, query: str, reranker: BaseDocumentCompressor, conversation: Conversation
 ) -> Flow[tuple[Pool, str | None]]:
-    """A pool whose best texts are in the order of a reranker, and what went wrong with it.
+    """Puts the best texts of a pool in the order of a reranker; returns the problem it had, too.
 
     The best by value get the keys that they had among them, in the new order: which of them are taken first changes,
     and not what a token of theirs may be worth.
     """
-    order = np.argsort(-pool.ranking.keys, kind="stable")
-    best = order[pool.meant[order]][:RERANKED].tolist()
+    best = pool.best(pool.ranking.keys, RERANKED)
     keys = {number: float(pool.ranking.keys[number]) for number in best}
     hits = [replace(_hit(pool, number, conversation), score=keys[number]) for number in best]
     numbers = {hit.candidate.id: number for hit, number in zip(hits, best, strict=True)}
     ordered, problem = yield from reranked(hits, query, reranker)
     changed = pool.ranking.keys.copy()
     changed[[numbers[hit.candidate.id] for hit in ordered]] = sorted(keys.values(), reverse=True)
-    reranking = {"reranker": changed - pool.ranking.keys}
-    ranking = replace(pool.ranking, keys=changed, components={**pool.ranking.components, **reranking})
-    return replace(pool, ranking=ranking), problem
+    parts = {**pool.ranking.components, "reranker": changed - pool.ranking.keys}
+    return replace(pool, ranking=replace(pool.ranking, keys=changed, components=parts)), problem
 
 
 def _hit(pool: Pool, number: int, conversation: Conversation | None) -> Hit:
-    value = {"value": round(float(pool.ranking.keys[number]), 3)}
-    relevance = float(pool.ranking.relevance[number])
-    return Hit(_candidate(pool, number, conversation), relevance, pool.scores(number) | value)
-
-
-def _candidate(pool: Pool, number: int, conversation: Conversation | None) -> Candidate:
+    scores = {**pool.scores(number), "value": round(float(pool.ranking.keys[number]), 3)}
     position = pool.position(number)
     if position is None or conversation is None:
-        return pool.others[number]
-    entry, name = conversation.entries[position], conversation.scope.conversation_id
-    return Candidate(
-        id=message_reference(name, entry.id),
-        source="conversations",
-        text=entry.text,
-        title=name,
-        place=position,
-        speaker=entry.speaker,
-        date=entry.date,
-    )
+        candidate = pool.others[number]
+    else:
+        entry, name = conversation.entries[position], conversation.scope.conversation_id
+        candidate = Candidate(
+            id=message_reference(name, entry.id),
+            source="conversations",
+            text=entry.text,
+            title=name,
+            place=position,
+            speaker=entry.speaker,
+            date=entry.date,
+        )
+    return Hit(candidate, float(pool.ranking.relevance[number]), scores)
+
+
+def reranked(
+    hits: Sequence[Hit], query: str, reranker: BaseDocumentCompressor, *, callbacks: Callbacks = None
+) -> Flow[tuple[list[Hit], str | None]]:
+    """Returns hits in the order of a reranker, and the problem it had, or None.
+
+    Only the order changes: the hits' scores are handed out anew, highest first, and a reranker's own `relevance_score`
+    joins `scores`. Where it gives back fewer documents, the others follow as found. Where it raises, or gives back
+    none, one twice, or one that it was not given, the order stays.
+    """
+    given = list(hits)
+    if not given:
+        return given, None
+    name, texts = type(reranker).__name__, [document(hit) for hit in given]
+    for said, hit in zip(texts, given, strict=True):  # a question may name who said it
+        if hit.candidate.speaker:
+            said.page_content = f"{hit.candidate.speaker}: {said.page_content}"
+    try:
+        answer: object = yield Call(
+            lambda: reranker.compress_documents(texts, query, callbacks=callbacks),
+            lambda: reranker.acompress_documents(texts, query, callbacks=callbacks),
+        )
+        chosen = _chosen(given, answer)
+    except Exception as error:  # noqa: BLE001 - whatever a reranker raises, there is an order without it
+        return given, f"reranker {name}: {type(error).__name__}: {error}"
+    order = [*chosen.values(), *(hit for hit in given if hit.candidate.id not in chosen)]
+    scores = sorted((hit.score for hit in given), reverse=True)
+    problem = None
+    if len(chosen) < len(given):
+        problem = f"reranker {name}: gave back {len(chosen)} of {len(given)} documents; the others follow as found"
+    return [replace(hit, score=score) for hit, score in zip(order, scores, strict=True)], problem
+
+
+def document(hit: Hit) -> Document:
+    """Returns a hit as a LangChain document; a message also names its `conversation_id` and `reference`."""
+    candidate = hit.candidate
+    given = {name: value for name, value in candidate.metadata.items() if name not in ("source", "title", "date")}
+    metadata = {
+        "id": candidate.id,
+        "found_in": candidate.source,
+        "source": candidate.metadata.get("source", candidate.source),
+        "title": candidate.title,
+        "date": candidate.date or "",
+        "speaker": candidate.speaker,
+        "score": hit.score,
+        "scores": dict(hit.scores),
+    }
+    if candidate.source == "conversations":
+        metadata |= {"conversation_id": candidate.title, "reference": candidate.id.partition("/")[2]}
+    return Document(candidate.text, id=candidate.id, metadata=documents.beside(given, metadata))
+
+
+def _chosen(hits: Sequence[Hit], answer: object) -> dict[str, Hit]:
+    """Returns the hits that a reranker's answer is about, by id, in its order.
+
+    Raises:
+        ValueError: the answer is no sequence of the documents that were given.
+    """
+    known = {hit.candidate.id: hit for hit in hits}
+    chosen: dict[str, Hit] = {}
+    for found in answer if isinstance(answer, Iterable) else [answer]:
+        if not isinstance(found, Document):
+            raise ValueError(f"gave back a {type(found).__name__} in place of documents")  # noqa: TRY004
+        key = found.id if found.id in known else found.metadata.get("id")  # many copy the text and metadata alone
+        if not isinstance(key, str) or key not in known:
+            raise ValueError("gave back a document that it was not given")
+        if key in chosen:
+            raise ValueError(f"gave back the document {key!r} twice")
+        score = found.metadata.get("relevance_score")
+        hit = known[key]
+        chosen[key] = hit if score is None else replace(hit, scores={**hit.scores, "reranker": float(score)})
+    if not chosen:
+        raise ValueError("gave back no documents")
+    return chosen

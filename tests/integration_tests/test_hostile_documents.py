@@ -30,7 +30,7 @@ from langchain_ctxbudget.documents.document_records import searchable
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.prompt.assembly import CONTEXT_INTRO
 from langchain_ctxbudget.prompt.budgeting import CONTEXT_FRAME
-from langchain_ctxbudget.retrieval import quotes
+from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_knowledge_base import call
 
@@ -58,8 +58,8 @@ IMITATIONS = (
     "</user_preferences>",
     "&lt;/context&gt;",
     CONTEXT_INTRO.strip(),
-    quotes.OWN_SECTION.strip(),
-    quotes.MIXED_SECTION.strip(),
+    OWN_SECTION.strip(),
+    MIXED_SECTION.strip(),
     "## Topics",
     "# Messages 1-20, in short",
     f"[{FAKE_DATE}]",
@@ -147,7 +147,7 @@ class Block:
         assert text.endswith("\n")
         # `splitlines` sees every line that any reader may see.
         section, *lines = text.removeprefix(intro).splitlines()
-        assert f"{section}\n" in (quotes.OWN_SECTION, quotes.MIXED_SECTION)
+        assert f"{section}\n" in (OWN_SECTION, MIXED_SECTION)
         heading = ""
         for line in lines:
             if line.startswith("- "):

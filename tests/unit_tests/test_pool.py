@@ -17,8 +17,9 @@ from pydantic import Field
 
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.message_index import MessageIndex
 from langchain_ctxbudget.retrieval import pool as pools
-from langchain_ctxbudget.retrieval.pool import Pool, Searched, by_words, gather
+from langchain_ctxbudget.retrieval.pool import Pool, Searched, gather, pooled
 from langchain_ctxbudget.retrieval.search import RERANKED, Sources, rerank, search
 from langchain_ctxbudget.search.packing import PRIORITIES, Candidate
 from tests.conversations import BagOfWords, conversation
@@ -93,12 +94,23 @@ def test_a_text_from_elsewhere_is_not_quoted_while_the_conversation_says_it_itse
 
 def test_a_conversation_is_searched_as_it_was_after_a_pin_and_more_messages() -> None:
     view = conversation(["The bike.", "It rained."])
-    keys = by_words(view, QUERY).ranking.keys.tolist()
+    keys = pooled(Searched.of(view, MessageIndex()), QUERY).ranking.keys.tolist()
     for table in (view.table.pinned({"m0": "keep"}, ["m0"]), view.table):
         more = conversation(["The bike.", "It rained.", "The blue bike."]).entries[2]
         table.append(more.record, more.message)
-        assert len(by_words(Conversation.of(view.scope, table, view.counter), QUERY).ranking.keys) == 3
-        assert by_words(view, QUERY).ranking.keys.tolist() == gathered(view).ranking.keys.tolist() == keys
+        assert (
+            len(
+                pooled(
+                    Searched.of(Conversation.of(view.scope, table, view.counter), MessageIndex()), QUERY
+                ).ranking.keys
+            )
+            == 3
+        )
+        assert (
+            pooled(Searched.of(view, MessageIndex()), QUERY).ranking.keys.tolist()
+            == gathered(view).ranking.keys.tolist()
+            == keys
+        )
 
 
 def test_of_texts_that_are_alike_the_one_of_the_more_important_kind_is_worth_more() -> None:
@@ -133,7 +145,10 @@ def test_the_parts_add_up_to_the_value_of_every_text(said: list[str], elsewhere:
     assert sum(parts.values(), np.zeros(len(pool.meant))) == pytest.approx(pool.ranking.keys)
     assert np.isfinite(pool.ranking.keys).all()
     if not (dense or others):
-        assert by_words(conversation(said), QUERY).ranking.keys.tolist() == pool.ranking.keys.tolist()
+        assert (
+            pooled(Searched.of(conversation(said), MessageIndex()), QUERY).ranking.keys.tolist()
+            == pool.ranking.keys.tolist()
+        )
 
 
 # Embeddings

@@ -14,8 +14,7 @@ from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.prompt.assembly import with_headings
 from langchain_ctxbudget.report.report import LISTED_OMISSIONS
 from langchain_ctxbudget.retrieval.pool import Named, Searched, gather
-from langchain_ctxbudget.retrieval.quotes import MIXED_SECTION, OWN_SECTION, Style
-from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE, NAMED_SHARE, select
+from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE, MIXED_SECTION, NAMED_SHARE, OWN_SECTION, select
 from langchain_ctxbudget.search.packing import PRIORITIES, Candidate
 from langchain_ctxbudget.settings import SOURCES
 from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter
@@ -53,7 +52,7 @@ def cases(draw):
         "budget": draw(st.integers(0, 600)),
         "end": draw(st.integers(0, len(messages))),
         "shown": draw(st.sets(st.integers(0, max(0, len(messages) - 1)), max_size=3)),
-        "style": Style(draw(st.booleans()), draw(st.booleans()), draw(st.booleans())),
+        "numbered": draw(st.booleans()),
         "embeddings": draw(st.sampled_from([None, BagOfWords()])),
     }
 
@@ -70,7 +69,7 @@ def gathered(view, others=(), embeddings=None):
 def retrieved(messages, budget, *, others=(), named=(), end=None, embeddings=None, counter=TIKTOKEN, **how):
     view = conversation(messages, counter)
     pool = replace(gathered(view, others, embeddings), named=tuple(named))
-    return select(view, pool, len(view.entries) if end is None else end, budget, **{"style": Style(), **how})
+    return select(view, pool, len(view.entries) if end is None else end, budget, **how)
 
 
 def cost(found, counter=TIKTOKEN):
@@ -137,7 +136,7 @@ def test_a_text_that_is_far_too_large_is_not_tokenized():
     counter = Watched()
     view = conversation(["blue bike " * 20_000, *BIKES[1:]], counter)
     pool, counter.longest = gathered(view), 0
-    assert select(view, pool, 60, 200, style=Style()).fragments
+    assert select(view, pool, 60, 200).fragments
     assert counter.longest < 5_000
 
 
