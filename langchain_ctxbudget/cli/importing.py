@@ -138,4 +138,4 @@ def _learn(pipeline: ContextPipeline, scopes: Sequence[Scope], progress: Progres
             is_done()
     while not is_done():
         pass
-    return [problem for scope in scopes if (problem := pipeline.engine.learning.worker.failure_of(scope))]
+    return [problem for scope in scopes if (problem := pipeline.engine.workspace.learning.worker.failure_of(scope))]

@@ -113,7 +113,7 @@ class DashboardService:
     async def usage(self, user_id: str, asked: api.OfSession) -> api.SessionUsage:
         """The use of a conversation, and of its user in this month."""
         scope, _ = await self._open(user_id, asked.session_id)
-        session, month = await adrive(self._pipeline.engine.bookkeeping.used(scope))
+        session, month = await adrive(self._pipeline.engine.workspace.bookkeeping.used(scope))
         limits = UsageLimits.of((await self._settings(user_id)).usage_limits or {})
         closest = standing(limits, amounts(session, month))
         return {

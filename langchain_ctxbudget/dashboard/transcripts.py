@@ -24,8 +24,8 @@ from langchain_ctxbudget.history.message_pages import MessagePage
 from langchain_ctxbudget.messages.messages import plain_text
 from langchain_ctxbudget.messages.preservation import preservation_of
 from langchain_ctxbudget.messages.text import also_forgets
-from langchain_ctxbudget.pipeline.opening import pins_place
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline.workspace import pins_place
 from langchain_ctxbudget.report.report import ContextReport, LayerReport, ReportItem, preview
 from langchain_ctxbudget.report.wording import JOINED
 from langchain_ctxbudget.stores.records import PinsRecord, Scope

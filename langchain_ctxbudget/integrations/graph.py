@@ -31,8 +31,7 @@ from langchain_ctxbudget.messages.messages import flattened, instruction
 from langchain_ctxbudget.messages.turns import split_turn
 from langchain_ctxbudget.pipeline.engine import Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import Run, RunContext, is_task, run_of
-from langchain_ctxbudget.pipeline.tracing import describe_run
+from langchain_ctxbudget.pipeline.runs import Run, RunContext, describe_run, is_task, run_of
 from langchain_ctxbudget.prompt.request import Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope

@@ -52,8 +52,7 @@ from langchain_ctxbudget.messages.messages import (
 from langchain_ctxbudget.messages.turns import split_turn
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import Run, is_task, run_of
-from langchain_ctxbudget.pipeline.tracing import described
+from langchain_ctxbudget.pipeline.runs import Run, described, is_task, run_of
 from langchain_ctxbudget.prompt.cache_markers import EPHEMERAL
 from langchain_ctxbudget.prompt.plan import AssembledContext
 from langchain_ctxbudget.prompt.request import Request

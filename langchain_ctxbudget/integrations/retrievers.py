@@ -182,9 +182,12 @@ class BudgetedRetriever(BaseRetriever):
         """Returns the best hits; an open conversation is searched whole, beside the newest messages of the others."""
 
         def body(conversation: Conversation | None) -> Flow[list[Hit]]:
-            count, now = engine.target.counter.count_text, engine.learning.clock()
-            memories = yield from facts_layer.all_candidates(engine.store, user_id, engine.settings, now, count)
-            sources = Sources(engine.store, user_id, self.sources, engine.embeddings, self.conversation_id, memories)
+            workspace = engine.workspace
+            count, now = engine.target.counter.count_text, workspace.learning.clock()
+            memories = yield from facts_layer.all_candidates(workspace.store, user_id, engine.settings, now, count)
+            sources = Sources(
+                workspace.store, user_id, self.sources, workspace.embeddings, self.conversation_id, memories
+            )
             hits, failures = yield from search(sources, query, limit, conversation)
             for failure in failures:
                 _log.warning("%s", failure)

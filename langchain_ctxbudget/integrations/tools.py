@@ -118,7 +118,7 @@ def create_recall_tool(
             transcript = Transcript.of(conversation, said, tool=name)
             if named:
                 return by_reference(transcript, named, max_tokens)
-            return (yield from by_query(transcript, wanted, engine.embeddings, max_tokens))
+            return (yield from by_query(transcript, wanted, engine.workspace.embeddings, max_tokens))
 
         if bool(wanted) == bool(named):
             return first_that_fits(USAGE, pipeline.token_counter.count_text, max_tokens)

@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from uuid import uuid4
-from weakref import WeakSet
 
 from langgraph.store.base import BaseStore, Op, PutOp
 
@@ -32,18 +30,10 @@ from langchain_ctxbudget.tokens.prices import Price, Usage, load_prices, usage_o
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for what is still to be written."""
-QUEUED = 256
-"""So many conversations are handed to the worker at a time."""
+MOST_WAITING = 1_000_000
+"""Conversations of which something is still to be written."""
 KEPT_SCOPES = 256
 """Of so many conversations it is known which snapshots there are; of others it is read again."""
-
-
-class Owner(Protocol):
-    """Who makes the prompts."""
-
-    @property
-    def store(self) -> BaseStore:
-        """Where everything is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +48,22 @@ class _Waiting:
 
 
 class Bookkeeping:
-    """One thread that writes snapshots and usage, conversation after conversation."""
+    """One thread that writes snapshots and usage, conversation after conversation.
+
+    With something to write it outlives the pipeline that noted it, to the end of the process if need be.
+    """
 
     def __init__(
         self,
-        owner: Owner,
+        store: Callable[[], BaseStore],
         clock: Callable[[], datetime] | None = None,
         prices: Prices | None = None,
     ) -> None:
-        """Set up; the thread begins with the first thing to write.
+        """Sets up; the thread begins with the first thing to write.
 
         Args:
-            owner: who makes the prompts.
-            clock: what time it is; default: UTC.
+            store: gives the store where everything is kept.
+            clock: tells what time it is; None takes the computer's.
             prices: over those that come with the package.
 
         Raises:
@@ -79,48 +72,54 @@ class Bookkeeping:
         self.clock = clock or utc_now
         self.prices = load_prices(prices)
         self.ledger = Ledger()
-        self._owner = owner
+        self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run, most_waiting=MOST_WAITING)
+        self._store = store
+        self._mutex = new_mutex()
+        self._made = 0
+        self._stays = False
+        self._begin()
+        beginning_anew(self)
+
+    def _begin(self) -> None:
+        self._lane = uuid4().hex[:8]
         self._waiting: dict[Scope, deque[_Waiting]] = {}
         self._unwritten: dict[Scope, None] = {}
-        """Conversations of which something is to be written; of more than fit into the worker's queue, too."""
+        """Conversations of which something is to be written."""
         self._failed: dict[Scope, None] = {}
-        """Those that could not be written; they are tried again as soon as another one can."""
-        self._kept: OrderedDict[Scope, list[str]] = OrderedDict()
+        """Those of them that could not be written; they are tried again as soon as another one can."""
+        self._keys: OrderedDict[Scope, list[str]] = OrderedDict()
         """The ids of the snapshots of conversations, oldest first; whoever uses them holds the lock of the user."""
         self._also: dict[str, PutOp] = {}
         """What is of no conversation, and is written with the next."""
-        self._made = 0
-        self._lane = uuid4().hex[:8]
-        self._mutex = new_mutex()
-        self.worker: BackgroundWorker[Scope] = BackgroundWorker(self._run)
-        _all.add(beginning_anew(self))
 
     def begin_anew(self) -> None:
-        """Leave to the parent what it was going to write, and write under another name."""
-        self._waiting, self._unwritten, self._failed, self._kept = {}, {}, {}, OrderedDict()
-        self._lane = uuid4().hex[:8]
-        _busy.discard(self)
+        """Leaves to the parent what it was going to write, and writes under another name."""
+        self._begin()
+        self._stay(needed=False)
 
     def close(self) -> None:
-        """Write what is still to be written, and begin nothing any more; an event loop is not held up."""
+        """Writes what is still to be written, and begins nothing any more; an event loop is not held up."""
         if running_loop() is None:
             with suppress(BlockedLoopError):
                 self.finish().flush(CLOSING_SECONDS)
         self.worker.close()
-        _busy.discard(self)
+        self._stay(needed=False)
 
     def finish(self) -> BackgroundWorker[Scope]:
-        """Have everything written, also what could not be before; the worker that does it."""
-        self._go_on(again=True)
+        """Has everything written, also what could not be before; returns the worker that does it."""
+        with self._mutex:
+            failed, self._failed = self._failed, {}
+        for scope in failed:
+            self.worker.submit(scope)
         return self.worker
 
     def note_prompt(self, report: ContextReport, scope: Scope, messages: int, keep: int) -> None:
-        """Keep the report of a prompt as a snapshot.
+        """Keeps the report of a prompt as a snapshot.
 
         Args:
             report: of the prompt.
             scope: its conversation.
-            messages: how many the conversation has.
+            messages: in the conversation.
             keep: so many of the latest ones stay; 0: nothing is kept.
         """
         if keep < 1:
@@ -131,13 +130,13 @@ class Bookkeeping:
             key = snapshots.key_of(now, self._made, self._lane)
             record = snapshots.record_of(report, now, messages)
             waiting = self._waiting.setdefault(scope, deque())
-            waiting.append(_Waiting(key, record, keep, known.epoch_of(self._owner.store, scope.user_id)))
+            waiting.append(_Waiting(key, record, keep, known.epoch_of(self._store(), scope.user_id)))
             while len(waiting) > keep:
                 waiting.popleft()
         self._ask(scope)
 
     def note_usage(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
-        """Count what an answer has used; it is written in the background.
+        """Counts what an answer has used; it is written in the background.
 
         Raises:
             InputError: it is no usage.
@@ -146,13 +145,8 @@ class Bookkeeping:
         self._ask(scope)
         return usage
 
-    def keep(self, write: PutOp) -> None:
-        """Have something written with what is written next; of two writes to one place the later one."""
-        with self._mutex:
-            self._also[write.key] = write
-
     def record(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
-        """Count what an answer has used, and write it now; where that fails, it is written later.
+        """Counts what an answer has used, and writes it now; where that fails, it is written later.
 
         Raises:
             InputError: it is no usage.
@@ -161,9 +155,7 @@ class Bookkeeping:
         try:
             yield from self._write(scope)
         except BaseException:
-            with self._mutex:
-                self._failed[scope] = None
-                self._stay_until_written()
+            self._note_failure(scope)
             raise
         return usage
 
@@ -174,26 +166,19 @@ class Bookkeeping:
         self.ledger.note(scope, usage, model, month_of(self.clock()))
         return usage
 
-    def problem(self, scope: Scope) -> str:
-        """What went wrong when something was written last; empty where nothing did."""
-        return self.worker.failure_of(scope) or ""
+    def keep(self, write: PutOp) -> None:
+        """Has something written with what is written next; of two writes to one place the later one."""
+        with self._mutex:
+            self._also[write.key] = write
 
     def used(self, scope: Scope) -> Flow[tuple[Usage, Usage]]:
-        """What a conversation has used, and its user in this month."""
-        return (yield from self.ledger.read(self._owner.store, scope, month_of(self.clock())))
-
-    def of_month(self, user_id: str, month: str | None) -> Flow[Usage]:
-        """What a user has used in a month; None: in this one.
-
-        Raises:
-            InputError: it is no month.
-        """
-        return (yield from self.ledger.of_month(self._owner.store, user_id, month or month_of(self.clock())))
+        """Returns what a conversation has used, and its user in this month."""
+        return (yield from self.ledger.read(self._store(), scope, month_of(self.clock())))
 
     def state(
         self, scope: Scope, settings: ContextSettings, failures: list[str]
     ) -> Flow[tuple[Tier, UsageState | None]]:
-        """What the usage limits of a prompt let in.
+        """Returns what the usage limits of a prompt let in.
 
         Args:
             scope: its conversation.
@@ -219,68 +204,59 @@ class Bookkeeping:
         return relaxed(tier, forced), state
 
     def forget(self, scope: Scope) -> None:
-        """Write nothing more of a conversation."""
-        with self._mutex:
-            for kept in (self._waiting, self._kept, self._unwritten, self._failed):
-                kept.pop(scope, None)
+        """Writes nothing more of a conversation."""
+        self._drop([scope])
         self.ledger.forget(scope)
 
     def erase(self, user_id: str) -> None:
-        """Write nothing more of a user."""
+        """Writes nothing more of a user."""
         with self._mutex:
-            for kept in (self._waiting, self._kept, self._unwritten, self._failed):
-                for scope in [scope for scope in kept if scope.user_id == user_id]:
-                    del kept[scope]
+            scopes = {*self._waiting, *self._unwritten, *self._keys}
+        self._drop([scope for scope in scopes if scope.user_id == user_id])
         self.ledger.erase(user_id)
 
+    def _drop(self, scopes: list[Scope]) -> None:
+        with self._mutex:
+            for scope in scopes:
+                for kept in (self._waiting, self._unwritten, self._failed, self._keys):
+                    kept.pop(scope, None)
+
     def _ask(self, scope: Scope) -> None:
-        """Have written what there is of a conversation."""
+        """Has written what there is of a conversation."""
         with self._mutex:
             self._unwritten[scope] = None
-            self._stay_until_written()
+            self._stay(needed=True)
         self.worker.submit(scope)
 
-    def _stay_until_written(self) -> None:
-        """Outlive the pipeline that noted something, to the end of the process if need be; the mutex is held."""
-        if self not in _busy:
-            _busy.add(self)
-            # Again, as what is registered last is called first: before the store closes itself.
-            atexit.unregister(_close_all)
-            atexit.register(_close_all)
+    def _stay(self, *, needed: bool) -> None:
+        """Has this closed at the end of the process, where there is something to write."""
+        if needed != self._stays:
+            self._stays = needed
+            # Registered anew each time, as what is registered last is called first: before the store closes itself.
+            (atexit.register if needed else atexit.unregister)(self.close)
 
     def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
         with self._mutex:
-            self._unwritten.pop(scope, None)
             self._failed.pop(scope, None)
-        written = False
+            self._unwritten.pop(scope, None)
         try:
             drive(self._write(scope))
-            written = True
-        finally:
-            if not written:
-                with self._mutex:
-                    self._failed[scope] = None
-            self._go_on(again=written)
-
-    def _go_on(self, *, again: bool) -> None:
-        """Queue what is to be written.
-
-        Args:
-            again: whether what could not be written is tried once more.
-        """
+        except BaseException:
+            self._note_failure(scope)
+            raise
+        self.finish()
         with self._mutex:
-            if again:
-                self._unwritten |= self._failed
-                self._failed.clear()
-            scopes = list(islice(self._unwritten, QUEUED))
-            if not scopes and not self._failed:
-                _busy.discard(self)
-        for scope in scopes:
-            self.worker.submit(scope)
+            if not self._unwritten:
+                self._stay(needed=False)
+
+    def _note_failure(self, scope: Scope) -> None:
+        with self._mutex:
+            self._failed[scope] = self._unwritten[scope] = None
+            self._stay(needed=True)
 
     def _write(self, scope: Scope) -> Flow[None]:
-        """Write what there is of a conversation; what cannot be written waits for the next time."""
-        store = self._owner.store
+        """Writes what there is of a conversation; what cannot be written waits for the next time."""
+        store = self._store()
 
         def body() -> Flow[None]:
             with self._mutex:
@@ -289,9 +265,9 @@ class Bookkeeping:
             puts: list[Op] = [*also.values()]
             now = known.epoch_of(store, scope.user_id)
             current = [one for one in waiting if one.epoch == now]
-            keys = list(self._kept.get(scope, ()))
+            keys = list(self._keys.get(scope, ()))
             if current:
-                if scope not in self._kept:
+                if scope not in self._keys:
                     keys = yield from snapshots.read_keys(store, scope)
                 for one in current:
                     key = snapshots.key_behind(keys, one.key)
@@ -306,32 +282,23 @@ class Bookkeeping:
                 for one in waiting:
                     if left and left[0] is one:
                         left.popleft()
+                if not left:
+                    self._waiting.pop(scope, None)
                 if current:
-                    self._kept[scope] = keys
-                    self._kept.move_to_end(scope)
-                    while len(self._kept) > KEPT_SCOPES:
-                        self._kept.popitem(last=False)
+                    self._keys[scope] = keys
+                    self._keys.move_to_end(scope)
+                    if len(self._keys) > KEPT_SCOPES:
+                        self._keys.popitem(last=False)
 
         # Whoever erases something of the user holds this lock, too.
         yield from locked(known.lock_of(store, scope.user_id), body())
 
 
 def amounts(session: Usage, month: Usage) -> dict[str, float]:
-    """What was used, by the name of the limit."""
+    """Returns what was used, by the name of the limit."""
     return {
         "session_tokens": session.total_tokens,
         "session_cost": session.cost,
         "month_tokens": month.total_tokens,
         "month_cost": month.cost,
     }
-
-
-_all: WeakSet[Bookkeeping] = WeakSet()
-_busy: set[Bookkeeping] = set()
-"""Those with something to write: it is written also where the pipeline that noted it is let go of."""
-
-
-def _close_all() -> None:
-    """What was counted last is not lost with the process, and no thread is in a database while the interpreter ends."""
-    for one in list(_all):
-        one.close()

@@ -18,31 +18,35 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, twins
+from langchain_ctxbudget.history import message_log, message_pages
+from langchain_ctxbudget.history.log import OnRemoval
+from langchain_ctxbudget.history.message_pages import MessagePage
+from langchain_ctxbudget.history.stored_summaries import ConversationCompaction
 from langchain_ctxbudget.messages.messages import model_of
+from langchain_ctxbudget.messages.preservation import Preservation, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices
-from langchain_ctxbudget.pipeline.conversations import ConversationMethods
+from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook, UserKnowledge
 from langchain_ctxbudget.pipeline.engine import Engine
-from langchain_ctxbudget.pipeline.runnable import context_runnable
-from langchain_ctxbudget.pipeline.snapshot_book import SnapshotBook
-from langchain_ctxbudget.pipeline.usage_book import UsageBook
-from langchain_ctxbudget.pipeline.user_knowledge import UserKnowledge
+from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt.plan import AssembledContext
 from langchain_ctxbudget.prompt.request import Request
-from langchain_ctxbudget.report.report import ContextReport
+from langchain_ctxbudget.report.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.stores import bulk, saved_settings
 from langchain_ctxbudget.stores.clock import with_offset
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores.records import ROOT, Scope, label, require_id
 from langchain_ctxbudget.tokens.calibration import is_of_one_call
 from langchain_ctxbudget.tokens.counters import TokenCounter
 from langchain_ctxbudget.tokens.target import ModelTarget
 
 
-class ContextPipeline(ConversationMethods):
+class ContextPipeline:
     """Decides what goes into the context window of every model call.
 
     It is shared by threads and tasks; a conversation is worked on by one at a time. Every method that reads or
-    writes has an async twin.
+    writes has an async twin. Without a user or a conversation, every method that needs one raises `MissingScopeError`;
+    a pipeline that is closed raises `StoreError`.
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -69,16 +73,16 @@ class ContextPipeline(ConversationMethods):
         clock: Callable[[], datetime] | None = None,
         prices: Prices | None = None,
     ) -> None:
-        """Set up a pipeline; nothing is read, written or loaded before it is needed.
+        """Sets up a pipeline; nothing is read, written or loaded before it is needed.
 
         Args:
-            settings: how much may go in, and what; the defaults where none are given.
+            settings: say how much may go in, and what; the defaults where none are given.
             system_prompt: sent verbatim with every prompt, never cut.
             model: the target model or its name: its tokenizer and, of a model object, its window and what it
                 reserves for the answer. Default: exact o200k_base, no window.
-            store: any LangGraph store; default: a private `ChromaStore` in memory.
+            store: any LangGraph store; default: a private one in memory.
             embeddings: any LangChain embeddings; default: `LocalEmbeddings`, where they are installed.
-            token_counter: how tokens are counted; default: the model's.
+            token_counter: counts tokens; default: the model's.
             summary_model: any chat model, to write summaries in the background; until it has, and wherever it fails,
                 sentences of the conversation itself stand instead. Default: those alone.
             reranker: any LangChain document compressor, to put the best of what was found in another order; it runs
@@ -105,22 +109,17 @@ class ContextPipeline(ConversationMethods):
             if value is not None and not isinstance(value, kind):
                 raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
         own, target = ContextSettings().override(settings), ModelTarget(model, token_counter)
-        self.engine = Engine(
-            settings=own,
-            system_prompt=system_prompt,
-            target=target,
-            reranker=reranker,
-            workspace=Workspace(
-                settings=own,
-                counter=target.tokenizer,
-                store=store,
-                embeddings=embeddings,
-                writer_id=writer_id,
-                summary_model=summary_model,
-                clock=with_offset(clock) if clock is not None else None,
-                prices=prices,
-            ),
+        workspace = Workspace(
+            own,
+            target.tokenizer,
+            store=store,
+            embeddings=embeddings,
+            writer_id=writer_id,
+            summary_model=summary_model,
+            clock=with_offset(clock) if clock is not None else None,
+            prices=prices,
         )
+        self.engine = Engine(workspace, target, system_prompt, reranker)
 
     @property
     def knowledge(self) -> UserKnowledge:
@@ -144,18 +143,20 @@ class ContextPipeline(ConversationMethods):
 
     @property
     def token_counter(self) -> TokenCounter:
-        """How tokens are counted, corrected by the usage that was observed."""
+        """The counter of tokens, corrected by the usage that was observed."""
         return self.engine.target.counter
 
     @property
     def store(self) -> BaseStore:
-        """Where conversations are kept."""
-        return self.engine.store
+        """The store that conversations are kept in."""
+        return self.engine.workspace.store
 
     @property
     def embeddings(self) -> Embeddings | None:
         """What retrieval compares texts with; None where none were given and none are installed."""
-        return self.engine.embeddings
+        return self.engine.workspace.embeddings
+
+    # Prompts
 
     def _assemble(
         self,
@@ -169,17 +170,17 @@ class ContextPipeline(ConversationMethods):
         persona_id: str | None = None,
         device_id: str | None = None,
     ) -> Flow[AssembledContext]:
-        """The prompt for the current turn, within its budget, with its report. Stores nothing that was said.
+        """Makes the prompt for the current turn, within its budget, with its report. Stores nothing that was said.
 
         Args:
             message: the user's message as a string or a `HumanMessage`, or the turn so far: a list that goes on
                 with the AI messages and tool results of an agent's loop.
-            user_id: whose conversation it is.
-            conversation_id: which one; one that does not exist yet has no history.
+            user_id: the user.
+            conversation_id: the conversation; one that does not exist yet has no history.
             tools: what will be bound to the model; counted as it is sent.
             response_format: a schema that the model must answer in; counted as it is sent.
             settings: overrides for this call; below them lie the persona's saved settings, the user's, the pipeline's.
-            persona_id: whose saved settings apply on top of the user's.
+            persona_id: the persona whose saved settings apply on top of the user's.
             device_id: where the user is: of topics and people that are as likely to be meant, those that were predicted
                 from what is open there come first (see `knowledge.heartbeat`).
 
@@ -187,7 +188,6 @@ class ContextPipeline(ConversationMethods):
             BudgetTooSmallError: what must be sent does not fit; the message lists what it needs.
             EmptyMessageError: there is nothing to answer.
             InvalidSettingsError: an override outside its range.
-            MissingScopeError: no user or no conversation.
             SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
             UnsupportedContentError: `message` is not a message.
         """
@@ -210,7 +210,7 @@ class ContextPipeline(ConversationMethods):
         response_format: object = None,
         runtime_store: bool = True,
     ) -> Runnable[Any, list[BaseMessage]]:
-        """The pipeline as a step of a chain: what is to be answered comes in, the messages to send come out.
+        """Returns a step of a chain: what is to be answered comes in, the messages to send come out.
 
         What comes in is the current turn, as `assemble` takes it or as a prompt template gives it (system messages in
         front of it join the system prompt); nothing is stored. Or it is an agent's state, `{"messages": [...]}`, with
@@ -222,7 +222,7 @@ class ContextPipeline(ConversationMethods):
             default_user: the user where the run names none; without one that is an error.
             tools: what the model is bound to; counted as it is sent.
             response_format: a schema that the model must answer in; counted as it is sent.
-            runtime_store: whether conversations are kept in the store of the LangGraph run that the step is part of,
+            runtime_store: True: conversations are kept in the store of the LangGraph run that the step is part of,
                 where there is one, and not in the pipeline's.
 
         Raises:
@@ -234,25 +234,19 @@ class ContextPipeline(ConversationMethods):
             >>> [message.type for message in step.invoke("Hello", {"configurable": {"thread_id": "c1"}})]
             ['system', 'human']
         """
-        return context_runnable(
-            self.engine,
-            default_user,
-            tools=tools,
-            response_format=response_format,
-            runtime_store=runtime_store,
-        )
+        return context_runnable(self.engine, default_user, tools, response_format, runtime_store=runtime_store)
 
     def with_model(
         self, model: BaseChatModel | str | None, *, token_counter: TokenCounter | None = None
     ) -> ContextPipeline:
-        """The same conversations for another model: its tokenizer, its window, what it reserves for the answer.
+        """Returns a pipeline for another model: its tokenizer, its window, what it reserves for the answer.
 
-        Both pipelines go on side by side on one store. What is in memory of a conversation is counted again, not read
-        again. The store still belongs to the pipeline that opened it.
+        Both go on side by side over the same conversations. What is in memory of a conversation is counted again, not
+        read again. What the first one opened is closed with the last of them.
 
         Args:
             model: the other model or its name.
-            token_counter: how tokens are counted; default: the model's.
+            token_counter: counts tokens; default: the model's.
 
         Raises:
             InvalidSettingsError: one of them is something else.
@@ -268,7 +262,7 @@ class ContextPipeline(ConversationMethods):
         report: ContextReport | None = None,
         model: str | None = None,
     ) -> float:
-        """Correct the counts by what the provider measured for a prompt of this pipeline, and count what it used.
+        """Corrects the counts by what the provider measured for a prompt of this pipeline, and counts what it used.
 
         From the last 16 prompts come a factor for every count, and what the provider adds to every request, so that
         what is measured again and again is not counted below what was measured; one accident changes nothing. Where the
@@ -280,11 +274,11 @@ class ContextPipeline(ConversationMethods):
                 the answer itself: then usage that sums several calls (of a search that the provider runs, say) corrects
                 nothing. None changes nothing.
             report: of the prompt that was answered; default: the last one that this pipeline assembled.
-            model: which model answered, for its price, and because the usage of another one corrects nothing; default:
+            model: the one that answered, for its price, and because the usage of another one corrects nothing; default:
                 what the answer names, else the pipeline's.
 
         Returns:
-            what counts are multiplied by from now on.
+            the factor of all counts from now on.
 
         Raises:
             InputError: there is no `input_tokens` in it, or nothing was assembled yet.
@@ -307,13 +301,13 @@ class ContextPipeline(ConversationMethods):
             raise InputError(f"usage_metadata must be a mapping with input_tokens, not {usage_metadata!r}")
         if report is not None and not isinstance(report, ContextReport):
             raise InputError(f"report must be the ContextReport of a prompt, not {type(report).__name__}")
-        answered = report or self.engine.last.report
+        answered = report or self.engine.recent.report
         if answered is None:
             raise InputError("Nothing was assembled yet: pass the report of the prompt that this usage is for")
         return self.engine.observe(usage_metadata, answered, model, comparable=comparable)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
-        """What other budgets would have given the last prompt that this pipeline assembled; see `reallocate`.
+        """Returns what other budgets would have given the last prompt that this pipeline assembled; see `reallocate`.
 
         Args:
             budgets: of the whole request, in tokens.
@@ -324,31 +318,318 @@ class ContextPipeline(ConversationMethods):
         """
         if isinstance(budgets, str | bytes) or not isinstance(budgets, Sequence):
             raise InputError(f"budgets must be a list of whole numbers, not {budgets!r}")
-        if self.engine.last.report is None:
+        report = self.engine.recent.report
+        if report is None:
             raise InputError("Nothing was assembled yet, so there are no candidates")
-        return [self.engine.last.report.reallocate(budget) for budget in budgets]
+        return [report.reallocate(budget) for budget in budgets]
+
+    def last_report(self, *, user_id: str, conversation_id: str) -> ContextReport | None:
+        """Returns the report of the newest prompt of a conversation, also where a graph or an agent has made it.
+
+        It is in memory, so there is no async twin. Those of the latest 64 prompts of the pipeline are kept, until their
+        conversation is cleared or their user erased; None where there is none any more.
+
+        Example:
+            >>> pipeline = ContextPipeline()
+            >>> context = pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
+            >>> pipeline.last_report(user_id="ada", conversation_id="c1") == context.report
+            True
+        """
+        return self.engine.recent.last_of(Scope(user_id, conversation_id))
+
+    # Conversations
+
+    def _add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> Flow[list[str]]:
+        """Appends messages to a conversation; those whose id it knows already are left alone.
+
+        A message without an id gets one from its content and from how often the conversation has it: a second
+        "yes" is a second message. The id of a message that was removed is free again.
+
+        Returns:
+            the ids of the given messages, in order.
+
+        Raises:
+            MessageConflictError: an id is known with other content; nothing was written.
+            UnsupportedContentError: something that is not a message.
+        """
+        return self.engine.workspace.add(messages, Scope(user_id, conversation_id))
+
+    add_messages, aadd_messages = twins(_add_messages)
+
+    def _sync(
+        self,
+        messages: Sequence[BaseMessage],
+        *,
+        user_id: str,
+        conversation_id: str,
+        on_removal: OnRemoval = "archive",
+    ) -> Flow[list[str]]:
+        """Makes a conversation equal to an agent's state, by id and content.
+
+        New messages are appended, an edited one replaces its predecessor, and what was derived from it is made
+        again; one that is no longer there is kept aside or deleted. A state that has none of the stored messages has
+        forgotten them, as after a restart without a persistent checkpointer: they stay, and the given ones follow them.
+
+        Args:
+            messages: the whole conversation as it should be.
+            user_id: the user.
+            conversation_id: the conversation.
+            on_removal: `"archive"` keeps removed messages aside, `"forget"` deletes them. Removed is what the same
+                state once had; to delete all of a conversation, call `clear`.
+
+        Returns:
+            the ids of the given messages, in order.
+
+        Raises:
+            MessageConflictError: two of the messages have one id and other content.
+            UnsupportedContentError: something that is not a message.
+        """
+        return self.engine.workspace.sync(messages, Scope(user_id, conversation_id), on_removal)
+
+    sync, a_sync = twins(_sync)
+
+    def _get_messages(self, *, user_id: str, conversation_id: str) -> Flow[list[BaseMessage]]:
+        """Returns every message of a conversation as it was given; none for one that does not exist yet."""
+        return self.engine.workspace.get(Scope(user_id, conversation_id))
+
+    get_messages, aget_messages = twins(_get_messages)
+
+    def _get_page(
+        self,
+        *,
+        user_id: str,
+        conversation_id: str,
+        limit: int = 50,
+        before: str | None = None,
+        after: str | None = None,
+    ) -> Flow[MessagePage]:
+        """Reads a part of a conversation without the rest of it: its newest messages, older, or newer ones.
+
+        A page that has a `before` has something before it, if only messages that were removed, and then the next one
+        may be empty. Polling with `after` gives new messages only; when there are none and the page's `after` is
+        another, something was changed, and what is shown is to be read again.
+
+        Args:
+            user_id: the user.
+            conversation_id: the conversation.
+            limit: the most messages; not for `after`.
+            before: a page's `before`, for the messages before that page.
+            after: a page's `after`, for everything that was said since.
+
+        Raises:
+            InputError: a limit below 1, no bookmark, or two of them.
+        """
+        scope, store = Scope(user_id, conversation_id), self.engine.workspace.store
+        if before is not None and after is not None:
+            raise InputError("A page is before or after a bookmark, not both. Leave one out")
+        if after is not None:
+            return message_pages.read_since(store, scope, after)
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
+        return message_pages.read_last(store, scope, limit, before)
+
+    get_page, aget_page = twins(_get_page)
+
+    def _list_conversations(self, *, user_id: str) -> Flow[list[str]]:
+        """Returns the ids of a user's conversations, sorted."""
+        return message_log.read_conversations(self.engine.workspace.store, require_id("user_id", user_id))
+
+    list_conversations, alist_conversations = twins(_list_conversations)
+
+    def _edit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> Flow[None]:
+        """Puts a message in the place of another; what was derived from the old one is deleted, nothing else.
+
+        Args:
+            message_id: the message that is replaced.
+            message: the new one; it gets the same id.
+            user_id: the user.
+            conversation_id: the conversation.
+
+        Raises:
+            InputError: the conversation has no such message, or the new one has another id.
+            UnsupportedContentError: something that is not a message.
+        """
+        return self.engine.workspace.edit(message_id, message, Scope(user_id, conversation_id))
+
+    edit_message, aedit_message = twins(_edit_message)
+
+    def _remove_messages(
+        self,
+        message_ids: str | Sequence[str],
+        *,
+        user_id: str,
+        conversation_id: str,
+        on_removal: OnRemoval = "archive",
+    ) -> Flow[None]:
+        """Takes messages out of a conversation.
+
+        Args:
+            message_ids: one id or several.
+            user_id: the user.
+            conversation_id: the conversation.
+            on_removal: `"archive"` keeps them aside: no prompt and no reader shows them, an export does; `"forget"`
+                deletes them and what was derived from them, also where they were archived before.
+
+        Raises:
+            InputError: the conversation has no such message.
+        """
+        return self.engine.workspace.remove(_ids(message_ids), Scope(user_id, conversation_id), on_removal)
+
+    remove_messages, aremove_messages = twins(_remove_messages)
+
+    def _fork(
+        self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
+    ) -> Flow[list[str]]:
+        """Begins a conversation with the messages of another one, which stays as it is.
+
+        Args:
+            new_conversation_id: the id of the new one.
+            user_id: the user.
+            conversation_id: the one to begin with.
+            until: the id of the last message that the new one has; default: all.
+
+        Returns:
+            the ids of its messages: those that they have in the other one.
+
+        Raises:
+            InputError: there is no such message, or the new conversation exists already.
+        """
+        new = Scope(user_id, new_conversation_id)
+        return self.engine.workspace.fork(Scope(user_id, conversation_id), new, until)
+
+    fork, afork = twins(_fork)
+
+    def _pin(
+        self,
+        message_ids: str | Sequence[str],
+        *,
+        user_id: str,
+        conversation_id: str,
+        preservation: Preservation | None = "keep",
+    ) -> Flow[None]:
+        """Says what is to become of messages when their conversation is compacted, whatever they say themselves.
+
+        Args:
+            message_ids: one id or several.
+            user_id: the user.
+            conversation_id: the conversation.
+            preservation: `"keep"`: verbatim while it fits; `"summarize"`: in short only; `"drop"`: left out of prompts,
+                still found by the recall tool; None takes back what was said before.
+
+        Raises:
+            InputError: the conversation has no such message, or there is no such preservation.
+        """
+        said = None if preservation is None else require_preservation(preservation, "preservation")
+        return self.engine.workspace.pin(_ids(message_ids), Scope(user_id, conversation_id), said)
+
+    pin, apin = twins(_pin)
+
+    def _coverage(self, *, user_id: str, conversation_id: str) -> Flow[dict[CoverageState, list[str]]]:
+        """Returns the ids of a conversation's messages by their state in its last prompt, in order.
+
+        Every message is in exactly one state: `verbatim`, `summarized` (a line of summary or arc stands for it, or a
+        shortened form of it), `retrieved`, or `omitted` (and found by the recall tool). What came after the last prompt
+        counts as verbatim.
+        """
+        return self.engine.workspace.coverage(Scope(user_id, conversation_id))
+
+    coverage, acoverage = twins(_coverage)
+
+    def _get_compactions(self, *, user_id: str, conversation_id: str) -> Flow[list[ConversationCompaction]]:
+        """Returns the summaries of all spans that are no longer shown whole, each after those that it sums up."""
+        return self.engine.workspace.compactions(Scope(user_id, conversation_id))
+
+    get_compactions, aget_compactions = twins(_get_compactions)
+
+    def end_session(self, *, user_id: str, conversation_id: str) -> bool:
+        """Says that a conversation pauses or ends: what is new in it is learned from in the background, however little.
+
+        Returns:
+            False where that is not going to happen: the setting `learn` is off, or too many conversations wait.
+        """
+        return self.engine.workspace.learning.end_session(Scope(user_id, conversation_id))
+
+    async def aend_session(self, *, user_id: str, conversation_id: str) -> bool:
+        """Says that a conversation pauses or ends; see `end_session`."""
+        return self.end_session(user_id=user_id, conversation_id=conversation_id)
+
+    def _clear(self, *, user_id: str, conversation_id: str) -> Flow[None]:
+        """Deletes a conversation and everything that was derived from it, and nothing else."""
+        return self.engine.workspace.clear(Scope(user_id, conversation_id))
+
+    clear, aclear = twins(_clear)
+
+    # Users
+
+    def _export_user(self, *, user_id: str) -> Flow[list[str]]:
+        """Returns all that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file.
+
+        A line has `namespace`, `key`, `value`, `created_at` and `updated_at`; archived messages and summaries are
+        among them.
+        """
+        return bulk.export_below(self.engine.workspace.store, (ROOT, label(require_id("user_id", user_id))))
+
+    export_user, aexport_user = twins(_export_user)
+
+    def _erase_user(self, *, user_id: str) -> Flow[int]:
+        """Deletes every record of a user, and all that was derived from them; returns how many records there were.
+
+        What a database keeps on its disk of deleted records is its own: `docs/scaling.md` says how to clean it.
+        """
+        return self.engine.workspace.erase(user_id)
+
+    erase_user, aerase_user = twins(_erase_user)
+
+    def _save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> Flow[None]:
+        """Keeps settings of a user, or of a persona of theirs, in place of those kept before.
+
+        They lie over the pipeline's: first the user's, then the persona's, then the call's own.
+
+        Args:
+            settings: plain data by setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35,
+                "history": 0.35}}`; an empty mapping removes what was kept.
+            user_id: the user.
+            persona_id: the persona, where they are not for all.
+
+        Raises:
+            InvalidSettingsError: an unknown setting, a value outside its range, or something that is not plain data.
+        """
+        if not isinstance(settings, Mapping):
+            raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
+        self.settings.override(settings)
+        return saved_settings.write(self.engine.workspace.store, saved_settings.place(user_id, persona_id), settings)
+
+    save_settings, asave_settings = twins(_save_settings)
+
+    def _get_settings(self, *, user_id: str, persona_id: str | None = None) -> Flow[dict[str, Any]]:
+        """Returns what was saved for a user, or for a persona of theirs; nothing where nothing was."""
+        return saved_settings.read(self.engine.workspace.store, saved_settings.place(user_id, persona_id))
+
+    get_settings, aget_settings = twins(_get_settings)
+
+    # The end
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """Have everything written that is under way in the background, and wait for it; for scripts and tests.
+        """Has everything written that is under way in the background, and waits for it; for scripts and tests.
 
         Summaries, what is learned about users, usage and snapshots.
 
         Args:
-            timeout_seconds: how long to wait at most, in seconds; None: as long as it takes.
+            timeout_seconds: the longest to wait, in seconds; None: as long as it takes.
 
         Returns:
-            whether it is done in that time; what it failed at is in the next report's `failures`.
+            False where it took longer; what it failed at is in the next report's `failures`.
         """
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         return all(worker.flush(_left(until)) for worker in self.engine.finish())
 
     async def aflush(self, timeout_seconds: float | None = None) -> bool:
-        """Have everything written that is under way in the background, and wait for it; see `flush`."""
+        """Has everything written that is under way in the background, and waits for it; see `flush`."""
         until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         return all([await worker.aflush(_left(until)) for worker in self.engine.finish()])
 
     def close(self) -> None:
-        """Give back what the pipeline opened itself and stop its background work; a store passed in stays open."""
+        """Gives back what the pipeline opened itself and stops its background work; a store passed in stays open."""
         self.engine.close()
 
     def __enter__(self) -> Self:
@@ -369,5 +650,14 @@ class ContextPipeline(ConversationMethods):
 
 
 def _left(until: float | None) -> float | None:
-    """The seconds that are left; None: as many as it takes."""
+    """Returns the seconds that are left; None: as many as it takes."""
     return None if until is None else max(0.0, until - time.monotonic())
+
+
+def _ids(message_ids: str | Sequence[str]) -> list[str]:
+    ids = [message_ids] if isinstance(message_ids, str) else message_ids
+    if not isinstance(ids, Sequence) or not all(isinstance(key, str) for key in ids):
+        raise InputError(
+            f"message_ids must be an id or a list of ids, as `add_messages` returns them, not {message_ids!r}"
+        )
+    return list(ids)

@@ -1,19 +1,33 @@
-"""Reads user, conversation, settings and store from a LangGraph or LangChain run."""
+"""Runs of LangGraph and LangChain: whose they are, their traces, and a pipeline as a step of a chain."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from langchain_core.messages import MessageLikeRepresentation, convert_to_messages
-from langchain_core.runnables import RunnableConfig
+from langchain_core.messages import BaseMessage, MessageLikeRepresentation, convert_to_messages
+from langchain_core.prompt_values import PromptValue, StringPromptValue
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
-from langchain_ctxbudget.messages.messages import fingerprint
+from langchain_ctxbudget.errors import (
+    ForeignUserError,
+    InputError,
+    InvalidSettingsError,
+    MissingScopeError,
+    UnsupportedContentError,
+)
+from langchain_ctxbudget.flow import Flow, adrive, drive
+from langchain_ctxbudget.messages.messages import checked, current_turn, fingerprint, flattened, split_instructions
 from langchain_ctxbudget.messages.turns import split_turn
+from langchain_ctxbudget.pipeline.engine import Engine
+from langchain_ctxbudget.prompt.request import Request
+from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import PassingScope, Scope
 
@@ -155,8 +169,8 @@ def _user_of(
     configurable: Mapping[str, Any], context: object, runtime: object, default_user: str | None, only_user: str | None
 ) -> str:
     named = _first(_said(context, "user_id"), _said(configurable, "user_id"))
-    signed_in = configurable.get("langgraph_auth_user") or getattr(getattr(runtime, "server_info", None), "user", None)
-    signed_in = _identity(signed_in)
+    server = configurable.get("langgraph_auth_user") or getattr(getattr(runtime, "server_info", None), "user", None)
+    signed_in = server.get("identity") if isinstance(server, Mapping) else getattr(server, "identity", None)
     served = configurable.get("assistant_id") or configurable.get("graph_id")
     if served and named is not None and signed_in is not None and str(named) != str(signed_in):
         raise ForeignUserError(
@@ -181,10 +195,6 @@ def _refuse_misspelt_user(names: Iterable[object]) -> None:
     for name in names:
         if name != "user_id" and "".join(filter(str.isalnum, str(name))).casefold() == "userid":
             raise InvalidSettingsError(f"A run's context has no {name!r}; is 'user_id' meant?")
-
-
-def _identity(user: object) -> object:
-    return user.get("identity") if isinstance(user, Mapping) else getattr(user, "identity", None)
 
 
 def _says_no_more(context: object, configurable: Mapping[str, Any]) -> bool:
@@ -234,3 +244,117 @@ def _text(key: object) -> str:
     if isinstance(key, Mapping | list | tuple | set | bytes) or callable(key):
         raise InvalidSettingsError(f"user_id and thread_id must be text, not {key!r}")
     return str(key)
+
+
+# Traces
+
+
+def describe_run(report: ContextReport) -> None:
+    """Puts a report's metadata on the current LangSmith run, where there is one."""
+    if "langsmith.run_helpers" not in sys.modules:  # then no run can be current, and loading it takes its time
+        return
+    from langsmith.run_helpers import get_current_run_tree  # noqa: PLC0415
+
+    if (run := get_current_run_tree()) is not None:
+        run.add_metadata(report.to_metadata())
+
+
+@contextmanager
+def described(report: ContextReport, tags: Sequence[str] = ("ctxbudget",)) -> Iterator[None]:
+    """Gives the runs that are started inside, above all the model's, a report's metadata and tags.
+
+    They stay children of the current run. A call with metadata or tags in a config of its own has those instead, which
+    is LangChain's rule. Do not `yield` inside: whoever drives the generator would go on with the same config.
+
+    Example:
+        >>> from langchain_core.runnables import RunnableConfig, RunnableLambda
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> def show(_: str, config: RunnableConfig) -> list[str]:
+        ...     return config["tags"]
+        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
+        >>> with described(context.report):
+        ...     RunnableLambda(show).invoke("")
+        ['ctxbudget']
+    """
+    current = var_child_runnable_config.get() or RunnableConfig()
+    metadata = {**(current.get("metadata") or {}), **report.to_metadata()}
+    all_tags = [*(current.get("tags") or ()), *tags]
+    token = var_child_runnable_config.set({**current, "metadata": metadata, "tags": all_tags})
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(token)
+
+
+# A step of a chain
+
+
+def context_runnable(
+    engine: Engine, default_user: str | None, tools: Sequence[Any], response_format: object, *, runtime_store: bool
+) -> Runnable[Any, list[BaseMessage]]:
+    """Returns a runnable from the turn to answer to the messages to send; see `ContextPipeline.as_runnable`."""
+
+    def flow(given: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
+        instructions, asked = ([], _state(given)) if isinstance(given, Mapping) else _turn(given)
+        said = asked if isinstance(given, Mapping) else current_turn(asked)
+        run = run_of(config, default_user, current_runtime(), messages=said)
+        used = engine.over(run.store if runtime_store else None)
+        request = Request(
+            tools=tools,
+            response_format=response_format,
+            settings=run.settings,
+            persona_id=run.persona_id,
+            device_id=run.device_id,
+            instructions=instructions,
+            task=is_task(config),
+        )
+        if isinstance(given, Mapping):
+            request = replace(request, block=given.get("ctxbudget_turn"), failures=flattened(said))
+            context = (yield from used.answer(run.scope, *split_turn(said), request)).finished
+        else:
+            context = yield from used.assemble(run.scope, said, request)
+        describe_run(context.report)
+        return context.messages
+
+    def invoke(given: object, config: RunnableConfig) -> list[BaseMessage]:
+        return drive(flow(given, config))
+
+    async def ainvoke(given: object, config: RunnableConfig) -> list[BaseMessage]:
+        return await adrive(flow(given, config))
+
+    asynchronous: Callable[..., Coroutine[Any, Any, list[BaseMessage]]] = ainvoke
+    step: Runnable[Any, list[BaseMessage]] = RunnableLambda(invoke, asynchronous, name="context_budget")
+    return step.with_config(run_name="context_budget", tags=["ctxbudget"])
+
+
+def _state(given: Mapping[str, Any]) -> list[BaseMessage]:
+    if "messages" not in given:
+        raise InputError(
+            f"A mapping must have the messages of an agent's state under 'messages'; it has {sorted(given)}. To answer "
+            f"one of its values, put a step in front that picks it: itemgetter('input') | ..."
+        )
+    return _converted(given["messages"])
+
+
+def _turn(given: Any) -> tuple[list[str], Any]:  # noqa: ANN401 - whatever a chain hands over
+    """Returns the texts of the system messages in front of a turn, and the turn."""
+    if isinstance(given, PromptValue):
+        given = given.text if isinstance(given, StringPromptValue) else given.to_messages()
+    if not isinstance(given, list | tuple):
+        return [], given
+    instructions, said = split_instructions(checked(_converted(given), "messages"))
+    history, turn = split_turn(said)
+    if history:
+        raise InputError(
+            f"{len(history)} messages stand before the current turn, and the pipeline adds the stored conversation "
+            f'itself. Leave them out, or give all messages of an agent as {{"messages": [...]}}: then the stored '
+            f"conversation is made equal to them"
+        )
+    return instructions, turn
+
+
+def _converted(given: Any) -> list[BaseMessage]:  # noqa: ANN401
+    try:
+        return convert_to_messages(given)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise UnsupportedContentError(f"messages must be what a chat model takes: {error}") from error

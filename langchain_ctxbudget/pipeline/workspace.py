@@ -1,58 +1,103 @@
-"""A store and everything that a pipeline keeps beside it: open conversations, workers, and what was assembled last."""
+"""A store, the conversations in it that are open, and the workers over them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
-from langgraph.store.base import BaseStore, PutOp
+from langgraph.store.base import BaseStore, GetOp, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, new_mutex, renamed
 from langchain_ctxbudget.documents.find import forget
-from langchain_ctxbudget.errors import InputError, InvalidSettingsError, StoreError
+from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, locked
-from langchain_ctxbudget.history import editing, log, message_log, message_pages
+from langchain_ctxbudget.history import editing, log
 from langchain_ctxbudget.history.coverage import ledger
 from langchain_ctxbudget.history.log import OnRemoval
-from langchain_ctxbudget.history.message_log import JOINED, LANES
-from langchain_ctxbudget.history.message_pages import MessagePage
+from langchain_ctxbudget.history.message_log import CUTS, JOINED, LANES, PINS
 from langchain_ctxbudget.history.open import OpenConversation, OpenConversations, in_use
 from langchain_ctxbudget.history.stored_summaries import ConversationCompaction
 from langchain_ctxbudget.history.summarizing import Summarizing, compactions
 from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learner import Learning
+from langchain_ctxbudget.knowledge.records import ClientPresence
 from langchain_ctxbudget.knowledge.taking import still_there
 from langchain_ctxbudget.messages.messages import checked, split_instructions
 from langchain_ctxbudget.messages.preservation import Preservation
 from langchain_ctxbudget.messages.text import forget_texts
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices
-from langchain_ctxbudget.pipeline.opening import (
-    Stored,
-    cuts_place,
-    pins_place,
-    read_stored,
-    take_up_cuts,
-    take_up_pins,
-)
-from langchain_ctxbudget.pipeline.recent import Last
+from langchain_ctxbudget.pipeline.recent import RecentPrompts
 from langchain_ctxbudget.prompt.request import Request, merged
 from langchain_ctxbudget.report.report import CoverageState
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import bulk, saved_settings
 from langchain_ctxbudget.stores.bulk import PrivateStore
-from langchain_ctxbudget.stores.records import ROOT, PinsRecord, Scope, label, require_id
+from langchain_ctxbudget.stores.records import (
+    ROOT,
+    CutsRecord,
+    PinsRecord,
+    Record,
+    Scope,
+    SnapshotRecord,
+    label,
+    require_id,
+)
 from langchain_ctxbudget.tokens.counters import TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
 _log = logging.getLogger(__name__)
+V = TypeVar("V")
+R = TypeVar("R", bound=Record)
+
+MOST_KEPT = 16
+"""So many workspaces of runs, and models of runs, are kept; one more is let go of, not closed, as a run may use it."""
+
+
+class Kept(Generic[V]):
+    """Things by key, shared by threads; the one unused for longest goes first."""
+
+    def __init__(self) -> None:
+        self._mutex = new_mutex()
+        self._things: OrderedDict[Hashable, V] = OrderedDict()
+
+    def find(self, key: Hashable, make: Callable[[], V]) -> V:
+        """Returns what is kept under a key, or something new."""
+        with self._mutex:
+            if key not in self._things:
+                self._things[key] = make()
+            self._things.move_to_end(key)
+            found = self._things[key]
+            if len(self._things) > MOST_KEPT:
+                self._things.popitem(last=False)
+        return found
+
+    def all(self) -> list[V]:
+        """Returns everything that is kept."""
+        with self._mutex:
+            return list(self._things.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What is stored beside the messages of a conversation, and the settings of a prompt."""
+
+    settings: ContextSettings
+    settings_from: tuple[str, ...]
+    knowledge: Knowledge
+    expected: tuple[str, ...] = field(default=())
+    """Ids of topics and entities that are likely to come up on the device."""
 
 
 class Workspace:
@@ -63,59 +108,47 @@ class Workspace:
 
     def __init__(
         self,
-        *,
         settings: ContextSettings,
         counter: TokenCounter,
-        store: BaseStore | None,
-        embeddings: Embeddings | None,
-        writer_id: str | None,
-        summary_model: BaseChatModel | None,
-        clock: Callable[[], datetime] | None,
-        prices: Prices | None,
+        *,
+        store: BaseStore | None = None,
+        embeddings: Embeddings | None = None,
+        writer_id: str | None = None,
+        summary_model: BaseChatModel | None = None,
+        clock: Callable[[], datetime] | None = None,
+        prices: Prices | None = None,
+        recent: RecentPrompts | None = None,
     ) -> None:
         """Sets up; nothing is read or written before it is needed.
 
         Args:
             settings: of the pipeline.
-            counter: how summaries and what is learned are counted.
+            counter: counts summaries and what is learned.
             store: None makes a private one.
             embeddings: None takes the local ones, where they are installed.
             writer_id: None makes one.
             summary_model: writes summaries; None leaves them to extraction.
             clock: tells what time it is; None takes the computer's.
             prices: of models, over those that come with the package.
+            recent: the latest prompts; None begins with none.
         """
         self.settings, self.counter = settings, counter
         self.writer_id = label(writer_id) if writer_id else uuid4().hex
-        self.last = Last()
+        self.recent = recent or RecentPrompts()
         self.open_conversations = OpenConversations()
         self._store, self._owns_store = store, store is None
         self._embeddings = embeddings
         self._users, self._closed = 1, False
         self._mutex = new_mutex()
+        self._of_runs: Kept[Workspace] = Kept()
         self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
         self.learning = Learning(self, summary_model, clock)
-        self.bookkeeping = Bookkeeping(self, clock, prices)
+        self.bookkeeping = Bookkeeping(lambda: self.store, clock, prices)
         beginning_anew(self)
 
     def begin_anew(self) -> None:
         """Writes under a name of its own in the child of a fork."""
         self.writer_id = renamed(self.writer_id)
-
-    def over(self, store: BaseStore) -> Workspace:
-        """Returns a workspace of the same kind over another store, which a run brought along."""
-        other = Workspace(
-            settings=self.settings,
-            counter=self.counter,
-            store=store,
-            embeddings=self._embeddings,
-            writer_id=None,
-            summary_model=self.summarizing.model if self.summarizing else None,
-            clock=self.learning.clock,
-            prices=self.bookkeeping.prices,
-        )
-        other.last = self.last
-        return other
 
     @property
     def store(self) -> BaseStore:
@@ -126,14 +159,10 @@ class Workspace:
         """
         with self._mutex:
             if self._closed:
-                raise StoreError("This pipeline is closed; its store can no longer be used")
+                raise StoreError(CLOSED)
             if self._store is None:
                 self._store = PrivateStore()
             return self._store
-
-    def is_over(self, store: BaseStore | None) -> bool:
-        """Returns whether a store is this one, or none."""
-        return store is None or store is self._store
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -141,6 +170,25 @@ class Workspace:
         if self._embeddings is None and local_embeddings_available():
             self._embeddings = LocalEmbeddings()
         return self._embeddings
+
+    def over(self, store: BaseStore | None) -> Workspace:
+        """Returns the same over the store that a run brought along; None is this one."""
+        if store is None or store is self._store:
+            return self
+
+        def make() -> Workspace:
+            return Workspace(
+                self.settings,
+                self.counter,
+                store=store,
+                embeddings=self._embeddings,
+                summary_model=self.summarizing.model if self.summarizing else None,
+                clock=self.learning.clock,
+                prices=self.bookkeeping.prices,
+                recent=self.recent,
+            )
+
+        return self._of_runs.find(id(store), make)
 
     def share(self) -> Workspace:
         """Returns the workspace for one pipeline more."""
@@ -151,9 +199,11 @@ class Workspace:
     def close(self) -> None:
         """Gives back what was opened here, once no pipeline uses it; a store that was passed in stays open."""
         with self._mutex:
-            self._users = max(0, self._users - 1)
+            self._users -= 1
             if self._users:
                 return
+        for other in self._of_runs.all():
+            other.close()
         self.bookkeeping.close()
         self.learning.close()
         if self.summarizing:
@@ -168,7 +218,10 @@ class Workspace:
         if self.summarizing is not None:
             self.summarizing.finish(self.open_conversations.all().values())
             workers.append(self.summarizing.worker)
-        return [*workers, self.bookkeeping.finish()]
+        workers.append(self.bookkeeping.finish())
+        return [*workers, *(worker for other in self._of_runs.all() for worker in other.finish())]
+
+    # Conversations
 
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
@@ -240,18 +293,6 @@ class Workspace:
 
         yield from self.recall(scope, body)
 
-    def fork(self, scope: Scope, new: Scope, until: str | None) -> Flow[list[str]]:
-        """Begins a conversation with what another one has."""
-
-        def read(conversation: OpenConversation) -> Flow[editing.Fork]:
-            return (yield from editing.read_fork(self.store, self._with_tree(conversation), until))
-
-        def write(conversation: OpenConversation) -> Flow[list[str]]:
-            return (yield from editing.write_fork(self.store, conversation, fork, conversation.lane(self.writer_id)))
-
-        fork = yield from self.recall(scope, read)  # not one lock within the other: two forks could wait for each other
-        return (yield from self.recall(new, write))
-
     def _relearn(self, conversation: OpenConversation, on_removal: OnRemoval, *, changed: bool = True) -> Flow[None]:
         """Takes back what was learned from messages that have changed, and learns from the others in the background."""
         if changed:
@@ -265,6 +306,18 @@ class Workspace:
         conversation.table.tree(self.settings.segment_messages)
         return conversation
 
+    def fork(self, scope: Scope, new: Scope, until: str | None) -> Flow[list[str]]:
+        """Begins a conversation with what another one has."""
+
+        def read(conversation: OpenConversation) -> Flow[editing.Fork]:
+            return (yield from editing.read_fork(self.store, self._with_tree(conversation), until))
+
+        def write(conversation: OpenConversation) -> Flow[list[str]]:
+            return (yield from editing.write_fork(self.store, conversation, fork, conversation.lane(self.writer_id)))
+
+        fork = yield from self.recall(scope, read)  # not one lock within the other: two forks could wait for each other
+        return (yield from self.recall(new, write))
+
     def get(self, scope: Scope) -> Flow[list[BaseMessage]]:
         """Reads every message of a conversation."""
 
@@ -274,79 +327,13 @@ class Workspace:
 
         return (yield from self.recall(scope, body))
 
-    def page(self, scope: Scope, limit: int, before: str | None, after: str | None) -> Flow[MessagePage]:
-        """Reads a part of a conversation without the rest of it."""
-        if before is not None and after is not None:
-            raise InputError("A page is before or after a bookmark, not both. Leave one out")
-        if after is not None:
-            return (yield from message_pages.read_since(self.store, scope, after))
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
-        return (yield from message_pages.read_last(self.store, scope, limit, before))
-
-    def conversations(self, user_id: str) -> Flow[list[str]]:
-        """Reads the ids of a user's conversations."""
-        return (yield from message_log.read_conversations(self.store, require_id("user_id", user_id)))
-
-    def clear(self, scope: Scope) -> Flow[None]:
-        """Deletes a conversation and everything that was derived from it."""
-        self.bookkeeping.forget(scope)
-
-        def body(conversation: OpenConversation) -> Flow[None]:
-            path = (ROOT, label(scope.user_id), "*", label(scope.conversation_id))
-            yield from self.learning.forget(scope, {})
-            try:
-                yield from bulk.delete_below(self.store, path, LANES, JOINED)
-            finally:  # wherever it ends, what is left is read again
-                self._forget(conversation)
-                forget_texts()
-
-        yield from self.using(scope, body)
-
-    def erase(self, user_id: str) -> Flow[int]:
-        """Deletes everything of a user; returns how many records there were."""
-        self.bookkeeping.erase(user_id)
-        path = (ROOT, label(require_id("user_id", user_id)))
-        # Whatever is under way with a conversation ends before anything is deleted, in other pipelines of this process,
-        # too; and what was begun in between is deleted in the end.
-        count = 0
-        for _ in range(2):
-            yield from self._forget_all(user_id)
-            known.erased(self.store, user_id)
-            deletion = bulk.delete_below(self.store, path, LANES, JOINED)
-            count += yield from locked(known.lock_of(self.store, user_id), deletion)
-        forget(self.store, label(user_id))
-        self.last.erase(user_id)
-        self.open_conversations.let_go(user_id)
-        forget_texts()
-        return count
-
-    def _forget_all(self, user_id: str) -> Flow[None]:
-        def body(conversation: OpenConversation) -> Flow[None]:
-            yield from ()
-            self._forget(conversation)
-
-        for scope in {**self.open_conversations.all(), **dict.fromkeys(in_use(self.store))}:
-            if scope.user_id == user_id:
-                yield from self.using(scope, body)
-
-    def _forget(self, conversation: OpenConversation) -> None:
-        conversation.reset()
-        self.last.forget(conversation.scope)
-
-    def export(self, user_id: str) -> Flow[list[str]]:
-        """Reads everything of a user, as lines of JSON."""
-        return (yield from bulk.export_below(self.store, (ROOT, label(require_id("user_id", user_id)))))
-
     def pin(self, message_ids: Sequence[str], scope: Scope, preservation: Preservation | None) -> Flow[None]:
         """Says what is to become of messages; None takes back what was said."""
 
         def body(conversation: OpenConversation) -> Flow[None]:
             editing.require_known(conversation, message_ids)
-            place = pins_place(scope)
-            [found] = yield from batch(self.store, [place])
-            failures: list[str] = []
-            take_up_pins(conversation, found, failures)
+            place, failures = pins_place(scope), list[str]()
+            _take_up_pins(conversation, (yield from batch(self.store, [place]))[0], failures)
             if failures:
                 raise StoreError(failures[0])
             pins = {key: said for key, said in conversation.pins.items() if key in conversation.positions}
@@ -365,8 +352,7 @@ class Workspace:
 
         def body(conversation: OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
             if conversation.last is None or conversation.last.coverage is None:
-                [cuts] = yield from batch(self.store, [cuts_place(scope)])
-                take_up_cuts(conversation, cuts, [])
+                _take_up_cuts(conversation, (yield from batch(self.store, [cuts_place(scope)]))[0], [])
             return ledger(conversation.seen_with(self.counter))
 
         return (yield from self.recall(scope, body))
@@ -375,8 +361,7 @@ class Workspace:
         """Returns what stands for the spans of a conversation that no prompt shows whole any more."""
 
         def body(conversation: OpenConversation) -> Flow[list[ConversationCompaction]]:
-            [cuts] = yield from batch(self.store, [cuts_place(scope)])
-            take_up_cuts(conversation, cuts, [])
+            _take_up_cuts(conversation, (yield from batch(self.store, [cuts_place(scope)]))[0], [])
             until = max((cut.position for cut in conversation.cuts.values()), default=0)
             self._name_maker(conversation)
             seen = conversation.seen_with(self.counter)
@@ -384,33 +369,142 @@ class Workspace:
 
         return (yield from self.recall(scope, body))
 
-    def settings_for(
-        self, conversation: OpenConversation, request: Request, failures: list[str]
-    ) -> Flow[tuple[ContextSettings, tuple[str, ...], Stored]]:
-        """Returns the settings of a prompt and where they come from, with what is stored beside the messages.
+    # Deleting
+
+    def clear(self, scope: Scope) -> Flow[None]:
+        """Deletes a conversation and everything that was derived from it, also in the stores of runs."""
+        self.bookkeeping.forget(scope)
+
+        def body(conversation: OpenConversation) -> Flow[None]:
+            path = (ROOT, label(scope.user_id), "*", label(scope.conversation_id))
+            yield from self.learning.forget(scope, {})
+            try:
+                yield from bulk.delete_below(self.store, path, LANES, JOINED)
+            finally:  # wherever it ends, what is left is read again
+                self._forget(conversation)
+                forget_texts()
+
+        yield from self.using(scope, body)
+        for other in self._of_runs.all():
+            yield from other.clear(scope)
+
+    def erase(self, user_id: str) -> Flow[int]:
+        """Deletes everything of a user, also in the stores of runs; returns how many records there were."""
+        self.bookkeeping.erase(user_id)
+        path = (ROOT, label(require_id("user_id", user_id)))
+        # Whatever is under way with a conversation ends before anything is deleted, in other pipelines of this process,
+        # too; and what was begun in between is deleted in the end.
+        count = 0
+        for _ in range(2):
+            for scope in {**self.open_conversations.all(), **dict.fromkeys(in_use(self.store))}:
+                if scope.user_id == user_id:
+                    yield from self.using(scope, self._forgetting)
+            known.erased(self.store, user_id)
+            deletion = bulk.delete_below(self.store, path, LANES, JOINED)
+            count += yield from locked(known.lock_of(self.store, user_id), deletion)
+        forget(self.store, label(user_id))
+        self.recent.erase(user_id)
+        self.open_conversations.let_go(user_id)
+        forget_texts()
+        for other in self._of_runs.all():
+            count += yield from other.erase(user_id)
+        return count
+
+    def _forgetting(self, conversation: OpenConversation) -> Flow[None]:
+        yield from ()
+        self._forget(conversation)
+
+    def _forget(self, conversation: OpenConversation) -> None:
+        conversation.reset()
+        self.recent.forget(conversation.scope)
+
+    # What is stored beside the messages
+
+    def read_stored(self, conversation: OpenConversation, request: Request, failures: list[str]) -> Flow[Stored]:
+        """Takes up a conversation's cuts, pins and snapshot, and reads settings and knowledge, all in one batch.
+
+        Nothing of it is needed for a prompt: where the read fails, that is noted, and the turn goes on.
 
         Args:
-            conversation: that is up to date; it takes up its cuts and pins.
+            conversation: that is up to date.
             request: its settings lie over all others.
             failures: what is to be reported; appended to.
         """
         self._name_maker(conversation)
-        stored = yield from read_stored(self.store, conversation, request.persona_id, failures, request.device_id)
-        return *merged(self.settings, stored.settings, request.settings, failures), stored
+        scope, store = conversation.scope, self.store
+        saved_at = {"user": saved_settings.place(scope.user_id, None)}
+        if request.persona_id is not None:
+            saved_at["persona"] = saved_settings.place(scope.user_id, request.persona_id)
+        of_device = [repos.PRESENCE.place(scope.user_id, request.device_id)] if request.device_id is not None else []
+        beside = [cuts_place(scope), pins_place(scope), repos.snapshot_read(scope), repos.mark_read(scope.user_id)]
+        saved: dict[str, dict[str, Any]] = {}
+        device = None
+        try:
+            found = yield from batch(store, [*beside, *saved_at.values(), *of_device])
+        except Exception as error:  # noqa: BLE001 - layers on top: the turn goes on without them
+            failures.append(f"compaction cuts, pins and saved settings not read: {type(error).__name__}: {error}")
+            knowledge = known.last_known(store, scope.user_id)
+        else:
+            cuts, pins, snapshot, mark, *rest = found
+            _take_up_pins(conversation, pins, failures)
+            _take_up_cuts(conversation, cuts, failures)
+            if not conversation.snapshot_unsaved:
+                shown = _read(SnapshotRecord, snapshot, "what the conversation shows of the facts", failures)
+                conversation.snapshot = shown or conversation.snapshot
+            saved = {source: saved_settings.of_item(item) for source, item in zip(saved_at, rest, strict=False)}
+            device = _read(ClientPresence, rest[-1], "what is open on the device", failures) if of_device else None
+            try:
+                knowledge = yield from known.read(store, scope.user_id, mark, marked=True)
+            except Exception as error:  # noqa: BLE001 - what was known before, or nothing, stands in
+                failures.append(f"what is known about the user not read: {type(error).__name__}: {error}")
+                knowledge = known.last_known(store, scope.user_id)
+        settings, sources = merged(self.settings, saved, request.settings, failures)
+        expected = (*device.predicted_topics, *device.predicted_entities) if device else ()
+        return Stored(settings=settings, settings_from=sources, knowledge=knowledge, expected=expected)
 
     def _name_maker(self, conversation: OpenConversation) -> None:
         conversation.table.made.maker = self.summarizing.summarizer.fingerprint if self.summarizing else ""
 
-    def save_settings(self, changes: Mapping[str, Any], user_id: str, persona_id: str | None) -> Flow[None]:
-        """Keeps settings of a user, or of a persona of theirs."""
-        if not isinstance(changes, Mapping):
-            raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(changes).__name__}")
-        self.settings.override(changes)
-        yield from saved_settings.write(self.store, saved_settings.place(user_id, persona_id), changes)
 
-    def saved_settings(self, user_id: str, persona_id: str | None) -> Flow[dict[str, Any]]:
-        """Reads what was saved for a user, or for a persona of theirs."""
-        return (yield from saved_settings.read(self.store, saved_settings.place(user_id, persona_id)))
+CLOSED = "This pipeline is closed; its store can no longer be used"
+
+
+def cuts_place(scope: Scope) -> GetOp:
+    """Returns where the compaction cuts of a conversation are kept."""
+    return GetOp(scope.namespace(CUTS), CUTS)
+
+
+def pins_place(scope: Scope) -> GetOp:
+    """Returns where the pins of a conversation are kept."""
+    return GetOp(scope.namespace(PINS), PINS)
+
+
+def _read(record: type[R], found: object, what: str, failures: list[str]) -> R | None:
+    """Returns a record that was found; one that is damaged is derived, and made again."""
+    try:
+        return repos.found(record, found)
+    except StoreDataError as error:
+        failures.append(f"{what} not read: {error}")
+        return None
+
+
+def _take_up_pins(conversation: OpenConversation, found: object, failures: list[str]) -> None:
+    before = len(failures)
+    record = _read(PinsRecord, found, "pins", failures)
+    pins: Mapping[str, Preservation] = record.pins if record else {}
+    if len(failures) == before and pins != conversation.pins:
+        conversation.pin(pins)
+
+
+def _take_up_cuts(conversation: OpenConversation, found: object, failures: list[str]) -> None:
+    """Takes up the stored cuts that were made for these messages."""
+    record = _read(CutsRecord, found, "compaction cuts", failures)
+    newer = {cut.cut_key: cut for cut in record.cuts} if record else {}
+    before, conversation.cuts = conversation.cuts, {}
+    for key in [*(key for key in newer if key not in before), *before]:  # what was used here last stays last
+        cut = before[key] if key in before and (key not in newer or conversation.cuts_unsaved) else newer[key]
+        if conversation.cut_is_valid(cut):
+            conversation.use(cut)
 
 
 def _require_removal(on_removal: OnRemoval) -> None:

@@ -89,7 +89,7 @@ def test_what_could_not_be_written_is_written_at_the_end(
 ) -> None:
     store.down = True
     it = answered(store, call)
-    assert it.engine.bookkeeping.worker.flush(30)
+    assert it.engine.workspace.bookkeeping.worker.flush(30)
     assert store.refused.is_set()
     store.down = False
     end(it)

@@ -41,7 +41,7 @@ class Process:
         self.mode, self.options = mode, {"checkpointer": saver or InMemorySaver()}
 
     def failures(self) -> list[str]:
-        report = self.pipeline.engine.last.report
+        report = self.pipeline.engine.recent.report
         assert report is not None
         return list(report.failures)
 

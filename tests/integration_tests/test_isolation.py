@@ -29,9 +29,7 @@ from langchain_ctxbudget import (
     create_recall_tool,
 )
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MessageConflictError, MissingScopeError
-from langchain_ctxbudget.pipeline.snapshot_book import SnapshotBook
-from langchain_ctxbudget.pipeline.usage_book import UsageBook
-from langchain_ctxbudget.pipeline.user_knowledge import UserKnowledge
+from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook, UserKnowledge
 from langchain_ctxbudget.prompt.plan import AssembledContext
 from langchain_ctxbudget.stores.records import label
 from tests.integration_tests.conftest import Call

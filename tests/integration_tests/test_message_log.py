@@ -70,7 +70,7 @@ def sync(*messages: BaseMessage) -> Act:
 
 
 def clear(pipeline: ContextPipeline) -> Flow[None]:
-    return pipeline.engine.clear(ADAS)
+    return pipeline.engine.workspace.clear(ADAS)
 
 
 def read(pipeline: ContextPipeline) -> Flow[list[BaseMessage]]:

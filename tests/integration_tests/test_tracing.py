@@ -26,7 +26,7 @@ from langsmith import Client
 
 from langchain_ctxbudget import ContextPipeline, ContextReport, build_context_graph
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.pipeline.tracing import described
+from langchain_ctxbudget.pipeline.runs import described
 
 TOTAL = "ctxbudget_total_tokens"
 
@@ -153,7 +153,7 @@ def tracer(post: Post) -> LangChainTracer:
 def test_where_nothing_traces_langsmith_is_not_loaded() -> None:
     code = (
         "import sys\n"
-        "from langchain_ctxbudget.pipeline.tracing import describe_run\n"
+        "from langchain_ctxbudget.pipeline.runs import describe_run\n"
         "describe_run(None)\n"
         "sys.exit('langsmith.run_helpers' in sys.modules)"
     )

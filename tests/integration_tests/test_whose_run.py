@@ -282,7 +282,7 @@ def test_a_run_without_a_thread_is_told_in_its_report_and_logged_once(
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             WAYS[way](mode, pipeline, ADA, None)
-            report = pipeline.engine.last.report
+            report = pipeline.engine.recent.report
             assert report is not None
             assert [told for told in report.failures if "thread_id" in told]
     assert len([record for record in caplog.records if "thread_id" in record.message]) == 1

@@ -204,7 +204,7 @@ def right_answers(run: Callable[[Any, Any], dict[str, Any]], turns: int, words: 
         state = run(agent, {"messages": [*before, WORDS[words](said, turn)]})
         before = [] if checkpointer else state["messages"]
         right += state["messages"][-1].text == answer
-        report = ours.pipeline.engine.last.report
+        report = ours.pipeline.engine.recent.report
         assert report is not None
         assert report.failures == ()
     assert len(ours.pipeline.get_messages(**SCOPE)) == len(state["messages"])

@@ -85,7 +85,7 @@ def outcome_of(way: type[Agent], run: str, script: Script, *, budget_tokens: int
     with StrictOpenAIServer(max_tokens=limit) as server, make_pipeline(budget_tokens) as pipeline:
 
         def answer(body: Mapping[str, Any]) -> Mapping[str, Any]:
-            if (report := pipeline.engine.last.report) is not None:
+            if (report := pipeline.engine.recent.report) is not None:
                 reports.append(report)
             return script.answer(body)
 

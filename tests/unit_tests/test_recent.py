@@ -23,10 +23,14 @@ from langchain_core.messages import (
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.pipeline import recent as recent_prompts
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
+from langchain_ctxbudget.stores.records import Scope
 from tests.unit_tests.test_report import example
 
 REPORT = example()
+SCOPE = Scope("ada", "c1")
+BOOKS: Any = None
 
 
 def picture(seed: int) -> str:
@@ -90,7 +94,7 @@ def with_a_cache_marker(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
 
 def holding(messages: Sequence[BaseMessage] = PROMPT) -> RecentPrompts:
     recent = RecentPrompts()
-    recent.add(messages, REPORT)
+    recent.note(messages, REPORT, SCOPE, BOOKS)
     return recent
 
 
@@ -132,17 +136,18 @@ def texts(recent: RecentPrompts, *names: str) -> list[bool]:
     return [recent.find([HumanMessage(name)]) is not None for name in names]
 
 
-def test_the_oldest_prompt_is_forgotten_first() -> None:
-    recent = RecentPrompts(limit=2)
+def test_the_oldest_prompt_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_prompts, "MOST_REPORTS", 2)
+    recent = RecentPrompts()
     for name in "abc":
-        recent.add([HumanMessage(name)], REPORT)
+        recent.note([HumanMessage(name)], REPORT, SCOPE, BOOKS)
     assert texts(recent, "a", "b", "c") == [False, True, True]
 
 
 def test_candidates_are_not_kept() -> None:
     context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
     recent = RecentPrompts()
-    recent.add(context.messages, context.report)
+    recent.note(context.messages, context.report, SCOPE, BOOKS)
     found = recent.find(context.messages)
     assert found == context.report
     with pytest.raises(InputError, match="no candidates"):
