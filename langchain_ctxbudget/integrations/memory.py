@@ -140,7 +140,7 @@ class BudgetedMemory(BaseMemory):
 
     def _clear(self) -> Flow[None]:
         """Removes the conversation and everything that was derived from it, and nothing else."""
-        return self.pipeline.engine.clear(self._scope)
+        return self.pipeline.engine.workspace.clear(self._scope)
 
     clear, aclear = twins(_clear)
 
