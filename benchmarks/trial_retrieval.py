@@ -39,7 +39,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.history.message_index import MessageIndex
+from langchain_ctxbudget.history.table import MessageIndex
 from langchain_ctxbudget.prompt import steps
 from langchain_ctxbudget.retrieval import pool, selecting
 from langchain_ctxbudget.search import ranking

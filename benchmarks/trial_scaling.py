@@ -30,7 +30,7 @@ from rich.progress import track
 from rich.table import Table
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from langchain_ctxbudget.history.message_log import LANES, MESSAGES
+from langchain_ctxbudget.history.log import LANES, MESSAGES
 from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Place, Scope
 
 SETTINGS = {"max_context_tokens": 8_000}

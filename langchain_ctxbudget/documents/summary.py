@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history.digest import Line, Sentence
-from langchain_ctxbudget.history.extractive import choose, keep_sentences
+from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.llm import TooSlowError, model_call
 from langchain_ctxbudget.messages.fences import CONTEXT, as_data, closing, opening
 from langchain_ctxbudget.search.packing import shrink_to

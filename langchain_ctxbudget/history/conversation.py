@@ -1,196 +1,105 @@
-"""A conversation as one prompt sees it, and the table of its messages.
+"""A conversation as one prompt sees it, and what it remembers of the prompt before.
 
-The table is only ever added to; whatever changes messages makes another table. So a `Conversation`, which reads a table
-up to its last message, stays as it is while the talk goes on: its report can still be asked what another budget would
-have given. What is known of a message is worked out once, when it is added or when it is first needed.
+A `Conversation` reads the table of messages up to its last one. It stays as it is while the talk goes on: a report can
+still be asked what another budget would have given.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
-from langchain_ctxbudget.history.digest import Line
+from langchain_ctxbudget.budget.layers import Fragment, Reason
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.history.message_index import MessageIndex
+from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.open_questions import OpenQuestions
-from langchain_ctxbudget.history.spans import KnownDigests, Spans
-from langchain_ctxbudget.history.tree import Tree
-from langchain_ctxbudget.history.turn_block import TurnBlock
-from langchain_ctxbudget.messages.calls import is_user
+from langchain_ctxbudget.history.table import Clips, MessageTable
+from langchain_ctxbudget.history.tree import KnownDigests, Spans
 from langchain_ctxbudget.messages.clipping import clip_message
-from langchain_ctxbudget.messages.preservation import Preservation
+from langchain_ctxbudget.messages.messages import fingerprint
 from langchain_ctxbudget.messages.turns import as_note
-from langchain_ctxbudget.report.report import CoverageRange
+from langchain_ctxbudget.report.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search.ranking import Numbers
-from langchain_ctxbudget.search.vectors import Rows
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Scope, SnapshotRecord
+from langchain_ctxbudget.stores.records import CutRecord, Scope, SnapshotRecord
 from langchain_ctxbudget.tokens.counters import TokenCounter
 
 MOST_CLIPS = 1_000
 """Messages that were too large for a budget, as they were clipped for it, that are remembered."""
-MOST_COUNTERS = 4
-"""Counters whose costs are kept; the one unused for longest goes first."""
-
-Clips = dict[tuple[int, int], tuple[BaseMessage, int]]
-"""Large messages as they were clipped, and what that costs, by position and limit."""
 
 
-class Costs:
-    """A column of the table: what every message costs by one counter, in tokens."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnBlock:
+    """The context block in front of a user's words, chosen once and kept in an agent's state while it loops."""
 
-    def __init__(self, counter: TokenCounter) -> None:
-        """Begins with no messages."""
-        self.counter = counter
-        self.tokens: list[int] = []
-        self.column = Rows(np.int32)
-        self.total = 0
-        self.clips: Clips = {}
+    message_id: str
+    """Of the message in front of which it stands."""
+    digest: str
+    """Of what that message says, and of everything before it: what is edited there gets another block."""
+    fragments: tuple[Fragment, ...] = ()
+    left_out: Mapping[str, Mapping[Reason, int]]
+    """How many candidates were not chosen, by layer and reason."""
 
-    def grow(self, entries: Sequence[Entry]) -> None:
-        """Counts the messages that are new."""
-        new = [self._of(entry) for entry in entries[len(self.tokens) :]]
-        self.tokens += new
-        self.column.extend(new)
-        self.total += sum(new)
+    @classmethod
+    def of(
+        cls,
+        message: BaseMessage,
+        history: str,
+        fragments: tuple[Fragment, ...],
+        left_out: Mapping[str, Mapping[Reason, int]],
+    ) -> Self:
+        """Returns the block of a message, chosen from what was said before it, of which `history` is a digest."""
+        return cls(
+            message_id=message.id or "",
+            digest=f"{fingerprint(message)} {history}",
+            fragments=tuple(replace(part, scores={}) for part in fragments),
+            left_out=dict(left_out),
+        )
 
-    def _of(self, entry: Entry) -> int:
-        return 0 if entry.preservation == "drop" else self.counter.count_message(as_note(entry.sent))
+    def is_for(self, message: BaseMessage, history: str) -> bool:
+        """Returns whether it was chosen for this message, and from what is still said before it."""
+        return self.message_id == (message.id or "") and self.digest == f"{fingerprint(message)} {history}"
 
-    def changed(self, entries: Sequence[Entry], positions: Sequence[int]) -> Costs:
-        """Returns the costs of messages that are the same up to the first of some positions.
+    def counted(self, counter: TokenCounter) -> tuple[Fragment, ...]:
+        """Returns its fragments, with what they cost by this counter."""
+        return tuple(replace(part, tokens=counter.count_text(part.text)) for part in self.fragments)
 
-        Args:
-            entries: all messages as they are now.
-            positions: of those that are shown otherwise, ascending; all that follow the last one stay as they are.
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as plain data."""
+        data: dict[str, Any] = _BLOCK.dump_python(self, mode="json", exclude_defaults=True)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: object) -> TurnBlock:
+        """Reads plain data.
+
+        Raises:
+            InputError: it is none of a block's.
         """
-        other = Costs(self.counter)
-        other.tokens = self.tokens[: len(entries)]
-        for position in positions:
-            if position < len(other.tokens):
-                other.tokens[position] = self._of(entries[position])
-        other.column.extend(other.tokens)
-        other.total = sum(other.tokens)
-        first = positions[0] if positions else len(entries)
-        other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first}
-        return other
+        try:
+            return _BLOCK.validate_python(data)
+        except ValidationError as error:
+            raise InputError(f"The context block in the state cannot be read: {error.errors()[0]['msg']}") from error
 
 
-class MessageTable:
-    """The messages of a conversation and what is known of each, in order; only ever added to."""
+_BLOCK = TypeAdapter(TurnBlock)
 
-    def __init__(self) -> None:
-        """Begins with no messages."""
-        self.entries: list[Entry] = []
-        self.safe: list[bool] = []
-        self.positions: dict[str, int] = {}
-        self.occurrences: Counter[str] = Counter()
-        self.names: set[str] = set()
-        """Everyone who has spoken under a name."""
-        self.kept: list[int] = []
-        """Positions of the messages that stay verbatim while they fit."""
-        self.dropped: list[int] = []
-        """Positions of those that are left out of prompts."""
-        self.quotable = Rows(np.bool_)
-        self.exchanges = 0
-        """The number of its messages that are a human's."""
-        self.newest_state = 0
-        self.index = MessageIndex()
-        self.trees: dict[int, Tree] = {}
-        """The compaction tree for every size of segments that was asked for."""
-        self.questions = OpenQuestions()
-        self.made = KnownDigests()
-        self._costs: list[Costs] = []
 
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    @property
-    def digest(self) -> str:
-        """A digest of all its messages."""
-        return self.entries[-1].digest if self.entries else ""
-
-    def append(self, record: MessageRecord, message: BaseMessage, pinned: Preservation | None = None) -> None:
-        """Adds a message at the end."""
-        self._take(Entry.after(self.entries[-1] if self.entries else None, record, message, pinned))
-
-    def _take(self, entry: Entry) -> None:
-        position = len(self.entries)
-        if entry.speaking_name:
-            self.names.add(entry.speaking_name)
-        if entry.preservation == "keep":
-            self.kept.append(position)
-        if entry.preservation == "drop":
-            self.dropped.append(position)
-        self.quotable.extend([entry.is_quotable])
-        self.newest_state = max(self.newest_state, entry.state)
-        self.positions[entry.id] = position
-        self.occurrences[entry.fingerprint] += 1
-        self.exchanges += is_user(entry.message)
-        self.safe.append(entry.safe_cut)
-        self.entries.append(entry)
-
-    def first(self, length: int) -> MessageTable:
-        """Returns the table of the first messages alone; what was made of them stays."""
-        if length >= len(self.entries):
-            return self
-        other = self._changed(self.entries[:length], [])
-        other.index = other.index.first(length)
-        return other
-
-    def pinned(self, pins: Mapping[str, Preservation], changed: Iterable[str]) -> MessageTable:
-        """Returns the table in which some messages have other pins.
-
-        Args:
-            pins: what was asked for, by message id.
-            changed: ids of those for which it may be something else than before.
-        """
-        positions = sorted(self.positions[key] for key in changed if key in self.positions)
-        if not positions:
-            return self
-        entries = list(self.entries)
-        for position in positions:
-            entries[position] = entries[position].kept_as(pins.get(entries[position].id))
-        return self._changed(entries, positions)
-
-    def _changed(self, entries: Sequence[Entry], positions: Sequence[int]) -> MessageTable:
-        other = MessageTable()
-        for entry in entries:
-            other._take(entry)
-        other.newest_state = self.newest_state
-        # The index goes on with the new table; where this one is searched again, it is read anew.
-        other.index, self.index = self.index, MessageIndex()
-        other.made = self.made.copy()
-        other._costs = [costs.changed(entries, positions) for costs in self._costs]
-        first = positions[0] if positions else len(entries)
-        other.trees = {size: tree.shortened(first) for size, tree in self.trees.items()}
-        other.made.keep(other.trees.values())
-        if self.questions.read_until <= first:
-            other.questions = self.questions
-        return other
-
-    def tree(self, segment_messages: int) -> Tree:
-        """Returns the compaction tree for a size of segments, with all segments that have ended by now."""
-        tree = self.trees.get(segment_messages, Tree(segment_messages)).grow(self.entries)
-        self.trees[segment_messages] = tree
-        return tree
-
-    def costs(self, counter: TokenCounter) -> Costs:
-        """Returns what every message costs by a counter; each is counted once."""
-        known = next((costs for costs in self._costs if costs.counter is counter), None) or Costs(counter)
-        self._costs = [*(costs for costs in self._costs if costs is not known), known][-MOST_COUNTERS:]
-        known.grow(self.entries)
-        return known
-
-    def holds(self, position: int, digest: str) -> bool:
-        """Returns whether it begins with so many messages of this digest."""
-        return position <= len(self.entries) and (not position or self.entries[position - 1].digest == digest)
+def is_of_earlier_turn(given: object, turn: Sequence[BaseMessage]) -> bool:
+    """Returns whether the block in an agent's state was chosen for another turn, so that the state had others."""
+    try:
+        block = TurnBlock.from_dict(given)
+    except InputError:
+        return False
+    said = block.digest.partition(" ")[0]
+    return all(block.message_id != (message.id or "") or said != fingerprint(message) for message in turn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,11 +142,11 @@ class Conversation:
     quotable: NDArray[np.bool_]
     exchanges: int
     names: frozenset[str]
-    cuts: Mapping[str, CutRecord] = field(default_factory=dict)
+    cuts: Mapping[str, CutRecord]
     """Compaction cuts by what they were made for, the one used last at the end."""
-    snapshot: SnapshotRecord | None = None
+    snapshot: SnapshotRecord | None
     """What its prompts show of the facts about the user; None before the first one."""
-    last: LastPrompt | None = None
+    last: LastPrompt | None
     clips: Clips = field(default_factory=dict)
 
     @classmethod
@@ -247,9 +156,9 @@ class Conversation:
         table: MessageTable,
         counter: TokenCounter,
         *,
-        cuts: Mapping[str, CutRecord] | None = None,
-        snapshot: SnapshotRecord | None = None,
-        last: LastPrompt | None = None,
+        cuts: Mapping[str, CutRecord],
+        snapshot: SnapshotRecord | None,
+        last: LastPrompt | None,
     ) -> Conversation:
         """Returns a conversation as it is now; the caller holds its lock."""
         costs = table.costs(counter)
@@ -260,14 +169,14 @@ class Conversation:
             entries=table.entries[:],
             costs=costs.tokens[:],
             cost_column=costs.column.values,
-            total_tokens=costs.total,
+            total_tokens=int(costs.column.values.sum(dtype=np.int64)),
             safe=table.safe[:],
             kept=tuple(table.kept),
             dropped=tuple(table.dropped),
             quotable=table.quotable.values,
             exchanges=table.exchanges,
             names=frozenset(table.names),
-            cuts=dict(cuts or {}),
+            cuts=dict(cuts),
             snapshot=snapshot,
             last=last,
             clips=costs.clips,
@@ -305,14 +214,7 @@ class Conversation:
         return Spans(self.entries, tree, self.made, self.dropped)
 
     def shown(self, position: int, most_tokens: int) -> tuple[BaseMessage, int]:
-        """Returns a message as it stands among others, and what it costs.
-
-        It is clipped where it is too large, unless it is kept.
-
-        Args:
-            position: of the message.
-            most_tokens: what it may cost.
-        """
+        """Returns a message as it stands among others, clipped to so many tokens unless it is kept, and its cost."""
         entry, cost = self.entries[position], self.costs[position]
         if cost <= most_tokens or entry.preservation == "keep":
             return entry.sent, cost
@@ -334,6 +236,28 @@ class Conversation:
         if self.is_newest:
             self.table.questions = known
         return known
+
+    def ledger(self) -> dict[CoverageState, list[str]]:
+        """Returns the ids of its messages by their state in its last prompt, in order; each in exactly one.
+
+        Messages that came after that prompt, or all where there was none in this process, are to be verbatim in the
+        next one as far as they fit: they count as verbatim, and what the last compaction left behind as it left it.
+        """
+        states: dict[CoverageState, list[str]] = {"verbatim": [], "summarized": [], "retrieved": [], "omitted": []}
+        for part in self._coverage():
+            states[part.state] += self.ids(range(part.first - 1, part.last))
+        states["verbatim"] += self.ids(range(sum(map(len, states.values())), len(self.entries)))
+        return states
+
+    def _coverage(self) -> tuple[CoverageRange, ...]:
+        if self.last is not None and self.last.coverage is not None:
+            return self.last.coverage
+        if not self.cuts:
+            return ()
+        cut = list(self.cuts.values())[-1]
+        covered = [(line.first, line.end) for line in (*cut.summary, *cut.arc) if line.first < line.end]
+        marks: dict[int, CoverageState] = dict.fromkeys(self.dropped, "omitted")
+        return ranges(len(self.entries), cut.position, covered, marks | dict.fromkeys(cut.kept, "verbatim"))
 
     def ids(self, positions: Iterable[int]) -> list[str]:
         """Returns the ids of messages."""

@@ -1,7 +1,4 @@
-"""What is done with the messages of an open conversation: add, make equal, edit, remove, fork.
-
-Every flow begins with a conversation that is up to date.
-"""
+"""An open conversation and its log: bring it up to date, add messages, make it equal to others, edit, remove, fork."""
 
 from __future__ import annotations
 
@@ -11,153 +8,391 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import Any
+from itertools import count, takewhile
+from typing import Any, Literal
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
-from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError
+from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.history.log import OnRemoval, Said, append, change, contents_before, prepare, records
-from langchain_ctxbudget.history.message_log import CUTS, PINS, News
+from langchain_ctxbudget.history import log
+from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.open import OpenConversation
-from langchain_ctxbudget.history.stored_summaries import COMPACTIONS
+from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.messages.messages import content_id, fingerprint, plainly_same
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.records import (
+    ChangeRecord,
     CutsRecord,
+    LaneRecord,
     MessageRecord,
     PinsRecord,
+    Place,
     Scope,
+    new_token,
 )
 
+OnRemoval = Literal["archive", "forget"]
 GOES_ON = (
     "the agent's state has none of the %d messages that are stored, and the conversation goes on from the store: keep "
     "the state with a checkpointer that persists; to begin anew, clear the conversation or take another thread"
 )
 TASK = -1
 """The state of agents that another one's tool runs: what it has is archived when the other one goes on."""
+MOST_ATTEMPTS = 10
+"""Times that a writer tells of itself while somebody deletes what it has told."""
 _log = logging.getLogger(__name__)
 
 
-def add(
-    store: BaseStore, conversation: OpenConversation, messages: Sequence[BaseMessage], lane: str
-) -> Flow[list[str]]:
-    """Append the messages that are not there yet.
+def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool = False) -> Flow[None]:
+    """Brings an open conversation up to date; where no writer has come further, that is one small read.
 
-    Returns:
-        the ids of all given messages, in order.
-
-    Raises:
-        MessageConflictError: an id is known with other content; nothing was written.
+    A conversation in memory only is up to date. With `listing`, all lanes are listed in any case.
     """
-    identified, new = _new(conversation, messages)
-    if (new or conversation.untold) and (yield from prepare(store, conversation, lane)):
-        identified, new = _new(conversation, messages)
-    names = yield from append(store, conversation, new, lane)
-    return [names.get(one.id, one.id) for one in identified]
+    if not conversation.scope.is_kept:
+        return
+    known = conversation.heads
+    now = yield from log.read_heads(store, conversation.scope, None if listing else known)
+    goes_on = known is not None and now.goes_on(known)
+    before = known if known is not None and goes_on else Heads()
+    conversation.joined = conversation.joined and goes_on
+    if not goes_on or now.lanes != before.lanes:
+        news = yield from log.read_new(store, conversation.scope, before, now)
+        conversation.heads = None  # a message that cannot be read is an error each time
+        conversation.take_in(news, whole=not goes_on)
+    conversation.heads = now
 
 
-def _new(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> tuple[list[Said], list[Said]]:
-    """Messages with their ids, and those of them that the conversation does not have."""
-    identified = _identify(messages, conversation.table.occurrences, conversation.positions)
-    new: dict[str, Said] = {}
-    for one in identified:
-        known = new[one.id].fingerprint if one.id in new else conversation.fingerprint_of(one.id)
-        if known is None:
-            new[one.id] = one
-        elif known != one.fingerprint:
-            raise MessageConflictError(
-                f"The conversation {conversation.scope.conversation_id!r} knows message {one.id!r} with "
-                f"other content, and add_messages only appends. Nothing was written. To change a message, call "
-                f"`edit_message`; to change or remove several, call `sync` with all messages as they should be"
-            )
-    return identified, list(new.values())
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that has an id, and its fingerprint."""
+
+    message: BaseMessage
+    fingerprint: str
+    named: bool
+    """The application gave it its id."""
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return str(self.message.id)
 
 
-def sync(
-    store: BaseStore,
-    conversation: OpenConversation,
-    messages: Sequence[BaseMessage],
-    lane: str,
-    on_removal: OnRemoval,
-    *,
-    goes_on: bool = False,
-    task: bool = False,
-) -> Flow[list[str]]:
-    """Make the conversation equal to `messages`: append, replace, remove.
+class Editor:
+    """One writer's changes to a conversation that is open, up to date and held by the caller."""
 
-    Messages up to the first difference are not touched. Where messages were only added at the end, this is
-    the same as appending. Without a difference nothing is written.
+    def __init__(self, store: BaseStore, conversation: OpenConversation, writer_id: str) -> None:
+        """Takes the writer's lane; nothing is read or written yet."""
+        self.store, self.conversation, self.scope = store, conversation, conversation.scope
+        self.lane = conversation.lane(writer_id)
 
-    Only what the same state once held is removed. A state that holds none of what is stored has forgotten it, as that
-    of a new process without a persistent checkpointer: what is stored stays, and the messages follow it.
+    def add(self, messages: Sequence[BaseMessage]) -> Flow[list[str]]:
+        """Appends the messages that are not there yet; returns the ids of all given messages, in order.
 
-    Args:
-        store: where it is kept.
-        conversation: which one.
-        messages: the agent's state.
-        lane: the writer's.
-        on_removal: what becomes of messages that the state has lost.
-        goes_on: whether the state is known to be the one that was copied last, also where it holds nothing of it.
-        task: whether it is that of an agent that another one's tool runs: it is all that there is for now.
+        Raises:
+            MessageConflictError: an id is known with other content; nothing was written.
+        """
+        identified, new = self._new(messages)
+        if (new or self.conversation.untold) and (yield from self._prepare()):
+            identified, new = self._new(messages)
+        names = yield from self._append(new)
+        return [names.get(one.id, one.id) for one in identified]
 
-    Returns:
-        the ids that all given messages go by, in order: of one that the conversation has under another id, that one.
+    def sync(
+        self, messages: Sequence[BaseMessage], on_removal: OnRemoval, *, goes_on: bool = False, task: bool = False
+    ) -> Flow[list[str]]:
+        """Makes the conversation equal to `messages`: appends, replaces, removes.
 
-    Raises:
-        MessageConflictError: `messages` has two messages of the same id with other content.
-    """
-    wanted: dict[str, Said] = {}
-    identified = _identify(messages, Counter(), (), named=True, entries=conversation)
-    for one in identified:
-        if wanted.setdefault(one.id, one).fingerprint != one.fingerprint:
-            raise MessageConflictError(
-                f"messages has two messages of id {one.id!r} with other content; ids must be unique"
-            )
-    made = {one.id for one, message in zip(identified, messages, strict=True) if not message.id}
-    changes = _Difference.between(conversation, wanted, made, goes_on=goes_on, task=task)
-    if (conversation.untold or not changes.is_empty) and (yield from prepare(store, conversation, lane)):
+        Messages up to the first difference are not touched; without one nothing is written. Only what the same state
+        once held is removed. A state that holds none of what is stored has forgotten it, as that of a new process
+        without a persistent checkpointer: what is stored stays, and the messages follow it.
+
+        Args:
+            messages: the agent's state.
+            on_removal: what becomes of messages that the state has lost.
+            goes_on: the state is known to be the one that was copied last, also where it holds nothing of it.
+            task: it is that of an agent that another one's tool runs: it is all that there is for now.
+
+        Returns:
+            the ids that all given messages go by, in order.
+
+        Raises:
+            MessageConflictError: two messages have one id and other content.
+        """
+        conversation = self.conversation
+        identified = _identify(messages, Counter(), (), named=True, known=conversation)
+        wanted: dict[str, Said] = {}
+        for one in identified:
+            if wanted.setdefault(one.id, one).fingerprint != one.fingerprint:
+                raise MessageConflictError(
+                    f"messages has two messages of id {one.id!r} with other content; ids must be unique"
+                )
+        made = {one.id for one, message in zip(identified, messages, strict=True) if not message.id}
         changes = _Difference.between(conversation, wanted, made, goes_on=goes_on, task=task)
-    conversation.forgotten = changes.forgotten
-    if changes.forgotten:
-        conversation.newest_state = changes.state
-        if not conversation.warned:
-            _log.warning("conversation %r: %s", conversation.scope.conversation_id, GOES_ON % changes.forgotten)
-        conversation.warned = True
-    # What is to be told at another place is as it should be before it is appended, and appended before it is taken from
-    # the old one: wherever it ends, nothing is missing, and nothing there in two ways.
-    yield from change(store, conversation, lane, edited=changes.edited, on_removal=on_removal)
-    moved = [place for key in changes.moved for place in conversation.places_of(key)]
-    yield from append(store, conversation, changes.appended, lane, state=changes.state, moves=bool(changes.moved))
-    yield from change(
-        store,
-        conversation,
-        lane,
-        removed=changes.removed,
-        moved=moved,
-        on_removal=on_removal,
-    )
-    return list(changes.ids)
+        if (conversation.untold or not changes.is_empty) and (yield from self._prepare()):
+            changes = _Difference.between(conversation, wanted, made, goes_on=goes_on, task=task)
+        conversation.forgotten = changes.forgotten
+        if changes.forgotten:
+            conversation.newest_state = changes.state
+            if not conversation.warned:
+                _log.warning("conversation %r: %s", self.scope.conversation_id, GOES_ON % changes.forgotten)
+            conversation.warned = True
+        # What is to be told at another place is as it should be before it is appended, and appended before it is taken
+        # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
+        yield from self._change(on_removal, edited=changes.edited)
+        moved = [place for key in changes.moved for place in conversation.places_of(key)]
+        yield from self._append(changes.appended, changes.state, tidies=not changes.moved)
+        yield from self._change(on_removal, removed=changes.removed, moved=moved)
+        return list(changes.ids)
 
+    def take_over(self, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool) -> Flow[None]:
+        """Makes it equal to an agent's messages: in the store, or in memory where nothing of it is kept."""
+        if self.scope.is_kept:
+            yield from self.sync(messages, "archive", goes_on=goes_on, task=task)
+        else:
+            hold(self.conversation, messages)
 
-def take_over(
-    store: BaseStore,
-    conversation: OpenConversation,
-    messages: Sequence[BaseMessage],
-    writer_id: str,
-    *,
-    goes_on: bool,
-    task: bool,
-) -> Flow[None]:
-    """Make the conversation equal to an agent's messages: in the store, or in memory where nothing of it is kept."""
-    if conversation.scope.is_kept:
-        lane = conversation.lane(writer_id)
-        yield from sync(store, conversation, messages, lane, "archive", goes_on=goes_on, task=task)
-    else:
-        hold(conversation, messages)
+    def edit(self, message_id: str, message: BaseMessage) -> Flow[None]:
+        """Puts a message in the place of another; what was derived from that is deleted.
+
+        Raises:
+            InputError: the conversation has no such message, or the new one has another id.
+        """
+        if self.conversation.untold:
+            yield from self._prepare()
+        require_known(self.conversation, [message_id])
+        if message.id not in (None, message_id):
+            raise InputError(
+                f"The new message has the id {message.id!r}, but is to stand for {message_id!r}. Leave its id out"
+            )
+        named = message.model_copy(update={"id": message_id})
+        old = self.conversation.entries[self.conversation.positions[message_id]].record
+        if MessageRecord.of(named, old.place).text != old.text:
+            if (yield from self._prepare()):
+                require_known(self.conversation, [message_id])
+            yield from self._change("forget", edited=[Said(named, fingerprint(named), named=True)])
+
+    def remove(self, message_ids: Sequence[str], on_removal: OnRemoval) -> Flow[None]:
+        """Takes messages out of the conversation; what was archived before can still be forgotten.
+
+        Raises:
+            InputError: the conversation has no such message.
+        """
+        for begun in (False, True):
+            if begun or self.conversation.untold:
+                yield from self._prepare()
+            require_known(self.conversation, message_ids, () if on_removal == "archive" else self.conversation.archived)
+        yield from self._change(on_removal, removed=list(dict.fromkeys(message_ids)))
+
+    def begin_with(self, fork: Fork) -> Flow[list[str]]:
+        """Begins the conversation with what another one had; returns the ids of its messages.
+
+        Raises:
+            InputError: there is such a conversation already.
+        """
+        yield from self._prepare()
+        if self.conversation.entries or self.conversation.archived:
+            raise InputError(
+                f"There is a conversation {self.scope.conversation_id!r} already; a fork needs an id of its own"
+            )
+        items = fork.items.items()
+        puts = [PutOp(self.scope.namespace(kind), key, value, index=False) for (kind, key), value in items]
+        yield from bulk.write(self.store, puts)
+        said = [Said(message, fingerprint(message), named=True) for message in fork.messages]
+        yield from self._append(said)
+        return [one.id for one in said]
+
+    def _new(self, messages: Sequence[BaseMessage]) -> tuple[list[Said], list[Said]]:
+        """Returns messages with their ids, and those of them that the conversation does not have."""
+        conversation = self.conversation
+        identified = _identify(messages, conversation.table.occurrences, conversation.positions)
+        new: dict[str, Said] = {}
+        for one in identified:
+            known = new.get(one.id) or conversation.entry(one.id)
+            if known is None:
+                new[one.id] = one
+            elif known.fingerprint != one.fingerprint:
+                raise MessageConflictError(
+                    f"The conversation {self.scope.conversation_id!r} knows message {one.id!r} with "
+                    f"other content, and add_messages only appends. Nothing was written. To change a message, call "
+                    f"`edit_message`; to change or remove several, call `sync` with all messages as they should be"
+                )
+        return identified, list(new.values())
+
+    def _append(self, new: Sequence[Said], state: int | None = None, *, tidies: bool = True) -> Flow[dict[str, str]]:
+        """Writes messages at the end of the writer's lane; `state` is the agent's that they come from, or the newest.
+
+        Returns:
+            the ids that they go by, where another writer has used theirs at the same moment, by their own.
+        """
+        if not new:
+            return {}
+        head, clock = self._head()
+        made = _records(new, self.lane, clock, head.count, self.conversation.newest_state if state is None else state)
+        yield from self._commit(made, News(made), tidies=tidies)
+        own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
+        newest = takewhile(lambda _: own, reversed(self.conversation.entries))
+        shown = ((own.pop(entry.record.place.key, None), entry.id) for entry in newest)
+        return {key: name for key, name in shown if key is not None and key != name}
+
+    def _change(
+        self,
+        on_removal: OnRemoval,
+        *,
+        edited: Sequence[Said] = (),
+        removed: Sequence[str] = (),
+        moved: Sequence[Place] = (),
+    ) -> Flow[None]:
+        """Changes what is there, and deletes what was derived from it; what is not there any more is left out."""
+        conversation = self.conversation
+        rewritten: list[MessageRecord] = []
+        gone: list[Place] = list(moved)
+        for one in edited:
+            if places := conversation.places_of(one.id):
+                rewritten.append(MessageRecord.of(one.message, places[0]))
+                gone += places[1:]
+        for key in removed:
+            entry, places = conversation.entry(key), conversation.places_of(key)
+            if on_removal == "forget":
+                gone += [*places, *conversation.archived.get(key, ())]
+            elif entry is not None:
+                rewritten.append(entry.record.model_copy(update={"archived": True}))
+                gone += places[1:]
+        keys = {place.key for place in (*(record.place for record in rewritten), *gone)}
+        if not keys:
+            return
+        touched = (i for i, entry in enumerate(conversation.entries) if entry.record.place.key in keys)
+        first = next(touched, len(conversation.entries))
+        derived = yield from self._stale(first, forgets=on_removal == "forget" and bool(edited or removed))
+        yield from self._rewrite(rewritten, gone, derived)
+
+    def _stale(self, first: int, *, forgets: bool) -> Flow[list[PutOp]]:
+        """Returns the deletions of what was derived from the messages from a position on.
+
+        Where nothing may tell of them any more, also of what a model wrote that was only told of them.
+        """
+        [item] = yield from batch(self.store, [GetOp(self.scope.namespace(CUTS), CUTS)])
+        deletions: list[PutOp] = []
+        if isinstance(item, Item):
+            try:
+                cuts = CutsRecord.read(item.value, "the compaction cuts").cuts
+            except StoreDataError:  # made again
+                cuts = ()
+            stay = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= first)
+            value = CutsRecord(cuts=stay).to_value() if stay else None
+            deletions.append(PutOp(self.scope.namespace(CUTS), CUTS, value, index=False))
+        if forgets:
+            items = yield from bulk.read_all(self.store, self.scope.namespace(COMPACTIONS))
+            contents = _contents_before(self.conversation, first)
+            gone = (item for item in items if item.key.partition("-")[0] not in contents)
+            deletions += [PutOp(item.namespace, item.key, None) for item in gone]
+        return deletions
+
+    def _rewrite(
+        self, rewritten: Sequence[MessageRecord], gone: Sequence[Place], derived: Sequence[PutOp] = ()
+    ) -> Flow[None]:
+        """Writes over records where they stand, deletes others, and tells the readers, before it and after it."""
+        conversation = self.conversation
+        changed = dict.fromkeys((place.key for place in gone), None) | {r.place.key: r for r in rewritten}
+        notice = ChangeRecord(changed=tuple(changed))
+        yield from self._commit([notice], News([]), tidies=False)
+        heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
+        conversation.untold.update(changed)
+        stay = log.rewriting(self.store, self.scope, rewritten)
+        go = log.deleting(self.scope, [place for place in gone if changed[place.key] is None])
+        yield from bulk.write_messages(self.store, [*stay, *go, *derived])
+        conversation.heads = heads
+        yield from self._commit([notice], News([], changed))
+        conversation.untold.difference_update(changed)
+
+    def _commit(
+        self, records: Sequence[MessageRecord | ChangeRecord], news: News, *, tidies: bool = True
+    ) -> Flow[None]:
+        """Writes records, takes them in, and looks what others have written in the meantime."""
+        conversation = self.conversation
+        heads = conversation.heads or Heads()
+        before, clock = self._head()
+        conversation.heads = None  # a write that fails half-way is read again
+        after = LaneRecord(born=before.born, clock=clock, count=before.count + len(records))
+        try:
+            yield from log.append(self.store, self.scope, self.lane, after, records)
+        except BaseException:
+            conversation.failed_writes += 1  # it may still arrive: the next one goes to another lane
+            raise
+        conversation.take_in(news)
+        conversation.heads = Heads(heads.joined, {**heads.lanes, self.lane: after})
+        try:
+            yield from self._look_again(before)
+            if tidies:
+                yield from self._tidy()
+        except Exception:  # noqa: BLE001 - it is written; what was not looked at now is looked at before the next write
+            conversation.heads, conversation.joined = None, False
+
+    def _look_again(self, before: LaneRecord) -> Flow[None]:
+        """Looks what others have written at the moment of a write; `before` is the lane's head before it."""
+        conversation, lane = self.conversation, self.lane
+        written = conversation.heads
+        yield from refresh(self.store, conversation)
+        heads = conversation.heads or Heads()
+        if written is not None and (heads.joined != written.joined or not heads.goes_on(written)):
+            if lane in heads.lanes:  # the conversation may have been deleted: a new head now, or readers would not look
+                head = heads.lanes[lane].model_copy(update={"born": new_token()})
+                yield from log.write_head(self.store, self.scope, lane, head)
+                conversation.heads = None
+                yield from refresh(self.store, conversation, listing=True)
+                yield from self._join()
+        elif lane not in Heads(None, {**heads.lanes, lane: before}).polled(SURE):
+            yield from self._join()
+
+    def _prepare(self) -> Flow[bool]:
+        """Makes the writer known before it writes; returns whether the conversation may be another one now."""
+        conversation = self.conversation
+        digest = conversation.digest
+        if not conversation.joined or self.lane not in (conversation.heads or Heads()).polled(SURE):
+            yield from self._join()
+        yield from self._tidy()
+        if untold := sorted(conversation.untold):
+            yield from self._commit([ChangeRecord(changed=tuple(untold))], News([]))
+            conversation.untold.difference_update(untold)
+        return digest != conversation.digest
+
+    def _join(self) -> Flow[None]:
+        """Makes the lane known to all readers, and the lanes of others to this one."""
+        for _ in range(MOST_ATTEMPTS):  # somebody may be deleting the conversation
+            if self.lane not in (self.conversation.heads or Heads()).lanes:
+                head = LaneRecord(born=new_token(), clock=0, count=0)
+                yield from log.write_head(self.store, self.scope, self.lane, head)
+            yield from log.tell(self.store, self.scope)
+            yield from refresh(self.store, self.conversation, listing=True)
+            heads = self.conversation.heads or Heads()
+            if self.lane in heads.lanes and heads.joined is not None:  # else what was told was deleted
+                break
+        self.conversation.joined = True
+
+    def _tidy(self) -> Flow[None]:
+        """Makes the log say what a reader makes of it, where two writers have used one id."""
+        conversation = self.conversation
+        if conversation.doubles or conversation.renamed:
+            entries = (entry for entry in conversation.entries if entry.record.place.key in conversation.renamed)
+            # Still without a name of its own where it had none: others may find that another one is called so, too.
+            rewritten = [MessageRecord.of(e.message, e.record.place, named=e.record.named) for e in entries]
+            yield from self._rewrite(rewritten, [record.place for record in conversation.doubles])
+
+    def _head(self) -> tuple[LaneRecord, int]:
+        """Returns how far the writer has come, and a clock past everything seen.
+
+        Raises:
+            StoreError: the conversation was deleted by somebody else at this moment.
+        """
+        heads = self.conversation.heads or Heads()
+        if self.lane not in heads.lanes:
+            raise StoreError(
+                f"The conversation {self.scope.conversation_id!r} was deleted while it was written. Nothing was "
+                f"written; try again"
+            )
+        return heads.lanes[self.lane], heads.clock + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +425,14 @@ class _Difference:
         goes_on: bool,
         task: bool,
     ) -> _Difference:
-        """What makes a conversation equal to messages by their ids, some of which were made here."""
+        """Compares a conversation with messages by their ids, some of which were made here; see `Editor.sync`."""
         wanted = {one.id: one for one in _recognized(conversation, given, made)}
         order = list(wanted)
         stay = [entry.id for entry in conversation.entries if entry.id in wanted]
-        kept = len(stay) if stay == order[: len(stay)] else _common_prefix(stay, order)
+        kept = next((i for i, pair in enumerate(zip(stay, order, strict=False)) if pair[0] != pair[1]), len(stay))
         gone = [entry for entry in conversation.entries if entry.id not in wanted]
-        held = {conversation.entries[conversation.positions[key]].state for key in stay} | {TASK}
+        known = {key: conversation.entries[conversation.positions[key]] for key in stay}
+        held = {entry.state for entry in known.values()} | {TASK}
         last = max((entry.state for entry in gone), default=TASK)
         if forgets := not task and held == {TASK} and last > TASK:
             forgets = not goes_on or last < conversation.newest_state
@@ -208,7 +444,7 @@ class _Difference:
             ids=order,
             state=TASK if task else lasting,
             appended=[wanted[key] for key in order[kept:]],
-            edited=[wanted[key] for key in stay if wanted[key].fingerprint != conversation.fingerprint_of(key)],
+            edited=[wanted[key] for key in stay if wanted[key].fingerprint != known[key].fingerprint],
             removed=[entry.id for entry in gone if entry.state in held],
             moved=stay[kept:],
             forgotten=len(gone) if forgets else 0,
@@ -216,7 +452,7 @@ class _Difference:
 
 
 def _recognized(conversation: OpenConversation, given: Mapping[str, Said], made: Collection[str]) -> Iterable[Said]:
-    """Messages with the ids that the conversation knows them by, where theirs are new and they say the same in order.
+    """Yields messages with the ids that the conversation knows them by, where they say the same in order.
 
     Whoever keeps no ids gives the whole conversation with every turn, each message under a new id: it would replace all
     that is stored each time, and nothing that was made of it would hold any more.
@@ -250,7 +486,7 @@ def _recognized(conversation: OpenConversation, given: Mapping[str, Said], made:
 def _places(
     conversation: OpenConversation, given: Mapping[str, Said], made: Collection[str], states: Collection[int]
 ) -> dict[str, int]:
-    """Where a conversation has messages: by their ids, else by what they say, in order and among these states."""
+    """Finds messages in a conversation: by their ids, else by what they say, in order and among these states."""
     gone: defaultdict[str, list[int]] = defaultdict(list)
     for place, entry in enumerate(conversation.entries):
         if (entry.id not in given or entry.id in made) and entry.state in states:
@@ -268,71 +504,26 @@ def _places(
     return found
 
 
-def edit(
-    store: BaseStore, conversation: OpenConversation, message_id: str, message: BaseMessage, lane: str
-) -> Flow[None]:
-    """Put a message in the place of another; what was derived from that is deleted.
-
-    Raises:
-        InputError: the conversation has no such message, or the new one has another id.
-    """
-    if conversation.untold:
-        yield from prepare(store, conversation, lane)
-    require_known(conversation, [message_id])
-    if message.id not in (None, message_id):
-        raise InputError(
-            f"The new message has the id {message.id!r}, but is to stand for {message_id!r}. Leave its id out"
-        )
-    named = message.model_copy(update={"id": message_id})
-    said = Said(named, fingerprint(named), named=True)
-    old = conversation.entries[conversation.positions[message_id]].record
-    if MessageRecord.of(named, old.place).text != old.text:
-        if (yield from prepare(store, conversation, lane)):
-            require_known(conversation, [message_id])
-        yield from change(store, conversation, lane, edited=[said], on_removal="forget")
-
-
-def remove(
-    store: BaseStore, conversation: OpenConversation, message_ids: Sequence[str], lane: str, on_removal: OnRemoval
-) -> Flow[None]:
-    """Take messages out of the conversation; what was archived before can still be forgotten.
-
-    Raises:
-        InputError: the conversation has no such message.
-    """
-    if conversation.untold:
-        yield from prepare(store, conversation, lane)
-    require_known(conversation, message_ids, () if on_removal == "archive" else conversation.archived)
-    if (yield from prepare(store, conversation, lane)):
-        require_known(conversation, message_ids, () if on_removal == "archive" else conversation.archived)
-    yield from change(store, conversation, lane, removed=list(dict.fromkeys(message_ids)), on_removal=on_removal)
-
-
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What another conversation begins with.
-
-    Attributes:
-        messages: those that it has from this one.
-        items: what was derived from them and from nothing else, by kind and key.
-    """
+    """What another conversation begins with."""
 
     messages: Sequence[BaseMessage]
     items: Mapping[tuple[str, str], dict[str, Any]]
+    """What was derived from the messages and from nothing else, by kind and key."""
 
 
 def read_fork(store: BaseStore, conversation: OpenConversation, until: str | None) -> Flow[Fork]:
-    """The messages up to one of them, or all, with what was derived from them.
+    """Reads the messages up to one of them, or all, with what was derived from them.
 
     Raises:
         InputError: the conversation has no such message, or none at all.
     """
     require_known(conversation, [] if until is None else [until])
-    if not conversation.entries:
-        raise InputError(f"There is no conversation {conversation.scope.conversation_id!r} to begin with")
-    end = len(conversation.entries) if until is None else conversation.positions[until] + 1
-    messages = [entry.message for entry in conversation.entries[:end]]
-    scope = conversation.scope
+    scope, entries = conversation.scope, conversation.entries
+    if not entries:
+        raise InputError(f"There is no conversation {scope.conversation_id!r} to begin with")
+    end = len(entries) if until is None else conversation.positions[until] + 1
     places = [GetOp(scope.namespace(CUTS), CUTS), GetOp(scope.namespace(PINS), PINS)]
     cuts, pins = yield from batch(store, places)
     items: dict[tuple[str, str], dict[str, Any]] = {}
@@ -341,31 +532,20 @@ def read_fork(store: BaseStore, conversation: OpenConversation, until: str | Non
             made = [cut for cut in CutsRecord.read(cuts.value, "the compaction cuts").cuts if cut.position <= end]
             items[CUTS, CUTS] = CutsRecord(cuts=tuple(made)).to_value()
     if isinstance(pins, Item):
-        ids = {message.id for message in messages}
+        ids = {entry.id for entry in entries[:end]}
         asked = {key: said for key, said in PinsRecord.read(pins.value, "the pins").pins.items() if key in ids}
         items[PINS, PINS] = PinsRecord(pins=asked).to_value()
-    contents = contents_before(conversation, end)
+    contents = _contents_before(conversation, end)
     for item in (yield from bulk.read_all(store, scope.namespace(COMPACTIONS))):
         if item.key.partition("-")[0] in contents:
             items[COMPACTIONS, item.key] = item.value
-    return Fork(messages, items)
+    return Fork([entry.message for entry in entries[:end]], items)
 
 
-def write_fork(store: BaseStore, conversation: OpenConversation, fork: Fork, lane: str) -> Flow[list[str]]:
-    """Begin a conversation with what another one had; the ids of its messages.
-
-    Raises:
-        InputError: there is such a conversation already.
-    """
-    scope = conversation.scope
-    yield from prepare(store, conversation, lane)
-    if conversation.entries or conversation.archived:
-        raise InputError(f"There is a conversation {scope.conversation_id!r} already; a fork needs an id of its own")
-    items = fork.items.items()
-    yield from bulk.write(store, [PutOp(scope.namespace(kind), key, it, index=False) for (kind, key), it in items])
-    said = [Said(message, fingerprint(message), named=True) for message in fork.messages]
-    yield from append(store, conversation, said, lane)
-    return [one.id for one in said]
+def _contents_before(conversation: OpenConversation, position: int) -> set[str]:
+    """Returns hashes of the spans before a position."""
+    trees = conversation.table.trees.values()
+    return {key for tree in trees for node in tree.complete(position) if (key := tree.key(node))}
 
 
 def detached(scope: Scope, messages: Sequence[BaseMessage]) -> OpenConversation:
@@ -376,13 +556,13 @@ def detached(scope: Scope, messages: Sequence[BaseMessage]) -> OpenConversation:
 
 
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
-    """Have a conversation in memory only hold messages, unless it holds some already."""
+    """Has a conversation in memory only hold messages, unless it holds some already."""
     if not conversation.entries:
-        conversation.take_in(News(records(_identify(messages, Counter(), ()), "", 0, 0)))
+        conversation.take_in(News(_records(_identify(messages, Counter(), ()), "", 0, 0)))
 
 
 def require_known(conversation: OpenConversation, ids: Sequence[str], others: Collection[str] = ()) -> None:
-    """Make sure that a conversation has messages.
+    """Makes sure that a conversation has messages.
 
     Raises:
         InputError: it has not.
@@ -394,39 +574,40 @@ def require_known(conversation: OpenConversation, ids: Sequence[str], others: Co
         )
 
 
+def _records(new: Iterable[Said], lane: str, clock: int, first: int, state: int = 0) -> list[MessageRecord]:
+    """Returns the records of messages that follow each other in a lane, from a number on."""
+    return [
+        MessageRecord.of(one.message, Place(clock=clock, lane=lane, number=number, state=state), named=one.named)
+        for number, one in enumerate(new, first)
+    ]
+
+
 def _identify(
     messages: Sequence[BaseMessage],
     occurrences: Counter[str],
-    known: Collection[str],
+    taken: Collection[str],
     *,
     named: bool = False,
-    entries: OpenConversation | None = None,
+    known: OpenConversation | None = None,
 ) -> list[Said]:
-    """Messages with ids, each with its fingerprint.
+    """Returns messages with ids, each with its fingerprint.
 
     Args:
         messages: some may have no id.
         occurrences: how often each fingerprint came before them.
-        known: ids that a message without one must not get, for instance after an earlier one was removed.
-        named: whether an id that is made here stands for this message, whoever appends it.
-        entries: a conversation that has most of them already.
+        taken: ids that a message without one must not get, for instance after an earlier one was removed.
+        named: an id that is made here stands for this message, whoever appends it.
+        known: a conversation that has most of them already.
     """
     seen = Counter(occurrences)
     given = {str(message.id) for message in messages if message.id}
     result: list[Said] = []
     for message in messages:
-        entry = entries.entry(message.id) if entries and message.id else None
+        entry = known.entry(message.id) if known and message.id else None
         said = entry.fingerprint if entry and plainly_same(message, entry.message) else fingerprint(message)
         seen[said] += 1
-        while not message.id and ((key := content_id(said, seen[said])) in known or key in given):
+        while not message.id and ((key := content_id(said, seen[said])) in taken or key in given):
             seen[said] += 1
         with_id = message if message.id else message.model_copy(update={"id": content_id(said, seen[said])})
         result.append(Said(with_id, said, named=named or bool(message.id)))
     return result
-
-
-def _common_prefix(first: Sequence[str], second: Sequence[str]) -> int:
-    return next(
-        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b),
-        min(len(first), len(second)),
-    )

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
-from langchain_ctxbudget.history.digest import Line
+from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.messages.calls import is_user, provider_name
 from langchain_ctxbudget.messages.messages import as_sent, date_of, fingerprint, is_plain, plain_text, speaker
 from langchain_ctxbudget.messages.preservation import Preservation, excerpt, preservation_of
@@ -47,13 +47,9 @@ class Entry:
     def after(
         cls, last: Entry | None, record: MessageRecord, message: BaseMessage, pinned: Preservation | None
     ) -> Entry:
-        """Reads a message that follows another one.
+        """Reads a message, under the id that it goes by, that follows another one.
 
-        Args:
-            last: the message before it; None for the first.
-            record: as it is stored.
-            message: as it was given, under the id that it goes by.
-            pinned: what `pin` asked for; it outweighs what the message says.
+        What `pin` asked for outweighs what the message says of its preservation.
         """
         date, human = date_of(message), is_user(message)
         shown = last.date_shown if last else None
@@ -90,10 +86,6 @@ class Entry:
         preservation = pinned or preservation_of(self.message)
         return replace(self, preservation=preservation, sent=_sent(self.message, self.heading, preservation))
 
-    def order(self) -> tuple[int, str, int]:
-        """Returns what entries are sorted by."""
-        return self.record.place.order
-
     @property
     def state(self) -> int:
         """The number of the agent's state that it comes from; see `Place`."""
@@ -110,20 +102,9 @@ class Entry:
         return None if isinstance(self.message, ToolMessage) else self.message.name
 
     def as_line(self, position: int, tokens: int = 0) -> Line:
-        """Returns the message as a summariser reads it; one that is to be dropped says nothing.
-
-        Args:
-            position: of the message.
-            tokens: what it costs, where that is asked.
-        """
-        return Line(
-            position=position,
-            speaker=self.speaker,
-            date=self.date,
-            text="" if self.preservation == "drop" else self.text,
-            from_user=is_user(self.message),
-            tokens=tokens,
-        )
+        """Returns the message as a summariser reads it; one that is to be dropped says nothing."""
+        text = "" if self.preservation == "drop" else self.text
+        return Line(position, self.speaker, self.date, text, is_user(self.message), tokens)
 
 
 def _sent(message: BaseMessage, heading: str | None, preservation: Preservation | None) -> BaseMessage:

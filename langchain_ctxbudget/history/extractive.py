@@ -1,42 +1,237 @@
-"""A summary made of the conversation's own sentences: deterministic, in order, attributed.
+"""A summary made of a conversation's own sentences: deterministic, in order, attributed.
 
-Messages are read in segments, every one of them. A segment's digest is a pure function of its messages; five digests
-are merged into one of the next level, and so on, at a bounded size. A summary chooses from the digests' sentences.
+A sentence is judged by its look alone (seed 000, `scoreMessageImportance`). The digest of a segment is a function of
+its messages; five digests are merged into one of the next level, at a bounded size. A summary chooses from digests.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from langchain_ctxbudget.history.digest import Digest, Line, Sentence
-from langchain_ctxbudget.history.importance import Kind, importance, is_filler, kind_of
 from langchain_ctxbudget.messages.prose import artifacts, begins_in_the_middle, units
 from langchain_ctxbudget.messages.text import terms, word_count
+from langchain_ctxbudget.stores.records import EXTRACTION
 
 KEPT_PER_SEGMENT = 16
 """The most sentences that a segment keeps."""
-KEPT_PER_NODE = 24
-"""The most sentences that a node of a higher level keeps."""
-CHARACTERS_PER_NODE = 3_600
-"""The most characters that these may have together, about 900 tokens."""
+KEPT_PER_NODE, CHARACTERS_PER_NODE = 24, 3_600
+"""The most that a node of a higher level keeps: sentences, and characters (about 900 tokens)."""
 ARTIFACTS = 16
 """The most names that a digest keeps."""
 POOL = 600
 """The most sentences that a summary chooses from; the most important ones of all segments."""
-KIND_BONUS = {Kind.DECISION: 20.0, Kind.OPEN: 20.0, Kind.PLAIN: 0.0}
+KIND_BONUS = 20.0
+"""For a decision, or an open question."""
 FEWEST_WORDS = 3
 """A sentence of fewer words is not kept, unless it decides something or leaves it open."""
 LEANING_PENALTY, TOOL_PENALTY, QUOTED_PENALTY = 6.0, 8.0, 8.0
 """For what leans on the sentence before it, for what a tool returned, for code, tables and JSON."""
-RECENCY_WEIGHT = 20.0
-"""Points for the newest message of a conversation, less for older ones (seed 000)."""
-ENDS_BONUS = 15.0
-"""Points for the first and the last message of a conversation (seed 000)."""
+RECENCY_WEIGHT, ENDS_BONUS = 20.0, 15.0
+"""Points of a key message: for the newest, less for older ones; for the first and the last one (seed 000)."""
 RANK_UNIT = 60_060
 """The weight of the first name of a digest; a rank stands for how often a name is mentioned (Zipf's law)."""
+
+
+def _pattern(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+_DECISION = _pattern(
+    r"\b(decided|decision|let's go with|we'll use|we will use|agreed|final|conclusion|solution|answer|resolved"
+    r"|settled on|going with|we picked|chose|approved)\b"
+)
+# Narrower than the words that make a text important: "answer" and "final" alone decide nothing.
+_DECIDES = _pattern(
+    r"\b(?:(?:decided|agreed|settled|reversed|voted)[:,]|^(?:final|recorded|noted|confirmed|decision|resolved):"
+    r"|(?:decided|agreed|settled|opted|voted) (?:to|on|against|that|for)"
+    r"|(?:we|I|they|board|team|is|are|was|were|been|have|has|'ve) (?:(?:have|has|all|already|now|finally) )*"
+    r"(?:decided|agreed|chose|chosen|picked|approved|rejected|reversed|settled)"
+    r"|(?:let's|we'll|we will|I'll|I will) (?:go with|use|take)|go(?:ing)? with (?:that|it|the)"
+    r"|(?:the|my|our|final) decision|as final|^(?:OK, |so, )?new (?:\w+ ){0,2}(?:date|plan|name|price|version|rule):"
+    r")(?!\w)|^decided\W*$"
+)
+# "You should not order before the number is settled."
+_CONDITION = _pattern(
+    r"\b(?:until|unless|if|whether|before (?:the|it|this|that|we|you|they)|should|could|might|may)"
+    r" (?:[^\s,;:]+ ){0,5}$"
+)
+# "Polyester it is.", but not "That is how it is."
+_IT_IS = _pattern(
+    r"^(?!(?:\S+ ){0,2}(?:what|how|where|who|there|here|as|than|know|think|though|if|so|then|yes|no|of|maybe|that"
+    r"|this) )(?:[^\s.,:]+ ){1,3}it is(?:[.,!]|$)"
+)
+_PROBLEM = _pattern(
+    r"\b(errors?|bugs?|issues?|problems?|fail(?:s|ed|ing|ures?)?|broken|fix(?:ed|es)?|crash(?:ed|es)?|exception"
+    r"|TypeError|undefined)\b"
+)
+_OPEN = _pattern(
+    r"\[OPEN\]|^open(?: questions?| points?| issues?)?:|\b(?:open question|still open|on the open list"
+    r"|(?:as|it|that|this|stays?|remains?|left) open(?! to\b)(?=\W*(?:$|[.:;,]))"
+    r"|still (?:need|have) to (?:decide|find out|figure out|check|choose|agree)|to be decided|tbd|not sure yet"
+    r"|undecided|unresolved|(?:need|have) to decide|waiting (?:for|on) (?:an answer|a reply|word)"
+    r"|unclear (?:whether|if)|(?:not|\w+n't) (?:yet )?(?:been )?(?:decided|settled|agreed)|no decision(?: yet)?\b)\b"
+)
+# What every match of a pattern has a part of: looking for a part is ten times as fast as looking for the pattern.
+_DECIDES_PARTS = (
+    "decid|decision|agreed|settled|revers|voted|final|recorded:|noted:|confirmed:|resolved:|opted|chose|picked"
+    "|approved|rejected|go with|going with|let's|'ll|will |new "
+)
+_OPEN_PARTS = (
+    "open|decide|still |tbd|not sure yet|unresolved|waiting |unclear |decision|not settled|not agreed|n't |not been"
+    "|not yet"
+)
+# Sentences about open questions that open none: "What is still open?", "That closes the last open question."
+_ASKS_WHAT_IS_OPEN = _pattern(
+    r"^(?:\w+, |and |so )?(?:what|which|is anything|are any)\b.{0,40}\b(?:open|undecided|unresolved)\W*$"
+    r"|\b(?:clos|answer|resolv|settl|solv)\w* (?:\w+ ){0,4}open question"
+    r"|\b(?:no longer|no more|not|isn't|no) (?:an? )?(?:still )?open\b"
+)
+_FILLER = _pattern(
+    r"^(?:(?:hi|hello|hey|dear|thanks|thank you|cheers|sure|of course|great|perfect|wonderful|awesome|excellent|nice"
+    r"|good (?:morning|afternoon|evening|night|question|point|idea|luck)|sounds (?:good|great)|you're welcome"
+    r"|no problem|(?:I'm|I am) (?:happy|glad|here|sorry|ready)|happy to help|glad (?:to|you)|let me know|feel free"
+    r"|I hope|hope (?:this|that)|absolutely|certainly|understood|got it|no worries|have a|see you|talk to you"
+    r"|here(?:'s| is| are|'re) (?:the|a|an|your|some|what)"
+    r"|let me (?:check|look|see|know|think|take|have|start)|I'll (?:check|look|have a look|take a look|start|now)"
+    r"|is there anything|anything else|how are you|how's it going|as an AI)\b|haha|lol\b)"
+)
+_NUMBER = re.compile(r"\d")
+_NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w'-]+")
+_LIST_ITEM = re.compile(r"^[^\S\n]*[-*•]\s", re.MULTILINE)
+# One character stands for a file's or a function's name: matching all of it takes quadratic time on long runs.
+_CODE = re.compile(r"`[^`\n]+`|[\w/-]\.(?:py|ts|js|sql|md|json|ya?ml|toml|sh|html|css|rs|go)\b|\w\(\)")
+_CLOSING = "\"'”’»)] "  # noqa: RUF001 - what may stand after a sentence's mark
+_QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
+
+
+class Kind(StrEnum):
+    """The part that a sentence plays in a conversation."""
+
+    DECISION = "decision"
+    OPEN = "open"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A message as a summariser reads it."""
+
+    position: int
+    speaker: str
+    date: str | None
+    text: str
+    from_user: bool
+    tokens: int = 0
+    """Its cost in a prompt; only key messages are chosen by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence worth keeping."""
+
+    position: int
+    """The message it comes from; of a model's sentence, the first message of its span."""
+    order: int
+    """Its place within that message, or within the model's summary."""
+    speaker: str
+    """Empty where a model wrote it."""
+    date: str | None
+    text: str
+    score: float
+    """Its importance."""
+    kind: Kind
+    terms: frozenset[str]
+    """The stems of its words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """The sentences and names of a span of messages that are worth keeping; made once, kept under the span's hash."""
+
+    first: int
+    """The position of its first message."""
+    end: int
+    """The position behind its last message."""
+    level: int
+    """1 for messages, 2 for five digests of level 1, and so on."""
+    sentences: tuple[Sentence, ...]
+    """In order, decisions and open questions among them."""
+    artifacts: tuple[str, ...] = ()
+    """Names of files, functions and the like, the most mentioned first."""
+    made_by: str = EXTRACTION
+    """`extraction`, or the name of the model that wrote it."""
+    narrative: str = ""
+    """A model's: the conversation up to the end of the span in two or three sentences."""
+    open_questions: tuple[str, ...] = ()
+    """A model's: everything that is open at the end of the span, also from before it."""
+    context: str = ""
+    """A model's: a digest of the messages before the span, of which it was told."""
+
+    def placed(self, first: int, context: str) -> Digest:
+        """Returns what holds of the digest for the same messages at another place of the conversation."""
+        here = self if context == self.context else replace(self, narrative="", open_questions=())
+        shift = first - self.first
+        if not shift:
+            return here
+        sentences = tuple(replace(sentence, position=sentence.position + shift) for sentence in self.sentences)
+        return replace(here, first=first, end=self.end + shift, sentences=sentences)
+
+
+def kind_of(sentence: str) -> Kind:
+    """Returns the kind of a sentence: it decides something, leaves something open, or neither."""
+    if _leaves_open(sentence):
+        return Kind.PLAIN if _ASKS_WHAT_IS_OPEN.search(sentence) else Kind.OPEN
+    if is_question(sentence):
+        return Kind.PLAIN
+    decides = _DECIDES.search(sentence) if _has_any(sentence, _DECIDES_PARTS) else None
+    if decides and _CONDITION.search(sentence[max(0, decides.start() - 80) : decides.start()]):
+        return Kind.PLAIN
+    return Kind.DECISION if decides or _IT_IS.search(sentence) else Kind.PLAIN
+
+
+def _leaves_open(text: str) -> bool:
+    return _has_any(text, _OPEN_PARTS) and bool(_OPEN.search(text))
+
+
+def _has_any(text: str, parts: str) -> bool:
+    lowered = text.lower()
+    return any(part in lowered for part in parts.split("|"))
+
+
+def is_question(sentence: str) -> bool:
+    """Returns True if a sentence ends in a question mark of any script."""
+    return bool(_QUESTION_MARK.search(sentence.rstrip(_CLOSING)[-1:]))
+
+
+def is_filler(sentence: str) -> bool:
+    """Returns True if a sentence is a greeting, thanks or talk about the talk, and says nothing else."""
+    return bool(_FILLER.match(sentence)) and not any(
+        pattern.search(sentence) for pattern in (_NUMBER, _NAME, _CODE, _PROBLEM)
+    )
+
+
+def importance(text: str, *, from_user: bool, words: int | None = None) -> float:
+    """Returns the seed's score of a text, without its terms for place in the conversation.
+
+    Numbers, names and code artifacts count as well: they are what a summary must not lose.
+    """
+    score = min(25.0, math.log2((word_count(text) if words is None else words) + 1) * 5)
+    score += text.count("```") / 2 * 15
+    score += min(15, len(_QUESTION_MARK.findall(text)) * 5)
+    score += len(_DECISION.findall(text)) * 10
+    score += 10 if _leaves_open(text) else 0
+    score += min(15, len(_PROBLEM.findall(text)) * 5)
+    score += min(10, len(_LIST_ITEM.findall(text)) * 2)
+    score += 8 if _NUMBER.search(text) else 0
+    score += min(10, len(_NAME.findall(text)) * 4)
+    score += min(8, len(_CODE.findall(text)) * 4)
+    return score + (5 if from_user else 0)
 
 
 def digest_messages(lines: Sequence[Line], first: int, end: int) -> Digest:
@@ -103,7 +298,7 @@ def _worth(text: str, words: int, kind: Kind, line: Line) -> float:
     """Returns the importance of a sentence, corrected for how well it can be read alone."""
     worth = importance(text, from_user=line.from_user, words=words)
     if words > FEWEST_WORDS:  # "Agreed, then.", "Keep it open." say nothing by themselves
-        worth += KIND_BONUS[kind]
+        worth += KIND_BONUS if kind is not Kind.PLAIN else 0.0
     if begins_in_the_middle(text):
         worth -= LEANING_PENALTY
     if line.speaker.startswith("tool"):
@@ -161,13 +356,12 @@ def key_messages(lines: Sequence[Line], costs: Sequence[int], budget_tokens: int
 
     The most important ones come first; one that does not fit is skipped and is not the end.
     """
-
-    def score(line: Line) -> float:
-        recency = line.position / max(1, total) * RECENCY_WEIGHT
-        ends = ENDS_BONUS if line.position in (0, total - 1) else 0.0
-        return importance(line.text, from_user=line.from_user) + recency + ends
-
-    scores = [score(line) for line in lines]
+    scores = [
+        importance(line.text, from_user=line.from_user)
+        + line.position / max(1, total) * RECENCY_WEIGHT
+        + (ENDS_BONUS if line.position in (0, total - 1) else 0.0)
+        for line in lines
+    ]
     left = budget_tokens
     chosen: list[int] = []
     for i in sorted(range(len(lines)), key=lambda i: -scores[i]):  # stable: of equals, the first

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from langchain_ctxbudget.errors import InputError, SummaryError
+from langchain_ctxbudget.errors import SummaryError
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history.digest import Digest, Line, Sentence
-from langchain_ctxbudget.history.importance import Kind, importance, kind_of
+from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, importance, kind_of
 from langchain_ctxbudget.llm import (
     DEFAULT_WINDOW_TOKENS,
     FRAMING_TOKENS,
@@ -67,8 +66,6 @@ _SAME_TERMS = 3
 """A shorter statement is too easily part of another one to be the same."""
 _ERROR_CHARACTERS, _SHOWN_CHARACTERS = 300, 120
 
-# The prompt
-
 _FIELD_TEXTS = {
     "summary": "a one-sentence overview, then bullet points for the key content of this segment",
     "key_decisions": "every decision or conclusion of this segment, with its reason in a few words, one a string",
@@ -84,16 +81,14 @@ _FIELD_TEXTS = {
         f"{NARRATIVE_CHARACTERS} characters"
     ),
 }
+_LIST: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 _LISTS = ("key_decisions", "open_questions", "code_artifacts")
 SCHEMA: dict[str, Any] = {
     "title": "ConversationDigest",
     "description": "A dense digest of one segment of a conversation.",
     "type": "object",
     "properties": {
-        name: {
-            **({"type": "array", "items": {"type": "string"}} if name in _LISTS else {"type": "string"}),
-            "description": text,
-        }
+        name: {**(_LIST if name in _LISTS else {"type": "string"}), "description": text}
         for name, text in _FIELD_TEXTS.items()
     },
     "required": list(_FIELD_TEXTS),
@@ -182,10 +177,7 @@ class ChatModelSummarizer:
             the format in words.
         attempts: the most calls for one part of a span. The model's own `max_retries` are on top.
         timeout_seconds: the most that one call may take, its own retries included, in seconds.
-        window_tokens: the model's window where its profile does not tell it, in tokens; None: 16,000.
-
-    Raises:
-        InputError: one of the numbers is not positive.
+        window_tokens: the model's window where its profile does not tell it, in tokens.
 
     Example:
         >>> from langchain_core.language_models import FakeListChatModel
@@ -206,16 +198,12 @@ class ChatModelSummarizer:
         *,
         attempts: int = 2,
         timeout_seconds: float = 60.0,
-        window_tokens: int | None = None,
+        window_tokens: int = DEFAULT_WINDOW_TOKENS,
     ) -> None:
-        limits = {"attempts": attempts, "timeout_seconds": timeout_seconds, "window_tokens": window_tokens}
-        for name, value in limits.items():
-            if value is not None and not value > 0:
-                raise InputError(f"{name} must be above 0, not {value!r}")
         inner = unwrapped(model)
         self.model, self.name = model, name_of(inner)
         self.attempts, self.timeout_seconds = attempts, timeout_seconds
-        self.window_tokens = profile_window(inner) or window_tokens or DEFAULT_WINDOW_TOKENS
+        self.window_tokens = profile_window(inner) or window_tokens
         self._with_schema = bound_to_schema(model, SCHEMA)
 
     @property
@@ -231,11 +219,8 @@ class ChatModelSummarizer:
             counter: measures the cap; the model's own window is measured by estimate.
 
         Raises:
-            InputError: the request has no lines.
             SummaryError: every attempt at a part failed, or the window is too small for the prompt.
         """
-        if not request.lines:
-            raise InputError(f"Messages {request.first} to {request.end} came without lines: nothing to sum up")
         notes: Notes | None = None
         for part in self._parts(request):
             reply = yield from self._ask(request, f"{self._before(request, notes)}{part}{closing(CONTEXT)}")
@@ -262,9 +247,7 @@ class ChatModelSummarizer:
 
     def _before(self, request: SummaryRequest, notes: Notes | None) -> str:
         """Returns the text in front of the lines of a part: what was before the span, and its summary so far."""
-        asked = request.open_questions
-        if notes and notes.open_questions is not None:
-            asked = notes.open_questions
+        asked = notes.open_questions if notes and notes.open_questions is not None else request.open_questions
         room = self.window_tokens // 8
         told = (
             (_PRIOR_HEADING, request.prior, room),
@@ -283,11 +266,10 @@ class ChatModelSummarizer:
         failures: list[str] = []
         for attempt in range(1, self.attempts + 1):
             # A server that refuses or garbles a schema may still follow words.
-            in_words = self._with_schema is None or attempt == self.attempts > 1
-            messages = [SystemMessage(_instructions(request, as_json=in_words)), HumanMessage(data)]
-            runnable = self.model if in_words or self._with_schema is None else self._with_schema
+            schema = None if attempt == self.attempts > 1 else self._with_schema
+            messages = [SystemMessage(_instructions(request, as_json=schema is None)), HumanMessage(data)]
             try:
-                reply = yield model_call(runnable, messages, self.timeout_seconds)
+                reply = yield model_call(schema or self.model, messages, self.timeout_seconds)
             except TooSlowError:
                 failures.append(f"no reply within {self.timeout_seconds:g} seconds")
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -12,10 +11,11 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
-from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, MessageTable
+from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
 from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.history.message_log import Heads, News, fold, in_order
+from langchain_ctxbudget.history.log import Heads, News, fold, in_order
 from langchain_ctxbudget.history.other_conversations import OtherConversations
+from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.messages.preservation import Preservation
 from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Place, Scope, SnapshotRecord
 from langchain_ctxbudget.tokens.counters import TokenCounter
@@ -97,35 +97,29 @@ class OpenConversation:
             setattr(self, one.name, getattr(new, one.name))
 
     def take_in(self, news: News, *, whole: bool = False) -> None:
-        """Takes in what was read of the log; messages before the first difference are not looked at again.
-
-        Args:
-            news: what is new, or everything.
-            whole: it is everything.
-        """
+        """Takes in what was read of the log, or all of it; messages before the first difference stay as they are."""
         position = 0 if whole else self._first_touched(news)
         old = self.entries[position:]
-        records = {record.place.key: record for record in news.messages}
-        if whole:
-            self.archived = {}
-        else:
-            changed = {key: record for key, record in news.changed.items() if record is not None}
-            kept = {r.place.key: r for r in (*(entry.record for entry in old), *self.doubles)}
-            records = {key: r for key, r in kept.items() if key not in news.changed} | changed | records
-            left = {key: [p for p in places if p.key not in news.changed] for key, places in self.archived.items()}
-            self.archived = {key: places for key, places in left.items() if places}
+        records = {} if whole else {r.place.key: r for r in (*(entry.record for entry in old), *self.doubles)}
+        records = {key: r for key, r in records.items() if key not in news.changed}
+        records |= {key: record for key, record in news.changed.items() if record is not None and not whole}
+        records |= {record.place.key: record for record in news.messages}
+        left = {} if whole else {k: [p for p in ps if p.key not in news.changed] for k, ps in self.archived.items()}
+        self.archived = {key: places for key, places in left.items() if places}
 
         def known(key: str) -> str | None:
             return self.entries[at].fingerprint if (at := self.positions.get(key, position)) < position else None
 
         folded = fold(in_order(records.values()), known)
         pairs = zip(old, folded.messages, strict=False)
-        same = next((i for i, (o, (r, m)) in enumerate(pairs) if o.record != r or o.id != m.id), None)
-        same = min(len(old), len(folded.messages)) if same is None else same
-        self._keep_first(position + same)
+        differ = (i for i, (o, (r, m)) in enumerate(pairs) if o.record != r or o.id != m.id)
+        same = next(differ, min(len(old), len(folded.messages)))
+        if position + same < len(self.entries):
+            self.table = self.table.first(position + same)
+            self.last = self.last and replace(self.last, coverage=None, turn=(), block=None)
         for record, message in folded.messages[same:]:
             self.table.append(record, message, self.pins.get(str(message.id)))
-        self.newest_state = max(self.newest_state, self.table.newest_state)
+            self.newest_state = max(self.newest_state, record.place.state)
         self.doubles = list(folded.doubles)
         self.renamed = {key for key in self.renamed if key not in records and key not in news.changed}
         self.renamed |= set(folded.renamed)
@@ -137,28 +131,16 @@ class OpenConversation:
     def _first_touched(self, news: News) -> int:
         """Returns the position of the first message that news may change."""
         changed = [record for record in news.changed.values() if record is not None]
-        starts = [bisect_left(self.entries, r.place.order, key=Entry.order) for r in (*news.messages[:1], *changed)]
-        known = (
-            {entry.record.place.key: position for position, entry in enumerate(self.entries)} if news.changed else {}
-        )
-        starts += [known[key] for key in news.changed if key in known]
+        orders = [record.place.order for record in (*news.messages[:1], *changed)]
+        starts = [bisect_left(self.entries, order, key=lambda entry: entry.record.place.order) for order in orders]
+        if news.changed:
+            starts += [i for i, entry in enumerate(self.entries) if entry.record.place.key in news.changed]
         return min(starts, default=len(self.entries))
-
-    def _keep_first(self, length: int) -> None:
-        if length < len(self.entries):
-            self.table = self.table.first(length)
-            if self.last:
-                self.last = replace(self.last, coverage=None, turn=(), block=None)
 
     def entry(self, message_id: str) -> Entry | None:
         """Returns a message by its id, or None where there is none."""
         position = self.positions.get(message_id)
         return None if position is None else self.entries[position]
-
-    def fingerprint_of(self, message_id: str) -> str | None:
-        """Returns the fingerprint of a message, or None where there is none of this id."""
-        entry = self.entry(message_id)
-        return entry.fingerprint if entry else None
 
     def lane(self, writer_id: str) -> str:
         """Returns the lane that a writer goes on with."""
@@ -194,13 +176,8 @@ class OpenConversation:
 
 
 _locks: WeakKeyDictionary[BaseStore, WeakValueDictionary[Scope, Lock]] = WeakKeyDictionary()
+"""The locks of conversations, shared by every pipeline of this process: an erasure waits for all that write."""
 _locks_mutex = new_mutex()
-
-
-def _lock_of(store: BaseStore, scope: Scope) -> Lock:
-    """Returns the lock of a conversation, shared by every pipeline of this process that uses the store."""
-    with _locks_mutex:
-        return _locks.setdefault(store, WeakValueDictionary()).setdefault(scope, Lock())
 
 
 def in_use(store: BaseStore) -> list[Scope]:
@@ -210,37 +187,37 @@ def in_use(store: BaseStore) -> list[Scope]:
 
 
 class OpenConversations:
-    """Open conversations by scope; one that is in use is never dropped."""
+    """Open conversations by scope, the one used last at the end; one that is in use is never dropped."""
 
     def __init__(self, limit: int = MAX_OPEN) -> None:
-        """Begins with none open.
-
-        Args:
-            limit: the number that is kept.
-        """
+        """Begins with none open; keeps at most `limit`."""
         self._limit = limit
         self._mutex = new_mutex()
-        self._open: OrderedDict[Scope, OpenConversation] = OrderedDict()
+        self._open: dict[Scope, OpenConversation] = {}
         self._users: dict[Scope, int] = {}
         beginning_anew(self)
 
     def begin_anew(self) -> None:
         """Has none open, as a thread that is gone may have been changing any of them."""
-        self._open, self._users = OrderedDict(), {}
+        self._open, self._users = {}, {}
 
     def using(self, store: BaseStore, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
-        """Runs a flow with a conversation, alone.
-
-        Args:
-            store: where it is kept.
-            scope: of the conversation.
-            body: the flow.
-        """
-        conversation = self._check_out(store, scope)
+        """Runs a flow with a conversation in a store, alone."""
+        with self._mutex, _locks_mutex:
+            lock = _locks.setdefault(store, WeakValueDictionary()).setdefault(scope, Lock())
+            conversation = self._open.pop(scope, None) or OpenConversation(scope, lock)
+            self._open[scope] = conversation
+            self._users[scope] = self._users.get(scope, 0) + 1
         try:
             return (yield from locked(conversation.lock, body(conversation)))
         finally:
-            self._check_in(scope)
+            with self._mutex:
+                self._users[scope] -= 1
+                if not self._users[scope]:
+                    del self._users[scope]
+                idle = [known for known in self._open if known not in self._users]
+                for known in idle[: max(0, len(self._open) - self._limit)]:
+                    del self._open[known]
 
     def all(self) -> dict[Scope, OpenConversation]:
         """Returns every conversation that is open; whoever uses one holds its lock."""
@@ -258,23 +235,3 @@ class OpenConversations:
         with self._mutex:
             for scope in [one for one in self._open if one.user_id == user_id and one not in self._users]:
                 del self._open[scope]
-
-    def _check_out(self, store: BaseStore, scope: Scope) -> OpenConversation:
-        with self._mutex:
-            conversation = self._open.get(scope)
-            if conversation is None:
-                conversation = self._open[scope] = OpenConversation(scope, _lock_of(store, scope))
-            self._open.move_to_end(scope)
-            self._users[scope] = self._users.get(scope, 0) + 1
-            return conversation
-
-    def _check_in(self, scope: Scope) -> None:
-        with self._mutex:
-            self._users[scope] -= 1
-            if not self._users[scope]:
-                del self._users[scope]
-            idle = (known for known in list(self._open) if known not in self._users)
-            for known in idle:
-                if len(self._open) <= self._limit:
-                    break
-                del self._open[known]

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from langchain_ctxbudget.history.digest import Line, Sentence
-from langchain_ctxbudget.history.importance import Kind, importance, is_question, kind_of
+from langchain_ctxbudget.history.extractive import Kind, Line, Sentence, importance, is_question, kind_of
 from langchain_ctxbudget.messages.prose import units
 from langchain_ctxbudget.messages.text import terms
 

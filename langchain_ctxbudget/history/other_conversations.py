@@ -2,12 +2,8 @@
 
 A store with an index gives those that are nearest in meaning to a query. One without gives the last messages of the
 conversations that were written last: a set to choose from, and no ranking. What is read is bounded by what is asked
-for, however much the user has said.
-
-The open conversation cannot be left out of a search, only of what it finds. So more is asked for; what is less like
-the query than that many of its own messages has little to add.
-
-A record is believed where its conversation is there, its lane counts it, and nobody has asked to leave it out.
+for, however much the user has said. A record is believed where its conversation is there, its lane counts it, and
+nobody has asked to leave it out.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from typing import Any, NamedTuple, cast
 from langgraph.store.base import BaseStore, GetOp, Item, SearchItem, SearchOp
 
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.history.message_log import (
+from langchain_ctxbudget.history.log import (
     JOINED,
     LANES,
     MESSAGES,
@@ -30,6 +26,7 @@ from langchain_ctxbudget.history.message_log import (
     Heads,
     fold,
     in_order,
+    lane_of,
     told_place,
 )
 from langchain_ctxbudget.messages.messages import date_of, plain_text, speaker
@@ -65,7 +62,7 @@ class _Found(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """Where something of a user is kept."""
+    """The place where something of a user is kept."""
 
     conversation: str
     kind: str
@@ -73,44 +70,70 @@ class _Key(NamedTuple):
 
 
 _Values = Mapping[_Key, dict[str, Any] | None]
-_TOLD = _Key("", TOLD, TOLD)
 
 
-def candidates(
-    store: BaseStore, user_id: str, query: str, *, without_conversation: str | None, limit: int
-) -> Flow[list[Candidate]]:
-    """Messages of a user's conversations, at most `limit`.
+@dataclass(slots=True)
+class OtherConversations:
+    """What was read last of the other conversations, kept with the conversation that is open.
 
-    Args:
-        store: where they are kept.
-        user_id: whose.
-        query: what they are to be about. With an index the nearest come first; without one it is not looked at.
-        without_conversation: the id of the open conversation, of which nothing is wanted.
-        limit: how many messages.
-
-    Raises:
-        MissingScopeError: there is no user id.
-        StoreDataError: a record cannot be read.
+    Without an index a read costs more, and its result does not depend on the query: it is made again when a
+    conversation that it has something of was written to, or another one begun, by whomever.
     """
-    found, _ = yield from _read(store, user_id, query, without_conversation, limit)
-    return found
+
+    _read_for: Hashable = None
+    _found: Sequence[Candidate] = ()
+    _read: _Values = field(default_factory=dict)
+
+    def read(
+        self, store: BaseStore, user_id: str, query: str, *, without_conversation: str | None, limit: int
+    ) -> Flow[Sequence[Candidate]]:
+        """Reads at most `limit` messages of a user's other conversations, where they may be others than the last time.
+
+        Args:
+            store: where they are kept.
+            user_id: whose.
+            query: what they are to be about. With an index the nearest come first; without one it is not looked at.
+            without_conversation: the id of the open conversation, of which nothing is wanted.
+            limit: how many messages.
+
+        Raises:
+            MissingScopeError: there is no user id.
+            StoreDataError: a record cannot be read.
+        """
+        user = label(require_id("user_id", user_id))
+        without = None if without_conversation is None else label(without_conversation)
+        if limit < 1:
+            return ()
+        told = told_place(user_id)
+        if query.strip() and has_index(store):
+            # The open conversation cannot be left out of a search, only of what it finds; and some stores keep the
+            # vector of a message that is archived now.
+            most = limit if without is None else limit * OVERFETCH
+            search = SearchOp((ROOT, user, MESSAGES), filter={"archived": False}, limit=most, query=query)
+            [result] = yield from batch(store, [search])
+            scored = [item for item in cast("list[SearchItem]", result) if item.score is not None]
+            found = [
+                _Found(item.namespace[-1], MessageRecord.read(item.value, f"message {item.key!r}"))
+                for item in _within(scored, (ROOT, user, MESSAGES), without)
+            ]
+            candidates, _ = yield from _candidates(store, user, found)
+            return candidates[:limit]
+        read_for = (user_id, without_conversation, limit)
+        if read_for == self._read_for and self._read:
+            values = yield from _get(store, user, list(self._read))
+            if all(values.get(at) == value for at, value in self._read.items()):
+                return self._found
+        begun, result = yield from batch(store, [told, SearchOp((ROOT, user, LANES), limit=LANES_READ)])
+        found, heads = yield from _last(store, cast("list[SearchItem]", result), user, without, limit)
+        candidates, read = yield from _candidates(store, user, found)
+        # Heads as they were before their records were read: what was written meanwhile is a change.
+        self._read = {**read, **heads, _Key("", TOLD, TOLD): begun.value if isinstance(begun, Item) else None}
+        self._read_for, self._found = read_for, tuple(candidates[:limit])
+        return self._found
 
 
-def _read(
-    store: BaseStore, user_id: str, query: str, without_conversation: str | None, limit: int
-) -> Flow[tuple[list[Candidate], _Values]]:
-    """The candidates, and what they depend on besides the query."""
-    user = label(require_id("user_id", user_id))
-    without = None if without_conversation is None else label(without_conversation)
-    if limit < 1:
-        return [], {}
-    ranks = _ranks(store, query)
-    told, result = yield from batch(store, [told_place(user_id), _search(user, query, without, limit, ranks=ranks)])
-    items, heads = cast("list[SearchItem]", result), cast("_Values", {})
-    if ranks:
-        found = _nearest(items, user, without)
-    else:
-        found, heads = yield from _last(store, items, user, without, limit)
+def _candidates(store: BaseStore, user: str, found: Sequence[_Found]) -> Flow[tuple[list[Candidate], _Values]]:
+    """Returns the candidates among some messages, and what they depend on besides."""
     records: defaultdict[str, list[MessageRecord]] = defaultdict(list)
     for one in found:
         records[one.conversation].append(one.record)
@@ -126,91 +149,20 @@ def _read(
         for key, candidate in _of_conversation(conversation, its, values)
     }
     keys = ((one.conversation, one.record.place.key) for one in found)
-    # Heads as they were before their records were read: what was written meanwhile is a change.
-    read: dict[_Key, dict[str, Any] | None] = {at: values.get(at) for at in about}
-    read |= {**heads, _TOLD: told.value if isinstance(told, Item) else None}
-    return [made[key] for key in keys if key in made][:limit], read
-
-
-@dataclass(slots=True)
-class OtherConversations:
-    """What was read last of the other conversations, kept with the conversation that is open.
-
-    Without an index a read costs more, and its result does not depend on the query: it is made again when a
-    conversation that it has something of was written to, or another one begun, by whomever. With one it depends on the
-    query, and is made for each.
-    """
-
-    _read_for: Hashable = None
-    _found: Sequence[Candidate] = field(default=())
-    _read: _Values = field(default_factory=dict)
-
-    def read(
-        self,
-        store: BaseStore,
-        user_id: str,
-        query: str,
-        *,
-        without_conversation: str | None,
-        limit: int,
-    ) -> Flow[Sequence[Candidate]]:
-        """What `candidates` gives, read only where it may be another than the last time.
-
-        Args:
-            store: where messages are kept.
-            user_id: whose.
-            query: what they are to be about.
-            without_conversation: the id of the open conversation.
-            limit: how many messages.
-        """
-        if _ranks(store, query):
-            return (
-                yield from candidates(store, user_id, query, without_conversation=without_conversation, limit=limit)
-            )
-        read_for = (user_id, without_conversation, limit)
-        if read_for == self._read_for and self._read:
-            values = yield from _get(store, label(user_id), list(self._read))
-            if all(values.get(at) == value for at, value in self._read.items()):
-                return self._found
-        found, self._read = yield from _read(store, user_id, query, without_conversation, limit)
-        self._read_for, self._found = read_for, tuple(found)
-        return self._found
-
-
-def _ranks(store: BaseStore, query: str) -> bool:
-    """Whether a store puts messages in order for a query."""
-    return bool(query.strip()) and has_index(store)
-
-
-def _search(user: str, query: str, without: str | None, limit: int, *, ranks: bool) -> SearchOp:
-    """What finds the messages that are nearest to a query, or else the conversations that were written last."""
-    if not ranks:
-        return SearchOp((ROOT, user, LANES), limit=LANES_READ)
-    wanted = limit if without is None else limit * OVERFETCH
-    # Some stores keep the vector of a message that is archived now.
-    return SearchOp((ROOT, user, MESSAGES), filter={"archived": False}, limit=wanted, query=query)
-
-
-def _nearest(items: Sequence[SearchItem], user: str, without: str | None) -> list[_Found]:
-    """The messages that are nearest to a query, best first."""
-    scored = [item for item in items if item.score is not None]
-    return [
-        _Found(item.namespace[-1], MessageRecord.read(item.value, f"message {item.key!r}"))
-        for item in _within(scored, (ROOT, user, MESSAGES), without)
-    ]
+    return [made[key] for key in keys if key in made], {at: values.get(at) for at in about}
 
 
 def _last(
     store: BaseStore, items: Sequence[SearchItem], user: str, without: str | None, limit: int
 ) -> Flow[tuple[list[_Found], _Values]]:
-    """The last messages of the conversations that were written last, and the heads of their lanes."""
+    """Returns the last messages of the conversations that were written last, and the heads of their lanes."""
     lanes: defaultdict[str, dict[str, Item]] = defaultdict(dict)
     for item in _within(items, (ROOT, user, LANES), without):
         if item.key != JOINED:
             lanes[item.namespace[-1]][item.key] = item
     written = {name: max(item.updated_at for item in its.values()).timestamp() for name, its in lanes.items()}
     latest = sorted(written, key=lambda name: (-written[name], name))[: max(1, limit // FEWEST_EACH)]
-    heads = [{key: LaneRecord.read(it.value, f"lane {key!r}") for key, it in lanes[name].items()} for name in latest]
+    heads = [{key: lane_of(key, item.value) for key, item in lanes[name].items()} for name in latest]
     shares = shared([sum(lane.count for lane in its.values()) for its in heads], limit)
     keys = [
         _Key(name, MESSAGES, key)
@@ -227,7 +179,7 @@ def _last(
 
 
 def shared(sizes: Sequence[int], limit: int) -> list[int]:
-    """How many of each are taken, so that all have the same share and what one leaves goes to the others.
+    """Returns how many of each are taken, so that all have the same share and what one leaves goes to the others.
 
     >>> shared([2, 100, 50], 30)
     [2, 14, 14]
@@ -240,7 +192,7 @@ def shared(sizes: Sequence[int], limit: int) -> list[int]:
 
 
 def last_keys(lanes: Mapping[str, LaneRecord], most: int) -> list[str]:
-    """The keys of the last records of a conversation, those of the lane that was written last first."""
+    """Returns the keys of the last records of a conversation, those of the lane that was written last first."""
     keys: list[str] = []
     for name in Heads(None, lanes).polled():
         end = lanes[name].count
@@ -249,12 +201,12 @@ def last_keys(lanes: Mapping[str, LaneRecord], most: int) -> list[str]:
 
 
 def _within(items: Iterable[SearchItem], prefix: tuple[str, ...], without: str | None) -> list[SearchItem]:
-    """The items that are a conversation's, and not of one of them; a store may look for a prefix as text."""
+    """Returns the items that are a conversation's, and not of one of them; a store may look for a prefix as text."""
     return [item for item in items if item.namespace[:-1] == prefix and item.namespace[-1] != without]
 
 
 def _get(store: BaseStore, user: str, keys: Sequence[_Key]) -> Flow[dict[_Key, dict[str, Any]]]:
-    """What there is of these, read at once."""
+    """Reads what there is of these at once."""
     reads = [GetOp((ROOT, user, *filter(None, (at.kind, at.conversation))), at.key) for at in keys]
     items = yield from batch(store, reads)
     return {at: item.value for at, item in zip(keys, items, strict=True) if isinstance(item, Item)}
@@ -263,7 +215,7 @@ def _get(store: BaseStore, user: str, keys: Sequence[_Key]) -> Flow[dict[_Key, d
 def _of_conversation(
     conversation: str, records: Sequence[MessageRecord], values: _Values
 ) -> list[tuple[str, Candidate]]:
-    """The candidates among some messages of a conversation, each with the key of its record."""
+    """Returns the candidates among some messages of a conversation, each with the key of its record."""
     joined = values.get(_Key(conversation, LANES, JOINED))
     if joined is None:  # it is being deleted
         return []
@@ -271,9 +223,8 @@ def _of_conversation(
     asked = values.get(_Key(conversation, PINS, PINS))
     pins = {} if asked is None else PinsRecord.read(asked, "the pins").pins
     heads = {lane: values.get(_Key(conversation, LANES, lane)) for lane in {record.place.lane for record in records}}
-    counts = {lane: LaneRecord.read(head, f"lane {lane!r}").count for lane, head in heads.items() if head}
-    counted = (record for record in records if record.place.number < counts.get(record.place.lane, 0))
-    told = fold(in_order(counted)).messages
+    counts = {lane: lane_of(lane, head).count for lane, head in heads.items() if head}
+    told = fold(in_order(r for r in records if r.place.number < counts.get(r.place.lane, 0))).messages
     found: list[tuple[str, Candidate]] = []
     for (record, message), place in zip(told, _places([record.place for record, _ in told]), strict=True):
         text = plain_text(message)
@@ -293,7 +244,7 @@ def _of_conversation(
 
 
 def _places(places: Sequence[Place]) -> list[int]:
-    """A number for each place, in the same order; neighbours differ by one."""
+    """Returns a number for each place, in the same order; neighbours differ by one."""
     numbers = [0] if places else []
     for before, place in pairwise(places):
         numbers.append(numbers[-1] + (place.number - before.number if place.lane == before.lane else 2))
@@ -301,5 +252,5 @@ def _places(places: Sequence[Place]) -> list[int]:
 
 
 def message_reference(conversation_id: str, message_id: str) -> str:
-    """One text for both ids; an id may have a slash, too."""
+    """Returns one text for both ids; an id may have a slash, too."""
     return f"{conversation_id.replace('%', '%25').replace('/', '%2F')}/{message_id}"

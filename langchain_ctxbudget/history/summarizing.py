@@ -1,4 +1,7 @@
-"""A summary model at work: span after span, each once, applied only where the messages are still the same."""
+"""A summary model at work: span after span, each once, applied only where the messages are still the same.
+
+What it writes is kept in the store under the hash of the span's content.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +11,178 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
-from langchain_ctxbudget.errors import SummaryError
+from langchain_ctxbudget.errors import StoreDataError, SummaryError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
-from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.digest import Digest, Line, Sentence
-from langchain_ctxbudget.history.importance import Kind
+from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence
 from langchain_ctxbudget.history.model_summaries import ChatModelSummarizer, SummaryRequest
 from langchain_ctxbudget.history.open import OpenConversation
-from langchain_ctxbudget.history.spans import Spans
-from langchain_ctxbudget.history.stored_summaries import ConversationCompaction, look_up, saving
-from langchain_ctxbudget.history.tree import Node
+from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
+from langchain_ctxbudget.messages.text import terms
 from langchain_ctxbudget.stores.clock import utc_now
-from langchain_ctxbudget.stores.records import EXTRACTION, Scope
+from langchain_ctxbudget.stores.records import EXTRACTION, Record, Scope
 from langchain_ctxbudget.tokens.counters import TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
-CAP_TOKENS, CAP_GROWTH_TOKENS = 320, 80
+COMPACTIONS = "compactions"
+LOOKED_UP_AT_ONCE = 500
+CAP_TOKENS, CAP_GROWTH_TOKENS, HIGHEST_CAP_LEVEL = 320, 80, 3
 """The hard cap of a digest: so much at level 1, a little more at levels two and three."""
-HIGHEST_CAP_LEVEL = 3
 MESSAGES_PER_CALL = 15
 """Messages that are no whole segment yet are written about only while there are so many to a call of the model."""
 MOST_FAILURES = 2
 """After so many in a row, a run stops: the model is not to be had; a later one tries again."""
+
+
+class KeptSentence(Record):
+    """One sentence of a summary; its position is counted from the first message of the span."""
+
+    text: str
+    kind: Kind
+    score: float
+    date: str | None = None
+    speaker: str = ""
+    position: int
+    order: int
+
+
+class ConversationCompaction(Record):
+    """A summary of a range of messages (seed 000, `ConversationCompaction`).
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> ContextPipeline().get_compactions(user_id="ada", conversation_id="c1")
+        []
+    """
+
+    id: str
+    """A hash of the range's content: the same messages are never summarised twice."""
+    conversation_id: str
+    from_message_index: int
+    """The position of the first message, from 0, when the summary was made."""
+    to_message_index: int
+    """The position of the last message."""
+    original_token_count: int
+    """The cost of the messages, in tokens."""
+    compacted_token_count: int
+    """The cost of the summary, in tokens."""
+    summary: str
+    key_decisions: tuple[str, ...] = ()
+    open_questions: tuple[str, ...] = ()
+    code_artifacts: tuple[str, ...] = ()
+    compression_ratio: float
+    """Original tokens / compacted tokens."""
+    compaction_level: int
+    """1 for a summary of messages, 2 for one of five summaries, and so on."""
+    made_by: str
+    """`extraction`, or the name of the model that wrote it."""
+    narrative: str = ""
+    """The conversation up to its end, by a model."""
+    context: str = ""
+    """A digest of the messages before the range, of which the model was told."""
+    sentences: tuple[KeptSentence, ...] = ()
+    created_at: datetime | None = None
+    """The time when a model wrote it; an extraction can be made at any time, always the same."""
+
+    @classmethod
+    def of(
+        cls, digest: Digest, conversation: Conversation, key: str, created_at: datetime | None = None
+    ) -> ConversationCompaction:
+        """Returns the record of a digest."""
+        original = sum(conversation.costs[digest.first : digest.end])
+        compacted = sum(conversation.counter.count_text(sentence.text) for sentence in digest.sentences)
+        of_kind = {kind: tuple(s.text for s in digest.sentences if s.kind is kind) for kind in Kind}
+        kept = (
+            KeptSentence(
+                text=s.text,
+                kind=s.kind,
+                score=s.score,
+                date=s.date,
+                speaker=s.speaker,
+                position=s.position - digest.first,
+                order=s.order,
+            )
+            for s in digest.sentences
+        )
+        return cls(
+            id=key,
+            conversation_id=conversation.scope.conversation_id,
+            from_message_index=digest.first,
+            to_message_index=digest.end - 1,
+            original_token_count=original,
+            compacted_token_count=compacted,
+            summary="\n".join(sentence.text for sentence in digest.sentences),
+            key_decisions=of_kind[Kind.DECISION],
+            open_questions=digest.open_questions or of_kind[Kind.OPEN],
+            code_artifacts=digest.artifacts,
+            compression_ratio=round(original / max(1, compacted), 2),
+            compaction_level=digest.level,
+            made_by=digest.made_by,
+            narrative=digest.narrative,
+            context=digest.context,
+            sentences=tuple(kept),
+            created_at=created_at,
+        )
+
+    def to_digest(self) -> Digest:
+        """Returns the digest, at the place where it was made."""
+        first = self.from_message_index
+        kept = (
+            Sentence(first + s.position, s.order, s.speaker, s.date, s.text, s.score, s.kind, frozenset(terms(s.text)))
+            for s in self.sentences
+        )
+        return Digest(
+            first=first,
+            end=self.to_message_index + 1,
+            level=self.compaction_level,
+            sentences=tuple(kept),
+            artifacts=self.code_artifacts,
+            made_by=self.made_by,
+            narrative=self.narrative,
+            open_questions=self.open_questions,
+            context=self.context,
+        )
+
+
+def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[str]) -> Flow[bool]:
+    """Reads what was written about spans by another run or process, once for each; returns True if anything was.
+
+    A record that cannot be read counts as none: it is made again.
+    """
+    new = [key for key in keys if key not in known.digests and key not in known.looked_up][:LOOKED_UP_AT_ONCE]
+    items = yield from batch(store, [GetOp(scope.namespace(COMPACTIONS), key) for key in new])
+    found: dict[str, Digest] = {}
+    for key, item in zip(new, items, strict=True):
+        if isinstance(item, Item):
+            try:
+                found[key] = ConversationCompaction.read(item.value, f"compaction {key!r}").to_digest()
+            except StoreDataError:
+                continue
+    known.looked_up.update(new)
+    known.digests.update(found)
+    return bool(found)
+
+
+def compactions(
+    store: BaseStore, conversation: Conversation, segment_messages: int, until: int
+) -> Flow[list[ConversationCompaction]]:
+    """Returns the record of every span before a position: the model's digest, else that of extraction."""
+    spans = conversation.spans(segment_messages)
+    known = spans.known
+    nodes = [(node, spans.content(node)) for node in spans.tree.complete(until)]
+    if known.maker:
+        yield from look_up(store, conversation.scope, known, [known.key(content) for _, content in nodes])
+    records = []
+    for node, content in nodes:
+        written = spans.written(node)
+        key = known.key(content) if written else content
+        records.append(ConversationCompaction.of(written or spans.extracted(node), conversation, key))
+    return records
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +201,7 @@ def wanted(spans: Spans) -> list[tuple[Node, str]]:
 
     Last come the messages behind the cut that are no whole segment yet, where they are asked for.
     """
-    known, end = spans.known, len(spans.messages)
+    known, end = spans.known, len(spans.entries)
     if not known.maker or not known.until:
         return []
     nodes = spans.tree.complete(min(known.until, end))
@@ -62,7 +209,7 @@ def wanted(spans: Spans) -> list[tuple[Node, str]]:
     if rest and (len(known.digests) + 1) * MESSAGES_PER_CALL <= rest.end:
         nodes.append(rest)
     keys = ((node, known.key(spans.content(node))) for node in nodes)
-    return [(node, key) for node, key in keys if key not in known.digests and not known.given_up(key)]
+    return [(node, key) for node, key in keys if known.lacks(key)]
 
 
 def next_job(
@@ -76,24 +223,24 @@ def next_job(
         if key not in tried:
             spans.known.looked_up.discard(key)  # another pipeline may have written it since
             if not (yield from look_up(store, scope, spans.known, [key])):
-                return job_of(spans, node, key, questions)
+                return _job(spans, node, key, questions)
     return None
 
 
-def job_of(spans: Spans, node: Node, key: str, questions: Sequence[Sentence]) -> Job:
+def _job(spans: Spans, node: Node, key: str, questions: Sequence[Sentence]) -> Job:
     """Returns the request to sum up a span: its messages or parts, with what was before them."""
     if node.level == 1:
-        said = (message.as_line(at) for at, message in enumerate(spans.messages[node.first : node.end], node.first))
-        lines = tuple(line for line in said if line.text) or (spans.messages[node.first].as_line(node.first),)
+        said = [entry.as_line(at) for at, entry in enumerate(spans.entries[node.first : node.end], node.first)]
+        lines = [line for line in said if line.text] or said[:1]
     else:
-        lines = tuple(_as_line(spans.digest(part)) for part in spans.tree.children(node))
-    before = spans.digest(spans.tree.node(node.level, node.index - 1)) if node.index else None
+        lines = [_as_line(spans.digest(part)) for part in spans.tree.children(node)]
+    before = spans.digest(node_at(spans.tree.starts, node.level, node.index - 1)) if node.index else None
     if before is None or before.made_by == EXTRACTION:
         opened = tuple(question.text for question in questions if question.position < node.first)
     else:
         opened = before.open_questions
     request = SummaryRequest(
-        lines=lines,
+        lines=tuple(lines),
         first=node.first,
         end=node.end,
         level=node.level,
@@ -120,45 +267,16 @@ def apply(store: BaseStore, made_at: datetime, job: Job, digest: Digest, convers
     """Takes in a digest if its messages, and those before them, are still the same; returns True if they are."""
     known = conversation.made
     spans = conversation.spans(known.segment_messages)
-    if job.node.end > len(spans.messages) or known.key(spans.content(job.node)) != job.key:
+    if job.node.end > len(spans.entries) or known.key(spans.content(job.node)) != job.key:
         return False
     if spans.context(job.node.first) != job.context:
         return False
-    known.digests[job.key] = replace(digest, context=job.context)
+    known.digests[job.key] = written = replace(digest, context=job.context)
     known.failures.pop(job.key, None)
-    record = _compaction(conversation, known.digests[job.key], job.key, made_at)
-    yield from batch(store, [saving(conversation.scope, record)])
+    record = ConversationCompaction.of(written, conversation, job.key, made_at)
+    place = conversation.scope.namespace(COMPACTIONS)
+    yield from batch(store, [PutOp(place, record.id, record.to_value(), index=False)])
     return True
-
-
-def _compaction(
-    conversation: Conversation, digest: Digest, key: str, made_at: datetime | None = None
-) -> ConversationCompaction:
-    return ConversationCompaction.of(
-        digest,
-        key=key,
-        conversation_id=conversation.scope.conversation_id,
-        costs=conversation.costs,
-        count=conversation.counter.count_text,
-        created_at=made_at,
-    )
-
-
-def compactions(
-    store: BaseStore, conversation: Conversation, segment_messages: int, until: int
-) -> Flow[list[ConversationCompaction]]:
-    """Returns the record of every span before a position: the model's digest, else that of extraction."""
-    spans = conversation.spans(segment_messages)
-    nodes = [(node, spans.content(node)) for node in spans.tree.complete(until)]
-    if spans.known.maker:
-        keys = [spans.known.key(content) for _, content in nodes]
-        yield from look_up(store, conversation.scope, spans.known, keys)
-    records = []
-    for node, content in nodes:
-        written = spans.written(node)
-        key = spans.known.key(content) if written else content
-        records.append(_compaction(conversation, written or spans.extracted(node), key))
-    return records
 
 
 Body = Callable[[Conversation], Flow[Any]]
@@ -175,15 +293,15 @@ class Owner(Protocol):
     def store(self) -> BaseStore:
         """The store of the conversations."""
 
-    def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
-        """Runs a flow with a conversation's working set, alone."""
+    def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+        """Runs a flow with a conversation that is up to date, alone."""
 
 
 class Summarizing:
     """One summary model, and one thread in which it works."""
 
     def __init__(self, model: BaseChatModel, owner: Owner, clock: Callable[[], datetime] | None = None) -> None:
-        """Set up; the thread begins with the first conversation that needs it."""
+        """Sets up; the thread begins with the first conversation that needs it."""
         self.model, self.clock = model, clock or utc_now
         self.summarizer = ChatModelSummarizer(model)
         self._owner = owner
@@ -210,24 +328,18 @@ class Summarizing:
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> None:
         """Writes about span after span of one conversation; its lock is not held while the model works."""
-        store = self._owner.store
 
         def held(body: Body) -> Flow[Any]:
-            def refreshed(conversation: OpenConversation) -> Flow[Any]:
-                yield from log.refresh(store, conversation)
-                return (yield from body(conversation.seen_with(self._owner.counter)))
+            return self._owner.recall(scope, lambda conversation: body(conversation.seen_with(self._owner.counter)))
 
-            return self._owner.using(scope, refreshed)
-
-        drive(self._write(store, held, cancelled))
+        drive(self._write(held, cancelled))
 
     def write_now(self, conversation: Conversation) -> Flow[None]:
         """Writes about everything that is wanted, while whoever holds the conversation waits."""
-        return self._write(self._owner.store, lambda body: body(conversation))
+        return self._write(lambda body: body(conversation))
 
-    def _write(
-        self, store: BaseStore, held: Callable[[Body], Flow[Any]], cancelled: Cancelled | None = None
-    ) -> Flow[None]:
+    def _write(self, held: Callable[[Body], Flow[Any]], cancelled: Cancelled | None = None) -> Flow[None]:
+        store = self._owner.store
         tried: set[str] = set()
         failures = 0
 
@@ -242,20 +354,19 @@ class Summarizing:
             if job is None:
                 return
             tried.add(job.key)
+            digest, problem = None, ""
             try:
                 digest = yield from self.summarizer.summarize(job.request, counter)
                 failures = 0
             except SummaryError as error:
-                digest, problem = None, str(error)
+                problem = str(error)
                 failures += 1
             if cancelled:
                 return
-            if digest is None:
-                yield from held(partial(_note_failure, job, problem))
-            else:
-                yield from held(partial(apply, store, self.clock(), job, digest))
+            yield from held(partial(self._note, job, digest, problem))
 
-
-def _note_failure(job: Job, problem: str, conversation: Conversation) -> Flow[None]:
-    conversation.made.failed(job.key, problem)
-    yield from ()
+    def _note(self, job: Job, digest: Digest | None, problem: str, conversation: Conversation) -> Flow[None]:
+        if digest is None:
+            conversation.made.failures.setdefault(job.key, []).append(problem)
+        else:
+            yield from apply(self._owner.store, self.clock(), job, digest, conversation)

@@ -1,20 +1,21 @@
-"""The compaction tree: segments of messages, five of which make a node of the next level, and the frontier through it.
+"""The compaction tree of a conversation, the frontier through it, and the digests of its spans.
 
-The end of a segment follows from the messages themselves, as in content-defined chunking (rsync, Muthitacharoen et al.
-2001): it is the first safe place after 0.8 of the wanted size where the message's own hash says so, at the latest after
-1.3 of it. So every process finds the same segments, and a message that is removed changes two of them on average, not
-all that follow. A segment that has ended never changes.
+Messages are sealed into segments; five segments make a node of the next level, five of those one of the next. The end
+of a segment follows from the messages themselves, as in content-defined chunking (rsync, Muthitacharoen et al. 2001):
+it is the first safe place after 0.8 of the wanted size where the message's own hash says so, at the latest after 1.3 of
+it. So every process finds the same segments, and a message that is removed changes two of them on average, not all that
+follow. A segment that has ended never changes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Protocol
 
-from langchain_ctxbudget.history.digest import Line
+from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.extractive import Digest, digest_messages, merge
 
 FAN_OUT = 5
 """Nodes that make one of the next level (seed 000: groups of 5)."""
@@ -26,41 +27,8 @@ SHORTEST, LONGEST = 0.8, 1.3
 """Of the wanted number of messages."""
 ENDS_ONE_IN = 8
 """Between the two, one message in so many ends its segment: about the wanted size on average."""
-
-
-class Message(Protocol):
-    """A message as the tree and its digests read it."""
-
-    @property
-    def fingerprint(self) -> str:
-        """A hex digest of the message's content."""
-
-    @property
-    def digest(self) -> str:
-        """A digest of this message and all before it."""
-
-    @property
-    def date(self) -> str | None:
-        """The day on which it was said."""
-
-    @property
-    def safe_cut(self) -> bool:
-        """True if a cut right before the message leaves calls and results together."""
-
-    @property
-    def text(self) -> str:
-        """Its words."""
-
-    @property
-    def id(self) -> str:
-        """The message's id."""
-
-    @property
-    def preservation(self) -> str | None:
-        """The application's wish for the message: keep, summarize or drop."""
-
-    def as_line(self, position: int) -> Line:
-        """Returns the message as a summariser reads it."""
+MOST_ATTEMPTS = 3
+"""Times that a model is asked about a span before its extraction stands for good."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,33 +58,31 @@ class Tree:
     keys: tuple[tuple[str, ...], ...] = ()
     """The nodes' hashes by level, level 1 first; equal content has the same hash wherever it stands."""
 
-    def grow(self, messages: Sequence[Message]) -> Tree:
+    def grow(self, entries: Sequence[Entry]) -> Tree:
         """Returns the tree with the segments that have ended by now; only messages after the last start are read."""
         shortest = max(1, int(self.segment_messages * SHORTEST))
         longest = max(1, int(self.segment_messages * LONGEST))
-        starts: list[int] = []
-        start, characters = self.starts[-1], 0
-        for at in range(start, len(messages)):
-            count = at - start
-            marked = count >= shortest and int(messages[at - 1].fingerprint[:8], 16) % ENDS_ONE_IN == 0
-            if count and messages[at].safe_cut and (marked or count >= longest or characters >= SEGMENT_CHARACTERS):
-                starts.append(at)
-                start, characters = at, 0
-            characters += len(messages[at].text)
-        if not starts:
+        edges = [*self.starts]
+        characters = 0
+        for at in range(edges[-1], len(entries)):
+            count = at - edges[-1]
+            marked = count >= shortest and int(entries[at - 1].fingerprint[:8], 16) % ENDS_ONE_IN == 0
+            if count and entries[at].safe_cut and (marked or count >= longest or characters >= SEGMENT_CHARACTERS):
+                edges.append(at)
+                characters = 0
+            characters += len(entries[at].text)
+        known = len(self.starts) - 1
+        if len(edges) - 1 == known:
             return self
-        edges = (*self.starts, *starts)
         level = [*(self.keys[0] if self.keys else ())]
-        level += [content_key(messages, edges[i], edges[i + 1]) for i in range(len(level), len(edges) - 1)]
+        level += [content_key(entries, edges[i], edges[i + 1]) for i in range(known, len(edges) - 1)]
         keys = [tuple(level)]
         while len(keys[-1]) >= FAN_OUT:
             below, number = keys[-1], len(keys) + 1
-            known = self.keys[number - 1] if len(self.keys) >= number else ()
-            new = (
-                _parent_key(number, below[i * FAN_OUT :][:FAN_OUT]) for i in range(len(known), len(below) // FAN_OUT)
-            )
-            keys.append((*known, *new))
-        return replace(self, starts=edges, keys=tuple(keys))
+            old = self.keys[number - 1] if len(self.keys) >= number else ()
+            groups = (below[i * FAN_OUT :][:FAN_OUT] for i in range(len(old), len(below) // FAN_OUT))
+            keys.append((*old, *(_hash(str(number), *group) for group in groups)))
+        return replace(self, starts=tuple(edges), keys=tuple(keys))
 
     def shortened(self, length: int) -> Tree:
         """Returns the tree without every segment that a message from `length` on belongs to, or ended."""
@@ -132,37 +98,30 @@ class Tree:
         """Returns the number of segments that end at or before a position."""
         return bisect_right(self.starts, position) - 1
 
-    def frontier(self, position: int) -> list[Node]:
-        """Returns the nodes that stand for the whole segments before a position, oldest and coarsest first."""
-        return frontier(self.starts, self.segments_until(position))
-
     def complete(self, position: int) -> list[Node]:
         """Returns every node that ends before or at a position, each after its children."""
         nodes: list[Node] = []
         for index in range(self.segments_until(position)):
-            nodes.append(self.node(1, index))
             level, count = 1, index + 1
+            nodes.append(node_at(self.starts, level, index))
             while count % FAN_OUT == 0:
                 level, count = level + 1, count // FAN_OUT
-                nodes.append(self.node(level, count - 1))
+                nodes.append(node_at(self.starts, level, count - 1))
         return nodes
-
-    def node(self, level: int, index: int) -> Node:
-        """Returns a complete node by its place in the tree."""
-        return node(self.starts, level, index)
 
     def children(self, parent: Node) -> list[Node]:
         """Returns the five nodes of the level below that a node consists of."""
         first = parent.index * FAN_OUT
-        return [self.node(parent.level - 1, index) for index in range(first, first + FAN_OUT)]
+        return [node_at(self.starts, parent.level - 1, index) for index in range(first, first + FAN_OUT)]
 
     def key(self, span: Node) -> str | None:
         """Returns the hash of a node's content, or None for a span that is no complete node of this tree."""
         known = self.keys[span.level - 1] if len(self.keys) >= span.level else ()
-        return known[span.index] if span.index < len(known) and self.node(span.level, span.index) == span else None
+        is_node = span.index < len(known) and node_at(self.starts, span.level, span.index) == span
+        return known[span.index] if is_node else None
 
 
-def node(starts: Sequence[int], level: int, index: int) -> Node:
+def node_at(starts: Sequence[int], level: int, index: int) -> Node:
     """Returns the node at a place in the tree whose segments begin at `starts`."""
     width = FAN_OUT ** (level - 1)
     return Node(starts[index * width], starts[(index + 1) * width], level, index)
@@ -178,22 +137,121 @@ def frontier(starts: Sequence[int], segments: int) -> list[Node]:
     level, end = 1, segments
     while end:
         start = max(0, (end - FINE_NODES) // FAN_OUT * FAN_OUT)
-        nodes[:0] = [node(starts, level, index) for index in range(start, end)]
+        nodes[:0] = [node_at(starts, level, index) for index in range(start, end)]
         level, end = level + 1, start // FAN_OUT
     return nodes
 
 
-def content_key(messages: Sequence[Message], first: int, end: int) -> str:
+def content_key(entries: Sequence[Entry], first: int, end: int) -> str:
     """Returns a hash of who said what in a row of messages."""
-    content = blake2b(digest_size=16)
-    for message in messages[first:end]:
-        said = f"{message.id}\0{message.fingerprint}\0{message.preservation == 'drop'}\0"
-        content.update(said.encode(errors="surrogatepass"))
-    return content.hexdigest()
+    return _hash(*(f"{it.id}\0{it.fingerprint}\0{it.preservation == 'drop'}\0" for it in entries[first:end]))
 
 
-def _parent_key(level: int, children: Sequence[str]) -> str:
-    content = blake2b(str(level).encode(), digest_size=16)
-    for key in children:
-        content.update(key.encode())
-    return content.hexdigest()
+def _hash(*parts: str) -> str:
+    return blake2b("".join(parts).encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(slots=True)
+class KnownDigests:
+    """Digests by the hash of their content: no span is read twice, by extraction or by a model.
+
+    An entry never becomes wrong; those of messages that are gone are let go, since users may ask for it.
+    """
+
+    extracted: dict[tuple[str, str | None], Digest] = field(default_factory=dict)
+    """By content and the date of the first message, which may be that of the message before it."""
+    digests: dict[str, Digest] = field(default_factory=dict)
+    """A model's, by content and model; see `key`."""
+    failures: dict[str, list[str]] = field(default_factory=dict)
+    """Why a model has not written about a span, for each time that it was asked."""
+    looked_up: set[str] = field(default_factory=set)
+    """Keys that the store was asked for."""
+    maker: str = ""
+    """The summary model with its prompt; empty where there is none."""
+    segment_messages: int = 0
+    until: int = 0
+    """The position up to which a model is to write about the messages."""
+    asked_until: int = 0
+    """The position up to which it was asked to."""
+    finish: int = 0
+    """The position up to which it is to write also about messages that are no whole segment yet."""
+
+    def copy(self) -> KnownDigests:
+        """Returns the same for another table; finished digests are shared."""
+        return replace(self, failures=dict(self.failures), looked_up=set(self.looked_up), digests=dict(self.digests))
+
+    def key(self, content: str) -> str:
+        """Returns the key under which this model's digest of a content is kept."""
+        return f"{content}-{self.maker}"
+
+    def lacks(self, key: str) -> bool:
+        """Returns True if the model has not written under a key, and may still be asked."""
+        return key not in self.digests and len(self.failures.get(key, ())) < MOST_ATTEMPTS
+
+    def keep(self, trees: Iterable[Tree]) -> None:
+        """Forgets the extractions of spans that stand in none of these trees."""
+        contents = {key for tree in trees for level in tree.keys for key in level}
+        self.extracted = {key: digest for key, digest in self.extracted.items() if key[0] in contents}
+
+    def read_again(self) -> None:
+        """Forgets what a model wrote: the store has it as far as it still holds."""
+        self.digests, self.failures, self.looked_up = {}, {}, set()
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """The messages of a conversation, the tree of their spans, and the digest of each span."""
+
+    entries: Sequence[Entry]
+    tree: Tree
+    known: KnownDigests
+    dropped: Sequence[int] = ()
+    """Positions of the messages that are left out of prompts, in order."""
+
+    def content(self, span: Node) -> str:
+        """Returns the hash of a span's content; it may be no whole segment."""
+        return self.tree.key(span) or content_key(self.entries, span.first, span.end)
+
+    def context(self, position: int) -> str:
+        """Returns a digest of the messages before a position, without those that are dropped."""
+        if not position:
+            return ""
+        dropped = self.dropped[: bisect_left(self.dropped, position)]
+        return "-".join([self.entries[position - 1].digest, *(self.entries[at].id for at in dropped)])
+
+    def rest(self, end: int) -> Node | None:
+        """Returns the messages before a position that are no whole segment yet, or None where there are none."""
+        index = self.tree.segments_until(end)
+        first = self.tree.starts[index]
+        return Node(first, end, 1, index) if first < end else None
+
+    def extracted(self, span: Node) -> Digest:
+        """Returns the digest that extraction makes of a span; every message of a node is read once."""
+        content = self.tree.key(span)
+        key = content or "", self.entries[span.first].date
+        if content is not None and key in self.known.extracted:
+            return self.known.extracted[key].placed(span.first, "")
+        if span.level > 1:
+            made = merge([self.extracted(child) for child in self.tree.children(span)])
+        else:
+            lines = [entry.as_line(at) for at, entry in enumerate(self.entries[span.first : span.end], span.first)]
+            made = digest_messages(lines, span.first, span.end)
+        if content is not None:  # the rest grows with every message; only what is complete is kept
+            self.known.extracted[key] = made
+        return made
+
+    def written(self, span: Node) -> Digest | None:
+        """Returns the digest that a model wrote of a span, as far as it holds, or None where it wrote none."""
+        digest = self.known.digests.get(self.known.key(self.content(span)))
+        return digest and digest.placed(span.first, self.context(span.first))
+
+    def digest(self, span: Node) -> Digest:
+        """Returns the model's digest of a span, else that of extraction."""
+        return self.written(span) or self.extracted(span)
+
+    def before(self, cut: int) -> tuple[list[Digest], tuple[str, ...]]:
+        """Returns the digests of everything before a cut, oldest and coarsest first, and the keys a model owes."""
+        nodes, rest = frontier(self.tree.starts, self.tree.segments_until(cut)), self.rest(cut)
+        keys = [self.known.key(self.content(span)) for span in nodes] if self.known.maker else []
+        waiting = tuple(key for key in keys if self.known.lacks(key))
+        return [self.digest(span) for span in (*nodes, *([rest] if rest else []))], waiting

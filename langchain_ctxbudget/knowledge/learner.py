@@ -15,7 +15,7 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, running_loop
-from langchain_ctxbudget.history import log
+from langchain_ctxbudget.history import editing
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.knowledge import known, learning, rules
 from langchain_ctxbudget.knowledge import repositories as repos
@@ -160,7 +160,7 @@ class Learning:
         at_least = 1 if ends else settings.learn_every
 
         def find(conversation: OpenConversation) -> Flow[Work | None]:
-            yield from log.refresh(store, conversation)
+            yield from editing.refresh(store, conversation)
             # From now on, others must be able to tell that its prompts show nothing yet.
             if conversation.snapshot_unsaved and conversation.entries:
                 yield from batch(store, [repos.snapshot_write(scope, conversation.snapshot)])

@@ -17,11 +17,10 @@ from langgraph.store.base import BaseStore, Op, PutOp
 from langchain_ctxbudget.background import BackgroundWorker, new_mutex
 from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
-from langchain_ctxbudget.history import editing, log
+from langchain_ctxbudget.history import editing
 from langchain_ctxbudget.history.compact import HistoryPlan, HistoryRoom, HistoryView
-from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.conversation import Conversation, TurnBlock, is_of_earlier_turn
 from langchain_ctxbudget.history.open import OpenConversation
-from langchain_ctxbudget.history.turn_block import TurnBlock, is_of_earlier_turn
 from langchain_ctxbudget.knowledge import facts_layer, known
 from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.messages.messages import checked, current_turn, split_instructions
@@ -367,12 +366,11 @@ class Engine:
             started, calls = time.perf_counter(), self.target.tokenizer.calls
             failures = [*request.failures]
             try:
-                yield from log.refresh(workspace.store, conversation)
+                yield from editing.refresh(workspace.store, conversation)
                 if given is not None:
                     goes_on = is_of_earlier_turn(request.block, turn)
-                    yield from editing.take_over(
-                        workspace.store, conversation, given, workspace.writer_id, goes_on=goes_on, task=request.task
-                    )
+                    editor = editing.Editor(workspace.store, conversation, workspace.writer_id)
+                    yield from editor.take_over(given, goes_on=goes_on, task=request.task)
                     if conversation.forgotten:
                         failures.append(editing.GOES_ON % conversation.forgotten)
             except Exception as error:

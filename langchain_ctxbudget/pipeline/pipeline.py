@@ -18,10 +18,10 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, twins
-from langchain_ctxbudget.history import message_log, message_pages
-from langchain_ctxbudget.history.log import OnRemoval
-from langchain_ctxbudget.history.message_pages import MessagePage
-from langchain_ctxbudget.history.stored_summaries import ConversationCompaction
+from langchain_ctxbudget.history import log
+from langchain_ctxbudget.history.editing import OnRemoval
+from langchain_ctxbudget.history.log import MessagePage
+from langchain_ctxbudget.history.summarizing import ConversationCompaction
 from langchain_ctxbudget.messages.messages import model_of
 from langchain_ctxbudget.messages.preservation import Preservation, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices
@@ -423,16 +423,16 @@ class ContextPipeline:
         if before is not None and after is not None:
             raise InputError("A page is before or after a bookmark, not both. Leave one out")
         if after is not None:
-            return message_pages.read_since(store, scope, after)
+            return log.read_since(store, scope, after)
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
-        return message_pages.read_last(store, scope, limit, before)
+        return log.read_last(store, scope, limit, before)
 
     get_page, aget_page = twins(_get_page)
 
     def _list_conversations(self, *, user_id: str) -> Flow[list[str]]:
         """Returns the ids of a user's conversations, sorted."""
-        return message_log.read_conversations(self.engine.workspace.store, require_id("user_id", user_id))
+        return log.read_conversations(self.engine.workspace.store, require_id("user_id", user_id))
 
     list_conversations, alist_conversations = twins(_list_conversations)
 

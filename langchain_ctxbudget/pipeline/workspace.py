@@ -18,13 +18,11 @@ from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, new
 from langchain_ctxbudget.documents.find import forget
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, locked
-from langchain_ctxbudget.history import editing, log
-from langchain_ctxbudget.history.coverage import ledger
-from langchain_ctxbudget.history.log import OnRemoval
-from langchain_ctxbudget.history.message_log import CUTS, JOINED, LANES, PINS
+from langchain_ctxbudget.history import editing
+from langchain_ctxbudget.history.editing import Editor, OnRemoval
+from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS
 from langchain_ctxbudget.history.open import OpenConversation, OpenConversations, in_use
-from langchain_ctxbudget.history.stored_summaries import ConversationCompaction
-from langchain_ctxbudget.history.summarizing import Summarizing, compactions
+from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.known import Knowledge
@@ -231,7 +229,7 @@ class Workspace:
         """Runs a flow with a conversation that is up to date, alone."""
 
         def refreshed(conversation: OpenConversation) -> Flow[T]:
-            yield from log.refresh(self.store, conversation)
+            yield from editing.refresh(self.store, conversation)
             return (yield from body(conversation))
 
         return (yield from self.using(scope, refreshed))
@@ -241,7 +239,7 @@ class Workspace:
         given = checked(messages, "messages")
 
         def body(conversation: OpenConversation) -> Flow[list[str]]:
-            ids = yield from editing.add(self.store, conversation, given, conversation.lane(self.writer_id))
+            ids = yield from self._editor(conversation).add(given)
             self.learning.note(conversation)
             return ids
 
@@ -250,14 +248,13 @@ class Workspace:
     def sync(
         self, messages: Sequence[BaseMessage], scope: Scope, on_removal: OnRemoval, *, task: bool = False
     ) -> Flow[list[str]]:
-        """Makes a conversation equal to an agent's state; see `editing.sync`."""
+        """Makes a conversation equal to an agent's state; see `Editor.sync`."""
         _require_removal(on_removal)
         given = checked(messages, "messages")
 
         def body(conversation: OpenConversation) -> Flow[list[str]]:
-            lane = conversation.lane(self.writer_id)
             before = len(conversation.entries), conversation.digest
-            ids = yield from editing.sync(self.store, self._with_tree(conversation), given, lane, on_removal, task=task)
+            ids = yield from self._editor(conversation).sync(given, on_removal, task=task)
             yield from self._relearn(conversation, on_removal, changed=not conversation.table.holds(*before))
             return ids
 
@@ -276,8 +273,7 @@ class Workspace:
         [given] = checked([message], "message")
 
         def body(conversation: OpenConversation) -> Flow[None]:
-            lane = conversation.lane(self.writer_id)
-            yield from editing.edit(self.store, self._with_tree(conversation), message_id, given, lane)
+            yield from self._editor(conversation).edit(message_id, given)
             yield from self._relearn(conversation, "forget")
 
         yield from self.recall(scope, body)
@@ -287,8 +283,7 @@ class Workspace:
         _require_removal(on_removal)
 
         def body(conversation: OpenConversation) -> Flow[None]:
-            lane = conversation.lane(self.writer_id)
-            yield from editing.remove(self.store, self._with_tree(conversation), message_ids, lane, on_removal)
+            yield from self._editor(conversation).remove(message_ids, on_removal)
             yield from self._relearn(conversation, on_removal)
 
         yield from self.recall(scope, body)
@@ -301,19 +296,20 @@ class Workspace:
                 forget_texts()
         self.learning.note(conversation)
 
-    def _with_tree(self, conversation: OpenConversation) -> OpenConversation:
-        """Returns a conversation with its compaction tree, which tells what was derived from what."""
+    def _editor(self, conversation: OpenConversation) -> Editor:
+        """Returns what changes a conversation; its compaction tree tells what was derived from what."""
         conversation.table.tree(self.settings.segment_messages)
-        return conversation
+        return Editor(self.store, conversation, self.writer_id)
 
     def fork(self, scope: Scope, new: Scope, until: str | None) -> Flow[list[str]]:
         """Begins a conversation with what another one has."""
 
         def read(conversation: OpenConversation) -> Flow[editing.Fork]:
-            return (yield from editing.read_fork(self.store, self._with_tree(conversation), until))
+            conversation.table.tree(self.settings.segment_messages)
+            return (yield from editing.read_fork(self.store, conversation, until))
 
         def write(conversation: OpenConversation) -> Flow[list[str]]:
-            return (yield from editing.write_fork(self.store, conversation, fork, conversation.lane(self.writer_id)))
+            return (yield from self._editor(conversation).begin_with(fork))
 
         fork = yield from self.recall(scope, read)  # not one lock within the other: two forks could wait for each other
         return (yield from self.recall(new, write))
@@ -353,7 +349,7 @@ class Workspace:
         def body(conversation: OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
             if conversation.last is None or conversation.last.coverage is None:
                 _take_up_cuts(conversation, (yield from batch(self.store, [cuts_place(scope)]))[0], [])
-            return ledger(conversation.seen_with(self.counter))
+            return conversation.seen_with(self.counter).ledger()
 
         return (yield from self.recall(scope, body))
 

@@ -12,8 +12,7 @@ from langchain_ctxbudget.budget import Allocation
 from langchain_ctxbudget.budget.layers import Fragment
 from langchain_ctxbudget.budget.parameters import Parameters
 from langchain_ctxbudget.history.compact import HistoryView
-from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
-from langchain_ctxbudget.history.turn_block import TurnBlock
+from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, TurnBlock
 from langchain_ctxbudget.knowledge.custom import Rendered
 from langchain_ctxbudget.knowledge.facts_layer import FactsLayer
 from langchain_ctxbudget.knowledge.records import Fact

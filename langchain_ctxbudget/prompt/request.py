@@ -11,7 +11,7 @@ from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.budget.tiers import HEALTHY, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.history.turn_block import TurnBlock
+from langchain_ctxbudget.history.conversation import TurnBlock
 from langchain_ctxbudget.knowledge.facts_layer import FactsLayer
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.report.report import UsageState

@@ -21,10 +21,9 @@ from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.flow import Flow, Lock, embed_query
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView
-from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
+from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, TurnBlock
 from langchain_ctxbudget.history.other_conversations import OtherConversations
-from langchain_ctxbudget.history.stored_summaries import look_up
-from langchain_ctxbudget.history.turn_block import TurnBlock
+from langchain_ctxbudget.history.summarizing import look_up
 from langchain_ctxbudget.knowledge import custom, facts_layer, subjects
 from langchain_ctxbudget.messages.messages import request_copy
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed, left_out
@@ -153,7 +152,7 @@ def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
         decision = yield from _with_summaries(history, decision, access, problems)
     view = history.view(decision)
     if made.maker and view.waiting:
-        failures = dict.fromkeys(failure.problem for failure in made.failures.values())
+        failures = dict.fromkeys(problems[-1] for problems in made.failures.values())
         problems += [f"summaries: {problem}; extraction stands instead" for problem in failures]
     return view, problems
 

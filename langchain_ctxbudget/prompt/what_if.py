@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from langchain_ctxbudget.history.message_index import MessageIndex
+from langchain_ctxbudget.history.table import MessageIndex
 from langchain_ctxbudget.prompt.budgeting import compute_budget
 from langchain_ctxbudget.prompt.filling import (
     history_plan,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.flow import Flow, embed, embed_query
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.history.message_index import MessageIndex, searched_text
+from langchain_ctxbudget.history.table import MessageIndex, searched_text
 from langchain_ctxbudget.messages.text import digest, remembering, terms
 from langchain_ctxbudget.search.lexical import LexicalIndex
 from langchain_ctxbudget.search.packing import PRIORITIES, Candidate

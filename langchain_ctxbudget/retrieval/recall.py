@@ -28,7 +28,7 @@ from langchain_core.messages import (
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.history.message_index import searched_text
+from langchain_ctxbudget.history.table import searched_text
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.messages.clipping import head_end

@@ -14,8 +14,8 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import MissingScopeError
 from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.history.message_log import JOINED, LANES, MESSAGES
-from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFETCH, OtherConversations, candidates
+from langchain_ctxbudget.history.log import JOINED, LANES, MESSAGES
+from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFETCH, OtherConversations
 from langchain_ctxbudget.search.packing import Candidate
 from langchain_ctxbudget.stores.records import ROOT, Scope, label
 from tests import log_contract
@@ -65,7 +65,7 @@ class Reader:
         return await adrive(self._flow(query, **given))
 
     def _flow(self, query: str, *, user: str = "ada", without: str | None = "open", limit: int = 20) -> Any:
-        return candidates(self.store, user, query, without_conversation=without, limit=limit)
+        return OtherConversations().read(self.store, user, query, without_conversation=without, limit=limit)
 
     def raw(self, user: str = "ada") -> list[Any]:
         return self.store.search((ROOT, label(user), MESSAGES), query=QUERY, limit=100)
@@ -198,7 +198,7 @@ def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> No
         found = call(Reader(store), "find", user=user, without=CONVERSATIONS[0], limit=40)
         assert [(one.title, one.text) for one in found] == [(CONVERSATIONS[1], f"{QUERY} {mark(user)}")]
     for other in ("zoe", "zoexa3", "zoexa.", "z%"):
-        assert call(Reader(store), "find", user=other) == []
+        assert not call(Reader(store), "find", user=other)
 
 
 def test_conversations_whose_ids_begin_alike_are_told_apart(store: BaseStore, call: Call) -> None:
@@ -291,7 +291,7 @@ def test_an_index_adds_no_store_operation() -> None:
         pipeline.edit_message("two", HumanMessage("three"), **at("c1"))
         pipeline.assemble("What?", **at("c1"))
         costs.append((counting.batches, counting.operations))
-    assert costs[0] == costs[1]
+    assert costs[1] <= costs[0]
 
 
 def test_an_indexed_log_that_is_read_again_is_the_one_that_was_written() -> None:

@@ -14,7 +14,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history import message_log
+from langchain_ctxbudget.history import log
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.summary_models import conversation
 from tests.log_contract import (
@@ -260,7 +260,7 @@ def test_a_message_that_an_edit_told_of_before_its_writer_did_is_there_once() ->
         fourth.add_messages(said("4"), **ADA)
         reader.get_messages(**ADA)
         joining = ByHand(third.engine.workspace.add(said("3"), ADAS))
-        place = (ADAS.namespace(message_log.LANES), third.engine.workspace.writer_id)
+        place = (ADAS.namespace(log.LANES), third.engine.workspace.writer_id)
         while (head := store.get(*place)) is None or not head.value["count"]:
             joining.step()
         editor.edit_message("3", HumanMessage("three"), **ADA)
@@ -276,7 +276,7 @@ def test_a_message_that_an_edit_told_of_before_its_writer_did_is_there_once() ->
 
 
 def test_more_writers_than_are_polled_see_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_log, "POLLED", 2)
+    monkeypatch.setattr(log, "POLLED", 2)
     rng = random.Random(3)
     store = InMemoryStore()
     with pipelines(store, 6) as known:
@@ -291,7 +291,7 @@ def test_more_writers_than_are_polled_see_everything(monkeypatch: pytest.MonkeyP
 def test_more_writers_than_are_polled_that_meet_see_each_other(
     monkeypatch: pytest.MonkeyPatch, writers: int, orders: int
 ) -> None:
-    monkeypatch.setattr(message_log, "POLLED", 2)
+    monkeypatch.setattr(log, "POLLED", 2)
     acts = [add(*said(f"new {n}")) for n in range(writers)]
     for made in some_orders(lambda: World([*acts, read], before=(), opened=True, joined=True), orders):
         seen = [text for _, text in agreed(made)]
@@ -299,7 +299,7 @@ def test_more_writers_than_are_polled_that_meet_see_each_other(
 
 
 def test_a_writer_that_others_overtake_while_it_appends_is_seen() -> None:
-    with pipelines(InMemoryStore(), message_log.POLLED + 3) as known:
+    with pipelines(InMemoryStore(), log.POLLED + 3) as known:
         for number, writer in enumerate(known):
             writer.add_messages(said(f"hello {number}"), **ADA)
         reader, first, second, last_polled = *known[:3], known[3]

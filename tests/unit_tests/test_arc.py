@@ -5,7 +5,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.history.arc import (
+from langchain_ctxbudget.history.extractive import Line, digest_messages
+from langchain_ctxbudget.history.open_questions import OpenQuestions
+from langchain_ctxbudget.history.rendering import (
     ARTIFACTS,
     DECISIONS,
     FOCUS,
@@ -18,9 +20,6 @@ from langchain_ctxbudget.history.arc import (
     arc_of,
     choose_arc,
 )
-from langchain_ctxbudget.history.digest import Line
-from langchain_ctxbudget.history.extractive import digest_messages
-from langchain_ctxbudget.history.open_questions import OpenQuestions
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.stores.records import SummaryLine
 

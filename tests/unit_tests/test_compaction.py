@@ -3,7 +3,7 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.history.cut import move_cut, stays, strategy_for
+from langchain_ctxbudget.history.compact import move_cut, stays, strategy_for
 
 
 @st.composite

@@ -11,19 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.demo import demo_messages
-from langchain_ctxbudget.history.digest import Line
 from langchain_ctxbudget.history.extractive import (
     CHARACTERS_PER_NODE,
     KEPT_PER_NODE,
     KEPT_PER_SEGMENT,
     POOL,
+    Kind,
+    Line,
     choose,
     digest_messages,
+    importance,
+    is_filler,
     keep_sentences,
     key_messages,
+    kind_of,
     merge,
 )
-from langchain_ctxbudget.history.importance import Kind, importance, is_filler, kind_of
 from langchain_ctxbudget.messages.messages import date_of, plain_text, speaker
 from langchain_ctxbudget.messages.prose import MAX_SENTENCE_CHARACTERS
 
@@ -225,8 +228,8 @@ def test_a_digest_is_no_larger_at_any_level_and_keeps_decisions_and_names():
 
 
 SCRIPT = """
-from langchain_ctxbudget.history.arc import arc_lines
-from langchain_ctxbudget.history.digest import Line
+from langchain_ctxbudget.history.rendering import arc_lines
+from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.extractive import choose, digest_messages, keep_sentences, merge
 from langchain_ctxbudget.history.open_questions import OpenQuestions
 words = [f"w{i * 7919 % 997}x" for i in range(4000)]

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.message_index import MessageIndex
+from langchain_ctxbudget.history.table import MessageIndex
 from langchain_ctxbudget.retrieval import pool as pools
 from langchain_ctxbudget.retrieval.pool import Pool, Searched, gather, pooled
 from langchain_ctxbudget.retrieval.search import RERANKED, Sources, rerank, search

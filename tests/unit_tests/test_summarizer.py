@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 
 from langchain_ctxbudget import TiktokenCounter
-from langchain_ctxbudget.errors import InputError, SummaryError
+from langchain_ctxbudget.errors import SummaryError
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history import model_summaries
-from langchain_ctxbudget.history.digest import Line
-from langchain_ctxbudget.history.importance import Kind
+from langchain_ctxbudget.history.extractive import Kind, Line
 from langchain_ctxbudget.history.model_summaries import SCHEMA, ChatModelSummarizer, SummaryRequest
 from langchain_ctxbudget.messages.prose import MAX_SENTENCE_CHARACTERS
 from tests.scripted_models import Awaiting, Calling, Scripted, hang, released
@@ -377,16 +376,8 @@ def test_a_summarizer_is_known_by_its_model_and_its_wording(monkeypatch):
     for profile, argument, window in [
         ({"max_input_tokens": 9_000}, 5_000, 9_000),
         ({}, 5_000, 5_000),
-        (None, None, 16_000),
+        (None, 16_000, 16_000),
     ]:
         assert (
             ChatModelSummarizer(Scripted(script=[""], profile=profile), window_tokens=argument).window_tokens == window
         )
-
-
-def test_wrong_input_is_an_input_error():
-    for wrong in [{"attempts": 0}, {"timeout_seconds": 0.0}, {"window_tokens": -1}]:
-        with pytest.raises(InputError, match=f"{next(iter(wrong))} must be above 0"):
-            ChatModelSummarizer(Scripted(script=[""]), **wrong)
-    with pytest.raises(InputError, match="nothing to sum up"):
-        digest_of("", lines=(), first=0, end=0)

@@ -7,9 +7,17 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.history.digest import Line
-from langchain_ctxbudget.history.spans import KnownDigests, Spans
-from langchain_ctxbudget.history.tree import FAN_OUT, FINE_NODES, SEGMENT_CHARACTERS, Tree, frontier
+from langchain_ctxbudget.history.extractive import Line
+from langchain_ctxbudget.history.tree import (
+    FAN_OUT,
+    FINE_NODES,
+    SEGMENT_CHARACTERS,
+    KnownDigests,
+    Spans,
+    Tree,
+    frontier,
+    node_at,
+)
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ def test_every_node_comes_after_its_children(segments):
     for node in tree.complete(segments):
         assert node.level == 1 or seen.issuperset(tree.children(node))
         seen.add(node)
-    assert seen.issuperset(tree.frontier(segments))
+    assert seen.issuperset(frontier(tree.starts, segments))
 
 
 def test_a_key_follows_from_the_content_of_a_span_wherever_it_stands():
@@ -105,7 +113,7 @@ def test_a_key_follows_from_the_content_of_a_span_wherever_it_stands():
     assert None not in keys.values()
     dropped = [*found[:-1], replace(found[-1], preservation="drop"), *messages(50)]
     assert tree.shortened(599).grow(dropped).keys[0][: len(tree.keys[0]) - 1] == tree.keys[0][:-1]
-    first = tree.node(1, 0)
+    first = node_at(tree.starts, 1, 0)
     moved = Spans([Message("Before.", id="x"), *found], grown([Message("Before.", id="x"), *found]), KnownDigests())
     assert tree.key(first) == moved.content(replace(first, first=1, end=first.end + 1))
 

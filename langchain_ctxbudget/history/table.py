@@ -1,0 +1,276 @@
+"""The messages of a conversation and what is known of each, worked out once; only ever added to.
+
+Whatever changes messages makes another table. What depends on the model, the cost of every message, is a column of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+from langchain_core.messages import BaseMessage
+from numpy.typing import NDArray
+
+from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.open_questions import OpenQuestions
+from langchain_ctxbudget.history.tree import KnownDigests, Tree
+from langchain_ctxbudget.messages.calls import is_user
+from langchain_ctxbudget.messages.preservation import Preservation
+from langchain_ctxbudget.messages.text import terms
+from langchain_ctxbudget.messages.turns import as_note
+from langchain_ctxbudget.search.lexical import LexicalIndex, Piece, pieces
+from langchain_ctxbudget.search.ranking import Numbers, Texts, day_number, first_person, is_name
+from langchain_ctxbudget.search.vectors import AFTER, CentredVectors, Rows, limit, links, subjects
+from langchain_ctxbudget.stores.records import MessageRecord
+from langchain_ctxbudget.tokens.counters import TokenCounter
+
+MOST_COUNTERS = 4
+"""Counters whose costs are kept; the one unused for longest goes first."""
+SESSION_GAP_SECONDS = 4 * 3_600
+"""A longer silence ends a session, as the end of a day does."""
+EMBEDDED_AT_ONCE = 2_048
+"""Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
+MOST_IN_PIECES = 256
+"""Messages whose sentences are remembered."""
+
+Clips = dict[tuple[int, int], tuple[BaseMessage, int]]
+"""Large messages as they were clipped, and what that costs, by position and limit."""
+
+
+class Costs:
+    """A column of the table: what every message costs by one counter, in tokens."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        """Begins with no messages."""
+        self.counter = counter
+        self.tokens: list[int] = []
+        self.column = Rows(np.int32)
+        self.clips: Clips = {}
+
+    def grow(self, entries: Sequence[Entry]) -> None:
+        """Counts the messages that are new."""
+        new = [self._of(entry) for entry in entries[len(self.tokens) :]]
+        self.tokens += new
+        self.column.extend(new)
+
+    def _of(self, entry: Entry) -> int:
+        return 0 if entry.preservation == "drop" else self.counter.count_message(as_note(entry.sent))
+
+    def changed(self, entries: Sequence[Entry], positions: Sequence[int]) -> Costs:
+        """Returns the costs of messages of which those at some positions, ascending, are shown otherwise."""
+        other = Costs(self.counter)
+        other.tokens = self.tokens[: len(entries)]
+        for position in positions:
+            if position < len(other.tokens):
+                other.tokens[position] = self._of(entries[position])
+        other.column.extend(other.tokens)
+        first = positions[0] if positions else len(entries)
+        other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first}
+        return other
+
+
+class MessageIndex:
+    """Columns of the table that retrieval reads: words, vectors and circumstances, read when first searched."""
+
+    def __init__(self) -> None:
+        """Begins with no messages."""
+        self.lexical = LexicalIndex()
+        self.vectors = CentredVectors()
+        self.speakers: dict[str, int] = {}
+        """A number for everyone who speaks."""
+        self.said: Counter[str] = Counter()
+        """How often each text was said."""
+        self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
+        """Vectors of texts of other conversations that are compared with them, by digests of the texts."""
+        self._pieces: dict[str, tuple[Piece, ...]] = {}
+        self._session, self._speaker, self._day = (Rows(np.int32) for _ in range(3))
+        self._first_person, self._limits, self._links = (Rows(np.float32) for _ in range(3))
+
+    def __len__(self) -> int:
+        """Returns the number of messages that were read."""
+        return len(self._session)
+
+    def read(self, entries: Sequence[Entry]) -> None:
+        """Takes in the messages that are new at the end of a conversation."""
+        start = len(self)
+        new = entries[start:]
+        self.lexical.extend(terms(searched_text(entry.speaker, entry.text)) for entry in new)
+        session = int(self._session.values[-1]) if start else 0
+        sessions: list[int] = []
+        for position, entry in enumerate(new, start):
+            session += bool(position) and _begins_session(entries[position - 1], entry)
+            sessions.append(session)
+        self._session.extend(sessions)
+        self._speaker.extend([self.speakers.setdefault(entry.speaker, len(self.speakers)) for entry in new])
+        self._day.extend([day_number(entry.date) for entry in new])
+        self._first_person.extend([first_person(entry.text) for entry in new])
+        self._limits.extend([limit(entry.text, from_user=is_user(entry.message)) for entry in new])
+        self.said.update(entry.text for entry in new)
+
+    def texts(self, costs: Numbers) -> Texts:
+        """Returns what is known of every message; `costs` are in tokens."""
+        return Texts(
+            session=self.subjects(),
+            costs=costs,
+            distinct=self.lexical.distinct,
+            speaker=self._speaker.values,
+            first_person=self._first_person.values,
+            day=self._day.values,
+        )
+
+    def subjects(self) -> Numbers:
+        """Returns the number of every message's subject: its session, cut where another subject begins."""
+        if len(self.vectors) > len(self._links):  # the last ones depend on what follows them
+            self._links.truncate(max(0, len(self._links) - AFTER + 1))
+            self._links.extend(links(self.vectors.units, len(self._links)))
+        return subjects(self._session.values, self._links.values, self._limits.values)
+
+    def texts_to_embed(self, entries: Sequence[Entry]) -> list[str]:
+        """Returns the first texts that have no vector yet; none where all have one."""
+        start = len(self.vectors)
+        return [entry.text for entry in entries[start : start + EMBEDDED_AT_ONCE]]
+
+    def pieces(self, entry: Entry) -> tuple[Piece, ...]:
+        """Returns the sentences of a message."""
+        if entry.fingerprint not in self._pieces:
+            while len(self._pieces) >= MOST_IN_PIECES:
+                self._pieces.pop(next(iter(self._pieces)), None)
+            self._pieces[entry.fingerprint] = pieces(entry.text)
+        return self._pieces[entry.fingerprint]
+
+    def first(self, length: int) -> MessageIndex:
+        """Returns the index of the first messages alone; words are read again, vectors stay."""
+        if length >= len(self) and length >= len(self.vectors):
+            return self
+        other = MessageIndex()
+        other.vectors, other._links = self.vectors.copy(), self._links.copy()
+        other.vectors.truncate(length)
+        other._links.truncate(max(0, length - AFTER + 1))
+        return other
+
+
+def searched_text(speaker: str, text: str) -> str:
+    """Returns a text with the name of who said it, where that is a name."""
+    return f"{speaker} {text}" if is_name(speaker) else text
+
+
+def _begins_session(before: Entry, entry: Entry) -> bool:
+    if before.date != entry.date:
+        return True
+    earlier, later = _moment(before), _moment(entry)
+    return earlier is not None and later is not None and later - earlier > SESSION_GAP_SECONDS
+
+
+def _moment(entry: Entry) -> float | None:
+    """Returns when a message was said, in seconds; None where that is not known to the second."""
+    try:
+        moment = datetime.fromisoformat(str(entry.message.additional_kwargs.get("created_at")))
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+class MessageTable:
+    """The messages of a conversation and what is known of each, in order; only ever added to."""
+
+    def __init__(self) -> None:
+        """Begins with no messages."""
+        self.entries: list[Entry] = []
+        self.safe: list[bool] = []
+        self.positions: dict[str, int] = {}
+        self.occurrences: Counter[str] = Counter()
+        self.names: set[str] = set()
+        """Everyone who has spoken under a name."""
+        self.kept: list[int] = []
+        """Positions of the messages that stay verbatim while they fit."""
+        self.dropped: list[int] = []
+        """Positions of those that are left out of prompts."""
+        self.quotable = Rows(np.bool_)
+        self.exchanges = 0
+        """The number of its messages that are a human's."""
+        self.index = MessageIndex()
+        self.trees: dict[int, Tree] = {}
+        """The compaction tree for every size of segments that was asked for."""
+        self.questions = OpenQuestions()
+        self.made = KnownDigests()
+        self._costs: list[Costs] = []
+
+    def __len__(self) -> int:
+        """Returns the number of messages."""
+        return len(self.entries)
+
+    @property
+    def digest(self) -> str:
+        """A digest of all its messages."""
+        return self.entries[-1].digest if self.entries else ""
+
+    def holds(self, position: int, digest: str) -> bool:
+        """Returns whether it begins with so many messages of this digest."""
+        return position <= len(self.entries) and (not position or self.entries[position - 1].digest == digest)
+
+    def append(self, record: MessageRecord, message: BaseMessage, pinned: Preservation | None = None) -> None:
+        """Adds a message at the end."""
+        self._take(Entry.after(self.entries[-1] if self.entries else None, record, message, pinned))
+
+    def _take(self, entry: Entry) -> None:
+        position = len(self.entries)
+        if entry.speaking_name:
+            self.names.add(entry.speaking_name)
+        if entry.preservation == "keep":
+            self.kept.append(position)
+        if entry.preservation == "drop":
+            self.dropped.append(position)
+        self.quotable.extend([entry.is_quotable])
+        self.positions[entry.id] = position
+        self.occurrences[entry.fingerprint] += 1
+        self.exchanges += is_user(entry.message)
+        self.safe.append(entry.safe_cut)
+        self.entries.append(entry)
+
+    def first(self, length: int) -> MessageTable:
+        """Returns the table of the first messages alone; what was made of them stays."""
+        if length >= len(self.entries):
+            return self
+        other = self._changed(self.entries[:length], [])
+        other.index = other.index.first(length)
+        return other
+
+    def pinned(self, pins: Mapping[str, Preservation], changed: Iterable[str]) -> MessageTable:
+        """Returns the table in which the messages of some ids have other pins."""
+        positions = sorted(self.positions[key] for key in changed if key in self.positions)
+        if not positions:
+            return self
+        entries = list(self.entries)
+        for position in positions:
+            entries[position] = entries[position].kept_as(pins.get(entries[position].id))
+        return self._changed(entries, positions)
+
+    def _changed(self, entries: Sequence[Entry], positions: Sequence[int]) -> MessageTable:
+        other = MessageTable()
+        for entry in entries:
+            other._take(entry)
+        # The index goes on with the new table; where this one is searched again, it is read anew.
+        other.index, self.index = self.index, MessageIndex()
+        other.made = self.made.copy()
+        other._costs = [costs.changed(entries, positions) for costs in self._costs]
+        first = positions[0] if positions else len(entries)
+        other.trees = {size: tree.shortened(first) for size, tree in self.trees.items()}
+        other.made.keep(other.trees.values())
+        if self.questions.read_until <= first:
+            other.questions = self.questions
+        return other
+
+    def tree(self, segment_messages: int) -> Tree:
+        """Returns the compaction tree for a size of segments, with all segments that have ended by now."""
+        tree = self.trees.get(segment_messages, Tree(segment_messages)).grow(self.entries)
+        self.trees[segment_messages] = tree
+        return tree
+
+    def costs(self, counter: TokenCounter) -> Costs:
+        """Returns what every message costs by a counter; each is counted once."""
+        known = next((costs for costs in self._costs if costs.counter is counter), None) or Costs(counter)
+        self._costs = [*(costs for costs in self._costs if costs is not known), known][-MOST_COUNTERS:]
+        known.grow(self.entries)
+        return known
