@@ -15,15 +15,13 @@ from rich.text import Text
 
 from langchain_ctxbudget import demo
 from langchain_ctxbudget.budget import STRATEGIES
-from langchain_ctxbudget.budget.layers import Layer
 from langchain_ctxbudget.cli.formats import read_one
-from langchain_ctxbudget.cli.terminal import DEFAULT_USER, printable, tell
+from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, printable, table, tell
 from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidSettingsError
 from langchain_ctxbudget.messages.messages import plain_text
 from langchain_ctxbudget.messages.turns import split_turn
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt.plan import AssembledContext
-from langchain_ctxbudget.report.chart import render_items
 from langchain_ctxbudget.report.report import ContextReport
 
 DEMO_BUDGET = 4_000
@@ -84,26 +82,25 @@ def _budgets(text: str) -> tuple[int, ...]:
         raise argparse.ArgumentTypeError(f"not a list of whole numbers: {text!r}") from error
 
 
-def _settings(options: argparse.Namespace, **others: Any) -> dict[str, Any]:  # noqa: ANN401 - of any setting
-    """The settings of the pipeline; nothing is learned in the background, or every run would show something else."""
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the settings of the pipeline; nothing is learned, or every run would show something else."""
     allocation = options.allocation
     if allocation.lstrip().startswith("{"):
         try:
             allocation = json.loads(allocation)
         except ValueError as error:
             raise InvalidSettingsError(f"--allocation is not valid JSON: {error}") from error
-    return {"max_context_tokens": options.budget, "allocation": allocation, "learn": False, **others}
+    return {"max_context_tokens": options.budget, "allocation": allocation, "learn": False}
 
 
-def run_demo(options: argparse.Namespace) -> int:
+def run_demo(options: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a question about the bundled conversation."""
     known = {"preferences": demo.DEMO_PREFERENCES, "topics": demo.DEMO_TOPICS, "entities": demo.DEMO_ENTITIES}
     messages = demo.demo_messages()
     history, turn = split_turn(messages)
-    with ContextPipeline(_settings(options, **known), system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
+    with ContextPipeline({**_settings(options), **known}, system_prompt=demo.DEMO_SYSTEM_PROMPT) as pipeline:
         # The turn before the question as well, as an application would: the report then tells what both share.
         pipeline.add_messages(history, user_id="maya", conversation_id="demo")
-        pipeline.flush()
         pipeline.assemble(turn[:1], user_id="maya", conversation_id="demo")
         pipeline.add_messages(turn, user_id="maya", conversation_id="demo")
         question = options.message or demo.DEMO_QUESTION
@@ -118,31 +115,28 @@ def run_demo(options: argparse.Namespace) -> int:
                 state = "stands in the prompt word for word." if found else "is not in this prompt word for word."
                 where = f"Message {number} of {len(messages)}, which holds the answer,"
                 tell(f"{where} {state}", style="green" if found else "red")
-    return 0
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Assembles and shows the prompt for a message in a conversation of a file."""
     key, instructions, messages = read_one(options.conversation, options.title)
     system_prompt = options.system or instructions
     with ContextPipeline(_settings(options), system_prompt=system_prompt, model=options.model) as pipeline:
         pipeline.add_messages(messages, user_id=DEFAULT_USER, conversation_id=key)
-        pipeline.flush()
         _show(pipeline.assemble(options.message, user_id=DEFAULT_USER, conversation_id=key), options)
-    return 0
 
 
 def _show(context: AssembledContext, options: argparse.Namespace) -> None:
-    forecasts: dict[int, ContextReport | None] = {}
+    report, forecasts = context.report, dict[int, ContextReport | None]()
     for budget in options.what_if:
         try:
-            forecasts[budget] = context.report.reallocate(budget)
+            forecasts[budget] = report.reallocate(budget)
         except BudgetTooSmallError:
             forecasts[budget] = None
     if options.json:
-        data: dict[str, Any] = {"messages": messages_to_dict(context.messages), "report": context.report.to_dict()}
+        data: dict[str, Any] = {"messages": messages_to_dict(context.messages), "report": report.to_dict()}
         if forecasts:
-            data["what_if"] = {budget: report and report.to_dict() for budget, report in forecasts.items()}
+            data["what_if"] = {budget: one and one.to_dict() for budget, one in forecasts.items()}
         sys.stdout.write(json.dumps(data, indent=2) + "\n")
         return
     console = Console(highlight=False)
@@ -155,13 +149,12 @@ def _show(context: AssembledContext, options: argparse.Namespace) -> None:
         console.print(Text(_shortened(text) if said_before and not options.full else text), soft_wrap=True)
     console.print()
     console.rule("[bold]the report")
-    console.print(Text.from_ansi(context.report.to_text(width=console.width)), soft_wrap=True)
+    console.print(Text.from_ansi(report.to_text(width=console.width)), soft_wrap=True)
     if options.items:
-        listed = render_items(context.report.to_dict(), layers=list(Layer), width=console.width)
-        console.print(Text(f"\n{printable(listed)}"), soft_wrap=True)
+        console.print(_item_table(report))
     if forecasts:
         console.print()
-        console.print(_what_if_table(context.report, forecasts))
+        console.print(_what_if_table(report, forecasts))
 
 
 def _shortened(text: str) -> str:
@@ -172,22 +165,28 @@ def _shortened(text: str) -> str:
     return "\n".join(shown)
 
 
+def _item_table(report: ContextReport) -> Table:
+    rows: list[Row] = []
+    for layer in report.layers:
+        rows += [(layer.layer, one.status, one.reason, one.preview, f"{one.tokens:,}") for one in layer.items]
+        rows += [(layer.layer, "omitted", why, f"{count:,} more", "") for why, count in layer.more_omitted.items()]
+    return table("every item and its reason", ("layer", "outcome", "why", "item", "tokens"), rows, numbers=1)
+
+
 def _what_if_table(report: ContextReport, forecasts: dict[int, ContextReport | None]) -> Table:
-    table = Table("layer", title="what other budgets would have given, in tokens")
-    columns = [_numbers(report), *(one and _numbers(one) for one in forecasts.values())]
-    for budget in (report.budget_tokens, *forecasts):
-        table.add_column(f"{budget:,}", justify="right")
-    for name in _numbers(report):
-        table.add_row(printable(name), *(f"{column[name]:,}" if column else "too small" for column in columns))
-    return table
+    def numbers(one: ContextReport) -> dict[str, int]:
+        counts = one.coverage_counts()
+        return {
+            **{layer.title: layer.used_tokens for layer in one.layers},
+            "tools and framing": sum(one.overhead_tokens.values()),
+            "total": one.total_tokens,
+            "messages verbatim": counts["verbatim"],
+            "messages retrieved": counts["retrieved"],
+        }
 
-
-def _numbers(report: ContextReport) -> dict[str, int]:
-    counts = report.coverage_counts()
-    return {
-        **{layer.title: layer.used_tokens for layer in report.layers},
-        "tools and framing": sum(report.overhead_tokens.values()),
-        "total": report.total_tokens,
-        "messages verbatim": counts["verbatim"],
-        "messages retrieved": counts["retrieved"],
-    }
+    columns = [numbers(one) if one else None for one in (report, *forecasts.values())]
+    rows: list[Row] = [
+        (name, *(f"{column[name]:,}" if column else "too small" for column in columns)) for name in numbers(report)
+    ]
+    headings = ("layer", *(f"{budget:,}" for budget in (report.budget_tokens, *forecasts)))
+    return table("what other budgets would have given, in tokens", headings, rows, numbers=len(columns))

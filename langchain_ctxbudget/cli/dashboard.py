@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Serves the page until the command is stopped."""
     try:
         import uvicorn  # noqa: PLC0415 - needs the extra
@@ -68,7 +68,6 @@ def run(options: argparse.Namespace) -> int:
         tell(f"The dashboard of {options.user!r} is at {address}{hint}\nCtrl-C ends it.")
         with suppress(KeyboardInterrupt):  # uvicorn has ended in order before it raises this
             server.run([listener])
-    return 0
 
 
 @contextmanager

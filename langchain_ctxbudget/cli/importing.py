@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation, read_conversations
-from langchain_ctxbudget.cli.terminal import DEFAULT_USER, printable, progress_bar, table, tell
+from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, printable, progress_bar, table, tell
 from langchain_ctxbudget.errors import MessageConflictError
 from langchain_ctxbudget.flow import batch, drive
 from langchain_ctxbudget.knowledge import repositories as repos
@@ -41,14 +41,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Writes the conversations of a file into a store, and learns from them."""
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     conversations, user = read_conversations(options.file), options.user
     if options.title:
         conversations = [pick_conversation(conversations, title=options.title)]
-    rows, problems = [], list[str]()
+    rows, problems = list[Row](), list[str]()
     with (
         ChromaStore(options.store) as store,
         ContextPipeline({"learn": not options.no_learn}, store=store) as pipeline,
@@ -62,8 +62,9 @@ def run(options: argparse.Namespace) -> int:
             new = _write(pipeline, found, user, lambda n: progress.advance(task, n), replace=options.replace)
             rows.append((found.conversation_id, found.title or "", f"{len(found.messages):,}", f"{new:,}"))
         if not options.no_learn:
-            scopes = [Scope(user, found.conversation_id) for found in conversations]
-            problems = _learn(pipeline, scopes, progress, total)
+            problems = _learn(
+                pipeline, [Scope(user, found.conversation_id) for found in conversations], progress, total
+            )
         knowledge = pipeline.knowledge
         known = {
             "facts": len(knowledge.list_facts(user_id=user)),
@@ -81,7 +82,6 @@ def run(options: argparse.Namespace) -> int:
         numbers = ", ".join(f"{number:,} {name}" for name, number in known.items())
         command = f"ctxbudget inspect --store {shlex.quote(str(options.store))} --user {shlex.quote(user)}"
         tell(f"Known about {user!r}: {numbers}.\n{command}")
-    return 0
 
 
 def _require_continuation(pipeline: ContextPipeline, conversation: ConversationFile, user: str) -> None:

@@ -6,22 +6,33 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
 from langchain_core.messages import message_to_dict
 from rich.console import Console
-from rich.text import Text
+from rich.table import Table
 
-from langchain_ctxbudget.cli.knowledge_tables import item_table, table_of
-from langchain_ctxbudget.cli.terminal import printable, require_store
+from langchain_ctxbudget.cli.terminal import Row, cell, require_store, table, tell
 from langchain_ctxbudget.errors import InputError, MissingScopeError
 from langchain_ctxbudget.flow import batch, drive
 from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage
-from langchain_ctxbudget.knowledge.records import FactCategory, ProgressRecord
+from langchain_ctxbudget.knowledge.records import (
+    BY_RULES,
+    BY_USER,
+    ClientPresence,
+    ContextBundle,
+    EntityProfile,
+    Fact,
+    FactCategory,
+    ProgressRecord,
+    TopicProfile,
+)
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.records import Record, Scope
 
 KINDS = ("facts", "topics", "entities", "bundles", "devices", "conversations")
@@ -31,6 +42,8 @@ MOST_AT_ONCE = 10
 """Topics, and entities, that are shown beside other kinds."""
 LISTS, TIMES = ("aliases", "facts", "attributes", "relations"), ("valid_from", "valid_until")
 """Fields that are not one text."""
+QUOTED_CHARACTERS = 400
+"""Length of a quoted message."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Shows what is known, or changes it and shows the change.
 
     Raises:
@@ -77,22 +90,20 @@ def run(options: argparse.Namespace) -> int:
     require_store(options.store)
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
-    console = Console(highlight=False)
     with ChromaStore(options.store) as store, ContextPipeline({"learn": False}, store=store) as pipeline:
         if options.why:
-            _why(pipeline, options, console)
+            _why(pipeline, options)
         elif options.delete:
             pipeline.knowledge.delete(options.delete, user_id=options.user)
             text = f"{options.delete} is forgotten. The messages that it comes from stay."
-            _print_json({"deleted": options.delete}) if options.json else _tell(console, text)
+            _print_json({"deleted": options.delete}) if options.json else tell(text)
         elif (changed := _changed(pipeline, options)) is not None:
-            _print_json({"item": changed}) if options.json else console.print(item_table(changed))
+            _print_json({"item": changed}) if options.json else _print(_item_table(changed))
         else:
-            _list(pipeline, options, console)
-    return 0
+            _list(pipeline, options)
 
 
-def _list(pipeline: ContextPipeline, options: argparse.Namespace, console: Console) -> None:
+def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
     kinds = (options.kind,) if options.kind else SHOWN_AT_ONCE
     found = {kind: _items(pipeline, options, kind) for kind in kinds}
     if options.json:
@@ -102,14 +113,15 @@ def _list(pipeline: ContextPipeline, options: argparse.Namespace, console: Conso
         most = MOST_AT_ONCE if len(kinds) > 1 and kind != "facts" else len(items)
         if items:
             ended = sum(not fact.is_current for fact in items) if kind == "facts" else 0
-            title = f"{len(items) - ended:,} facts, and {ended:,} that ended" if ended else None
-            console.print(table_of(kind, items[:most], title))
+            counted = f"{len(items):,} {kind if len(items) != 1 else kind.removesuffix('s')}"
+            title = f"{len(items) - ended:,} facts, and {ended:,} that ended" if ended else counted
+            _print(_table_of(kind, items[:most], title))
         if len(items) > most:
-            console.print(Text(f"… and {len(items) - most:,} more: ctxbudget inspect {kind} …\n", style="dim"))
+            tell(f"… and {len(items) - most:,} more: ctxbudget inspect {kind} …\n", style="dim")
     if not any(found.values()):
         number = len(pipeline.list_conversations(user_id=options.user))
         kind = options.kind or "facts, topics or entities"
-        _tell(console, f"No {kind} of {options.user!r} in this store; it has {number:,} conversations of theirs.")
+        tell(f"No {kind} of {options.user!r} in this store; it has {number:,} conversations of theirs.")
 
 
 def _items(pipeline: ContextPipeline, options: argparse.Namespace, kind: str) -> list[Any]:
@@ -143,7 +155,7 @@ def _conversations(pipeline: ContextPipeline, user: str) -> list[dict[str, Any]]
     ]
 
 
-def _why(pipeline: ContextPipeline, options: argparse.Namespace, console: Console) -> None:
+def _why(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
     knowledge, user = pipeline.knowledge, options.user
     sources = knowledge.why(options.why, user_id=user)
     items: tuple[KnownItem, ...] = (
@@ -153,23 +165,22 @@ def _why(pipeline: ContextPipeline, options: argparse.Namespace, console: Consol
     )
     item = next(item for item in items if item.id == options.why)
     if options.json:
-        _print_json({"item": item, "sources": [_as_data(one) for one in sources]})
+        shown = [
+            {
+                "conversation_id": one.conversation_id,
+                "message_id": one.message_id,
+                "message": message_to_dict(one.message) if one.message else None,
+                "changed": one.changed,
+            }
+            for one in sources
+        ]
+        _print_json({"item": item, "sources": shown})
         return
-    console.print(item_table(item))
+    _print(_item_table(item))
     if sources:
-        messages = f"{len(sources):,} message{'s' * (len(sources) != 1)}"
-        console.print(table_of("sources", sources, f"known from {messages}"))
+        _print(_table_of("sources", sources, f"known from {len(sources):,} message{'s' * (len(sources) != 1)}"))
     else:
-        _tell(console, "Said by hand: no message stands behind it.")
-
-
-def _as_data(one: SourceMessage) -> dict[str, Any]:
-    return {
-        "conversation_id": one.conversation_id,
-        "message_id": one.message_id,
-        "message": message_to_dict(one.message) if one.message else None,
-        "changed": one.changed,
-    }
+        tell("Said by hand: no message stands behind it.")
 
 
 def _changed(pipeline: ContextPipeline, options: argparse.Namespace) -> KnownItem | None:
@@ -208,15 +219,107 @@ def _change(given: str) -> tuple[str, Any]:
     return field, value
 
 
-def _tell(console: Console, text: str) -> None:
-    console.print(Text(printable(text)), soft_wrap=True)
+def _print(drawn: Table) -> None:
+    Console(highlight=False).print(drawn)
 
 
 def _print_json(data: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(data, indent=2, default=_plain) + "\n")
+    def plain(value: object) -> object:
+        if isinstance(value, Record):
+            return value.model_dump(mode="json")
+        raise TypeError(f"{type(value).__name__} is not plain data")
+
+    sys.stdout.write(json.dumps(data, indent=2, default=plain) + "\n")
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, Record):
-        return value.model_dump(mode="json")
-    raise TypeError(f"{type(value).__name__} is not plain data")
+def _fact(fact: Fact) -> Row:
+    notes = [*_marks(fact), *([f"from {_day(fact.valid_from)}"] if fact.valid_from else [])]
+    if fact.ended:
+        by = f" by {fact.superseded_by}" if fact.superseded_by else ""
+        notes.append(f"{fact.ended} {_day(fact.ended_at)}{by}")
+    elif fact.valid_until:
+        notes.append(f"until {_day(fact.valid_until)}")
+    return fact.id, cell(fact.text, notes), fact.category, f"{fact.confidence:.0%}", _day(fact.last_seen)
+
+
+def _topic(topic: TopicProfile) -> Row:
+    notes = (*_marks(topic), _if(topic.parent_slug, "part of"), _if(", ".join(topic.aliases), "also"))
+    counts = f"{topic.total_messages:,} in {topic.total_conversations:,}"
+    return topic.id, cell(topic.label, notes), counts, f"{topic.importance_score:.2f}", _day(topic.last_engaged_at)
+
+
+def _entity(entity: EntityProfile) -> Row:
+    notes = (
+        *_marks(entity),
+        *(f"{name}: {value}" for name, value in entity.attributes),
+        *(f"{one.relation} {one.target}" for one in entity.relations),
+        _if(", ".join(entity.aliases), "also"),
+    )
+    name = cell(", ".join(filter(None, (entity.name, entity.relationship))), notes)
+    counts = f"{entity.mention_count:,} in {entity.conversation_count:,}"
+    return entity.id, name, counts, f"{entity.importance_score:.2f}", _day(entity.last_mentioned_at)
+
+
+def _bundle(bundle: ContextBundle) -> Row:
+    text = cell(bundle.compiled_prompt, ["to be compiled again"] if bundle.is_dirty else [])
+    hits = f"{bundle.hit_count:,} of {bundle.use_count:,}"
+    return bundle.id, text, f"{bundle.token_count:,}", str(bundle.version), hits
+
+
+def _device(device: ClientPresence) -> Row:
+    likely = (f"likely {one}" for one in (*device.predicted_topics, *device.predicted_entities))
+    where = cell(device.last_navigation_path or "", (_if(device.active_conversation_id, "conversation"), *likely))
+    state = "offline" if not device.is_online else "idle" if device.idle_since else "active"
+    return device.device_id, where, state, f"{utc(device.last_heartbeat_at):%Y-%m-%d %H:%M}"
+
+
+def _conversation(one: Mapping[str, Any]) -> Row:
+    about = ", ".join(str(item["name"]) for item in one["about"])
+    return str(one["conversation_id"]), about, f"{one['messages_read']:,}"
+
+
+def _source(one: SourceMessage) -> Row:
+    if one.message is None:
+        return one.conversation_id, cell("(no longer there)"), ""
+    at = one.message.additional_kwargs.get("created_at")
+    said = one.message.text
+    quoted = said if len(said) <= QUOTED_CHARACTERS else f"{said[: QUOTED_CHARACTERS - 1].rstrip()}…"
+    text = cell(quoted, ["edited since"] if one.changed else [])
+    return one.conversation_id, text, at[: len("2026-01-31")] if isinstance(at, str) else ""
+
+
+_COLUMNS: Mapping[str, tuple[Callable[[Any], Row], tuple[str, ...], int]] = {
+    "facts": (_fact, ("id", "fact", "category", "sure", "said last"), 3),
+    "topics": (_topic, ("id", "topic", "messages", "weight", "last"), 3),
+    "entities": (_entity, ("id", "who or what", "messages", "weight", "last"), 3),
+    "bundles": (_bundle, ("id", "text", "tokens", "version", "hits"), 3),
+    "devices": (_device, ("device", "where", "state", "last heard of, UTC"), 2),
+    "conversations": (_conversation, ("conversation", "about", "messages read"), 1),
+    "sources": (_source, ("conversation", "message", "said"), 1),
+}
+"""For each kind: a function that makes a row, the headings, and how many columns at the end are narrow."""
+
+
+def _table_of(kind: str, items: Sequence[Any], title: str) -> Table:
+    make, columns, numbers = _COLUMNS[kind]
+    return table(title, columns, [make(item) for item in items], numbers=numbers)
+
+
+def _item_table(item: KnownItem) -> Table:
+    kind = "facts" if isinstance(item, Fact) else "topics" if isinstance(item, TopicProfile) else "entities"
+    return _table_of(kind, [item], "")
+
+
+def _marks(item: KnownItem) -> Iterable[str]:
+    marks = ["pinned"] if item.pinned else []
+    if item.made_by != BY_RULES:
+        marks.append("by hand" if item.made_by == BY_USER else f"learned by {item.made_by}")
+    return [", ".join(marks)]
+
+
+def _if(text: str | None, before: str) -> str:
+    return f"{before} {text}" if text else ""
+
+
+def _day(at: datetime | None) -> str:
+    return at.date().isoformat() if at else ""

@@ -6,11 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from langchain_ctxbudget import demo
 from langchain_ctxbudget.cli.formats import read_one
-from langchain_ctxbudget.cli.terminal import printable, progress_bar
+from langchain_ctxbudget.cli.terminal import printable, progress_bar, read_json
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, PRICE_SHARE, ReplayResult, replay, split_turns
 from langchain_ctxbudget.replay.strategies import NAMES, Strategy
@@ -67,11 +66,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     """Replays the conversation, and prints what came of it."""
     if options.plot:
         _require_picture(options.plot)
     strategies, price = parse_strategies(options.compare), _price(options.price, options.prices)
+    tools = [] if options.tools is None else read_json(options.tools, "--tools")
+    if not isinstance(tools, list):
+        raise InputError(f"--tools: {options.tools} holds no list of schemas, such as OpenAI's")
     if options.file is None:
         system_prompt, messages = demo.DEMO_SYSTEM_PROMPT, demo.demo_messages()
     else:
@@ -83,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
             strategies,
             budget=options.budget,
             system_prompt=options.system or system_prompt,
-            tools=_tools(options.tools),
+            tools=tools,
             model=options.model,
             settings={"learn": options.learn},
             price_share=options.price_share,
@@ -93,9 +95,7 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.plot:
         _draw(result, options.plot)
-    text = json.dumps(result.to_dict(), indent=2) if options.json else printable(result.to_text())
-    sys.stdout.write(f"{text}\n")
-    return 0
+    sys.stdout.write(f"{json.dumps(result.to_dict(), indent=2) if options.json else printable(result.to_text())}\n")
 
 
 def parse_strategies(text: str) -> list[Strategy]:
@@ -125,24 +125,10 @@ def parse_strategies(text: str) -> list[Strategy]:
     return found
 
 
-def _read_json(path: Path, option: str) -> Any:  # noqa: ANN401 - JSON
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{option}: {path} cannot be read ({error})") from error
-
-
-def _tools(path: Path | None) -> list[Any]:
-    tools = [] if path is None else _read_json(path, "--tools")
-    if not isinstance(tools, list):
-        raise InputError(f"--tools: {path} holds no list of schemas, such as OpenAI's")
-    return tools
-
-
 def _price(model: str | None, path: Path | None) -> Price | None:
-    """The price of a model, from the packaged prices with those of a file laid over them."""
+    """Returns the price of a model, from the packaged prices with those of a file laid over them."""
     try:
-        prices = PRICES if path is None else load_prices(_read_json(path, "--prices"))
+        prices = PRICES if path is None else load_prices(read_json(path, "--prices"))
     except InvalidSettingsError as error:
         raise InvalidSettingsError(f"--prices: {error}") from error
     found = None if model is None else price_of(model, prices)

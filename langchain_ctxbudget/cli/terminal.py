@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -13,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from langchain_ctxbudget.errors import StoreError
-from langchain_ctxbudget.report.wording import shown
+from langchain_ctxbudget.errors import InputError, StoreError
+from langchain_ctxbudget.report.view import shown
 from langchain_ctxbudget.stores.operations import DATABASE_FILE
 
 Row: TypeAlias = tuple[str, *tuple[str | Text, ...]]
@@ -22,7 +23,6 @@ Row: TypeAlias = tuple[str, *tuple[str | Text, ...]]
 DEFAULT_USER = "me"
 WIDEST_ID = 34
 """Columns; longer ids go on in the next line."""
-_LINES_AND_TABS = re.compile(r"([\n\t])")
 
 
 def printable(text: str) -> str:
@@ -31,7 +31,7 @@ def printable(text: str) -> str:
     >>> printable("red \x1b[31m")
     'red ␛[31m'
     """
-    return "".join(part if part in "\n\t" else shown(part) for part in _LINES_AND_TABS.split(text))
+    return "".join(part if part in "\n\t" else shown(part) for part in re.split(r"([\n\t])", text))
 
 
 def tell(text: str, *, style: str = "", stderr: bool = False) -> None:
@@ -45,24 +45,13 @@ def progress_bar() -> Progress:
     return Progress(*columns, console=Console(stderr=True))
 
 
-def require_store(folder: Path) -> None:
-    """Raises `StoreError` where there is no store in a folder, as opening one would make it."""
-    if not (folder / DATABASE_FILE).is_file():
-        raise StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")
-
-
-def shortened(text: str, characters: int) -> str:
-    """Returns a text, or its beginning with an ellipsis."""
-    return text if len(text) <= characters else f"{text[: characters - 1].rstrip()}…"
-
-
 def cell(text: str, notes: Iterable[str] = ()) -> Text:
     """Returns a text without markup, with dim lines below it."""
     lines = [Text(printable(text)), *(Text(printable(note), style="dim") for note in notes if note)]
     return Text("\n").join(lines)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Row], *, numbers: int) -> Table:
+def table(title: str, columns: Sequence[str], rows: Iterable[Row], *, numbers: int) -> Table:
     """Returns an aligned table without frames, which leaves 80 columns to what it says.
 
     The first column has ids or names, the last `numbers` columns are narrow and stand at the right.
@@ -78,3 +67,17 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Row], *, numbers: i
         cells = (value if isinstance(value, Text) else cell(value) for value in rest)
         drawn.add_row(Text(printable("\n".join(lines))), *cells)
     return drawn
+
+
+def require_store(folder: Path) -> None:
+    """Raises `StoreError` where there is no store in a folder, as opening one would make it."""
+    if not (folder / DATABASE_FILE).is_file():
+        raise StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")
+
+
+def read_json(path: Path, option: str) -> Any:  # noqa: ANN401 - JSON
+    """Returns the data of a JSON file that an option names."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{option}: {path} cannot be read ({error})") from error

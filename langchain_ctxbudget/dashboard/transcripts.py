@@ -27,7 +27,7 @@ from langchain_ctxbudget.messages.text import also_forgets
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline.workspace import pins_place
 from langchain_ctxbudget.report.report import ContextReport, LayerReport, ReportItem, preview
-from langchain_ctxbudget.report.wording import JOINED
+from langchain_ctxbudget.report.view import JOINED
 from langchain_ctxbudget.stores.records import PinsRecord, Scope
 
 LONGEST_TEXT = 10_000

@@ -33,7 +33,7 @@ from langchain_ctxbudget.report.report import (
     preview,
     ranges,
 )
-from langchain_ctxbudget.report.wording import JOINED
+from langchain_ctxbudget.report.view import JOINED
 from langchain_ctxbudget.tokens.calibration import CalibratedCounter
 from langchain_ctxbudget.tokens.counters import TokenCounter
 

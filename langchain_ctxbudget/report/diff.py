@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,33 +12,26 @@ from typing import TYPE_CHECKING
 from langchain_ctxbudget.budget.layers import Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report.html import render_lines
-from langchain_ctxbudget.report.palette import STATES
-from langchain_ctxbudget.report.wording import shown
+from langchain_ctxbudget.report.view import STATES, shown
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.report.report import ContextReport, CoverageRange, CoverageState, LayerReport, ReportItem
 
 NAMED_RANGES = 4
 """Ranges of messages that a line names; what is beyond them is counted."""
-_PLURALS = {
-    "item": "items",
-    "line": "lines",
-    "topic": "topics",
-    "entity": "entities",
-    "message": "messages",
-    "summary line": "summary lines",
-    "past message": "past messages",
-    "message of another conversation": "messages of other conversations",
-    "fact": "facts",
-    "document": "documents",
+_SUMMARY = ("summary line", "summary lines")
+_KINDS = {
+    "L1": ("line", "lines"),
+    "L2": ("topic", "topics"),
+    "L3": ("entity", "entities"),
+    "L4": _SUMMARY,
+    "L7": ("message", "messages"),
+    "messages": ("past message", "past messages"),
+    "conversations": ("message of another conversation", "messages of other conversations"),
+    "memories": ("fact", "facts"),
+    "documents": ("document", "documents"),
 }
-_KINDS = {"L1": "line", "L2": "topic", "L3": "entity", "L4": "summary line", "L7": "message"}
-_SOURCE_KINDS = {
-    "messages": "past message",
-    "conversations": "message of another conversation",
-    "memories": "fact",
-    "documents": "document",
-}
+"""One item and several of them, by layer or, for retrieved ones, by source."""
 _SETTINGS = {
     "budget_tokens": "Budget",
     "window_tokens": "Window",
@@ -51,7 +44,6 @@ _SETTINGS = {
     "last_resort": "Squeezed",
     "forecast": "Forecast",
 }
-_USAGE = {"tier": "Tier", "forced": "Forced"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +97,8 @@ class MessageChange:
     @property
     def words(self) -> str:
         """The states before and after."""
-        if self.before is None:
-            return f"new, {_state(self.after)}"
-        return f"{_state(self.before)} -> {_state(self.after)}"
+        after = STATES[self.after][0] if self.after else "gone"
+        return f"{STATES[self.before][0]} -> {after}" if self.before else f"new, {after}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +118,6 @@ class ReportDiff:
         Total -16: 8 of 12,000 tokens
         L1 -4: 1 line went
         Framing -12
-        >>> print(reports[0].diff(reports[0]))
-        Nothing changed.
     """
 
     total_before: int
@@ -155,23 +144,25 @@ class ReportDiff:
     @property
     def lines(self) -> tuple[str, ...]:
         """The difference in words: total, layers, overhead, settings, failures and repairs."""
-        layers = (line for part in self.layers for line in self._layer_lines(part))
-        overhead = (f"{part.name.capitalize()} {part.change:+,}" for part in self.overhead if part.change)
-        settings = (f"{name} {before} -> {after}" for name, before, after in self.settings)
-        found = [shown(line) for line in (*layers, *overhead, *settings, *self.notes)]
+        layers = ((part, self._layer_words(part)) for part in self.layers)
+        found = [
+            *(f"{part.name} {part.change:+,}{said and f': {said}'}" for part, said in layers if said or part.change),
+            *(f"{part.name.capitalize()} {part.change:+,}" for part in self.overhead if part.change),
+            *(f"{name} {before} -> {after}" for name, before, after in self.settings),
+            *self.notes,
+        ]
         if not found and not self.total_change:
             return ("Nothing changed.",)
-        return (f"Total {self.total_change:+,}: {self.total_after:,} of {self.budget_tokens:,} tokens", *found)
+        total = f"Total {self.total_change:+,}: {self.total_after:,} of {self.budget_tokens:,} tokens"
+        return (total, *map(shown, found))
 
-    def _layer_lines(self, part: PartChange) -> Iterator[str]:
+    def _layer_words(self, part: PartChange) -> str:
         words = [part.words]
         if part.name == Layer.HISTORY:
             words.append(_message_words(self.messages))
             if self.compaction_step and (part.change or any(words)):
                 words.insert(0, "compaction step")
-        said = "; ".join(filter(None, words))
-        if said or part.change:
-            yield f"{part.name} {part.change:+,}{': ' if said else ''}{said}"
+        return "; ".join(filter(None, words))
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -187,16 +178,15 @@ def difference(report: ContextReport, before: ContextReport) -> ReportDiff:
         mine, other = getattr(report, f"{name}_id"), getattr(before, f"{name}_id")
         if mine != other:
             raise InputError(f"Only reports of one {name} can be compared; these are of {mine!r} and of {other!r}")
-    ours, theirs = ({part.layer: part for part in one.layers} for one in (report, before))
+    ours, theirs = ({str(part.layer): part for part in one.layers} for one in (report, before))
     old, new = before.overhead_tokens, report.overhead_tokens
     return ReportDiff(
         total_before=before.total_tokens,
         total_after=report.total_tokens,
         budget_tokens=report.budget_tokens,
-        layers=tuple(_part_change(name, theirs.get(name), ours.get(name)) for name in dict.fromkeys([*ours, *theirs])),
+        layers=tuple(_part_change(name, theirs.get(name), ours.get(name)) for name in {**ours, **theirs}),
         overhead=tuple(
-            PartChange(name=name, before=old.get(name, 0), after=new.get(name, 0))
-            for name in dict.fromkeys([*new, *old])
+            PartChange(name=name, before=old.get(name, 0), after=new.get(name, 0)) for name in {**new, **old}
         ),
         messages=tuple(_message_changes(before.coverage, report.coverage)),
         compaction_step=report.stability.compaction_step,
@@ -206,22 +196,26 @@ def difference(report: ContextReport, before: ContextReport) -> ReportDiff:
 
 
 def _part_change(name: str, before: LayerReport | None, after: LayerReport | None) -> PartChange:
-    old, new = (_in_prompt(part) for part in (before, after))
-    came, went, changed = Counter[str](), Counter[str](), Counter[str]()
-    for key in dict.fromkeys([*new, *old]):
+    old, new = _in_prompt(before), _in_prompt(after)
+    came, went, changed = (Counter[tuple[str, str]]() for _ in range(3))
+    for key in {**new, **old}:
         mine, theirs = new.get(key, []), old.get(key, [])
         for one, other in zip(mine, theirs, strict=False):
             alike = (one.tokens, one.status, one.preview) == (other.tokens, other.status, other.preview)
             changed[_kind(name, one)] += not alike
         came.update(_kind(name, one) for one in mine[len(theirs) :])
         went.update(_kind(name, one) for one in theirs[len(mine) :])
+
+    def in_words(counts: Counter[tuple[str, str]]) -> dict[str, int]:
+        return {kind[count > 1]: count for kind, count in counts.items() if count}
+
     return PartChange(
-        name=str(name),
+        name=name,
         before=before.used_tokens if before else 0,
         after=after.used_tokens if after else 0,
-        came=_in_words(came),
-        went=_in_words(went),
-        changed=_in_words(changed),
+        came=in_words(came),
+        went=in_words(went),
+        changed=in_words(changed),
     )
 
 
@@ -235,30 +229,26 @@ def _in_prompt(part: LayerReport | None) -> dict[str, list[ReportItem]]:
     return found
 
 
-def _kind(layer: str, item: ReportItem) -> str:
-    """Returns the kind of an item, in the singular."""
+def _kind(layer: str, item: ReportItem) -> tuple[str, str]:
     if item.reason is Reason.SUMMARY:
-        return "summary line"
-    return _SOURCE_KINDS.get(item.source) or _KINDS.get(layer, "item")
-
-
-def _in_words(counts: Counter[str]) -> dict[str, int]:
-    return {kind if count == 1 else _PLURALS[kind]: count for kind, count in counts.items() if count}
+        return _SUMMARY
+    return _KINDS.get(item.source) or _KINDS.get(layer, ("item", "items"))
 
 
 def _message_changes(before: Sequence[CoverageRange], after: Sequence[CoverageRange]) -> Iterator[MessageChange]:
     """Yields ranges of messages whose state changed; the work is bounded by the ranges, not by the messages."""
     points = sorted({point for part in (*before, *after) for point in (part.first, part.last + 1)})
-    changes = deque(
-        (first, end - 1, old, new)
-        for first, end in pairwise(points)
-        if (old := _state_at(before, first)) != (new := _state_at(after, first))
-    )
-    while changes:
-        first, last, old, new = changes.popleft()
-        while changes and changes[0] == (last + 1, changes[0][1], old, new):
-            last = changes.popleft()[1]
-        yield MessageChange(first=first, last=last, before=old, after=new)
+    last: MessageChange | None = None
+    for first, end in pairwise(points):
+        states = _state_at(before, first), _state_at(after, first)
+        if last and (states != (last.before, last.after)):
+            yield last
+            last = None
+        if states[0] != states[1]:
+            start = last.first if last else first
+            last = MessageChange(first=start, last=end - 1, before=states[0], after=states[1])
+    if last:
+        yield last
 
 
 def _state_at(ranges: Sequence[CoverageRange], position: int) -> CoverageState | None:
@@ -266,52 +256,43 @@ def _state_at(ranges: Sequence[CoverageRange], position: int) -> CoverageState |
     return ranges[place].state if place >= 0 and position <= ranges[place].last else None
 
 
-def _state(state: CoverageState | None) -> str:
-    return STATES[state][0] if state else "gone"
-
-
-def _message_words(changes: Iterable[MessageChange]) -> str:
+def _message_words(changes: Sequence[MessageChange]) -> str:
     """Names the messages that changed their state; those only found or not found for this message are told by L5."""
     by_words: defaultdict[str, list[MessageChange]] = defaultdict(list)
     for change in changes:
         states = {change.before, change.after}
         if "retrieved" not in states or states & {None, "verbatim"}:
             by_words[change.words].append(change)
-    return "; ".join(f"{_positions(several)}: {words}" for words, several in by_words.items())
-
-
-def _positions(changes: Sequence[MessageChange]) -> str:
-    named = [str(c.first) if c.first == c.last else f"{c.first}-{c.last}" for c in changes[:NAMED_RANGES]]
-    more = sum(change.last - change.first + 1 for change in changes[NAMED_RANGES:])
-    single = len(changes) == 1 and changes[0].first == changes[0].last
-    return f"message{'' if single else 's'} {', '.join(named)}{f' and {more:,} more' if more else ''}"
+    said = []
+    for words, several in by_words.items():
+        named = [str(c.first) if c.first == c.last else f"{c.first}-{c.last}" for c in several[:NAMED_RANGES]]
+        more = sum(change.last - change.first + 1 for change in several[NAMED_RANGES:])
+        noun = "message" if len(several) == 1 and several[0].first == several[0].last else "messages"
+        said.append(f"{noun} {', '.join(named)}{f' and {more:,} more' if more else ''}: {words}")
+    return "; ".join(said)
 
 
 def _settings(before: ContextReport, after: ContextReport) -> Iterator[tuple[str, str, str]]:
-    for ones, names in (((before, after), _SETTINGS), ((before.usage, after.usage), _USAGE)):
-        for name, title in names.items():
-            old, new = (_value(getattr(one, name, None)) for one in ones)
-            if old != new:
-                yield title, old, new
+    def value(of: object, name: str) -> str:
+        found = getattr(of, name, None)
+        if isinstance(found, bool):
+            return "yes" if found else "no"
+        if isinstance(found, int):
+            return f"{found:,}"
+        return (" < ".join(map(str, found)) if isinstance(found, tuple) else str(found or "")) or "none"
 
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return (" < ".join(map(str, value)) if isinstance(value, tuple) else str(value or "")) or "none"
+    places: list[tuple[object, object, str, str]] = [(before, after, *one) for one in _SETTINGS.items()]
+    places += [(before.usage, after.usage, *one) for one in (("tier", "Tier"), ("forced", "Forced"))]
+    for old, new, name, title in places:
+        if value(old, name) != value(new, name):
+            yield title, value(old, name), value(new, name)
 
 
 def _notes(before: ContextReport, after: ContextReport) -> Iterator[str]:
-    old, new = (
-        Counter(
-            [
-                *(f"failed: {failure}" for failure in one.failures),
-                *(f"repaired: {r.kind} {r.message_id}: {r.detail}" for r in one.repairs),
-            ]
-        )
-        for one in (before, after)
-    )
+    def notes(one: ContextReport) -> Counter[str]:
+        failed = [f"failed: {failure}" for failure in one.failures]
+        return Counter([*failed, *(f"repaired: {r.kind} {r.message_id}: {r.detail}" for r in one.repairs)])
+
+    old, new = notes(before), notes(after)
     yield from (f"Newly {note}" for note in (new - old).elements())
     yield from (f"No longer {note}" for note in (old - new).elements())

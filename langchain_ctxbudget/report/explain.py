@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from langchain_ctxbudget.budget.layers import Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report.html import render_lines
-from langchain_ctxbudget.report.palette import STATES, label_of
-from langchain_ctxbudget.report.wording import JOINED, plural, shown
+from langchain_ctxbudget.report.view import JOINED, STATES, label_of, plural, shown
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.report.report import ContextReport, CoverageRange, ReportItem
@@ -82,27 +81,22 @@ class Place:
         return self.item.reason.meaning
 
     @property
-    def scores(self) -> tuple[str, ...]:
-        """The scores for a candidate for retrieval and those against it, the strongest first."""
-        parts = sorted(self.item.scores.items(), key=lambda part: (-abs(part[1]), part[0]))
-        worth = [(SCORES.get(name, name), score) for name, score in parts if abs(score) > LEAST_SCORE]
-        sides = (
-            ("speaks for it", [f"{what} ({score:+.2f})" for what, score in worth if score > 0]),
-            ("speaks against it", [f"{what} ({score:+.2f})" for what, score in worth if score < 0]),
-        )
-        return tuple(f"{side}: {', '.join(said)}" for side, said in sides if said)
-
-    @property
     def lines(self) -> tuple[str, ...]:
-        """All of it in words."""
+        """All of it in words; of a retrieved item also what speaks for it and against it, the strongest first."""
         item = self.item
         would = "it would have cost " if item.status is Status.OMITTED else ""
         source = f", {SOURCES.get(item.source, item.source)}" if item.source else ""
         where = f"item {self.number:,} of {self.of:,} in {label_of(self.layer)}{source}"
+        parts = sorted(item.scores.items(), key=lambda part: (-abs(part[1]), part[0]))
+        worth = [(f"{SCORES.get(name, name)} ({score:+.2f})", score) for name, score in parts]
+        sides = {
+            "for": [said for said, score in worth if score > LEAST_SCORE],
+            "against": [said for said, score in worth if score < -LEAST_SCORE],
+        }
         return (
             f"{item.id}: {where}, {item.status}, {would}{plural(item.tokens, 'token')}",
             f"  {item.reason}: {self.meaning}.",
-            *(f"  {said}" for said in self.scores),
+            *(f"  speaks {side} it: {', '.join(said)}" for side, said in sides.items() if said),
             *([f'  "{item.preview}"'] if item.preview else []),
         )
 
@@ -136,19 +130,16 @@ class Explanation:
     @property
     def lines(self) -> tuple[str, ...]:
         """All of it in words."""
-        found = [line for place in self.places for line in place.lines]
-        return tuple(map(shown, [*self._of_message(), *found]))
-
-    def _of_message(self) -> Iterator[str]:
-        if self.coverage is None or self.position is None:
-            return
-        first, last, state = self.coverage.first, self.coverage.last, self.coverage.state
-        span = f"messages {first}-{last}" if first < last else f"message {first}"
-        around = f", as are {span}" if first < last else ""
-        yield f"message {self.position:,} of {self.messages:,}: {STATES[state][0]}{around}"
-        yield f"  {STATE_MEANS[state].format(range=span)}"
-        if state in ("summarized", "omitted"):
-            yield f"  {GET_BACK.format(position=self.position)}"
+        lines = []
+        if self.coverage and self.position:
+            first, last, state = self.coverage.first, self.coverage.last, self.coverage.state
+            span = f"messages {first}-{last}" if first < last else f"message {first}"
+            around = f", as are {span}" if first < last else ""
+            lines.append(f"message {self.position:,} of {self.messages:,}: {STATES[state][0]}{around}")
+            lines.append(f"  {STATE_MEANS[state].format(range=span)}")
+            if state in ("summarized", "omitted"):
+                lines.append(f"  {GET_BACK.format(position=self.position)}")
+        return tuple(map(shown, [*lines, *(line for place in self.places for line in place.lines)]))
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -162,46 +153,41 @@ def explanation(report: ContextReport, what: str | int) -> Explanation:
     """Explains a message or an item of a report; see `ContextReport.explain`."""
     if not isinstance(what, str | int) or isinstance(what, bool):
         raise InputError(f"A message or item is asked for by its id or its position, not by {what!r}")
-    messages = max((part.last for part in report.coverage), default=0)
-    places = tuple(_places(report, what)) if isinstance(what, str) else ()
-    position = _position(what, is_id=bool(places))
+    messages = report.coverage[-1].last if report.coverage else 0
+    places = [
+        Place(layer=str(part.layer), title=part.title, number=number, of=len(part.items), item=item)
+        for part in report.layers
+        for number, item in enumerate(part.items, 1)
+    ]
+
+    def places_of(name: str) -> list[Place]:
+        """The items with an id; else those of which it is a part, as results stand with their call."""
+        exact = [place for place in places if place.item.id == name]
+        return exact or [place for place in places if name in place.item.id.split(JOINED)]
+
+    found = places_of(what) if isinstance(what, str) else []
+    position = what if isinstance(what, int) else None
+    if isinstance(what, str) and (number := _POSITION.fullmatch(what)) and (not found or what.startswith("message ")):
+        position = int(number[1])
     coverage = next((part for part in report.coverage if position and part.first <= position <= part.last), None)
     if isinstance(what, int) and coverage:
-        places = tuple(_places(report, f"message {what}"))
-    if not places and coverage is None:
-        raise InputError(_unknown(report, what, messages))
+        found = places_of(f"message {what}")
+    if not found and coverage is None:
+        raise InputError(_unknown(what, messages, [place.item.id for place in places]))
     return Explanation(
-        what=what, position=position if coverage else None, messages=messages, coverage=coverage, places=places
+        what=what,
+        position=position if coverage else None,
+        messages=messages,
+        coverage=coverage,
+        places=tuple(found),
     )
 
 
-def _position(what: str | int, *, is_id: bool) -> int | None:
-    """Returns the position that is meant; a number that is the id of an item is none."""
-    if isinstance(what, int):
-        return what
-    found = _POSITION.fullmatch(what)
-    return int(found[1]) if found and (not is_id or what.startswith("message ")) else None
-
-
-def _places(report: ContextReport, name: str) -> Iterator[Place]:
-    """Yields the items with an id; else those of which it is a part, as results stand with their call."""
-    exact = [place for place in _all_places(report) if place.item.id == name]
-    yield from exact or (place for place in _all_places(report) if name in place.item.id.split(JOINED))
-
-
-def _all_places(report: ContextReport) -> Iterator[Place]:
-    for part in report.layers:
-        for number, item in enumerate(part.items, 1):
-            yield Place(layer=str(part.layer), title=part.title, number=number, of=len(part.items), item=item)
-
-
-def _unknown(report: ContextReport, what: str | int, messages: int) -> str:
+def _unknown(what: str | int, messages: int, ids: Iterable[str]) -> str:
     positions = f"it has messages 1 to {messages:,}" if messages else "its conversation has no messages yet"
     if isinstance(what, int):
         return f"This report knows no message {what!r}: {positions}"
-    known = dict.fromkeys(
-        name for place in _all_places(report) for name in (place.item.id, *place.item.id.split(JOINED))
-    )
+    known = dict.fromkeys(name for one in ids for name in (one, *one.split(JOINED)))
     what = what if len(what) <= LONGEST_NAME else f"{what[:LONGEST_NAME]}…"
     near = get_close_matches(what, known, n=NEAREST, cutoff=0.5)
     nearest = f"; nearest are {', '.join(map(repr, near))}" if near else ""

@@ -7,23 +7,27 @@ stand in `data-` attributes, too, for whoever reads the card with a program.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
 
-from langchain_ctxbudget.report.palette import (
+from langchain_ctxbudget.budget.layers import Status
+from langchain_ctxbudget.report.view import (
     FREE,
     LAYER_COLOURS,
     OTHERS,
-    OVERHEAD,
     STATES,
     TIER_COLOURS,
-    colours_of,
-    label_of,
-    share_of_budget,
+    Part,
+    facts,
+    parts_of,
+    plural,
+    shown,
     states_in_words,
 )
-from langchain_ctxbudget.report.wording import facts, plural, shown
+
+if TYPE_CHECKING:
+    from langchain_ctxbudget.report.report import ContextReport, CoverageRange, CoverageState, LayerReport
 
 MOST_CELLS = 200
 """Ranges of messages that the strip shows one by one; more of them are drawn in so many cells of equal length."""
@@ -42,25 +46,22 @@ _SHORT = "max-width:12em;overflow:hidden;text-overflow:ellipsis"
 _FAINT = "opacity:0.7"
 
 
-def render_html(report: Mapping[str, Any]) -> str:
-    """Draws a report.
-
-    Args:
-        report: the data of a report, from `ContextReport.to_dict`.
-    """
-    budget, total = report["budget_tokens"], report["total_tokens"]
-    colours = colours_of(layer["layer"] for layer in report["layers"])
-    title = "Context budget (forecast)" if report["forecast"] else "Context budget"
-    used = f" {total:,} of {budget:,} tokens ({share_of_budget(total, budget):.1%}), {budget - total:,} free"
+def render_html(report: ContextReport) -> str:
+    """Draws a report: the whole budget as one bar, every layer, the facts, and all items behind a fold."""
+    budget, total, parts = report.budget_tokens, report.total_tokens, parts_of(report)
+    title = "Context budget (forecast)" if report.forecast else "Context budget"
+    used = f" {total:,} of {budget:,} tokens ({total / budget:.1%}), {budget - total:,} free"
+    sizes = [(part.label, part.tokens, part.colour) for part in parts] + [("Free", budget - total, OTHERS[FREE])]
+    whole = (_part(size, colour, title=f"{name}: {size:,} tokens") for name, size, colour in sizes if size > 0)
     return _tag(
         "div",
         _tag("div", _tag("b", _text(title)), _text(used)),
-        _whole(report, colours),
-        _layers(report, colours),
+        _tag("div", *whole, style=f"{_BAR};border:{_LINE}"),
+        _layers(report, parts),
         _facts(report),
-        _items(report, colours),
+        _items(report, {part.name: part.colour for part in parts}),
         style=_CARD,
-        data_ctxbudget_report=report["schema_version"],
+        data_ctxbudget_report=report.schema_version,
         data_budget_tokens=budget,
         data_total_tokens=total,
     )
@@ -103,70 +104,60 @@ def _part(size: float, colour: str, **attributes: object) -> str:
     return _tag("div", style=f"flex:{size:.6g} 1 0;min-width:1px;background:{fill};{_EDGE}", **attributes)
 
 
-def _whole(report: Mapping[str, Any], colours: Mapping[str, str]) -> str:
-    """Draws all of the budget as one bar."""
-    parts = [(label_of(part["layer"]), part["used_tokens"], colours[part["layer"]]) for part in report["layers"]]
-    parts += [(name.capitalize(), tokens, colours[OVERHEAD]) for name, tokens in report["overhead_tokens"].items()]
-    parts += [("Free", report["budget_tokens"] - report["total_tokens"], colours[FREE])]
-    drawn = [_part(n, colour, title=f"{name}: {n:,} tokens") for name, n, colour in parts if n > 0]
-    return _tag("div", *drawn, style=f"{_BAR};border:{_LINE}")
+def _layers(report: ContextReport, parts: Sequence[Part]) -> str:
+    scale = max(report.budget_tokens, *(part.planned or 0 for part in parts))
 
-
-def _layers(report: Mapping[str, Any], colours: Mapping[str, str]) -> str:
-    budget, total = report["budget_tokens"], report["total_tokens"]
-    scale = max([1, budget, *(layer["allocated_tokens"] for layer in report["layers"])])
-
-    def number_row(
-        label: str, tokens: int, bar: str = "", planned: str = "", style: str = "", **attributes: object
-    ) -> str:
-        share = f"{share_of_budget(tokens, budget):.1%}"
-        numbers = [(_NUMBER, cell) for cell in (f"{tokens:,}", share, planned)]
-        return _row([(f"{_CELL};{_SHORT}", _text(label)), (_WORDS, bar), *numbers], style, **attributes)
+    def row(part: Part, bar: str, style: str = "", **attributes: object) -> str:
+        planned = "" if part.planned is None else f"{part.planned:,}"
+        numbers = [(_NUMBER, cell) for cell in (f"{part.tokens:,}", f"{part.share:.1%}", planned)]
+        return _row([(f"{_CELL};{_SHORT}", _text(part.label)), (_WORDS, bar), *numbers], style, **attributes)
 
     rows = [
-        number_row(
-            label_of(layer["layer"]),
-            used := layer["used_tokens"],
-            _planned_bar(used, layer["allocated_tokens"], scale, colours[layer["layer"]]),
-            f"{layer['allocated_tokens']:,}",
-            data_layer=layer["layer"],
-            data_used_tokens=used,
-            data_allocated_tokens=layer["allocated_tokens"],
-            data_layer_overhead_tokens=layer["overhead_tokens"],
+        row(
+            part,
+            _planned_bar(part, scale),
+            data_layer=layer.layer,
+            data_used_tokens=part.tokens,
+            data_allocated_tokens=layer.allocated_tokens,
+            data_layer_overhead_tokens=layer.overhead_tokens,
         )
-        for layer in report["layers"]
+        for part, layer in zip(parts, report.layers, strict=False)
     ]
-    for name, tokens in report["overhead_tokens"].items():
-        bar = _planned_bar(tokens, 0, scale, colours[OVERHEAD])
-        rows.append(number_row(name.capitalize(), tokens, bar, data_overhead=name, data_used_tokens=tokens))
-    rows.append(number_row("Total", total, style="font-weight:bold", data_total=total))
+    rows += [
+        row(part, _planned_bar(part, scale), data_overhead=part.name, data_used_tokens=part.tokens)
+        for part in parts[len(rows) :]
+    ]
+    total = Part("", "Total", report.total_tokens, report.total_tokens / report.budget_tokens, "")
+    rows.append(row(total, "", "font-weight:bold", data_total=total.tokens))
     titles = ("layer", _CELL), ("", _WORDS), ("used", _NUMBER), ("share", _NUMBER), ("planned", _NUMBER)
     return _table("layers", titles, rows)
 
 
-def _planned_bar(used: int, planned: int, scale: int, colour: str) -> str:
+def _planned_bar(part: Part, scale: int) -> str:
     """Draws used tokens (full) of planned ones (pale)."""
-    full = max(0, used)
-    sizes = [(full, f"background:{colour};{_EDGE}"), (planned - full, f"background:{colour};opacity:0.28")]
+    full = max(0, part.tokens)
+    sizes = [(full, _EDGE), ((part.planned or 0) - full, "opacity:0.28")]
     drawn = [
-        _tag("div", style=f"width:{100 * size / scale:.3f}%;min-width:2px;{style}") for size, style in sizes if size > 0
+        _tag("div", style=f"width:{100 * size / scale:.3f}%;min-width:2px;background:{part.colour};{style}")
+        for size, style in sizes
+        if size > 0
     ]
     return _tag("div", *drawn, style=_BAR)
 
 
-def _facts(report: Mapping[str, Any]) -> str:
+def _facts(report: ContextReport) -> str:
     rows = []
     for label, said in facts(report):
-        strip = _strip(report["coverage"]) if label == "History" and report["coverage"] else ""
+        strip = _strip(report.coverage) if label == "History" and report.coverage else ""
         mark = ""
-        if label == "Usage":
+        if label == "Usage" and report.usage:
             square = "display:inline-block;width:0.7em;height:0.7em;margin-right:0.4em"
-            mark = _tag("span", style=f"{square};background:{TIER_COLOURS[report['usage']['tier']]}")
+            mark = _tag("span", style=f"{square};background:{TIER_COLOURS[report.usage.tier]}")
         rows.append(_row([(f"{_CELL};{_FAINT}", _text(label)), (_WORDS, mark + _text(said) + strip)], data_fact=label))
     return _table("facts", (), rows)
 
 
-def _strip(coverage: Sequence[Mapping[str, Any]]) -> str:
+def _strip(coverage: Sequence[CoverageRange]) -> str:
     """Draws the history from its first message to its last, by their states."""
     cells = []
     for first, last, counts in _cells(coverage):
@@ -179,51 +170,49 @@ def _strip(coverage: Sequence[Mapping[str, Any]]) -> str:
     return _tag("div", *cells, style=f"{_BAR};height:0.6em;border:{_LINE}", data_part="history")
 
 
-def _cells(coverage: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int, Counter[str]]]:
+def _cells(coverage: Sequence[CoverageRange]) -> Iterator[tuple[int, int, Counter[CoverageState]]]:
     """Yields ranges of messages, with the number of messages in each state."""
-    ranges = [(part["first"], part["last"], part["state"]) for part in coverage]
-    if len(ranges) <= MOST_CELLS:
-        yield from ((first, last, Counter({state: last - first + 1})) for first, last, state in ranges)
+    if len(coverage) <= MOST_CELLS:
+        yield from ((part.first, part.last, Counter({part.state: part.last - part.first + 1})) for part in coverage)
         return
-    total, place = ranges[-1][1], 0
+    total, place = coverage[-1].last, 0
     for number in range(MOST_CELLS):
         begin, end = round(total * number / MOST_CELLS), round(total * (number + 1) / MOST_CELLS)
-        counts: Counter[str] = Counter()
-        while place < len(ranges):
-            first, last, state = ranges[place]
-            counts[state] += max(0, min(last, end) - max(first, begin + 1) + 1)
-            if last > end:
+        counts: Counter[CoverageState] = Counter()
+        while place < len(coverage):
+            part = coverage[place]
+            counts[part.state] += max(0, min(part.last, end) - max(part.first, begin + 1) + 1)
+            if part.last > end:
                 break
             place += 1
         yield begin + 1, end, +counts
 
 
-def _items(report: Mapping[str, Any], colours: Mapping[str, str]) -> str:
-    count = sum(len(layer["items"]) for layer in report["layers"])
-    more = sum(sum(layer["more_omitted"].values()) for layer in report["layers"])
-    rows = [row for layer in report["layers"] for row in _item_rows(layer, colours[layer["layer"]])]
+def _items(report: ContextReport, colours: dict[str, str]) -> str:
+    count = sum(len(layer.items) for layer in report.layers)
+    more = sum(sum(layer.more_omitted.values()) for layer in report.layers)
+    rows = [row for layer in report.layers for row in _item_rows(layer, colours[layer.layer])]
     titles = ("layer", _CELL), ("", _CELL), ("why", _CELL), ("tokens", _NUMBER), ("", _WORDS)
     label = f"{plural(count, 'item')}{f' and {more:,} more that are left out' if more else ''}"
     return _tag("details", _tag("summary", _text(label), style="cursor:pointer"), _table("items", titles, rows))
 
 
-def _item_rows(layer: Mapping[str, Any], colour: str) -> Iterator[str]:
-    name = layer["layer"] if layer["layer"] in LAYER_COLOURS else layer["title"]
+def _item_rows(layer: LayerReport, colour: str) -> Iterator[str]:
+    name = layer.layer if layer.layer in LAYER_COLOURS else layer.title
     mark = (f"{_CELL};{_SHORT};border-left:4px solid {colour};padding-left:6px", _text(name))
-    for item in layer["items"]:
-        why = ", ".join(filter(None, (item["reason"].replace("_", " "), item.get("source", ""))))
-        texts = [(_CELL, _text(item["status"])), (_CELL, _text(why)), (_NUMBER, f"{item['tokens']:,}")]
+    for item in layer.items:
+        why = ", ".join(filter(None, (item.reason.replace("_", " "), item.source)))
+        texts = [(_CELL, _text(item.status)), (_CELL, _text(why)), (_NUMBER, f"{item.tokens:,}")]
         yield _row(
-            [mark, *texts, (_WORDS, _text(item["preview"]))],
-            _FAINT if item["status"] == "omitted" else "",
-            title=item["id"],
-            data_item=item["id"],
-            data_item_layer=layer["layer"],
-            data_status=item["status"],
-            data_reason=item["reason"],
-            data_tokens=item["tokens"],
+            [mark, *texts, (_WORDS, _text(item.preview))],
+            _FAINT if item.status is Status.OMITTED else "",
+            title=item.id,
+            data_item=item.id,
+            data_item_layer=layer.layer,
+            data_status=item.status,
+            data_reason=item.reason,
+            data_tokens=item.tokens,
         )
-    for reason, count in layer["more_omitted"].items():
+    for reason, count in layer.more_omitted.items():
         words = _text(f"{count:,} more: {reason.replace('_', ' ')}")
-        cells = [mark, (_CELL, "omitted"), (_CELL, words)]
-        yield _row(cells, _FAINT, data_more=count, data_item_layer=layer["layer"])
+        yield _row([mark, (_CELL, "omitted"), (_CELL, words)], _FAINT, data_more=count, data_item_layer=layer.layer)

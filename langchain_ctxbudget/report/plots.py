@@ -1,8 +1,8 @@
 """Reports, allocations and replays as pictures (the extra `plots`: matplotlib).
 
-Every function takes plain data and returns a matplotlib `Figure`. pyplot is not used, so no backend and no state is
-touched; a notebook shows the figure, and `figure.savefig("budget.svg")` keeps it. A layer has the same colour in every
-figure; the colours stay apart for the colour-blind.
+Every function returns a matplotlib `Figure`. pyplot is not used, so no backend and no state is touched; a notebook
+shows the figure, and `figure.savefig("budget.svg")` keeps it. A layer has the same colour in every figure; the colours
+stay apart for the colour-blind.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from io import BytesIO
 from itertools import accumulate
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from langchain_ctxbudget.budget.allocation import AllocationStrategy, Situation
 from langchain_ctxbudget.errors import BudgetError
-from langchain_ctxbudget.report.palette import (
+from langchain_ctxbudget.report.report import ContextReport
+from langchain_ctxbudget.report.view import (
     FREE,
     LAYER_COLOURS,
     OTHERS,
     OVERHEAD,
     RESERVE,
     STATES,
-    Parts,
     colours_of,
     label_of,
-    messages_of,
-    share_of_budget,
+    parts_of,
+    plural,
     states_in_words,
 )
 
@@ -34,50 +36,40 @@ try:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 except ImportError as error:  # pragma: no cover - the tests have it
     raise ImportError("Plots need matplotlib: pip install 'langchain-ctxbudget[plots]'") from error
 
-INK, FAINT, EDGE, PALE_GREY, GRID = "#222222", "#8A8A8A", "#FFFFFF", "#B0B0B0", "#E6E6E6"
+ReportData: TypeAlias = ContextReport | Mapping[str, Any]
+"""A report, or its data."""
+Parts: TypeAlias = Mapping[str, int]
+"""Tokens by part of the request (layers, overhead, reserve, free), or messages by state."""
+
+INK, FAINT, PALE_GREY, GRID, WHITE = "#222222", "#8A8A8A", "#B0B0B0", "#E6E6E6", "#FFFFFF"
 WIDTH, DPI = 8.0, 100
 """Inches and dots per inch: 800 pixels."""
-HEADROOM = 1.07
-"""The height of an axis over its highest column: there is a number above it."""
 VISIBLE, LABELLED = 0.004, 0.055
 """Shares of a bar: below the first a part is too thin for the legend, from the second on it has room for a number."""
-BRIGHT = 150
-"""Colours above this brightness (of 255) carry black numbers."""
 MOST_NARROW = 40
 """More columns than these stand without gaps."""
-WIDE_RANGE, MOST_TICKS = 8, 6
-"""Budgets that differ by this factor get a logarithmic axis, with at most so many marks."""
+BRIGHT = 150
+"""Colours above this brightness (of 255) carry black numbers."""
 STRATEGY_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222", "#5B1A6B")
 """For strategies that are replayed beside each other; apart for the colour-blind (six of Okabe and Ito)."""
-AXES = {
-    "total_tokens": "budget, tokens",
-    "message_count": "messages in the conversation",
-    "history_tokens": "history, tokens",
-    "message_tokens": "current message, tokens",
-    "identity_tokens": "system prompt, tokens",
-    "topic_tokens": "topics, tokens",
-    "entity_tokens": "entities, tokens",
-    "overhead_tokens": "tools and framing, tokens",
-}
+AXES = {"total_tokens": "budget, tokens", "message_count": "messages in the conversation"}
 THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
 PERCENT = FuncFormatter(lambda value, _: f"{value:.0%}")
+DASHED: dict[str, Any] = {"linestyle": (0, (4, 2))}
 _LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 1.0, "handleheight": 1.0, "fontsize": 9}
 BESIDE = {**_LEGEND, "loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
 BELOW = {**_LEGEND, "loc": "outside lower left", "ncols": 5, "columnspacing": 1.4}
 
 
 class HasData(Protocol):
-    """A `ContextReport` or a `ReplayResult`."""
+    """A `ReplayResult`, which this room does not know."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data."""
-
-
-ReportData: TypeAlias = HasData | Mapping[str, Any]
 
 
 class BudgetFigure(Figure):
@@ -95,48 +87,37 @@ class BudgetFigure(Figure):
 
 
 def plot_report(report: ReportData) -> BudgetFigure:
-    """Draws one prompt: planned tokens of every layer (pale) and used ones (full).
-
-    Args:
-        report: a `ContextReport` or its data.
-    """
-    data = _plain(report)
-    budget, total = data["budget_tokens"], data["total_tokens"]
-    colours = colours_of(layer["layer"] for layer in data["layers"])
-    rows = [
-        (_label(part["layer"]), part["used_tokens"], part["allocated_tokens"], colours[part["layer"]])
-        for part in data["layers"]
-    ]
-    rows += [(name.capitalize(), tokens, None, OTHERS[OVERHEAD]) for name, tokens in data["overhead_tokens"].items()]
-    height = 1.5 + 0.3 * len(rows)
+    """Draws one prompt: planned tokens of every layer (pale) and used ones (full)."""
+    [found] = _reports([report])
+    parts = parts_of(found)
+    height = 1.5 + 0.3 * len(parts)
     figure = BudgetFigure(figsize=(WIDTH, height), dpi=DPI, facecolor="white")
     axes = figure.add_axes((0.19, 0.55 / height, 0.55, 1 - 1.5 / height))
 
     def cells(place: float, texts: Sequence[str], colour: str) -> None:
-        for right, text in zip((1.14, 1.26, 1.42), texts, strict=True):
+        for right, text in zip((-0.015, 1.14, 1.26, 1.42), texts, strict=True):
             axes.text(right, place, text, transform=axes.get_yaxis_transform(), ha="right", va="center", color=colour)
 
-    for place, (label, used, planned, colour) in enumerate(rows):
-        if planned is not None:
-            axes.barh(place, planned, height=0.8, color=colour, alpha=0.28, linewidth=0)
-        axes.barh(place, used, height=0.42, color=colour, linewidth=0)
-        axes.text(-0.015, place, label, transform=axes.get_yaxis_transform(), ha="right", va="center", color=INK)
-        share = f"{share_of_budget(used, budget):.1%}" if budget else ""
-        cells(place, (f"{used:,}", share, "" if planned is None else f"{planned:,}"), INK)
-    cells(-0.95, ("used", "share", "planned"), FAINT)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    for place, part in enumerate(parts):
+        if part.planned is not None:
+            axes.barh(place, part.planned, height=0.8, color=part.colour, alpha=0.28, linewidth=0)
+        axes.barh(place, part.tokens, height=0.42, color=part.colour, linewidth=0)
+        label = part.label if part.planned is None else _label(part.name)
+        planned = "" if part.planned is None else f"{part.planned:,}"
+        cells(place, (label, f"{part.tokens:,}", f"{part.share:.1%}", planned), INK)
+    cells(-0.95, ("", "used", "share", "planned"), FAINT)
+    axes.set_ylim(len(parts) - 0.4, -0.6)
     axes.set_yticks([])
     axes.set_xlabel("tokens")
-    axes.xaxis.set_major_formatter(THOUSANDS)
     axes.grid(visible=True, axis="x", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    _tidy(axes)
-    forecast = ", forecast" if data["forecast"] else ""
+    _tidy(axes, x=THOUSANDS)
+    forecast = ", forecast" if found.forecast else ""
     facts = (
-        f"pale: planned, full: used; {_words(data['allocation_strategy'])} allocation, "
-        f"{data['history_strategy']} history, {data['count_mode']} counts ({_words(data['tokenizer'])})"
+        f"pale: planned, full: used; {_words(found.allocation_strategy)} allocation, "
+        f"{found.history_strategy} history, {found.count_mode} counts ({_words(found.tokenizer)})"
     )
-    title = f"{total:,} of {budget:,} tokens used{forecast}"
+    title = f"{found.total_tokens:,} of {found.budget_tokens:,} tokens used{forecast}"
     figure.text(0.012, 1 - 0.12 / height, title, va="top", color=INK, weight="bold")
     figure.text(0.012, 1 - 0.34 / height, facts, va="top", color=FAINT, weight="normal")
     return figure
@@ -152,29 +133,28 @@ def plot_what_if(reports: Sequence[ReportData], *, shares: bool = False) -> Budg
     Raises:
         ValueError: there are no reports.
     """
-    many = _all_plain(reports, "plot_what_if")
+    many = _reports(reports)
+    columns = [_used_parts(report) for report in many]
+    colours = colours_of(name for parts in columns for name in parts)
     figure = _new_figure(5.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.7, 1))
-    columns = [_used_parts(data) for data in many]
-    colours = colours_of(name for parts in columns for name in parts)
-    wholes = [data["budget_tokens"] if shares else 1 for data in many]
+    wholes = [report.budget_tokens if shares else 1 for report in many]
     shown = _stacked_columns(upper, columns, wholes, colours)
-    for place, (data, whole) in enumerate(zip(many, wholes, strict=True)):
-        top, used = data["budget_tokens"] / max(1, whole), f"{data['total_tokens']:,}"
-        upper.annotate(used, (place, top), (0, 2), textcoords="offset points", ha="center", color=INK, fontsize=9)
+    for place, (report, whole) in enumerate(zip(many, wholes, strict=True), 1):
+        at, used = (place, report.budget_tokens / whole), f"{report.total_tokens:,}"
+        upper.annotate(used, at, (0, 2), textcoords="offset points", ha="center", color=INK, fontsize=9)
     upper.set_ylabel("share of the budget" if shares else "tokens")
-    upper.yaxis.set_major_formatter(PERCENT if shares else THOUSANDS)
-    counts = [messages_of(data) for data in many]
-    _stacked_columns(lower, counts, [1] * len(many), {state: colour for state, (_, colour) in STATES.items()})
+    counts = [report.coverage_counts() for report in many]
+    states: list[Parts] = [{state: parts[state] for state in STATES} for parts in counts]
+    _stacked_columns(lower, states, [1] * len(many), {state: colour for state, (_, colour) in STATES.items()})
     lower.set_ylabel("messages")
-    lower.yaxis.set_major_formatter(THOUSANDS)
-    lower.set_xticks(range(len(many)), [f"{data['budget_tokens']:,}" for data in many])
+    _tidy(upper, y=PERCENT if shares else THOUSANDS)
+    _tidy(lower, y=THOUSANDS)
+    lower.set_xticks(range(1, len(many) + 1), [f"{report.budget_tokens:,}" for report in many])
     lower.set_xlabel(AXES["total_tokens"])
-    for axes in (upper, lower):
-        _tidy(axes)
     _headline(figure, "What another budget gives (above each column: tokens used)")
-    if states := _state_patches(counts):
-        lower.legend(handles=states[::-1], **BESIDE)
+    if handles := _state_patches(counts):
+        lower.legend(handles=handles[::-1], **BESIDE)
     upper.legend(handles=[_part_patch(name, colours) for name in reversed(shown)], **BESIDE)
     return figure
 
@@ -188,15 +168,14 @@ def plot_frontier(reports: ReportData | Sequence[ReportData]) -> BudgetFigure:
     Raises:
         ValueError: there are no reports.
     """
-    many = _all_plain(reports if isinstance(reports, Sequence) else [reports], "plot_frontier")
-    counts = [messages_of(data) for data in many]
+    many = _reports(reports if isinstance(reports, Sequence) else [reports])
+    counts = [report.coverage_counts() for report in many]
     total = max(sum(parts.values()) for parts in counts)
     figure = _new_figure(1.35 + 0.42 * len(many))
     axes = figure.subplots()
-    for place, data in enumerate(many):
+    for place, report in enumerate(many):
         for state, (_, colour) in reversed(STATES.items()):  # rare ones last, and never thinner than a hairline
-            here = [part for part in data["coverage"] if part["state"] == state]
-            spans = [(part["first"] - 0.5, part["last"] - part["first"] + 1) for part in here]
+            spans = [(p.first - 0.5, p.last - p.first + 1) for p in report.coverage if p.state == state]
             edge = "#D0D0D0" if state == "omitted" else colour
             if spans:
                 axes.broken_barh(spans, (place - 0.36, 0.72), facecolor=colour, edgecolor=edge, linewidth=0.5)
@@ -204,13 +183,12 @@ def plot_frontier(reports: ReportData | Sequence[ReportData]) -> BudgetFigure:
     axes.set_xlim(0.5, max(1, total) + 0.5)
     axes.set_yticks([])
     if len(many) > 1:
-        axes.set_yticks(range(len(many)), [f"{data['budget_tokens']:,}" for data in many])
+        axes.set_yticks(range(len(many)), [f"{report.budget_tokens:,}" for report in many])
         axes.set_ylabel("budget")
     axes.set_xlabel("message")
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.xaxis.set_major_formatter(THOUSANDS)
-    _tidy(axes)
-    said = f" in {many[0]['budget_tokens']:,} tokens: {states_in_words(counts[0])}" if len(many) == 1 else ""
+    _tidy(axes, x=THOUSANDS)
+    said = f" in {many[0].budget_tokens:,} tokens: {states_in_words(counts[0])}" if len(many) == 1 else ""
     _headline(figure, f"{total:,} messages{said}" if total else "No messages yet")
     figure.legend(handles=_state_patches(counts), **BELOW)
     return figure
@@ -225,42 +203,37 @@ def plot_turns(reports: Sequence[ReportData]) -> BudgetFigure:
     Raises:
         ValueError: there are no reports.
     """
-    many = _all_plain(reports, "plot_turns")
-    columns = [{name: tokens for name, tokens in _used_parts(data).items() if name != FREE} for data in many]
+    many = _reports(reports)
+    columns = [{name: tokens for name, tokens in _used_parts(report).items() if name != FREE} for report in many]
     colours = colours_of(name for parts in columns for name in parts)
-    budgets = [data["budget_tokens"] for data in many]
-    steps = [place for place, data in enumerate(many) if data["stability"]["compaction_step"]]
+    budgets = [report.budget_tokens for report in many]
+    steps = [number for number, report in enumerate(many, 1) if report.stability.compaction_step]
     figure = _new_figure(4.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
-    shown = _stacked_columns(upper, columns, [1] * len(many), colours, narrow=len(many) <= MOST_NARROW)
-    edges = [place - 0.5 for place in range(len(many) + 1)]
-    upper.stairs(budgets, edges, baseline=None, color=INK, linewidth=1.2, linestyle=(0, (4, 2)))
+    shown = _stacked_columns(upper, columns, [1] * len(many), colours)
+    edges = [place + 0.5 for place in range(len(many) + 1)]
+    upper.stairs(budgets, edges, baseline=None, color=INK, linewidth=1.2, **DASHED)
     top = max(*budgets, *(sum(parts.values()) for parts in columns)) * 1.1
     if steps:
         upper.plot(steps, [top * 0.965] * len(steps), "v", color=INK, markersize=5)
     upper.set_ylim(0, top)
     upper.set_ylabel("tokens")
-    upper.yaxis.set_major_formatter(THOUSANDS)
-    shares = [data["stability"]["prompt_share"] or 0 for data in many]
+    shares = [report.stability.prompt_share or 0 for report in many]
     lower.stairs(shares, edges, fill=True, color=STATES["verbatim"][1], alpha=0.75)
     lower.set_ylim(0, 1)
     lower.set_yticks([0, 0.5, 1])
-    lower.yaxis.set_major_formatter(PERCENT)
     lower.set_ylabel("as before")
-    lower.set_xlim(-0.5, len(many) - 0.5)
-    ticks = MaxNLocator(8, integer=True).tick_values(1, len(many))
-    marks = [1, *(int(tick) for tick in ticks if 1 < tick <= len(many))]
-    lower.set_xticks([mark - 1 for mark in marks], [f"{mark:,}" for mark in marks])
+    lower.set_xlim(0.5, len(many) + 0.5)
+    lower.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     lower.set_xlabel("prompt")
-    for axes in (upper, lower):
-        _tidy(axes)
-    line = Line2D([], [], color=INK, linewidth=1.2, linestyle=(0, (4, 2)), label="budget")
+    _tidy(upper, y=THOUSANDS)
+    _tidy(lower, x=THOUSANDS, y=PERCENT)
+    line = Line2D([], [], color=INK, linewidth=1.2, label="budget", **DASHED)
     mark = Line2D([], [], color=INK, marker="v", markersize=5, linestyle="", label="compaction step")
     samples = [_part_patch(name, colours) for name in reversed(shown)]
     upper.legend(handles=[line, *([mark] if steps else []), *samples], **BESIDE)
-    prompts = "1 prompt" if len(many) == 1 else f"{len(many):,} prompts"
-    counted = f"{len(steps):,} compaction step{'' if len(steps) == 1 else 's'}"
-    _headline(figure, f"{prompts}, {counted}; below: what a prompt shares with the last one")
+    counted = f"{plural(len(many), 'prompt')}, {plural(len(steps), 'compaction step')}"
+    _headline(figure, f"{counted}; below: what a prompt shares with the last one")
     return figure
 
 
@@ -277,16 +250,16 @@ def plot_strategies(situation: Situation, strategies: Sequence[AllocationStrateg
     if not strategies:
         raise ValueError("plot_strategies needs at least one strategy")
     bars = [_divided(strategy, situation) for strategy in strategies]
-    colours = colours_of(name for parts in bars if parts for name in parts)
+    colours = colours_of(name for parts in bars for name in parts)
     figure = _new_figure(1.75 + 0.5 * len(bars))
     axes = figure.subplots()
     for place, parts in enumerate(bars):
-        if parts is None:
+        if not parts:
             axes.text(0, place, "  refuses this situation", va="center", color=FAINT, style="italic")
-            continue
         start = 0
-        for name, tokens in ((name, tokens) for name, tokens in parts.items() if tokens):
-            axes.barh(place, tokens, left=start, height=0.66, **_look(name, colours))
+        for name, tokens in parts.items():
+            if tokens:
+                axes.barh(place, tokens, left=start, height=0.66, **_look(name, colours))
             if tokens >= situation.total_tokens * LABELLED and name != FREE:
                 _number(axes, start + tokens / 2, place, tokens, colours[name])
             start += tokens
@@ -294,11 +267,9 @@ def plot_strategies(situation: Situation, strategies: Sequence[AllocationStrateg
     axes.set_ylim(len(bars) - 0.5, -0.5)
     axes.set_xlim(0, situation.total_tokens)
     axes.set_xlabel("tokens")
-    axes.xaxis.set_major_formatter(THOUSANDS)
-    _tidy(axes)
+    _tidy(axes, x=THOUSANDS)
     _headline(figure, f"One situation, {situation.total_tokens:,} tokens")
-    drawn = [parts for parts in bars if parts]
-    figure.legend(handles=[_part_patch(name, colours) for name in _seen(drawn)], **BELOW)
+    figure.legend(handles=[_part_patch(name, colours) for name in _seen(bars)], **BELOW)
     return figure
 
 
@@ -328,55 +299,50 @@ def plot_allocation(
     places = [getattr(situation, x) for situation in situations]
     wholes = [situation.total_tokens if shares else 1 for situation in situations]
     columns = [[_divided(strategy, situation) for situation in situations] for strategy in several]
-    drawn = [parts for column in columns for parts in column if parts]
+    drawn = [parts for column in columns for parts in column]
     colours = colours_of(name for parts in drawn for name in parts)
     figure = _new_figure(3.9)
     panels = figure.subplots(1, len(several), sharey=True, squeeze=False)[0]
     for axes, strategy, column in zip(panels, several, columns, strict=True):
-        lows = [float("nan") if parts is None else 0.0 for parts in column]
-        for name in _in_order([parts for parts in column if parts]):
-            heights = [(parts or {}).get(name, 0) / max(1, whole) for parts, whole in zip(column, wholes, strict=True)]
+        lows = [0.0 if parts else float("nan") for parts in column]
+        for name in _in_order(column):
+            heights = [parts.get(name, 0) / max(1, whole) for parts, whole in zip(column, wholes, strict=True)]
             highs = [low + height for low, height in zip(lows, heights, strict=True)]
             if any(heights):
                 axes.fill_between(places, lows, highs, **_look(name, colours))
             lows = highs
         axes.set_title(_words(strategy.name), loc="left", fontsize=10, weight="bold", color=INK)
         axes.set_xlabel(AXES.get(x, x.replace("_", " ")))
-        if x == "total_tokens" and min(places) > 0 and max(places) >= WIDE_RANGE * min(places):
-            doublings = [500 * 2**power for power in range(16) if min(places) <= 500 * 2**power <= max(places)]
+        if x == "total_tokens" and max(places) > places[0] > 0:
             axes.set_xscale("log")
-            axes.set_xticks(doublings[:: 2 if len(doublings) > MOST_TICKS else 1])
-            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_xticks(places[0] * 2 ** np.arange(int(np.log2(max(places) / places[0])) + 1))
             axes.minorticks_off()
         axes.set_xlim(places[0], places[-1])
         axes.set_ylim(0, max(s.total_tokens / whole for s, whole in zip(situations, wholes, strict=True)))
-        axes.xaxis.set_major_formatter(THOUSANDS)
-        axes.yaxis.set_major_formatter(PERCENT if shares else THOUSANDS)
-        _tidy(axes)
+        _tidy(axes, x=THOUSANDS, y=PERCENT if shares else THOUSANDS)
     panels[0].set_ylabel("share of the budget" if shares else "tokens")
     figure.legend(handles=[_part_patch(name, colours) for name in _seen(drawn)], **BELOW)
     return figure
 
 
-def plot_replay(result: ReportData) -> BudgetFigure:
+def plot_replay(result: HasData) -> BudgetFigure:
     """Draws a panel per strategy with the tokens of every turn, cached ones pale, and below their running cost.
 
     Args:
-        result: a `ReplayResult` or its data.
+        result: a `ReplayResult`.
     """
-    data = _plain(result)
-    tracks: Sequence[Mapping[str, Any]] = data["strategies"]
+    data = result.to_dict()
+    tracks, price_share = data["strategies"], data["price_share"]
     heights = [*[0.78] * len(tracks), 2.5]
     figure = _new_figure(0.7 + sum(heights))
     *panels, below = figure.subplots(len(tracks) + 1, 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
-    colours = [STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)] for place in range(len(tracks))]
     most = max((turn["tokens"] for track in tracks for turn in track["turns"]), default=0) or 1
     ends: list[tuple[float, Patch]] = []
-    for axes, track, colour in zip(panels, tracks, colours, strict=True):
+    for place, (axes, track) in enumerate(zip(panels, tracks, strict=True)):
+        colour, turns = STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)], track["turns"]
         _replay_panel(axes, track, colour)
         axes.set_ylim(0, most * 1.05)
-        turns = track["turns"]
-        sums = list(accumulate(turn["tokens"] - (1 - data["price_share"]) * turn["cached_tokens"] for turn in turns))
+        sums = list(accumulate(turn["tokens"] - (1 - price_share) * turn["cached_tokens"] for turn in turns))
         below.plot([turn["number"] for turn in turns], sums, color=colour, linewidth=1.8)
         end = sums[-1] if sums else 0.0
         missing = f"\n({len(track['failures']):,} prompts missing)" if track["failures"] else ""
@@ -386,12 +352,10 @@ def plot_replay(result: ReportData) -> BudgetFigure:
     below.set_xlim(min(numbers) - 0.5, max(numbers) + 0.5)
     below.set_ylabel("paid for so far")
     below.set_xlabel("turn")
-    below.yaxis.set_major_formatter(THOUSANDS)
-    below.xaxis.set_major_formatter(THOUSANDS)
     below.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-    _tidy(below)
+    _tidy(below, x=THOUSANDS, y=THOUSANDS)
     below.legend(handles=[sample for _, sample in sorted(ends, key=lambda end: -end[0])], **BESIDE)
-    pale = f"pale: as in the prompt before, at {data['price_share']:g} of the price"
+    pale = f"pale: as in the prompt before, at {price_share:g} of the price"
     _headline(figure, f"Tokens of every turn ({pale}), and what they cost")
     return figure
 
@@ -406,39 +370,34 @@ def _replay_panel(axes: Axes, track: Mapping[str, Any], colour: str) -> None:
     axes.stairs(new, edges, fill=True, color=colour, linewidth=0)
     axes.stairs(sent, edges, baseline=new, fill=True, color=colour, alpha=0.35, linewidth=0)
     if track["budget_tokens"] is not None:
-        axes.axhline(track["budget_tokens"], color=FAINT, linewidth=0.8, linestyle=(0, (4, 2)))
+        axes.axhline(track["budget_tokens"], color=FAINT, linewidth=0.8, **DASHED)
     name = f"{_words(track['name'])}\n{track['tokens']:,} sent\n{track['cached_share']:.0%} cached"
     axes.text(1.02, 0.5, name, transform=axes.transAxes, va="center", color=INK, fontsize=9)
-    axes.yaxis.set_major_formatter(THOUSANDS)
     axes.locator_params(axis="y", nbins=3)
-    _tidy(axes)
+    _tidy(axes, y=THOUSANDS)
 
 
-def _plain(report: ReportData) -> Mapping[str, Any]:
-    return report if isinstance(report, Mapping) else report.to_dict()
-
-
-def _all_plain(reports: Sequence[ReportData], plot: str) -> list[Mapping[str, Any]]:
+def _reports(reports: Sequence[ReportData]) -> list[ContextReport]:
     if not reports:
-        raise ValueError(f"{plot} needs at least one report")
-    return [_plain(report) for report in reports]
+        raise ValueError("A plot needs at least one report")
+    return [one if isinstance(one, ContextReport) else ContextReport.from_dict(one) for one in reports]
 
 
-def _used_parts(data: Mapping[str, Any]) -> Parts:
+def _used_parts(report: ContextReport) -> Parts:
     """Returns the parts of a prompt; a strategy's reserve for the answer is free, as nobody used it."""
     return {
-        **{part["layer"]: part["used_tokens"] for part in data["layers"]},
-        OVERHEAD: sum(data["overhead_tokens"].values()),
-        FREE: data["budget_tokens"] - data["total_tokens"],
+        **{str(layer.layer): layer.used_tokens for layer in report.layers},
+        OVERHEAD: sum(report.overhead_tokens.values()),
+        FREE: report.budget_tokens - report.total_tokens,
     }
 
 
-def _divided(strategy: AllocationStrategy, situation: Situation) -> Parts | None:
-    """Returns a strategy's plan; None where it refuses."""
+def _divided(strategy: AllocationStrategy, situation: Situation) -> Parts:
+    """Returns a strategy's plan, which is empty where it refuses."""
     try:
         allocation = strategy.allocate(situation)
     except BudgetError:
-        return None
+        return {}
     order = dict.fromkeys([*LAYER_COLOURS, *map(str, allocation.tokens)])
     parts = {name: allocation.tokens.get(name, 0) for name in order}
     parts |= {OVERHEAD: situation.overhead_tokens, RESERVE: allocation.reserve_tokens}
@@ -471,8 +430,8 @@ def _words(text: str, most_characters: int = 40) -> str:
 
 
 def _look(name: str, colours: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the filling of a part: free room is empty inside a thin line."""
-    edge = PALE_GREY if name in (FREE, RESERVE) else EDGE
+    """Returns the filling of a part; one that is white or nearly so has a thin line around it."""
+    edge = PALE_GREY if colours[name] in (WHITE, OTHERS[RESERVE]) else WHITE
     look = {"facecolor": colours[name], "edgecolor": edge, "linewidth": 0.6}
     return {**look, "hatch": "////"} if name == RESERVE else look
 
@@ -488,36 +447,39 @@ def _part_patch(name: str, colours: Mapping[str, str]) -> Patch:
     return sample
 
 
-def _state_patches(counts: Sequence[Parts]) -> list[Patch]:
+def _state_patches(counts: Sequence[Mapping[Any, int]]) -> list[Patch]:
     return [_patch(colour, said) for state, (said, colour) in STATES.items() if any(parts[state] for parts in counts)]
 
 
 def _stacked_columns(
-    axes: Axes, columns: Sequence[Parts], wholes: Sequence[int], colours: Mapping[str, str], *, narrow: bool = True
+    axes: Axes, columns: Sequence[Parts], wholes: Sequence[int], colours: Mapping[str, str]
 ) -> list[str]:
-    """Draws columns, with gaps between them where they are narrow, and returns the parts that are seen in them."""
-    breadth: dict[str, Any] = {"width": 0.78} if narrow else {"width": 1.0, "antialiased": False}
+    """Draws columns at 1, 2, 3, ..., the many without gaps, and returns the parts that are seen in them."""
+    narrow: dict[str, Any] = {"width": 0.78} if len(columns) <= MOST_NARROW else {"width": 1.0, "linewidth": 0}
     bottoms = [0.0] * len(columns)
     for name in _in_order(columns):
-        heights = [parts.get(name, 0) / max(1, whole) for parts, whole in zip(columns, wholes, strict=True)]
+        heights = [parts.get(name, 0) / whole for parts, whole in zip(columns, wholes, strict=True)]
         if any(heights):
-            filled = _look(name, colours) if narrow else _look(name, colours) | {"linewidth": 0}
-            axes.bar(range(len(columns)), heights, bottom=bottoms, **breadth, **filled)
+            axes.bar(range(1, len(columns) + 1), heights, bottom=bottoms, **{**_look(name, colours), **narrow})
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-    axes.set_ylim(0, max(bottoms) * HEADROOM or 1)
+    axes.set_ylim(0, max(bottoms) * 1.07 or 1)  # there is a number above the highest column
     return _seen(columns)
 
 
 def _number(axes: Axes, x: float, y: float, tokens: int, colour: str) -> None:
     """Writes a number in the middle of a part, black or white, whichever is read better on its colour."""
     red, green, blue = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    ink = INK if 0.299 * red + 0.587 * green + 0.114 * blue > BRIGHT else "#FFFFFF"
+    ink = INK if 0.299 * red + 0.587 * green + 0.114 * blue > BRIGHT else WHITE
     box = {"facecolor": colour, "edgecolor": "none", "pad": 1.5}
     axes.text(x, y, f"{tokens:,}", ha="center", va="center", color=ink, fontsize=8, bbox=box)
 
 
-def _tidy(axes: Axes) -> None:
-    """Takes away lines that carry no information."""
+def _tidy(axes: Axes, *, x: FuncFormatter | None = None, y: FuncFormatter | None = None) -> None:
+    """Writes the numbers of the axes as asked, and takes away lines that carry no information."""
+    if x:
+        axes.xaxis.set_major_formatter(x)
+    if y:
+        axes.yaxis.set_major_formatter(y)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(PALE_GREY)
     axes.tick_params(labelcolor=INK, labelsize=9, length=3, color=PALE_GREY)

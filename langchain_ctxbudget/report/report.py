@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -16,10 +16,10 @@ from langchain_ctxbudget.budget.layers import Layer, Reason, Status, title_of
 from langchain_ctxbudget.budget.tiers import Forced, TierName
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages.turns import Repair
-from langchain_ctxbudget.report.chart import PLAIN_WIDTH, render_text
 from langchain_ctxbudget.report.diff import ReportDiff, difference
 from langchain_ctxbudget.report.explain import Explanation, explanation
 from langchain_ctxbudget.report.html import render_html
+from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_text
 
 SCHEMA_VERSION: Literal[3] = 3
 READ_VERSIONS = (2, SCHEMA_VERSION)
@@ -44,15 +44,7 @@ Number: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportItem:
-    """One candidate for a place in the prompt.
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
-        >>> [item] = context.report.layer("L7").items
-        >>> item.id, item.tokens, str(item.status), str(item.reason), item.preview
-        ('human', 5, 'included', 'required', 'Hello')
-    """
+    """One candidate for a place in the prompt."""
 
     id: str
     tokens: Count
@@ -61,23 +53,14 @@ class ReportItem:
     reason: Reason
     preview: str = ""
     source: str = ""
-    """The origin of a candidate for retrieval: `messages` (of this conversation), `conversations`, `memories` or
-    `documents`; empty in the other layers."""
+    """Of a candidate for retrieval: `messages` (of this conversation), `conversations`, `memories` or `documents`."""
     scores: Mapping[str, Number] = field(default_factory=dict)
     """The parts of a retrieval candidate's ranking; they add up to its relevance and its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerReport:
-    """One layer: the tokens it was given, those it used, and its items.
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
-        >>> layer = context.report.layer("L7")
-        >>> layer.title, layer.allocated_tokens, layer.used_tokens
-        ('Message', 5, 5)
-    """
+    """One layer: the tokens it was given, those it used, and its items."""
 
     layer: str
     """The short name of a `Layer`, or the name of a custom layer."""
@@ -94,12 +77,7 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageRange:
-    """Messages in a row that are in the same state; positions count from 1, both ends included.
-
-    Example:
-        >>> CoverageRange(first=41, last=60, state="summarized").state
-        'summarized'
-    """
+    """Messages in a row that are in the same state; positions count from 1, both ends included."""
 
     first: Positive
     last: Positive
@@ -108,14 +86,7 @@ class CoverageRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stability:
-    """The part of this prompt that the conversation's previous one had, in tokens.
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
-        >>> context.report.stability.shared_tokens is None  # it was the first prompt
-        True
-    """
+    """The part of this prompt that the conversation's previous one had, in tokens."""
 
     stable_zone_tokens: Count
     """Everything before the current turn."""
@@ -126,18 +97,13 @@ class Stability:
     prompt_share: Number | None
     """The share of the whole prompt that is in the common prefix."""
     compaction_step: bool
-    """True where the stable zone was rewritten: the cut between summarised and verbatim history moved, the summary of
-    older messages was written anew, or a part of it had no room in this prompt or the last."""
+    """True where the stable zone was rewritten: the cut moved, the summary before it was written anew, or a part of it
+    had no room in this prompt or the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageState:
-    """The usage limit that applied to a prompt, and the tier that followed.
-
-    Example:
-        >>> UsageState(tier="warning", left=0.52, limit="month_tokens", used=48_000, allowed=100_000).tier
-        'warning'
-    """
+    """The usage limit that applied to a prompt, and the tier that followed."""
 
     tier: TierName
     left: Number
@@ -151,14 +117,8 @@ class UsageState:
     """Let in regardless of the tier."""
 
 
-class _WithCandidates:
-    """Holds the candidates beside the data of a report."""
-
-    __slots__ = ("_rerun",)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextReport(_WithCandidates):
+@dataclass(frozen=True, kw_only=True)
+class ContextReport:
     """The account of one assembly: numbers that add up, and a reason for every item.
 
     `sum(layer.used_tokens) + sum(overhead_tokens.values()) == total_tokens`, and the total is an independent
@@ -217,8 +177,12 @@ class ContextReport(_WithCandidates):
     usage: UsageState | None = None
     """The usage limit that applied; None where none is set."""
     forecast: bool = False
-    """True for the report of another budget: nothing was sent, and texts that were never tokenized are estimated."""
+    """True for the report of another budget: nothing was sent."""
     schema_version: Literal[3] = SCHEMA_VERSION
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves the candidates out of copies and pickles."""
+        return {name: value for name, value in self.__dict__.items() if name != "_rerun"}
 
     def attach_candidates(self, rerun: Callable[[int], ContextReport]) -> ContextReport:
         """Attaches the function behind `reallocate`, which is no part of a report's data; returns the report."""
@@ -228,8 +192,8 @@ class ContextReport(_WithCandidates):
     def reallocate(self, budget: int) -> ContextReport:
         """Returns the report of another budget: allocation and selection run again on the same candidates.
 
-        Nothing is read or written, no text is tokenized and no model is called. Messages that would be compacted at
-        the other budget, but were verbatim, are ranked by their words alone.
+        Nothing is read or written and no model is called. Messages that would be compacted at the other budget, but
+        were verbatim, are ranked by their words alone.
 
         Args:
             budget: the budget of the whole request, in tokens.
@@ -269,8 +233,8 @@ class ContextReport(_WithCandidates):
         """Returns plain data, ready for JSON; `json_schema` describes it.
 
         Args:
-            texts: False leaves out whatever somebody has said, written or named: the items of the layers and the
-                window's detail. Of repairs and failures there is the number. It cannot be read back.
+            texts: False leaves out whatever somebody has said, written or named, and gives the number of repairs and
+                failures; such data cannot be read back.
         """
         data: dict[str, Any] = _adapter().dump_python(self, mode="json")
         if not texts:
@@ -324,14 +288,6 @@ class ContextReport(_WithCandidates):
 
         Raises:
             InputError: it is no report, or of another user or another conversation.
-
-        Example:
-            >>> from langchain_ctxbudget import ContextPipeline
-            >>> report = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1").report
-            >>> print(report.reallocate(500).diff(report))
-            Total +0: 8 of 500 tokens
-            Budget 12,000 -> 500
-            Forecast no -> yes
         """
         if not isinstance(other, ContextReport):
             raise InputError(f"A report is compared with another ContextReport, not with {type(other).__name__}")
@@ -387,32 +343,24 @@ class ContextReport(_WithCandidates):
             width = terminal.width if terminal.is_terminal else PLAIN_WIDTH
         if colour is None:
             colour = terminal.is_terminal and not terminal.no_color and terminal.color_system is not None
-        return render_text(self.to_dict(), width=width, colour=colour)
+        return render_text(self, width=width, colour=colour)
 
     def __str__(self) -> str:
         """Draws the chart in 80 columns and without colours, wherever it is written."""
-        return render_text(self.to_dict(), width=PLAIN_WIDTH)
+        return render_text(self, width=PLAIN_WIDTH)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001, ARG002 - IPython's interface
         printer.text(str(self))
 
     def _repr_html_(self) -> str:
         """Draws a card for notebooks: layers, facts and every item."""
-        return render_html(self.to_dict())
+        return render_html(self)
 
 
 def layer_report(
     layer: str, *, allocated: int, items: Iterable[ReportItem], overhead: int, more: Mapping[Reason, int]
 ) -> LayerReport:
-    """Makes a layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts.
-
-    Args:
-        layer: its short name, or the name of a custom layer.
-        allocated: tokens it was given.
-        items: its candidates.
-        overhead: tokens of its headings and fences.
-        more: omitted candidates that `items` does not have, per reason.
-    """
+    """Makes a layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts, like those of `more`."""
     listed: list[ReportItem] = []
     counts = dict(more)
     omitted = used = 0
@@ -443,14 +391,12 @@ def ranges(
 
     Args:
         total: messages in the conversation.
-        cut: the position of the first verbatim message.
-        covered: spans before it that a summary stands for, each with the position of its first message and that behind
-            its last; the others are left out.
+        cut: the position (from 0) of the first verbatim message.
+        covered: spans before the cut that a summary stands for, end excluded; the others are left out.
         marks: the messages that are in another state than their surroundings, by position.
     """
     spans = sorted((first, min(end, cut)) for first, end in covered if first < min(end, cut))
-    points = {0, cut, total, *(point for span in spans for point in span)}
-    points |= {point for position in marks for point in (position, position + 1)}
+    points = {0, cut, total, *chain.from_iterable(spans), *chain.from_iterable((one, one + 1) for one in marks)}
     found: list[CoverageRange] = []
     reached = 0
     waiting = deque(spans)

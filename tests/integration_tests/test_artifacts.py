@@ -13,7 +13,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.integrations.chat_history import window_of
+from langchain_ctxbudget.integrations.history_window import window
 from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_middleware import CONFIG, Ask, agent_of, ask, budget, in_two_ways, scripted, wants
@@ -94,7 +94,7 @@ def test_a_prompt_has_none(call: Call) -> None:
 def test_a_window_has_none(call: Call) -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
     call(pipeline, "add_messages", turn({"metres": 5}), **SCOPE)
-    sent = drive(window_of(pipeline.engine, Scope("ada", "c1"), 500))
+    sent = drive(window(pipeline.engine, Scope("ada", "c1"), 500))
     assert [message.artifact for message in sent if isinstance(message, ToolMessage)] == [None]
 
 

@@ -13,7 +13,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from langchain_ctxbudget.cli.commands import main
+from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.demo import DEMO_EVIDENCE_IDS, DEMO_QUESTION, demo_messages
 
 CHAT = [
@@ -46,8 +46,8 @@ def test_demo_shows_prompt_and_report_and_finds_what_was_said_near_the_start(
     assert code == 0
     assert all(text in out for text in (DEMO_QUESTION, "CONTEXT BUDGET", "Total"))
     assert out.count("stands in the prompt word for word.") == len(DEMO_EVIDENCE_IDS)
-    assert re.search(r"layer +┃ 4,000 ┃ 1,000 ┃ 20,000", out)
-    assert re.search(r"messages verbatim +│ +\d+ │ +\d+ │ +278", out)
+    assert re.search(r"layer +4,000 +1,000 +20,000", out)
+    assert re.search(r"messages verbatim +\d+ +\d+ +278", out)
     code, out, _ = run(capsys, "demo", "--json")
     prompt = "\n".join(str(message["data"]["content"]) for message in json.loads(out)["messages"])
     evidence = [str(message.content) for message in demo_messages() if message.id in DEMO_EVIDENCE_IDS]

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextReport, KnowledgeBase
-from langchain_ctxbudget.cli.commands import main
+from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.dashboard.api_types import LONGEST_ID, MOST_MESSAGES
 from langchain_ctxbudget.demo import demo_messages

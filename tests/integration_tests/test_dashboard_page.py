@@ -25,7 +25,7 @@ from langchain_ctxbudget.budget.layers import TITLES, Reason, Status
 from langchain_ctxbudget.budget.tiers import Forced
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
-from langchain_ctxbudget.report.palette import CUSTOM_COLOURS, LAYER_COLOURS, STATES
+from langchain_ctxbudget.report.view import CUSTOM_COLOURS, LAYER_COLOURS, STATES
 
 pytestmark = [pytest.mark.slow, pytest.mark.allow_hosts(["127.0.0.1"])]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from langchain_ctxbudget.cli.commands import main
+from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.cli.terminal import WIDEST_ID
 from langchain_ctxbudget.knowledge.records import Fact
 

@@ -199,7 +199,6 @@ def test_what_is_taken_out_of_the_state_is_no_longer_known_in_other_threads() ->
         run_agent("invoke", agent, HumanMessage("Hello.", id="one"), elsewhere)
         agent.update_state(CONFIG, {"messages": [RemoveMessage("said")]})
         run_agent("invoke", agent, HumanMessage("Hello.", id="again"))
-        assert pipeline.flush(30)
         run_agent("invoke", agent, HumanMessage("Hello.", id="two"), elsewhere)
         known = ["penicillin" in "".join(message.text for message in prompt[:-1]) for prompt in model.seen]
         assert known == [False, True, False, False]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.store.memory import InMemoryStore
 
@@ -177,8 +177,15 @@ def test_a_tool_that_takes_the_place_of_the_recall_tool_is_told() -> None:
     assert len(told_of_recall(own_recall, recall_tool=True)) == 1
 
 
-def test_a_model_that_cannot_bind_tools_answers_without_the_recall_tool_and_that_is_told(ask: Ask) -> None:
-    model = FakeListChatModel(responses=["Fine."])
+class Wrapped(Scripted):
+    """A model that hands tools on to one that binds none."""
+
+    def bind_tools(self, tools: Any, **_: Any) -> Any:
+        return FakeListChatModel(responses=[""]).bind_tools(tools)
+
+
+@pytest.mark.parametrize("model", [FakeListChatModel(responses=["Fine."]), Wrapped(responses=[AIMessage("Fine.")])])
+def test_a_model_that_cannot_bind_tools_answers_without_the_recall_tool_and_that_is_told(ask: Ask, model: Any) -> None:
     state = ask(agent_of(model, budget(recall_tool=True)), ("human", "Hi"))
     assert state["messages"][-1].text == "Fine."
     assert state["ctxbudget_report"]["overhead_tokens"].get("tool schemas", 0) == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from langchain_ctxbudget.cli.commands import main
+from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.cli.replay import parse_strategies
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, split_turns

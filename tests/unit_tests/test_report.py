@@ -1,18 +1,28 @@
-"""The report: plain data that adds up."""
+"""The report: plain data that adds up, and a schema with a version."""
 
+import copy
+import json
+import pickle
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.store.memory import InMemoryStore
 
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages.turns import Repair
 from langchain_ctxbudget.report.report import (
     LISTED_OMISSIONS,
     ContextReport,
     CoverageRange,
+    LayerReport,
     ReportItem,
     Stability,
     UsageState,
@@ -198,16 +208,145 @@ def state(position, cut, covered, marks):
     return marks.get(position, before if position < cut else "verbatim")
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=200)
 @given(coverages())
-def test_ranges_put_every_message_in_its_state(coverage):
+def test_ranges_put_every_message_in_its_state_and_are_as_few_as_can_be(coverage):
     total, cut, covered, marks = coverage
-    found = [part.state for part in ranges(total, cut, covered, marks) for _ in range(part.first, part.last + 1)]
+    parts = ranges(total, cut, covered, marks)
+    found = [part.state for part in parts for _ in range(part.first, part.last + 1)]
     assert found == [state(position, cut, covered, marks) for position in range(total)]
+    assert all(a.state != b.state for a, b in pairwise(parts))
 
 
-@settings(deadline=None)
-@given(coverages())
-def test_ranges_are_as_few_as_can_be(coverage):
-    states = [part.state for part in ranges(*coverage)]
-    assert all(a != b for a, b in pairwise(states))
+# As data
+
+VERSION_2 = json.loads((Path(__file__).parents[1] / "data" / "report_version_2.json").read_text(encoding="utf-8"))
+"""As the package wrote it when 2 was the version."""
+SCHEMA = ContextReport.json_schema()
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+DATA = example().to_dict()
+
+
+@settings(deadline=None, max_examples=30)
+@given(reports())
+def test_a_report_is_what_its_schema_says_and_comes_back_from_json_as_it_was(report):
+    VALIDATOR.validate(report.to_dict())
+    assert ContextReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+
+
+def test_every_field_of_a_report_is_in_the_schema_and_other_data_is_not_what_it_says():
+    assert set(DATA) == set(SCHEMA["properties"]) == set(SCHEMA["required"])
+    for change in ({"total_tokens": "many"}, {"layers": [{}]}, {"count_mode": "guessed"}, {"schema_version": 2}):
+        assert not VALIDATOR.is_valid({**DATA, **change})
+
+
+def test_a_report_of_version_2_is_read_with_defaults_for_what_it_did_not_have():
+    report = ContextReport.from_dict(VERSION_2)
+    assert report.layer("L6").used_tokens == VERSION_2["layers"][6]["used_tokens"] > 0
+    assert report.usage is None
+    assert {one.source for part in report.layers for one in part.items} == {""}
+
+
+def without(name):
+    return {key: value for key, value in DATA.items() if key != name}
+
+
+def covering(*spans):
+    return {"coverage": [{"first": first, "last": last, "state": "verbatim"} for first, last in spans]}
+
+
+def with_history(**changes):
+    return [{**part, **changes} if part["layer"] == "L6" else part for part in DATA["layers"]]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"schema_version": 4}, "schema version 4 cannot be read, only 2 and 3; .*newer version"),
+        ({"schema_version": 1}, "schema version 1 cannot be read, only 2 and 3$"),
+        ({"schema_version": "3"}, "schema version '3' cannot be read, only 2 and 3$"),
+        ({"schema_version": [3]}, r"schema version \[3\] cannot be read"),
+        (without("schema_version"), "no schema_version cannot be read, only 2 and 3"),
+        ([1], "from a mapping of its fields .schema version 2 and 3., not list"),
+        ({"total_tokens": "many"}, r"of schema version 3 \(2 and 3 can be read\): total_tokens: Input should"),
+        (without("coverage"), "coverage: Field required"),
+        ({"layers": [{"layer": "L0"}]}, r"layers\.0\.title: Field required; .*; and 2 more$"),
+        ({"usage": {"tier": "rich"}}, "usage.tier: Input should be 'healthy'"),
+        ({**VERSION_2, "stability": None}, "no report of schema version 2 .*: stability: "),
+        ({"total_tokens": 16}, "total_tokens is 16, but its layers and overhead_tokens add up to 15"),
+        ({"overhead_tokens": {}}, "total_tokens is 15, but its layers and overhead_tokens add up to 5"),
+        ({"layers": with_history(used_tokens=6)}, "used_tokens of layer L6 is 6, but its items and overhead are 5"),
+        ({"layers": [*DATA["layers"], DATA["layers"][0]]}, "there are two layers L0"),
+        (covering((0, 2)), r"coverage\.0\.first: .* greater than or equal to 1"),
+        (covering((2, 3)), "coverage has messages 2 to 3 behind message 0"),
+        (covering((1, 9), (5, 12)), "coverage has messages 5 to 12 behind message 9"),
+        (covering((1, 4), (5, 4)), "coverage has messages 5 to 4 behind message 4"),
+    ],
+)
+def test_what_is_no_report_or_does_not_add_up_is_refused_with_what_is_wrong(data, message):
+    is_whole = not isinstance(data, dict) or len(data) > 5
+    with pytest.raises(InputError, match=message):
+        ContextReport.from_dict(data if is_whole else {**DATA, **data})
+
+
+def test_a_report_is_checkpointed_and_its_copies_are_equal_without_the_candidates():
+    pipeline, who = ContextPipeline({"max_context_tokens": 600}, store=InMemoryStore()), ("ada", "c1")
+    report = pipeline.assemble("Which plan?", user_id=who[0], conversation_id=who[1]).report
+    assert report.reallocate(500).budget_tokens == 500
+    kind, data = JsonPlusSerializer(allowed_msgpack_modules=True).dumps_typed(report)
+    assert (kind, len(data) < 10_000) == ("msgpack", True)
+    for twin in (copy.copy(report), copy.deepcopy(report), pickle.loads(pickle.dumps(report))):
+        assert twin == report
+        with pytest.raises(InputError, match="read from data"):
+            twin.reallocate(500)
+
+
+def test_metadata_says_what_the_report_says():
+    report = example(
+        window_tokens=8_000,
+        output_reserve_tokens=400,
+        stability=Stability(
+            stable_zone_tokens=5, shared_tokens=4, stable_zone_share=0.8, prompt_share=0.5, compaction_step=True
+        ),
+        repairs=(Repair("orphan_result", "m1", "left out"),),
+        failures=("embeddings: none", "summaries: none"),
+        timings_ms={"open": 1.5, "assemble": 2.25049},
+    )
+    assert {name.removeprefix("ctxbudget_"): value for name, value in report.to_metadata().items()} == {
+        "total_tokens": 15,
+        "budget_tokens": 1_000,
+        "window_tokens": 8_000,
+        "output_reserve_tokens": 400,
+        "count_mode": "exact",
+        "tokenizer": "o200k_base",
+        "allocation_strategy": "elastic",
+        "history_strategy": "full",
+        **dict.fromkeys([f"tokens_L{n}" for n in (0, 1, 2, 3, 4, 5, 7)], 0),
+        "tokens_L6": 5,
+        "stable_zone_share": 0.8,
+        "compaction_step": True,
+        "messages_verbatim": 0,
+        "messages_summarized": 39,
+        "messages_retrieved": 1,
+        "messages_omitted": 0,
+        "repairs": 1,
+        "failures": 2,
+        "total_ms": 3.75,
+    }
+
+
+def test_metadata_has_no_words_of_a_user_and_no_ids():
+    secret = replace(item(name="SECRET-1"), preview="SECRET words of a user")
+    own = LayerReport(
+        layer="SECRET", title="SECRET", allocated_tokens=9, items=(secret,), overhead_tokens=0, used_tokens=5
+    )
+    report = example(
+        user_id="SECRET-ada",
+        conversation_id="SECRET-c1",
+        repairs=(Repair("orphan_result", "SECRET-m1", "SECRET"),),
+        failures=("SECRET: at SECRET",),
+        window_detail="http://SECRET",
+        summary_lines={"SECRET model": 1},
+    )
+    secretive = replace(report, layers=(*(replace(part, items=(secret,)) for part in report.layers), own))
+    assert "SECRET" not in json.dumps(secretive.to_metadata())
