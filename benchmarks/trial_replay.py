@@ -25,6 +25,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -43,7 +44,7 @@ from trial_emphasis import Remembered
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.replay import PRICE_SHARE, Track, replay, split_turns
-from langchain_ctxbudget.replay.strategies import TIER_LEFT, Options, contender
+from langchain_ctxbudget.replay.replaying import TIER_LEFT, contender
 
 SYSTEM_PROMPT = "You are a helpful assistant."
 OURS, THEIRS, WHOLE = "elastic", "recency", "full"
@@ -95,7 +96,7 @@ class Work:
 
     def __init__(self, turns: int, embeddings: Remembered) -> None:
         self.turns = turns
-        self.options = Options(SYSTEM_PROMPT, embeddings=embeddings)
+        self.embeddings = embeddings
         self.asked: defaultdict[tuple[str, str], list[Asked]] = defaultdict(list)
         self.tracks: defaultdict[tuple[str, str], list[Track]] = defaultdict(list)
 
@@ -108,7 +109,8 @@ class Work:
             name: a strategy with its budget.
         """
         messages: list[BaseMessage] = [turn.message for turn in conversation.turns]
-        with contender(name, 1, self.options) as system:
+        made = contender(name, 1, system_prompt=SYSTEM_PROMPT, embeddings=self.embeddings)
+        with closing(made) as system:
             done = 0
             for question in conversation.questions:
                 if question.history > done:
@@ -122,7 +124,7 @@ class Work:
             [name],
             budget=1,
             system_prompt=SYSTEM_PROMPT,
-            embeddings=self.options.embeddings,
+            embeddings=self.embeddings,
             first_turn=max(1, turns - self.turns),
         )
         # The first prompt of the stretch has none before it.

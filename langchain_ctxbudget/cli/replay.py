@@ -12,7 +12,7 @@ from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.cli.terminal import printable, progress_bar, read_json
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, PRICE_SHARE, ReplayResult, replay, split_turns
-from langchain_ctxbudget.replay.strategies import NAMES, Strategy
+from langchain_ctxbudget.replay.replaying import NAMES, Strategy
 from langchain_ctxbudget.tokens.prices import PRICES, Price, load_prices, price_of
 
 DEFAULT_BUDGET = 8_000

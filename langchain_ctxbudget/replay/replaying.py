@@ -6,31 +6,48 @@ application would have made it: from what was said before, and what the turn has
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 from langchain_core.embeddings import Embeddings
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, trim_messages
+from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError
+from langchain_ctxbudget.budget import STRATEGIES, strategy_of
+from langchain_ctxbudget.budget.tiers import THRESHOLDS, TIERS
+from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, InvalidSettingsError
 from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.messages.messages import checked, plain_text, split_instructions
 from langchain_ctxbudget.messages.text import one_line
+from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt.prefix import common_prefix
 from langchain_ctxbudget.replay.result import ReplayResult, Track, Turn
-from langchain_ctxbudget.replay.strategies import Assembled, Options, Prompt, Strategy, Window, contender
+from langchain_ctxbudget.report.report import CoverageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens.counters import TokenCounter, counter_for
 from langchain_ctxbudget.tokens.prices import Price
 
+Strategy: TypeAlias = str | Mapping[str, Any]
+"""A name, or settings; see `replay`."""
+
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
 PRICE_SHARE = 0.1
 """The price of a cached token at a provider, as a share of one that it reads."""
-
-OnTurn = Callable[[str, int], None]
-"""Told the strategy and the number of the turn that it has just gone through."""
+RECENCY, FULL = "recency", "full"
+EMPHASES = ("recall", "cache")
+TIER_LEFT: dict[str, float] = {
+    tier.name: sum(bounds) / 2 for tier, bounds in zip(TIERS[1:], pairwise((*THRESHOLDS, 0.0)), strict=True)
+}
+"""The share of a limit that is left in the middle of each tier but the first."""
+NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL, *TIER_LEFT)
+ALLOWED_TOKENS = 1_000_000
+"""The usage limit of which a tier's share is left."""
+SCOPE: Any = {"user_id": "replay", "conversation_id": "replay"}
 
 
 def replay(
@@ -48,9 +65,9 @@ def replay(
     min_cached_tokens: int = 0,
     evidence: Mapping[int, Iterable[str]] | None = None,
     first_turn: int = 1,
-    on_turn: OnTurn | None = None,
+    on_turn: Callable[[str, int], None] | None = None,
 ) -> ReplayResult:
-    """Goes through a conversation with each of several strategies, each with a store of its own, and count.
+    """Goes through a conversation with each of several strategies, each with a store of its own, and counts.
 
     Args:
         messages: the conversation, oldest message first.
@@ -85,17 +102,19 @@ def replay(
     _require_numbers(budget, price_share, min_cached_tokens)
     named = _evidence(evidence or {}, said, len(turns))
     prompt = system_prompt or "\n\n".join(instructions)
-    options = Options(prompt, tools=tools, model=model, settings=settings, embeddings=embeddings)
-    contenders = [contender(one, budget, options) for one in strategies]
+    contenders = [
+        contender(one, budget, system_prompt=prompt, tools=tools, model=model, settings=settings, embeddings=embeddings)
+        for one in strategies
+    ]
     names = [one.name for one in contenders]
     if not names or len(set(names)) < len(names):
         raise InputError(f"strategies must be at least one, each of them once, not {names}")
-    counter = counter_for(model)
+    counter, input_price = counter_for(model), None if price is None else price.input
     tracks: list[Track] = []
     for one in contenders:
         run = _Run(one, counter, counter.count_tools(tools), min_cached_tokens)
         done: list[Turn] = []
-        with one:
+        with closing(one):
             for number, turn in enumerate(turns, start=1):
                 if number < first_turn:
                     one.keep(turn)
@@ -103,7 +122,7 @@ def replay(
                     done.append(gone)
                 if on_turn:
                     on_turn(one.name, number)
-        tracks.append(Track(name=one.name, budget_tokens=one.budget, price_share=price_share, turns=tuple(done)))
+        tracks.append(Track.of(one.name, one.budget, done, price_share=price_share, input_price=input_price))
     return ReplayResult(
         messages=len(said),
         budget_tokens=budget,
@@ -111,7 +130,7 @@ def replay(
         min_cached_tokens=min_cached_tokens,
         tokenizer=counter.name,
         count_mode=counter.mode,
-        input_price=None if price is None else price.input,
+        input_price=input_price,
         tracks=tuple(tracks),
     )
 
@@ -136,20 +155,190 @@ def _answers(turn: Sequence[BaseMessage]) -> list[int]:
     return [place for place, message in enumerate(turn) if place and isinstance(message, AIMessage)]
 
 
-@dataclass(slots=True)
+def _cached_price_share(price: Price | None) -> float:
+    if price is None or not price.input:
+        return PRICE_SHARE
+    return 1.0 if price.cached_input is None else price.cached_input / price.input
+
+
+def _require_numbers(budget: int, price_share: float, min_cached_tokens: int) -> None:
+    for rule, value, sound in (
+        ("budget must be at least 1 token", budget, budget >= 1),
+        ("price_share must be from 0 to 1", price_share, 0 <= price_share <= 1),
+        ("min_cached_tokens must be at least 0", min_cached_tokens, min_cached_tokens >= 0),
+    ):
+        if not sound:
+            raise InputError(f"{rule}, not {value!r}")
+
+
+def _evidence(
+    evidence: Mapping[int, Iterable[str]], messages: Sequence[BaseMessage], turns: int
+) -> dict[int, list[BaseMessage]]:
+    """Returns the messages that each turn is about."""
+    if unknown := sorted(set(evidence) - set(range(1, turns + 1))):
+        raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {turns}")
+    named = {number: tuple(ids) for number, ids in evidence.items()}
+    known = {message.id for message in messages}
+    if strangers := dict.fromkeys(one for ids in named.values() for one in ids if one not in known):
+        raise InputError(f"evidence: the conversation has no messages {', '.join(map(repr, strangers))}")
+    return {number: [message for message in messages if message.id in ids] for number, ids in named.items()}
+
+
+class Prompt(NamedTuple):
+    """One prompt, and the states of the messages before its turn."""
+
+    messages: Sequence[BaseMessage]
+    states: Mapping[CoverageState, int]
+    compaction_step: bool
+
+
+class Assembled:
+    """The package, as an application uses it.
+
+    The clock stands at the time of the last message that tells its time, so that equal replays are equal.
+    """
+
+    def __init__(self, name: str, pipeline: ContextPipeline, tools: Sequence[Any]) -> None:
+        self.name = name
+        self.budget: int | None = pipeline.settings.max_context_tokens
+        self.tools = tools
+        self.time = datetime(2000, 1, 1, tzinfo=UTC)
+        self.pipeline = pipeline
+
+    def prompt(self, turn: Sequence[BaseMessage]) -> Prompt:
+        """Assembles the prompt for the turn so far; a `BudgetError` or `EmptyMessageError` says why it cannot."""
+        self._pass_by(turn[0])
+        context = self.pipeline.assemble(turn, tools=self.tools, **SCOPE)
+        return Prompt(context.messages, context.report.coverage_counts(), context.report.stability.compaction_step)
+
+    def keep(self, turn: Sequence[BaseMessage]) -> None:
+        """Stores a finished turn, and learns from it where that is asked."""
+        for message in turn:
+            self._pass_by(message)
+        self.pipeline.add_messages(turn, **SCOPE)
+        if self.pipeline.settings.learn:
+            self.pipeline.flush()  # or what is learned by the next turn is a matter of luck
+
+    def _pass_by(self, message: BaseMessage) -> None:
+        try:
+            said = datetime.fromisoformat(str(message.additional_kwargs.get("created_at")))
+        except ValueError:
+            return
+        self.time = max(self.time, said if said.tzinfo else said.replace(tzinfo=UTC))
+
+    def close(self) -> None:
+        """Closes the pipeline."""
+        self.pipeline.close()
+
+
+class Window:
+    """The newest messages that fit, as LangChain's `trim_messages` gives them with an exact counter; or all of them."""
+
+    def __init__(
+        self, name: str, budget: int | None, *, system_prompt: str, tools: Sequence[Any], model: str | None
+    ) -> None:
+        self.name = name
+        self.budget = budget
+        self.system = [SystemMessage(system_prompt)] if system_prompt else []
+        self.history: list[BaseMessage] = []
+        self.counter = counter_for(model)
+        self.tools_tokens = self.counter.count_tools(tools)
+
+    def prompt(self, turn: Sequence[BaseMessage]) -> Prompt:
+        """Returns as much as fits of everything so far."""
+        messages: list[BaseMessage] = [*self.system, *self.history, *turn]
+        if self.budget is not None:
+            messages = trim_messages(
+                messages,
+                max_tokens=max(0, self.budget - self.tools_tokens),
+                token_counter=self.counter.count_messages,
+                strategy="last",
+                start_on="human",
+                include_system=True,
+            )
+        shown = max(0, len(messages) - len(self.system) - len(turn))
+        return Prompt(messages, {"verbatim": shown, "omitted": len(self.history) - shown}, compaction_step=False)
+
+    def keep(self, turn: Sequence[BaseMessage]) -> None:
+        """Keeps a finished turn in memory."""
+        self.history += turn
+
+    def close(self) -> None:
+        """Holds nothing to give back."""
+
+
+def contender(
+    strategy: Strategy,
+    budget: int,
+    *,
+    system_prompt: str = "",
+    tools: Sequence[Any] = (),
+    model: str | None = None,
+    settings: ContextSettings | Mapping[str, Any] | None = None,
+    embeddings: Embeddings | None = None,
+) -> Assembled | Window:
+    """Returns the maker of a strategy's prompts; the arguments are those of `replay`.
+
+    Raises:
+        InvalidSettingsError: there is no such strategy, or one of its parameters or settings is none.
+    """
+    base, left = "", None
+    own: Mapping[str, Any]
+    if isinstance(strategy, Mapping):
+        name, own = _label(strategy), {"allocation": strategy} if "strategy" in strategy else strategy
+    else:
+        base, at, other = strategy.strip().partition("@")
+        if at and not (other.isascii() and other.isdecimal() and int(other)):
+            raise InvalidSettingsError(f"{strategy!r}: a number of tokens above 0 stands behind the @, not {other!r}")
+        budget = int(other) if at else budget
+        name = f"{base}@{budget}" if at else base
+        if base in (RECENCY, FULL):
+            limit = budget if base == RECENCY else None
+            return Window(name, limit, system_prompt=system_prompt, tools=tools, model=model)
+        if base not in NAMES:
+            raise InvalidSettingsError(
+                f"There is no strategy {base!r} to replay; there are {', '.join(NAMES)}, each also with another budget "
+                f"(recency@4000), and settings as JSON"
+            )
+        left = TIER_LEFT.get(base)
+        limits = {"usage_limits": {"session_tokens": ALLOWED_TOKENS}}
+        own = limits if left is not None else {"emphasis" if base in EMPHASES else "allocation": base}
+    made = ContextSettings(learn=False).override(settings).override({"max_context_tokens": budget, **own})
+    pipeline = ContextPipeline(
+        made,
+        system_prompt=system_prompt,
+        model=model,
+        store=InMemoryStore(),
+        embeddings=embeddings,
+        writer_id="replay",
+        clock=lambda: found.time,
+    )
+    found = Assembled(name, pipeline, tools)
+    if left is not None:
+        used = round(ALLOWED_TOKENS * (1 - left))
+        pipeline.usage.record({"input_tokens": used, "output_tokens": 0, "total_tokens": used}, **SCOPE)
+    return found
+
+
+def _label(settings: Mapping[str, Any]) -> str:
+    if "strategy" in settings:
+        return strategy_of(settings).name
+    said = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items())
+    return ", ".join(said) or "elastic"
+
+
 class _Run:
     """One strategy on its way through a conversation."""
 
-    contender: Assembled | Window
-    counter: TokenCounter
-    """Counts what is sent; the strategies have counters of their own, so that none is faster for another's work."""
-    tools_tokens: int
-    """The cost of everything before the messages of every prompt."""
-    min_cached_tokens: int
-    before: Sequence[BaseMessage] = ()
-    """The last prompt."""
-    costs: Mapping[int, int] = field(default_factory=dict)
-    """Tokens of its messages by their identity in memory: a long history is not counted again."""
+    def __init__(
+        self, one: Assembled | Window, counter: TokenCounter, tools_tokens: int, min_cached_tokens: int
+    ) -> None:
+        self.contender = one
+        self.counter = counter  # the strategies have counters of their own, so that none is faster for another's work
+        self.tools_tokens = tools_tokens
+        self.min_cached_tokens = min_cached_tokens
+        self.before: Sequence[BaseMessage] = ()
+        self.costs: Mapping[int, int] = {}  # of the last prompt's messages, by their identity in memory
 
     def through(self, number: int, turn: list[BaseMessage], asked: Sequence[BaseMessage] | None) -> Turn | None:
         """Makes the prompts of a turn, then stores it; None where it has no prompt."""
@@ -173,12 +362,17 @@ class _Run:
             cached += shared if shared >= self.min_cached_tokens else 0
             tokens.append(self.tools_tokens + sum(costs) + self.counter.count_messages([]))
             steps += told.compaction_step
-            without += not _has(told.messages, so_far)
+            question = so_far[0].text
+            without += bool(question) and not any(question in one.text for one in told.messages[-len(so_far) :])
             self.before = told.messages
             self.costs = {id(message): cost for message, cost in zip(told.messages, costs, strict=True)}
             counting_time += time.perf_counter() - counting
         self.contender.keep(turn)
         ms = (time.perf_counter() - started - counting_time) * 1000
+        found: float | None = None
+        if asked is not None:
+            text = one_line("\n".join(message.text for message in told.messages)) if told else ""
+            found = sum(one_line(plain_text(message)) in text for message in asked) / max(1, len(asked))
         if not places:
             return None
         return Turn(
@@ -191,49 +385,6 @@ class _Run:
             compaction_steps=steps,
             without_question=without,
             failures=tuple(failures),
-            evidence=_found(told.messages if told else (), asked) if asked is not None else None,
+            evidence=found if asked else None,
             ms=ms,
         )
-
-
-def _has(prompt: Sequence[BaseMessage], turn: Sequence[BaseMessage]) -> bool:
-    """Returns True where a prompt has the first message of its turn, among its last, with or without context."""
-    question = turn[0].text if turn else ""
-    return not question or any(question in message.text for message in prompt[-len(turn) :])
-
-
-def _found(prompt: Sequence[BaseMessage], asked: Sequence[BaseMessage]) -> float | None:
-    """Returns the share of messages that stand in a prompt word by word, white space aside."""
-    if not asked:
-        return None
-    text = one_line("\n".join(message.text for message in prompt))
-    return sum(one_line(plain_text(message)) in text for message in asked) / len(asked)
-
-
-def _cached_price_share(price: Price | None) -> float:
-    if price is None or not price.input:
-        return PRICE_SHARE
-    return 1.0 if price.cached_input is None else price.cached_input / price.input
-
-
-def _evidence(
-    evidence: Mapping[int, Iterable[str]], messages: Sequence[BaseMessage], turns: int
-) -> dict[int, list[BaseMessage]]:
-    """Returns the messages that each turn is about."""
-    if unknown := sorted(set(evidence) - set(range(1, turns + 1))):
-        raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {turns}")
-    named = {number: tuple(ids) for number, ids in evidence.items()}
-    known = {message.id for message in messages}
-    if strangers := dict.fromkeys(one for ids in named.values() for one in ids if one not in known):
-        raise InputError(f"evidence: the conversation has no messages {', '.join(map(repr, strangers))}")
-    return {number: [message for message in messages if message.id in ids] for number, ids in named.items()}
-
-
-def _require_numbers(budget: int, price_share: float, min_cached_tokens: int) -> None:
-    for rule, value, sound in (
-        ("budget must be at least 1 token", budget, budget >= 1),
-        ("price_share must be from 0 to 1", price_share, 0 <= price_share <= 1),
-        ("min_cached_tokens must be at least 0", min_cached_tokens, min_cached_tokens >= 0),
-    ):
-        if not sound:
-            raise InputError(f"{rule}, not {value!r}")

@@ -16,23 +16,6 @@ LONGEST_NAME = 34
 MOST_FAILURES = 3
 """Prompts that could not be made of which the reason is told, per strategy."""
 MISSING = "* Prompts are missing, which cost nothing: compare what a prompt that was made costs, in effective tokens."
-TOTALS = (
-    "name",
-    "budget_tokens",
-    "calls",
-    "tokens",
-    "cached_tokens",
-    "cached_share",
-    "effective_tokens",
-    "effective_per_prompt",
-    "largest_tokens",
-    "message_shares",
-    "compaction_steps",
-    "without_question",
-    "evidence",
-    "median_ms",
-    "slowest_ms",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,94 +46,76 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """The way of one strategy through a conversation."""
+    """The way of one strategy through a conversation: its turns, and their totals."""
 
     name: str
     budget_tokens: int | None
     """The most that a prompt may cost; None: no limit."""
-    price_share: float
     turns: tuple[Turn, ...]
     """Those in which an answer was given."""
+    calls: int
+    """Prompts that were made."""
+    tokens: int
+    cached_tokens: int
+    cached_share: float
+    """The share of all tokens that a provider's cache has."""
+    effective_tokens: float
+    """The tokens that are paid for; a cached one counts `price_share`."""
+    effective_per_prompt: float | None
+    """The mean over the prompts that were made; None: of none."""
+    largest_tokens: int
+    """The largest prompt."""
+    message_shares: Mapping[CoverageState, float]
+    """The states of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
+    compaction_steps: int
+    """The number of times that the beginning of the prompt was rewritten."""
+    without_question: int
+    failures: tuple[str, ...]
+    evidence: float | None
+    """The mean over the turns for which evidence was named."""
+    median_ms: float = field(compare=False)
+    """Milliseconds per turn."""
+    slowest_ms: float = field(compare=False)
+    cost: float | None
+    """The price of all prompts in US dollars, without answers; None where it is not known."""
 
-    @property
-    def calls(self) -> int:
-        """Prompts that were made."""
-        return sum(turn.calls for turn in self.turns)
+    @classmethod
+    def of(
+        cls, name: str, budget: int | None, turns: Sequence[Turn], *, price_share: float, input_price: float | None
+    ) -> Track:
+        """Adds up the turns of a strategy.
 
-    @property
-    def tokens(self) -> int:
-        """Of all prompts."""
-        return sum(turn.tokens for turn in self.turns)
-
-    @property
-    def cached_tokens(self) -> int:
-        """The part of them that prompts have in common with the ones before them."""
-        return sum(turn.cached_tokens for turn in self.turns)
-
-    @property
-    def cached_share(self) -> float:
-        """The share of all tokens that a provider's cache has."""
-        return self.cached_tokens / self.tokens if self.tokens else 0.0
-
-    @property
-    def effective_tokens(self) -> float:
-        """The tokens that are paid for; a cached one counts `price_share`."""
-        return sum(turn.tokens - (1 - self.price_share) * turn.cached_tokens for turn in self.turns)
-
-    @property
-    def effective_per_prompt(self) -> float | None:
-        """The mean over the prompts that were made, as a prompt that could not be made costs nothing; None: of none."""
-        return self.effective_tokens / self.calls if self.calls else None
-
-    @property
-    def largest_tokens(self) -> int:
-        """The largest prompt."""
-        return max((turn.largest_tokens for turn in self.turns), default=0)
-
-    @property
-    def message_shares(self) -> dict[str, float]:
-        """The states of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
-        counts = dict.fromkeys(STATES, 0)
-        for turn in self.turns:
-            for state, count in turn.messages.items():
-                counts[state] += count
-        return {state: count / max(1, sum(counts.values())) for state, count in counts.items()}
-
-    @property
-    def compaction_steps(self) -> int:
-        """The number of times that the beginning of the prompt was rewritten."""
-        return sum(turn.compaction_steps for turn in self.turns)
-
-    @property
-    def without_question(self) -> int:
-        """Prompts that do not have the message that they are to answer."""
-        return sum(turn.without_question for turn in self.turns)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """The reasons of prompts that could not be made, one each."""
-        return tuple(failure for turn in self.turns for failure in turn.failures)
-
-    @property
-    def evidence(self) -> float | None:
-        """The mean over the turns for which evidence was named."""
-        found = [turn.evidence for turn in self.turns if turn.evidence is not None]
-        return statistics.fmean(found) if found else None
-
-    @property
-    def median_ms(self) -> float:
-        """Milliseconds per turn."""
-        return statistics.median(turn.ms for turn in self.turns) if self.turns else 0.0
-
-    @property
-    def slowest_ms(self) -> float:
-        """Milliseconds of the slowest turn."""
-        return max((turn.ms for turn in self.turns), default=0.0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns totals and turns as plain data, ready for JSON."""
-        turns = [asdict(turn) | {"failures": list(turn.failures)} for turn in self.turns]
-        return {name: getattr(self, name) for name in TOTALS} | {"failures": list(self.failures), "turns": turns}
+        Args:
+            name: of the strategy.
+            budget: the most that a prompt may cost, in tokens; None: no limit.
+            turns: those in which an answer was given.
+            price_share: the price of a cached token, as a share of one that is not.
+            input_price: US dollars for a million tokens that no cache has; None: not known.
+        """
+        tokens, cached = sum(turn.tokens for turn in turns), sum(turn.cached_tokens for turn in turns)
+        calls, effective = sum(turn.calls for turn in turns), tokens - (1 - price_share) * cached
+        counts = {state: sum(turn.messages.get(state, 0) for turn in turns) for state in STATES}
+        evidence = [turn.evidence for turn in turns if turn.evidence is not None]
+        return cls(
+            name=name,
+            budget_tokens=budget,
+            turns=tuple(turns),
+            calls=calls,
+            tokens=tokens,
+            cached_tokens=cached,
+            cached_share=cached / max(1, tokens),
+            effective_tokens=effective,
+            effective_per_prompt=effective / calls if calls else None,
+            largest_tokens=max((turn.largest_tokens for turn in turns), default=0),
+            message_shares={state: count / max(1, sum(counts.values())) for state, count in counts.items()},
+            compaction_steps=sum(turn.compaction_steps for turn in turns),
+            without_question=sum(turn.without_question for turn in turns),
+            failures=tuple(failure for turn in turns for failure in turn.failures),
+            evidence=statistics.fmean(evidence) if evidence else None,
+            median_ms=statistics.median(turn.ms for turn in turns) if turns else 0.0,
+            slowest_ms=max((turn.ms for turn in turns), default=0.0),
+            cost=None if input_price is None else effective * input_price / 1_000_000,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,77 +156,64 @@ class ReplayResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain data, ready for JSON."""
-        return {
-            "messages": self.messages,
-            "budget_tokens": self.budget_tokens,
-            "price_share": self.price_share,
-            "min_cached_tokens": self.min_cached_tokens,
-            "tokenizer": self.tokenizer,
-            "count_mode": self.count_mode,
-            "input_price": self.input_price,
-            "strategies": [track.to_dict() | {"cost": self.cost_of(track)} for track in self.tracks],
-        }
-
-    def cost_of(self, track: Track) -> float | None:
-        """Returns the price of a strategy's prompts in US dollars, without answers; None where it is not known."""
-        return None if self.input_price is None else track.effective_tokens * self.input_price / 1_000_000
+        data = asdict(self)
+        return {**data, "strategies": data.pop("tracks")}
 
     def to_text(self) -> str:
         """Draws aligned tables: sent tokens and their cost, then the states of earlier messages."""
-        columns: list[tuple[str, list[str]]] = [
-            ("strategy", names := [f"{_short(t.name)}{'*' if t.failures else ''}" for t in self.tracks]),
-            ("prompts", [f"{t.calls:,}" for t in self.tracks]),
-            ("tokens", [f"{t.tokens:,}" for t in self.tracks]),
-            ("largest", [f"{t.largest_tokens:,}" for t in self.tracks]),
-            ("cached", [f"{t.cached_share:.0%}" for t in self.tracks]),
-            ("effective", [f"{t.effective_tokens:,.0f}" for t in self.tracks]),
-        ]
-        missing = any(track.failures for track in self.tracks)
-        if missing:
-            means = (track.effective_per_prompt for track in self.tracks)
-            columns.append(("a prompt", ["-" if mean is None else f"{mean:,.1f}" for mean in means]))
-        if self.input_price is not None:
-            columns.append(("US $", [f"{self.cost_of(track):,.4f}" for track in self.tracks]))
-        columns.append(("ms", [f"{track.median_ms:,.1f}" for track in self.tracks]))
-        columns.append(("slowest", [f"{track.slowest_ms:,.0f}" for track in self.tracks]))
-        became: list[tuple[str, list[str]]] = [("strategy", names)]
-        for state, title in zip(STATES, ("verbatim", "retrieved", "summary", "left out"), strict=True):
-            became.append((title, [f"{track.message_shares[state]:.1%}" for track in self.tracks]))
-        became.append(("steps", [f"{track.compaction_steps:,}" for track in self.tracks]))
-        evidence = [track.evidence for track in self.tracks]
-        if any(share is not None for share in evidence):
-            became.append(("evidence", ["-" if share is None else f"{share:.1%}" for share in evidence]))
-        notes = [*([MISSING] if missing else []), *(note for track in self.tracks for note in _notes(track))]
-        counts = f"{self.count_mode} counts ({self.tokenizer})"
+        tracks = self.tracks
+        missing = any(track.failures for track in tracks)
+        columns = {
+            "strategy": (names := [f"{_short(t.name)}{'*' if t.failures else ''}" for t in tracks]),
+            "prompts": [f"{t.calls:,}" for t in tracks],
+            "tokens": [f"{t.tokens:,}" for t in tracks],
+            "largest": [f"{t.largest_tokens:,}" for t in tracks],
+            "cached": [f"{t.cached_share:.0%}" for t in tracks],
+            "effective": [f"{t.effective_tokens:,.0f}" for t in tracks],
+            "a prompt": [f"{t.effective_per_prompt:,.1f}" if t.effective_per_prompt else "-" for t in tracks],
+            "US $": [f"{t.cost:,.4f}" if t.cost is not None else "-" for t in tracks],
+            "ms": [f"{t.median_ms:,.1f}" for t in tracks],
+            "slowest": [f"{t.slowest_ms:,.0f}" for t in tracks],
+        }
+        became = {"strategy": names}
+        for state, title in {
+            **{state: state for state in STATES},
+            "summarized": "summary",
+            "omitted": "left out",
+        }.items():
+            became[title] = [f"{t.message_shares[state]:.1%}" for t in tracks]
+        became["steps"] = [f"{t.compaction_steps:,}" for t in tracks]
+        became["evidence"] = [f"{t.evidence:.1%}" if t.evidence is not None else "-" for t in tracks]
+        for unused in [*([] if missing else ["a prompt"]), *([] if self.input_price is not None else ["US $"])]:
+            del columns[unused]
+        if set(became["evidence"]) == {"-"}:
+            del became["evidence"]
+        notes = [*([MISSING] if missing else []), *(note for track in tracks for note in _notes(track))]
         least = f", from {self.min_cached_tokens:,} tokens on" if self.min_cached_tokens else ""
-        return "\n".join(
-            [
-                f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
-                f"cached: as in the prompt before, at {self.price_share:g} of the price{least}",
-                "ms: of a turn, median and slowest",
-                "",
-                *_table(columns),
-                "",
-                "Earlier messages, over all turns:",
-                *_table(became),
-                *(["", *notes] if notes else []),
-            ]
-        )
+        counts = f"{self.count_mode} counts ({self.tokenizer})"
+        lines = [
+            f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
+            f"cached: as in the prompt before, at {self.price_share:g} of the price{least}",
+            "ms: of a turn, median and slowest",
+            "",
+            *_table(columns),
+            "",
+            "Earlier messages, over all turns:",
+            *_table(became),
+        ]
+        return "\n".join([*lines, *(["", *notes] if notes else [])])
 
     def __str__(self) -> str:
         return self.to_text()
 
 
-def _table(columns: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+def _table(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yields aligned lines: names at the left, numbers at the right."""
-    widths = [max(map(len, (title, *cells))) for title, cells in columns]
-    titles, *rows = zip(*((title, *cells) for title, cells in columns), strict=True)
-    for name, *cells in (titles, *rows):
+    widths = [max(map(len, (title, *cells))) for title, cells in columns.items()]
+    for number, (name, *cells) in enumerate([tuple(columns), *zip(*columns.values(), strict=True)]):
         numbers = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
         line = "  ".join([name.ljust(widths[0]), *numbers])
-        yield line
-        if name == titles[0] and cells == list(titles[1:]):
-            yield "-" * len(line)
+        yield from [line] if number else [line, "-" * len(line)]
 
 
 def _short(name: str) -> str:
@@ -275,7 +227,6 @@ def _notes(track: Track) -> Iterator[str]:
         yield f"{name}: {track.without_question:,} prompts do not have the message that they are to answer."
     if failures:
         yield f"{name}: {len(failures):,} prompts could not be made."
-        for failure in failures[:MOST_FAILURES]:
-            yield from (f"  {line}" for line in failure.splitlines())
+        yield from (f"  {line}" for failure in failures[:MOST_FAILURES] for line in failure.splitlines())
         if len(failures) > MOST_FAILURES:
             yield f"  ... and {len(failures) - MOST_FAILURES:,} more"

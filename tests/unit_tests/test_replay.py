@@ -13,7 +13,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, Turn, replay, split_turns
-from langchain_ctxbudget.replay.strategies import NAMES
+from langchain_ctxbudget.replay.replaying import NAMES
 from langchain_ctxbudget.tokens.prices import Price
 
 SYSTEM = "You know a tool library."
@@ -135,7 +135,7 @@ def test_costs_are_told_in_dollars_where_there_is_a_price() -> None:
     [track] = result.tracks
     new = track.tokens - track.cached_tokens
     assert result.price_share == 0.25
-    assert result.cost_of(track) == pytest.approx((new * 2.0 + track.cached_tokens * 0.5) / 1_000_000)
+    assert track.cost == pytest.approx((new * 2.0 + track.cached_tokens * 0.5) / 1_000_000)
     assert replay(LONG, ["full"], budget=BUDGET).to_dict()["strategies"][0]["cost"] is None
 
 
