@@ -93,19 +93,11 @@ class UserKnowledge:
         pinned: bool = False,
         slot: str = "",
     ) -> Flow[Fact]:
-        """Adds a fact by hand; facts that it contradicts are superseded.
+        """Adds a fact by hand, such as "Lives in Lisbon"; facts that it contradicts are superseded.
 
-        Args:
-            text: without a subject, as in "Lives in Lisbon"; at most 2,000 characters.
-            user_id: the user it is about.
-            category: `"project"`, `"preference"` or `"identity"`.
-            confidence: above 0, up to 1.
-            pinned: it is kept and shown first in any case.
-            slot: the question it answers, as "home": another value of it supersedes this one.
-
-        Raises:
-            FactError: 10 facts are pinned already.
-            InputError: no text, or a value outside its range.
+        It has at most 2,000 characters and a `confidence` above 0, up to 1. One that is `pinned` is kept and shown
+        first in any case. `slot` names the question it answers, as "home": another value of it supersedes this one.
+        Raises `FactError` where 10 facts are pinned already, and `InputError` for a value outside its range.
         """
         values = {"text": text, "category": category, "confidence": confidence, "slot": slot}
         return control.add_fact(*self._of(user_id), values, self._now, pinned=pinned)
@@ -113,17 +105,12 @@ class UserKnowledge:
     add_fact, aadd_fact = twins(_add_fact)
 
     def _edit(self, /, item_id: str, *, user_id: str, **changes: Any) -> Flow[KnownItem]:  # noqa: ANN401 - any field
-        """Changes a fact, a topic or an entity by hand, and returns it as it is then.
+        """Changes fields of a fact, a topic or an entity by hand, and returns it as it is then.
 
-        Args:
-            item_id: the item.
-            user_id: the user.
-            **changes: of a fact `text`, `category`, `confidence`, `slot`, `valid_from`, `valid_until`; of a topic
-                `label`, `aliases`, `parent_slug`, `domain`, `proficiency_level`, `compiled_context`; of an entity
-                `name`, `type`, `aliases`, `relationship`, `facts`, `attributes`, `relations`, `compiled_context`.
-
-        Raises:
-            InputError: there is no such item, no such field, or a value that does not fit.
+        Of a fact: `text`, `category`, `confidence`, `slot`, `valid_from`, `valid_until`; of a topic: `label`,
+        `aliases`, `parent_slug`, `domain`, `proficiency_level`, `compiled_context`; of an entity: `name`, `type`,
+        `aliases`, `relationship`, `facts`, `attributes`, `relations`, `compiled_context`. Raises `InputError` where
+        there is no such item, no such field, or a value does not fit.
         """
         return control.edit(*self._of(user_id), item_id, changes, self._now)
 
@@ -158,15 +145,9 @@ class UserKnowledge:
     def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[ClientPresence]:  # noqa: ANN401
         """Notes what a user has open on a device, and compiles what is likely to come up in the background.
 
-        Args:
-            user_id: the user.
-            device_id: the device.
-            **opened: `active_conversation_id` in front, `visible_conversation_ids` (at most 100),
-                `active_notebook_id`, `active_persona_id`, `path` in the application, `local_time` with its UTC offset,
-                `idle` for a user who does nothing. No text has more than 2,000 characters.
-
-        Raises:
-            InputError: one of these is missing, too long or of another type.
+        That is: `active_conversation_id` in front, `visible_conversation_ids` (at most 100), `active_notebook_id`,
+        `active_persona_id`, `path` in the application, `local_time` with its UTC offset, `idle` for a user who does
+        nothing. No text has more than 2,000 characters (`InputError`).
         """
         beat = Heartbeat(device_id=device_id, **opened)
         store, user_id = self._of(user_id)
@@ -244,17 +225,10 @@ class UsageBook:
     def _record(
         self, usage_metadata: Mapping[str, Any], *, user_id: str, conversation_id: str, model: str | None = None
     ) -> Flow[Usage]:
-        """Counts the usage of an answer and returns it; it is written when this returns.
+        """Counts the usage of an answer, of the pipeline's model or another one, and returns it once it is written.
 
-        Args:
-            usage_metadata: of the model's answer.
-            user_id: the user.
-            conversation_id: the conversation.
-            model: that answered; default: the pipeline's.
-
-        Raises:
-            InputError: it is no usage.
-            Exception: what the store raised. It is counted all the same and written later: do not record it again.
+        Raises `InputError` where it is no usage, and what the store raised. It is counted all the same then and
+        written later: do not record it again.
         """
         scope, engine = Scope(user_id, conversation_id), self._engine
         return engine.workspace.bookkeeping.record(scope, usage_metadata, model or engine.target.model_name)
@@ -269,14 +243,9 @@ class UsageBook:
     of_session, aof_session = twins(_of_session)
 
     def _of_month(self, *, user_id: str, month: str | None = None) -> Flow[Usage]:
-        """Returns the usage of a user in a month, in all conversations, also those that were deleted since.
+        """Returns the usage of a user in a month (this one, or such as `2026-11`; else `InputError`).
 
-        Args:
-            user_id: the user.
-            month: such as `2026-11`; default: this month.
-
-        Raises:
-            InputError: it is no month.
+        It is that of all conversations, also of those that were deleted since.
         """
         workspace = self._engine.workspace
         books = workspace.bookkeeping
@@ -289,13 +258,8 @@ class UsageBook:
     ) -> Flow[Standing | None]:
         """Returns how much is left of the most restrictive limit; None where none is set.
 
-        Args:
-            user_id: the user.
-            conversation_id: the session.
-            limits: default: the pipeline's, under what the user has saved; what cannot be used of that is left out.
-
-        Raises:
-            InvalidSettingsError: the limits are none.
+        The limits are the pipeline's, under what the user has saved, where none are given; `InvalidSettingsError` for
+        something else.
         """
         scope, workspace = Scope(user_id, conversation_id), self._engine.workspace
         if limits is None:

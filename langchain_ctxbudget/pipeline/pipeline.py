@@ -6,7 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
+from functools import partial
+from math import inf
 from typing import Any, Self, cast
 
 from langchain_core.documents import BaseDocumentCompressor
@@ -17,7 +18,7 @@ from langchain_core.runnables import Runnable
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
-from langchain_ctxbudget.flow import Flow, twins
+from langchain_ctxbudget.flow import Call, Flow, twins
 from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.editing import OnRemoval
 from langchain_ctxbudget.history.log import MessagePage
@@ -46,7 +47,13 @@ class ContextPipeline:
 
     It is shared by threads and tasks; a conversation is worked on by one at a time. Every method that reads or
     writes has an async twin. Without a user or a conversation, every method that needs one raises `MissingScopeError`;
-    a pipeline that is closed raises `StoreError`.
+    with a message that is none, `UnsupportedContentError`; where it is closed, `StoreError`.
+
+    Attributes:
+        settings: the pipeline's own; what a user saved and what a call says lie over them.
+        knowledge: what is known about users: to list, to change by hand, and to ask where it comes from.
+        usage: what conversations and users have used, and what is left of their limits.
+        snapshots: the reports of earlier prompts, where they are kept.
 
     Example:
         >>> from langchain_core.messages import AIMessage, HumanMessage
@@ -119,27 +126,12 @@ class ContextPipeline:
             clock=with_offset(clock) if clock is not None else None,
             prices=prices,
         )
-        self.engine = Engine(workspace, target, system_prompt, reranker)
+        self._take(Engine(workspace, target, system_prompt, reranker))
 
-    @property
-    def knowledge(self) -> UserKnowledge:
-        """What is known about users: to list, to change by hand, and to ask where it comes from."""
-        return UserKnowledge(self.engine)
-
-    @property
-    def usage(self) -> UsageBook:
-        """What conversations and users have used, and what is left of their limits."""
-        return UsageBook(self.engine)
-
-    @property
-    def snapshots(self) -> SnapshotBook:
-        """The reports of earlier prompts, where they are kept."""
-        return SnapshotBook(self.engine)
-
-    @property
-    def settings(self) -> ContextSettings:
-        """The pipeline's own settings; what a user saved and what a call says lie over them."""
-        return self.engine.settings
+    def _take(self, engine: Engine) -> None:
+        self.engine = engine
+        self.settings = engine.settings
+        self.knowledge, self.usage, self.snapshots = UserKnowledge(engine), UsageBook(engine), SnapshotBook(engine)
 
     @property
     def token_counter(self) -> TokenCounter:
@@ -189,7 +181,6 @@ class ContextPipeline:
             EmptyMessageError: there is nothing to answer.
             InvalidSettingsError: an override outside its range.
             SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
-            UnsupportedContentError: `message` is not a message.
         """
         request = Request(
             tools=tools,
@@ -239,20 +230,14 @@ class ContextPipeline:
     def with_model(
         self, model: BaseChatModel | str | None, *, token_counter: TokenCounter | None = None
     ) -> ContextPipeline:
-        """Returns a pipeline for another model: its tokenizer, its window, what it reserves for the answer.
+        """Returns a pipeline over the same conversations for another model: its tokenizer, window and output reserve.
 
-        Both go on side by side over the same conversations. What is in memory of a conversation is counted again, not
-        read again. What the first one opened is closed with the last of them.
-
-        Args:
-            model: the other model or its name.
-            token_counter: counts tokens; default: the model's.
-
-        Raises:
-            InvalidSettingsError: one of them is something else.
+        Both go on side by side. What is in memory of a conversation is counted again, not read again; what the first
+        one opened is closed with the last of them. Raises `InvalidSettingsError` for something else than a model, its
+        name or a counter.
         """
         twin = ContextPipeline.__new__(type(self))
-        twin.engine = self.engine.with_model(model, token_counter)
+        twin._take(self.engine.with_model(model, token_counter))  # noqa: SLF001 - of the same class
         return twin
 
     def observe_usage(
@@ -307,14 +292,10 @@ class ContextPipeline:
         return self.engine.observe(usage_metadata, answered, model, comparable=comparable)
 
     def what_if(self, budgets: Sequence[int]) -> list[ContextReport]:
-        """Returns what other budgets would have given the last prompt that this pipeline assembled; see `reallocate`.
+        """Returns what other budgets, in tokens, would have given the last prompt of this pipeline; see `reallocate`.
 
-        Args:
-            budgets: of the whole request, in tokens.
-
-        Raises:
-            BudgetTooSmallError: what must be sent does not fit into one of them.
-            InputError: nothing was assembled yet.
+        Raises `BudgetTooSmallError` where what must be sent does not fit into one of them, and `InputError` where
+        nothing was assembled yet.
         """
         if isinstance(budgets, str | bytes) or not isinstance(budgets, Sequence):
             raise InputError(f"budgets must be a list of whole numbers, not {budgets!r}")
@@ -340,17 +321,11 @@ class ContextPipeline:
     # Conversations
 
     def _add_messages(self, messages: Sequence[BaseMessage], *, user_id: str, conversation_id: str) -> Flow[list[str]]:
-        """Appends messages to a conversation; those whose id it knows already are left alone.
+        """Appends messages to a conversation, and returns their ids; those whose id it knows already are left alone.
 
         A message without an id gets one from its content and from how often the conversation has it: a second
-        "yes" is a second message. The id of a message that was removed is free again.
-
-        Returns:
-            the ids of the given messages, in order.
-
-        Raises:
-            MessageConflictError: an id is known with other content; nothing was written.
-            UnsupportedContentError: something that is not a message.
+        "yes" is a second message. The id of a message that was removed is free again. Where an id is known with other
+        content, nothing is written (`MessageConflictError`).
         """
         return self.engine.workspace.add(messages, Scope(user_id, conversation_id))
 
@@ -364,7 +339,7 @@ class ContextPipeline:
         conversation_id: str,
         on_removal: OnRemoval = "archive",
     ) -> Flow[list[str]]:
-        """Makes a conversation equal to an agent's state, by id and content.
+        """Makes a conversation equal to an agent's state, by id and content, and returns the ids of the messages.
 
         New messages are appended, an edited one replaces its predecessor, and what was derived from it is made
         again; one that is no longer there is kept aside or deleted. A state that has none of the stored messages has
@@ -377,12 +352,8 @@ class ContextPipeline:
             on_removal: `"archive"` keeps removed messages aside, `"forget"` deletes them. Removed is what the same
                 state once had; to delete all of a conversation, call `clear`.
 
-        Returns:
-            the ids of the given messages, in order.
-
         Raises:
             MessageConflictError: two of the messages have one id and other content.
-            UnsupportedContentError: something that is not a message.
         """
         return self.engine.workspace.sync(messages, Scope(user_id, conversation_id), on_removal)
 
@@ -412,12 +383,9 @@ class ContextPipeline:
         Args:
             user_id: the user.
             conversation_id: the conversation.
-            limit: the most messages; not for `after`.
+            limit: the most messages; not for `after`. `InputError` for less than 1.
             before: a page's `before`, for the messages before that page.
             after: a page's `after`, for everything that was said since.
-
-        Raises:
-            InputError: a limit below 1, no bookmark, or two of them.
         """
         scope, store = Scope(user_id, conversation_id), self.engine.workspace.store
         if before is not None and after is not None:
@@ -437,17 +405,9 @@ class ContextPipeline:
     list_conversations, alist_conversations = twins(_list_conversations)
 
     def _edit_message(self, message_id: str, message: BaseMessage, *, user_id: str, conversation_id: str) -> Flow[None]:
-        """Puts a message in the place of another; what was derived from the old one is deleted, nothing else.
+        """Puts a message in the place of another, under its id; what was derived from the old one is deleted.
 
-        Args:
-            message_id: the message that is replaced.
-            message: the new one; it gets the same id.
-            user_id: the user.
-            conversation_id: the conversation.
-
-        Raises:
-            InputError: the conversation has no such message, or the new one has another id.
-            UnsupportedContentError: something that is not a message.
+        Raises `InputError` where the conversation has no such message, or the new one has another id.
         """
         return self.engine.workspace.edit(message_id, message, Scope(user_id, conversation_id))
 
@@ -461,17 +421,10 @@ class ContextPipeline:
         conversation_id: str,
         on_removal: OnRemoval = "archive",
     ) -> Flow[None]:
-        """Takes messages out of a conversation.
+        """Takes messages, by one id or several, out of a conversation; `InputError` where it has no such message.
 
-        Args:
-            message_ids: one id or several.
-            user_id: the user.
-            conversation_id: the conversation.
-            on_removal: `"archive"` keeps them aside: no prompt and no reader shows them, an export does; `"forget"`
-                deletes them and what was derived from them, also where they were archived before.
-
-        Raises:
-            InputError: the conversation has no such message.
+        With `"archive"` no prompt and no reader shows them, an export does; `"forget"` deletes them and what was
+        derived from them, also where they were archived before.
         """
         return self.engine.workspace.remove(_ids(message_ids), Scope(user_id, conversation_id), on_removal)
 
@@ -480,19 +433,9 @@ class ContextPipeline:
     def _fork(
         self, new_conversation_id: str, *, user_id: str, conversation_id: str, until: str | None = None
     ) -> Flow[list[str]]:
-        """Begins a conversation with the messages of another one, which stays as it is.
+        """Begins a conversation with the messages of another one, up to an id or all, and returns their ids.
 
-        Args:
-            new_conversation_id: the id of the new one.
-            user_id: the user.
-            conversation_id: the one to begin with.
-            until: the id of the last message that the new one has; default: all.
-
-        Returns:
-            the ids of its messages: those that they have in the other one.
-
-        Raises:
-            InputError: there is no such message, or the new conversation exists already.
+        The other one stays as it is. Raises `InputError` where it has no such message, or the new one exists already.
         """
         new = Scope(user_id, new_conversation_id)
         return self.engine.workspace.fork(Scope(user_id, conversation_id), new, until)
@@ -509,15 +452,9 @@ class ContextPipeline:
     ) -> Flow[None]:
         """Says what is to become of messages when their conversation is compacted, whatever they say themselves.
 
-        Args:
-            message_ids: one id or several.
-            user_id: the user.
-            conversation_id: the conversation.
-            preservation: `"keep"`: verbatim while it fits; `"summarize"`: in short only; `"drop"`: left out of prompts,
-                still found by the recall tool; None takes back what was said before.
-
-        Raises:
-            InputError: the conversation has no such message, or there is no such preservation.
+        `"keep"`: verbatim while it fits; `"summarize"`: in short only; `"drop"`: left out of prompts, still found by
+        the recall tool; None takes back what was said before. Raises `InputError` where the conversation has no such
+        message, or there is no such preservation.
         """
         said = None if preservation is None else require_preservation(preservation, "preservation")
         return self.engine.workspace.pin(_ids(message_ids), Scope(user_id, conversation_id), said)
@@ -541,17 +478,15 @@ class ContextPipeline:
 
     get_compactions, aget_compactions = twins(_get_compactions)
 
-    def end_session(self, *, user_id: str, conversation_id: str) -> bool:
+    def _end_session(self, *, user_id: str, conversation_id: str) -> Flow[bool]:
         """Says that a conversation pauses or ends: what is new in it is learned from in the background, however little.
 
-        Returns:
-            False where that is not going to happen: the setting `learn` is off, or too many conversations wait.
+        Returns False where it is not: the setting `learn` is off, or too many conversations wait.
         """
+        yield from ()
         return self.engine.workspace.learning.end_session(Scope(user_id, conversation_id))
 
-    async def aend_session(self, *, user_id: str, conversation_id: str) -> bool:
-        """Says that a conversation pauses or ends; see `end_session`."""
-        return self.end_session(user_id=user_id, conversation_id=conversation_id)
+    end_session, aend_session = twins(_end_session)
 
     def _clear(self, *, user_id: str, conversation_id: str) -> Flow[None]:
         """Deletes a conversation and everything that was derived from it, and nothing else."""
@@ -583,16 +518,9 @@ class ContextPipeline:
     def _save_settings(self, settings: Mapping[str, Any], *, user_id: str, persona_id: str | None = None) -> Flow[None]:
         """Keeps settings of a user, or of a persona of theirs, in place of those kept before.
 
-        They lie over the pipeline's: first the user's, then the persona's, then the call's own.
-
-        Args:
-            settings: plain data by setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35,
-                "history": 0.35}}`; an empty mapping removes what was kept.
-            user_id: the user.
-            persona_id: the persona, where they are not for all.
-
-        Raises:
-            InvalidSettingsError: an unknown setting, a value outside its range, or something that is not plain data.
+        They lie over the pipeline's: first the user's, then the persona's, then the call's own. They are plain data by
+        setting, for instance `{"allocation": {"strategy": "ratio", "memory": 0.35, "history": 0.35}}`; an empty mapping
+        removes what was kept. Raises `InvalidSettingsError` for anything else.
         """
         if not isinstance(settings, Mapping):
             raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
@@ -609,24 +537,20 @@ class ContextPipeline:
 
     # The end
 
-    def flush(self, timeout_seconds: float | None = None) -> bool:
+    def _flush(self, timeout_seconds: float | None = None) -> Flow[bool]:
         """Has everything written that is under way in the background, and waits for it; for scripts and tests.
 
-        Summaries, what is learned about users, usage and snapshots.
-
-        Args:
-            timeout_seconds: the longest to wait, in seconds; None: as long as it takes.
-
-        Returns:
-            False where it took longer; what it failed at is in the next report's `failures`.
+        Summaries, what is learned about users, usage and snapshots. Returns False where it took longer than the
+        timeout, in seconds; what it failed at is in the next report's `failures`.
         """
-        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        return all(worker.flush(_left(until)) for worker in self.engine.finish())
+        until = inf if timeout_seconds is None else time.monotonic() + timeout_seconds
+        done = True
+        for worker in self.engine.finish():
+            left = None if until == inf else max(0.0, until - time.monotonic())
+            done &= yield Call(partial(worker.flush, left), partial(worker.aflush, left))
+        return done
 
-    async def aflush(self, timeout_seconds: float | None = None) -> bool:
-        """Has everything written that is under way in the background, and waits for it; see `flush`."""
-        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        return all([await worker.aflush(_left(until)) for worker in self.engine.finish()])
+    flush, aflush = twins(_flush)
 
     def close(self) -> None:
         """Gives back what the pipeline opened itself and stops its background work; a store passed in stays open."""
@@ -635,23 +559,14 @@ class ContextPipeline:
     def __enter__(self) -> Self:
         return self
 
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def _left(until: float | None) -> float | None:
-    """Returns the seconds that are left; None: as many as it takes."""
-    return None if until is None else max(0.0, until - time.monotonic())
 
 
 def _ids(message_ids: str | Sequence[str]) -> list[str]:
