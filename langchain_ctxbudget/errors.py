@@ -1,31 +1,4 @@
-"""Every error this package raises on purpose.
-
-CtxBudgetError
-├── BudgetError (also ValueError)
-│   ├── BudgetTooSmallError        the floors do not fit; names every floor
-│   ├── SystemPromptTooLargeError  the system prompt takes more than its share of the window
-│   └── InvalidAllocationError     a strategy gave away more than there is
-├── InputError (also ValueError)
-│   ├── InvalidSettingsError       a setting outside its range
-│   ├── EmptyMessageError          nothing to answer
-│   ├── UnsupportedContentError    a message that is not a message
-│   ├── MissingScopeError          no user, or no conversation
-│   ├── ForeignUserError           another user than the one who is signed in
-│   ├── MessageConflictError       a known id with other content; use `sync`
-│   ├── DocumentError              a document that cannot be read, or is not known
-│   ├── FactError                  a fact that is not known, or one pin too many
-│   └── ConversationFormatError    a file that is none of the accepted formats
-├── StoreError
-│   ├── StoreLockedError           the folder is open in another process
-│   ├── StoreReadOnlyError         the folder cannot be written
-│   ├── EmbeddingMismatchError     the store was written with other embeddings
-│   └── StoreDataError             the store holds something it should not
-├── SummaryError                   a model that was to sum up a span of messages did not
-├── ExtractionError                a model that was to learn from messages did not
-├── BlockedLoopError               a blocking call that would stop its own event loop for ever
-├── TokenizerUnavailableError      an exact tokenizer that cannot be had here
-└── EmbeddingsUnavailableError     local embeddings that are not installed here
-"""
+"""Every error that this package raises on purpose: `CtxBudgetError` and its kinds."""
 
 from __future__ import annotations
 

@@ -59,16 +59,7 @@ class Bookkeeping:
         clock: Callable[[], datetime] | None = None,
         prices: Prices | None = None,
     ) -> None:
-        """Sets up; the thread begins with the first thing to write.
-
-        Args:
-            store: gives the store where everything is kept.
-            clock: tells what time it is; None takes the computer's.
-            prices: over those that come with the package.
-
-        Raises:
-            InvalidSettingsError: a price that is none.
-        """
+        """Sets up; the thread begins with the first thing to write. `InvalidSettingsError` for a price that is none."""
         self.clock = clock or utc_now
         self.prices = load_prices(prices)
         self.ledger = Ledger()
@@ -114,14 +105,7 @@ class Bookkeeping:
         return self.worker
 
     def note_prompt(self, report: ContextReport, scope: Scope, messages: int, keep: int) -> None:
-        """Keeps the report of a prompt as a snapshot.
-
-        Args:
-            report: of the prompt.
-            scope: its conversation.
-            messages: in the conversation.
-            keep: so many of the latest ones stay; 0: nothing is kept.
-        """
+        """Keeps the report of a prompt as one of the latest few snapshots of a conversation of so many messages."""
         if keep < 1:
             return
         now = self.clock()
@@ -136,21 +120,13 @@ class Bookkeeping:
         self._ask(scope)
 
     def note_usage(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Usage:
-        """Counts what an answer has used; it is written in the background.
-
-        Raises:
-            InputError: it is no usage.
-        """
+        """Counts what an answer has used; it is written in the background. `InputError` where it is no usage."""
         usage = self._count(scope, usage_metadata, model)
         self._ask(scope)
         return usage
 
     def record(self, scope: Scope, usage_metadata: Mapping[str, Any], model: str | None) -> Flow[Usage]:
-        """Counts what an answer has used, and writes it now; where that fails, it is written later.
-
-        Raises:
-            InputError: it is no usage.
-        """
+        """Counts what an answer has used, and writes it now; where that fails, it is written later."""
         usage = self._count(scope, usage_metadata, model)
         try:
             yield from self._write(scope)
@@ -178,13 +154,7 @@ class Bookkeeping:
     def state(
         self, scope: Scope, settings: ContextSettings, failures: list[str]
     ) -> Flow[tuple[Tier, UsageState | None]]:
-        """Returns what the usage limits of a prompt let in.
-
-        Args:
-            scope: its conversation.
-            settings: that apply.
-            failures: what is to be reported; appended to.
-        """
+        """Returns what the usage limits of a prompt let in; what is to be reported is appended to `failures`."""
         if settings.usage_limits is None:
             return HEALTHY, None
         try:

@@ -40,7 +40,14 @@ MOST_SNAPSHOTS = 100
 """Snapshots that are given by default."""
 
 
-class UserKnowledge:
+class _Book:
+    """A part of a pipeline."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+
+class UserKnowledge(_Book):
     """Facts, topics and entities that are known about users, where they come from, and what users have open.
 
     It is learned in the background and can be changed by hand here; a pipeline has it as `knowledge`. Every method has
@@ -53,10 +60,6 @@ class UserKnowledge:
         >>> [fact.text for fact in pipeline.knowledge.list_facts(user_id="ada")]
         ['Lives in Lisbon']
     """
-
-    def __init__(self, engine: Engine) -> None:
-        """Takes the engine of a pipeline."""
-        self._engine = engine
 
     def _list_facts(self, *, user_id: str, include_ended: bool = False) -> Flow[list[Fact]]:
         """Lists the facts about a user in the order of prompts; then, if asked for, those that have ended."""
@@ -202,7 +205,7 @@ def _finding(sources: Sequence[Source]) -> Callable[[Conversation], Flow[dict[So
     return body
 
 
-class UsageBook:
+class UsageBook(_Book):
     """Usage in tokens and US dollars, per conversation and per user and month (UTC), and what is left of limits.
 
     A pipeline has it as `usage`. It is fed by `ContextUsageHandler`, by the middleware, by `pipeline.observe_usage`,
@@ -217,10 +220,6 @@ class UsageBook:
         >>> pipeline.usage.of_session(user_id="ada", conversation_id="c1").total_tokens
         1200
     """
-
-    def __init__(self, engine: Engine) -> None:
-        """Takes the engine of a pipeline."""
-        self._engine = engine
 
     def _record(
         self, usage_metadata: Mapping[str, Any], *, user_id: str, conversation_id: str, model: str | None = None
@@ -272,7 +271,7 @@ class UsageBook:
     standing, astanding = twins(_standing)
 
 
-class SnapshotBook:
+class SnapshotBook(_Book):
     """The reports of earlier prompts, where `keep_snapshots` says that they are kept.
 
     A pipeline has it as `snapshots`. They are written in the background, so the newest may be missing for a moment
@@ -289,10 +288,6 @@ class SnapshotBook:
         >>> [one.report.total_tokens for one in pipeline.snapshots.list(user_id="ada", conversation_id="c1")]
         [8, 9]
     """
-
-    def __init__(self, engine: Engine) -> None:
-        """Takes the engine of a pipeline."""
-        self._engine = engine
 
     def _latest(self, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:
         """Returns the newest snapshot of a conversation; None where there is none."""

@@ -99,15 +99,6 @@ class Engine:
         reranker: BaseDocumentCompressor | None = None,
         closed: threading.Event | None = None,
     ) -> None:
-        """Sets up; nothing is read, written or loaded yet.
-
-        Args:
-            workspace: the store, and what is kept beside it.
-            target: the model.
-            system_prompt: of the pipeline.
-            reranker: puts what was found in another order; None leaves it as it is.
-            closed: is set once the pipeline is closed; None begins with an open one.
-        """
         self.settings, self.recent = workspace.settings, workspace.recent
         self.target, self.system_prompt, self.reranker = target, system_prompt, reranker
         self._workspace = workspace
@@ -141,10 +132,7 @@ class Engine:
         return self._of_runs.find(id(workspace), lambda: self._twin(workspace, self.target))
 
     def for_model(self, model: BaseChatModel) -> Engine:
-        """Returns the engine for the model of a run; one that tells nothing of itself is taken for the engine's.
-
-        Of one that tells its window but not its name, the tokenizer is taken for the engine's.
-        """
+        """Returns the engine for the model of a run; what that does not tell of itself is taken for the engine's."""
         named = any(model_names(model))
         if unwrapped(model) is unwrapped(self.target.model) or not (named or getattr(model, "profile", None)):
             return self
@@ -180,10 +168,7 @@ class Engine:
     ) -> Flow[T]:
         """Runs a flow that reads a conversation as it is now, counted for the model.
 
-        Args:
-            scope: of the conversation.
-            body: the flow.
-            held: the messages that it has where it is in memory only.
+        One that is in memory only has the messages that are `held`.
         """
 
         def seen(conversation: OpenConversation) -> Flow[T]:
@@ -279,24 +264,21 @@ class Engine:
     ) -> float:
         """Corrects the counts by what a provider measured for a prompt, and counts what it used.
 
-        Args:
-            used: the usage of the answer.
-            report: of the prompt.
-            model: the one that has answered.
-            comparable: True where the usage is that of the prompt alone; else it only counts as used.
-
-        Returns:
-            the factor from now on.
-
-        Raises:
-            InputError: it is no usage, or cannot be that of this prompt.
+        Returns the factor from now on. Usage that is not `comparable`, as it is not of the prompt alone, only counts as
+        used. Raises `InputError` for what is no usage, or cannot be that of this prompt.
         """
         scope, noted = self.recent.books_of(report)
         books = noted or self._workspace.bookkeeping
         target, name, before = self.target, model or self.target.model_name, self.target.counter
         try:
+            if comparable and report.forecast:
+                raise InputError("The report is a forecast: a prompt of it was never sent")  # noqa: TRY301
+            if comparable and report.tokenizer != target.tokenizer.name:
+                raise InputError(  # noqa: TRY301
+                    f"The report was counted with {report.tokenizer!r}, and this pipeline counts with "
+                    f"{target.tokenizer.name!r}: pass usage to the pipeline that assembled the prompt"
+                )
             if comparable:
-                self._require_own(report)
                 target.observe(used["input_tokens"], report.uncorrected_tokens, model)
         except InputError:
             with suppress(InputError):  # what was used was used, also where it cannot correct anything
@@ -311,15 +293,6 @@ class Engine:
             books.keep(PutOp(place.namespace, place.key, record.to_value(), index=False))
         books.note_usage(scope, used, name)
         return target.factor
-
-    def _require_own(self, report: ContextReport) -> None:
-        if report.forecast:
-            raise InputError("The report is a forecast: a prompt of it was never sent")
-        if report.tokenizer != self.target.tokenizer.name:
-            raise InputError(
-                f"The report was counted with {report.tokenizer!r}, and this pipeline counts with "
-                f"{self.target.tokenizer.name!r}: pass usage to the pipeline that assembled the prompt"
-            )
 
     def _read_counts(self) -> Flow[None]:
         """Goes on with the corrections of counts that were kept; where that fails, the next prompt tries again."""
@@ -346,12 +319,7 @@ class Engine:
     ) -> Flow[T]:
         """Begins a prompt and goes on with it while its conversation is held.
 
-        Args:
-            scope: of the conversation.
-            turn: to be answered.
-            history: of an agent's state, which the conversation is made equal to; None leaves it as it is.
-            request: what else is asked.
-            finish: what is to be done with the prompt.
+        The conversation is first made equal to a history, that of an agent's state, where one is given.
         """
         require_schemas(request.tools, request.response_format)
         self.settings.override(request.settings)  # refused before anything is read

@@ -44,14 +44,7 @@ class RecentPrompts:
         self._mutex = new_mutex()
 
     def note(self, messages: Sequence[BaseMessage], report: ContextReport, scope: Scope, books: Bookkeeping) -> None:
-        """Remembers a prompt; of two prompts with the same words, the later one.
-
-        Args:
-            messages: of the prompt.
-            report: of the prompt.
-            scope: its conversation.
-            books: of the store that the conversation is kept in.
-        """
+        """Remembers a prompt, and the books of its store; of two prompts with the same words, the later one."""
         key, bare = _digest(messages), replace(report)
         with self._mutex:
             self.report = report

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import product
 from typing import Any
 
 from langchain_core.messages import BaseMessage, MessageLikeRepresentation, convert_to_messages
@@ -31,7 +32,6 @@ from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import PassingScope, Scope
 
-_THREADS = ("thread_id", "session_id")
 _UNSAID: Any = object()
 
 
@@ -40,17 +40,10 @@ class RunContext:
     """The user and the conversation of a run, as LangGraph's runtime context instead of in `configurable`.
 
     An application's own context class may inherit from it, as a plain `@dataclass`, or have fields of these names; a
-    mapping counts as well. `settings` are read of this class alone, as others may mean theirs. A graph that runs as a
-    part of another one sees the context of that one. Other names are left alone, as LangGraph Server gives all of
-    `configurable` as context; but a misspelt `user_id` is refused (`InvalidSettingsError`), and a context that names no
-    user is never the default user's.
-
-    Attributes:
-        user_id: None is nobody, and not the default user.
-        conversation_id: where it is not the thread's id, for instance of one of several agents in one thread.
-        persona_id: the persona whose saved settings apply.
-        device_id: where the user is; what is open there says what is likely to come up.
-        settings: these lie over all others.
+    mapping counts as well. `settings`, which lie over all others, are read of this class alone. Other names are left
+    alone, as LangGraph Server gives all of `configurable` as context; but a misspelt `user_id` is refused
+    (`InvalidSettingsError`). A context that names no user, or says that it is None, is never the default user's.
+    `conversation_id` is for where it is not the thread's id, as of one of several agents in one thread.
 
     Example:
         >>> from langchain_ctxbudget import build_context_graph
@@ -108,13 +101,12 @@ def run_of(
     """Reads a run.
 
     The user is that of the runtime context, of whatever class it is, else `configurable["user_id"]`, else the server's
-    authenticated user; an empty text is nobody. Where none of them names one it is the default, but never where there
-    is a context of the application's own. The conversation is that of the context, else the run's `thread_id`, else its
-    `session_id`. A run without one is a conversation of its own.
+    authenticated user; an empty text is nobody. The conversation is that of the context, else the run's `thread_id`,
+    else its `session_id`. A run without one is a conversation of its own.
 
     Args:
         config: of the run.
-        default_user: the user where the run names none.
+        default_user: the user where the run names none, and has no context of the application's own.
         runtime: LangGraph's, where there is one.
         agent: the agent's name where several work in one thread; each has a conversation of its own then.
         messages: of the run's state, which tell one run without a thread from another.
@@ -128,12 +120,10 @@ def run_of(
     """
     configurable = config.get("configurable") or {}
     context = getattr(runtime, "context", None)
-    conversation = _first(
-        _said(context, "conversation_id"),
-        *(_said(configurable, name) for name in _THREADS),
-        *(_said(context, name) for name in _THREADS),
-    )
     user = _user_of(configurable, context, runtime, default_user, only_user)
+    conversation = _said("conversation_id", context)
+    for source, name in product((configurable, context), ("thread_id", "session_id")):
+        conversation = _said(name, source) if conversation is None else conversation
     if conversation is None and messages is None:
         raise MissingScopeError('The run names no conversation: pass config={"configurable": {"thread_id": ...}}')
     key = _own_id(messages or ()) if conversation is None else _text(conversation)
@@ -142,8 +132,8 @@ def run_of(
     ours = isinstance(context, RunContext | ContextSettings) and settings is not None
     return Run(
         scope=kind(user, f"{key} (agent {agent})" if agent else key),
-        persona_id=_first(_said(context, "persona_id"), configurable.get("persona_id")),
-        device_id=_first(_said(context, "device_id"), configurable.get("device_id")),
+        persona_id=_said("persona_id", context, configurable),
+        device_id=_said("device_id", context, configurable),
         settings=settings if ours else configurable.get("context_settings"),
         store=getattr(runtime, "store", None),
     )
@@ -168,7 +158,7 @@ def is_task(config: RunnableConfig) -> bool:
 def _user_of(
     configurable: Mapping[str, Any], context: object, runtime: object, default_user: str | None, only_user: str | None
 ) -> str:
-    named = _first(_said(context, "user_id"), _said(configurable, "user_id"))
+    named = _said("user_id", context, configurable)
     server = configurable.get("langgraph_auth_user") or getattr(getattr(runtime, "server_info", None), "user", None)
     signed_in = server.get("identity") if isinstance(server, Mapping) else getattr(server, "identity", None)
     served = configurable.get("assistant_id") or configurable.get("graph_id")
@@ -177,12 +167,20 @@ def _user_of(
             f"The run is that of the authenticated user {str(signed_in)!r}, but names the user {str(named)!r}. Leave "
             f"user_id out; a service that works for others authenticates as them, in the server's own handler"
         )
-    user = _first(named, None if _is_blank(signed_in) else signed_in, only_user)
+    user = next((one for one in (named, _said("identity", server), only_user) if one is not None), None)
     if user is None and isinstance(context, Mapping):
         _refuse_misspelt_user(context)
-    user = _first(user, default_user if _says_no_more(context, configurable) else None)
-    if _is_blank(user):
-        raise MissingScopeError(_nobody(context, default_user))
+    if user is None and _says_no_more(context, configurable):
+        user = default_user
+    if user is None or (isinstance(user, str) and not user.strip()):
+        raise MissingScopeError(
+            'The run names no user: pass config={"configurable": {"user_id": ...}} or context=RunContext(user_id=...), '
+            "or set a default_user"
+            if context is None or default_user is None
+            else f"The run names no user: give its context ({type(context).__name__}) a user_id that is not empty, or "
+            f'pass config={{"configurable": {{"user_id": ...}}}}. The default_user {default_user!r} is not taken where '
+            f"there is a context, as that may be anybody's"
+        )
     if only_user is not None and _text(user) != only_user:
         raise ForeignUserError(
             f"The retriever is that of the user {only_user!r}, but the run is that of {str(user)!r}. Leave user_id "
@@ -207,19 +205,6 @@ def _says_no_more(context: object, configurable: Mapping[str, Any]) -> bool:
     return all(key in configurable and configurable[key] == value for key, value in said.items())
 
 
-def _nobody(context: object, default_user: str | None) -> str:
-    if context is None or default_user is None:
-        return (
-            'The run names no user: pass config={"configurable": {"user_id": ...}} or context=RunContext(user_id=...), '
-            "or set a default_user"
-        )
-    return (
-        f"The run names no user: give its context ({type(context).__name__}) a user_id that is not empty, or pass "
-        f'config={{"configurable": {{"user_id": ...}}}}. The default_user {default_user!r} is not taken where there is '
-        f"a context, as that may be anybody's"
-    )
-
-
 def _own_id(messages: Sequence[MessageLikeRepresentation]) -> str:
     """Returns an id for a run without a thread, of its first messages: it stays while an agent loops over tools."""
     history, turn = split_turn(convert_to_messages(messages))
@@ -227,17 +212,13 @@ def _own_id(messages: Sequence[MessageLikeRepresentation]) -> str:
     return f"run without a thread {blake2b(said.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
 
 
-def _said(context: object, name: str) -> Any:  # noqa: ANN401 - ids of any kind
-    value = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
-    return None if _is_blank(value) else value
-
-
-def _first(*given: Any) -> Any:  # noqa: ANN401 - ids of any kind
-    return next((value for value in given if value is not None), None)
-
-
-def _is_blank(key: object) -> bool:
-    return key is None or (isinstance(key, str) and not key.strip())
+def _said(name: str, *sources: object) -> Any:  # noqa: ANN401 - ids of any kind
+    """Returns the first value of a name that is not blank."""
+    for source in sources:
+        value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+        if value is not None and not (isinstance(value, str) and not value.strip()):
+            return value
+    return None
 
 
 def _text(key: object) -> str:

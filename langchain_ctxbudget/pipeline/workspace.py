@@ -117,19 +117,7 @@ class Workspace:
         prices: Prices | None = None,
         recent: RecentPrompts | None = None,
     ) -> None:
-        """Sets up; nothing is read or written before it is needed.
-
-        Args:
-            settings: of the pipeline.
-            counter: counts summaries and what is learned.
-            store: None makes a private one.
-            embeddings: None takes the local ones, where they are installed.
-            writer_id: None makes one.
-            summary_model: writes summaries; None leaves them to extraction.
-            clock: tells what time it is; None takes the computer's.
-            prices: of models, over those that come with the package.
-            recent: the latest prompts; None begins with none.
-        """
+        """Sets up as `ContextPipeline` says; nothing is read or written before it is needed."""
         self.settings, self.counter = settings, counter
         self.writer_id = label(writer_id) if writer_id else uuid4().hex
         self.recent = recent or RecentPrompts()

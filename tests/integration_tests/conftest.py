@@ -7,14 +7,13 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.background import _jobs_of_all_workers
+from langchain_ctxbudget.background import BackgroundWorker, _objects
 from tests.stores import EVERY_STORE, blocking_stores
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def new_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:
     with blocking_stores(request.param, request) as new:
         yield new()
         # What still learns or summarizes needs the store.
-        wait([jobs.idle() for jobs in list(_jobs_of_all_workers)], timeout=30)
+        [each.flush(30) for each in list(_objects) if isinstance(each, BackgroundWorker)]
 
 
 store = pytest.fixture(new_store)

@@ -144,11 +144,17 @@ def test_a_record_that_is_not_one_is_an_error_that_says_where(call: Call) -> Non
         call(ContextPipeline(store=store), "get_messages", **SCOPE)
 
 
-def test_a_closed_pipeline_says_so(call: Call) -> None:
-    pipeline = ContextPipeline()
-    pipeline.close()
-    with pytest.raises(StoreError, match="closed"):
-        call(pipeline, "assemble", "Hello", **SCOPE)
+def test_a_closed_pipeline_says_so_and_those_that_share_its_store_go_on(call: Call) -> None:
+    first = ContextPipeline({"learn": False})
+    second = first.with_model("gpt-4.1")
+    call(first, "add_messages", [HumanMessage("a", id="1")], **SCOPE)
+    for closed, still in ((first, second), (second, None)):
+        for _ in range(2):
+            closed.close()
+        for name, given in (("assemble", ["Hello"]), ("get_messages", []), ("add_messages", [[]])):
+            with pytest.raises(StoreError, match="closed"):
+                call(closed, name, *given, **SCOPE)
+        assert still is None or [message.id for message in call(still, "get_messages", **SCOPE)] == ["1"]
 
 
 def test_settings_must_be_settings() -> None:
