@@ -211,7 +211,7 @@ class Workspace:
 
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation, alone."""
-        return (yield from self.open_conversations.using(self.store, scope, body))
+        return self.open_conversations.using(self.store, scope, body)
 
     def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation that is up to date, alone."""
@@ -220,33 +220,51 @@ class Workspace:
             yield from editing.refresh(self.store, conversation)
             return (yield from body(conversation))
 
-        return (yield from self.using(scope, refreshed))
+        return self.using(scope, refreshed)
+
+    def _change(
+        self,
+        scope: Scope,
+        change: Callable[[Editor], Flow[T]],
+        on_removal: OnRemoval | None = None,
+        *,
+        surely: bool = True,
+    ) -> Flow[T]:
+        """Changes a conversation, and has it learned from in the background.
+
+        Args:
+            scope: of the conversation.
+            change: the flow.
+            on_removal: the way with messages that it takes out, whose knowledge is taken back; None takes none out.
+            surely: False where it may find that there is nothing to do.
+        """
+        if on_removal not in (None, "archive", "forget"):
+            raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
+
+        def body(conversation: OpenConversation) -> Flow[T]:
+            conversation.table.tree(self.settings.segment_messages)  # it tells what was derived from what
+            before = len(conversation.entries), conversation.digest
+            result = yield from change(Editor(self.store, conversation, self.writer_id))
+            if on_removal is not None and (surely or not conversation.table.holds(*before)):
+                yield from self.learning.forget(scope, still_there(conversation))
+                if on_removal == "forget":
+                    forget_texts()
+            self.learning.note(conversation)
+            return result
+
+        return self.recall(scope, body)
 
     def add(self, messages: Sequence[BaseMessage], scope: Scope) -> Flow[list[str]]:
         """Appends messages to a conversation."""
         given = checked(messages, "messages")
-
-        def body(conversation: OpenConversation) -> Flow[list[str]]:
-            ids = yield from self._editor(conversation).add(given)
-            self.learning.note(conversation)
-            return ids
-
-        return (yield from self.recall(scope, body))
+        return self._change(scope, lambda editor: editor.add(given))
 
     def sync(
         self, messages: Sequence[BaseMessage], scope: Scope, on_removal: OnRemoval, *, task: bool = False
     ) -> Flow[list[str]]:
         """Makes a conversation equal to an agent's state; see `Editor.sync`."""
-        _require_removal(on_removal)
         given = checked(messages, "messages")
-
-        def body(conversation: OpenConversation) -> Flow[list[str]]:
-            before = len(conversation.entries), conversation.digest
-            ids = yield from self._editor(conversation).sync(given, on_removal, task=task)
-            yield from self._relearn(conversation, on_removal, changed=not conversation.table.holds(*before))
-            return ids
-
-        return (yield from self.recall(scope, body))
+        return self._change(scope, lambda editor: editor.sync(given, on_removal, task=task), on_removal, surely=False)
 
     def copy_state(self, scope: Scope, messages: Sequence[BaseMessage], *, task: bool = False) -> Flow[None]:
         """Copies an agent's state into the store; where that fails, the next prompt does it, or says that it cannot."""
@@ -259,45 +277,21 @@ class Workspace:
     def edit(self, message_id: str, message: BaseMessage, scope: Scope) -> Flow[None]:
         """Puts a message in the place of another."""
         [given] = checked([message], "message")
-
-        def body(conversation: OpenConversation) -> Flow[None]:
-            yield from self._editor(conversation).edit(message_id, given)
-            yield from self._relearn(conversation, "forget")
-
-        yield from self.recall(scope, body)
+        return self._change(scope, lambda editor: editor.edit(message_id, given), "forget")
 
     def remove(self, message_ids: Sequence[str], scope: Scope, on_removal: OnRemoval) -> Flow[None]:
         """Takes messages out of a conversation."""
-        _require_removal(on_removal)
-
-        def body(conversation: OpenConversation) -> Flow[None]:
-            yield from self._editor(conversation).remove(message_ids, on_removal)
-            yield from self._relearn(conversation, on_removal)
-
-        yield from self.recall(scope, body)
-
-    def _relearn(self, conversation: OpenConversation, on_removal: OnRemoval, *, changed: bool = True) -> Flow[None]:
-        """Takes back what was learned from messages that have changed, and learns from the others in the background."""
-        if changed:
-            yield from self.learning.forget(conversation.scope, still_there(conversation))
-            if on_removal == "forget":
-                forget_texts()
-        self.learning.note(conversation)
-
-    def _editor(self, conversation: OpenConversation) -> Editor:
-        """Returns what changes a conversation; its compaction tree tells what was derived from what."""
-        conversation.table.tree(self.settings.segment_messages)
-        return Editor(self.store, conversation, self.writer_id)
+        return self._change(scope, lambda editor: editor.remove(message_ids, on_removal), on_removal)
 
     def fork(self, scope: Scope, new: Scope, until: str | None) -> Flow[list[str]]:
         """Begins a conversation with what another one has."""
 
         def read(conversation: OpenConversation) -> Flow[editing.Fork]:
             conversation.table.tree(self.settings.segment_messages)
-            return (yield from editing.read_fork(self.store, conversation, until))
+            return editing.read_fork(self.store, conversation, until)
 
         def write(conversation: OpenConversation) -> Flow[list[str]]:
-            return (yield from self._editor(conversation).begin_with(fork))
+            return Editor(self.store, conversation, self.writer_id).begin_with(fork)
 
         fork = yield from self.recall(scope, read)  # not one lock within the other: two forks could wait for each other
         return (yield from self.recall(new, write))
@@ -309,7 +303,7 @@ class Workspace:
             yield from ()
             return [entry.message.model_copy(deep=True) for entry in conversation.entries]
 
-        return (yield from self.recall(scope, body))
+        return self.recall(scope, body)
 
     def pin(self, message_ids: Sequence[str], scope: Scope, preservation: Preservation | None) -> Flow[None]:
         """Says what is to become of messages; None takes back what was said."""
@@ -329,7 +323,7 @@ class Workspace:
             yield from batch(self.store, [PutOp(place.namespace, place.key, record, index=False)])
             conversation.pin(pins)
 
-        return (yield from self.recall(scope, body))
+        return self.recall(scope, body)
 
     def coverage(self, scope: Scope) -> Flow[dict[CoverageState, list[str]]]:
         """Returns the state of every message of a conversation in its last prompt."""
@@ -339,7 +333,7 @@ class Workspace:
                 _take_up_cuts(conversation, (yield from batch(self.store, [cuts_place(scope)]))[0], [])
             return conversation.seen_with(self.counter).ledger()
 
-        return (yield from self.recall(scope, body))
+        return self.recall(scope, body)
 
     def compactions(self, scope: Scope) -> Flow[list[ConversationCompaction]]:
         """Returns what stands for the spans of a conversation that no prompt shows whole any more."""
@@ -351,7 +345,7 @@ class Workspace:
             seen = conversation.seen_with(self.counter)
             return (yield from compactions(self.store, seen, self.settings.segment_messages, until))
 
-        return (yield from self.recall(scope, body))
+        return self.recall(scope, body)
 
     # Deleting
 
@@ -489,8 +483,3 @@ def _take_up_cuts(conversation: OpenConversation, found: object, failures: list[
         cut = before[key] if key in before and (key not in newer or conversation.cuts_unsaved) else newer[key]
         if conversation.cut_is_valid(cut):
             conversation.use(cut)
-
-
-def _require_removal(on_removal: OnRemoval) -> None:
-    if on_removal not in ("archive", "forget"):
-        raise InputError(f"on_removal must be 'archive' or 'forget', not {on_removal!r}")
