@@ -11,17 +11,13 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any, Literal
 
-from langgraph.store.base import PutOp
 from pydantic import Field
 
 from langchain_ctxbudget.stores.records import EXTRACTION, ROOT, Record, label, require_id
-from langchain_ctxbudget.tokens.counters import encodable
 
 SHARED = "shared"
 """The label of everyone's documents; no user's label, since those end with `~`."""
 MARK = "version"
-PIECE_CHARACTERS = 50_000
-"""The most that one record of a whole text holds."""
 
 Kind = Literal["manifest", "chunks", "texts", "unfinished"]
 
@@ -36,24 +32,9 @@ def namespace(owner: str, *kind: Kind) -> tuple[str, ...]:
     return (ROOT, owner, "documents", *kind)
 
 
-def mark_write(owner: str, mark: str | None) -> PutOp:
-    """Returns the operation that renews an owner's mark, or removes it."""
-    return PutOp(namespace(owner), MARK, None if mark is None else {"mark": mark}, index=False)
-
-
-def document_id(owner: str, source: str) -> str:
-    """Returns the id of a document: the same for one source, another for every user."""
-    return digest(f"{owner}\0{source}")
-
-
 def digest(text: str) -> str:
     """Returns a short hash of a text."""
     return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
-
-
-def searchable(text: str) -> str:
-    """Returns a text without NUL and half characters, which an index refuses."""
-    return encodable(text).replace("\0", "")
 
 
 class Section(Record):
@@ -101,18 +82,17 @@ class DocumentInfo(Record):
     @property
     def chunks(self) -> int:
         """The number of parts that are searched; a passage that comes twice is two."""
-        return len(self.chunk_keys)
-
-    @property
-    def chunk_keys(self) -> list[str]:
-        """The hashes of the parts that are searched, in order."""
-        return [key for section in self.sections for key in section.chunks]
+        return sum(len(section.chunks) for section in self.sections)
 
     @property
     def keys(self) -> set[str]:
         """The keys of everything that belongs to it, each as `kind/document/hash`."""
-        parts = (("chunks", self.chunk_keys), ("texts", self.pieces))
-        return {f"{kind}/{self.id}/{key}" for kind, keys in parts for key in keys}
+        chunks = {f"chunks/{self.id}/{key}" for section in self.sections for key in section.chunks}
+        return chunks | {f"texts/{self.id}/{key}" for key in self.pieces}
+
+    def about(self) -> dict[str, str | None]:
+        """Returns what stands in the metadata of its chunks, besides what the caller gave."""
+        return {"source": self.source, "title": self.title, "date": self.date, "type": self.type}
 
 
 class ChunkRecord(Record):

@@ -12,7 +12,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,9 +45,8 @@ LEXICAL_WEIGHT, DENSE_WEIGHT = 0.5, 0.5
 NAMED_DOCUMENTS = 3
 SEARCHED_CHUNKS = 20_000
 """The most chunks of one owner that are searched here, the first ones by source; a store's index has all."""
-KEPT_CHUNKS = 50_000
-"""About the most chunks of a store that stay in memory; the owners least recently asked for go first."""
-KEPT_OWNERS = 256
+KEPT_CHUNKS, KEPT_OWNERS = 50_000, 256
+"""About the most that stays in memory of a store; the owners least recently asked for go first."""
 EMBEDDED_TOGETHER = 256
 FEW = 32
 """Fewer vectors than this have no mean worth taking off."""
@@ -63,8 +62,7 @@ _QUOTES = (('"', '"'), ("'", "'"), ("`", "`"), ("“", "”"), ("‘", "’"), (
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundChunk:
+class FoundChunk(NamedTuple):
     """A chunk that was found, with its scores."""
 
     candidate: Candidate
@@ -77,18 +75,6 @@ class FoundChunk:
     """Cosine; None where it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedDocument:
-    """A document that a message names."""
-
-    id: str
-    title: str
-    date: str | None
-    text: str | None
-    """The whole text; None where it is larger than was asked for."""
-    summary: str
-
-
 def beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Merges metadata; given ones with the name of one of ours are renamed to `given_` and the name.
 
@@ -98,36 +84,20 @@ def beside(given: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     return {**{f"given_{name}" if name in own else name: value for name, value in given.items()}, **own}
 
 
-def candidates(
-    store: BaseStore,
-    user_id: str,
-    query: str,
-    *,
-    limit: int,
-    embeddings: Embeddings | None = None,
-    failures: list[str] | None = None,
-) -> Flow[list[Candidate]]:
-    """Returns the chunks of a user's and of everyone's documents that a query may be about, best first."""
-    owners = owner_of(user_id), SHARED
-    found = yield from search(store, owners, query, limit=limit, embeddings=embeddings, failures=failures)
-    return [chunk.candidate for chunk in found]
-
-
 def named(
     store: BaseStore, user_id: str, texts: Sequence[str], *, limit: int = NAMED_DOCUMENTS, max_tokens: int | None = None
-) -> Flow[list[NamedDocument]]:
+) -> Flow[list[tuple[DocumentInfo, str | None]]]:
     """Returns the documents of a user and of everyone that messages (oldest first) name, the last named first.
 
-    A document larger than `max_tokens` comes without its text.
+    Each comes with its whole text, or None where it has more than `max_tokens`.
     """
     shelves = yield from _read_shelves(store, (owner_of(user_id), SHARED))
     records = [(shelf.owner, record) for shelf in shelves for record in shelf.records]
-    names = [name for shelf in shelves for name in shelf.names]
     found = []
-    for owner, record in (records[number] for number in newest_mentions(names, texts)[:limit]):
+    for number in newest_mentions([names for shelf in shelves for names in shelf.names], texts)[:limit]:
+        owner, record = records[number]
         fits = max_tokens is None or record.tokens <= max_tokens
-        text = (yield from whole_text(store, owner, record)) if fits else None
-        found.append(NamedDocument(record.id, record.title, record.date, text, record.summary))
+        found.append((record, (yield from whole_text(store, owner, record)) if fits else None))
     return found
 
 
@@ -140,14 +110,8 @@ def listed(store: BaseStore, owner: str) -> Flow[list[DocumentInfo]]:
 def whole_text(store: BaseStore, owner: str, record: DocumentInfo) -> Flow[str | None]:
     """Returns a document's text exactly as it was given; None where it was replaced at this moment."""
     items = yield from _read(store, owner, "texts", [f"{record.id}/{name}" for name in record.pieces])
-    texts = [PieceRecord.read(item.value, f"text {item.key!r}").piece for item in items if item]
-    return "".join(texts) if len(texts) == len(items) else None
-
-
-def forget(store: BaseStore, owner: str) -> None:
-    """Lets go of what was read of an owner's documents."""
-    with _mutex:
-        _shelves.get(store, OrderedDict[str, Shelf]()).pop(owner, None)
+    texts = [PieceRecord.read(item.value, f"text {item.key!r}").piece for item in items]
+    return "".join(texts) if len(texts) == len(record.pieces) else None
 
 
 def search(
@@ -170,19 +134,19 @@ def search(
     pool, problems = max(LEAST_POOL, 2 * limit), list[str]()
     dense, lexical = dict[str, float](), dict[str, float]()
     texts: dict[str, ChunkRecord] = {}
-    if bulk.has_index(store):
-        try:
+    try:
+        if bulk.has_index(store):
             dense = yield from _nearest(store, shelves, query, pool, texts)
-        except Exception as error:  # noqa: BLE001 - whatever embeddings raise, words are still searched
-            problems.append(f"documents not searched by the store's index: {type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - whatever embeddings raise, words are still searched
+        problems.append(f"documents not searched by the store's index: {type(error).__name__}: {error}")
     for shelf in shelves:
         lexical |= _best(shelf.searched, (yield from _index_of(store, shelf)).scores(terms(query)), pool)
         texts |= shelf.texts
-    if not dense and embeddings is not None:
-        try:
+    try:
+        if not dense and embeddings is not None:
             dense = yield from _similar(shelves, query, pool, embeddings, problems)
-        except Exception as error:  # noqa: BLE001 - whatever embeddings raise, words are still searched
-            problems.append(f"documents not searched by vectors: {type(error).__name__}: {error}")
+    except Exception as error:  # noqa: BLE001 - as above
+        problems.append(f"documents not searched by vectors: {type(error).__name__}: {error}")
     for problem in problems:
         _log.warning("%s", problem)
     if failures is not None:
@@ -190,11 +154,11 @@ def search(
     chunks = {key: chunk for shelf in shelves for key, chunk in shelf.chunks.items()}
     found = [
         FoundChunk(
-            candidate=_candidate(*chunks[key], texts[key].text),
-            tokens=texts[key].tokens,
-            score=score,
-            lexical=round(lexical.get(key, 0.0), 6),
-            dense=dense.get(key),
+            _candidate(*chunks[key], texts[key].text),
+            texts[key].tokens,
+            score,
+            round(lexical.get(key, 0.0), 6),
+            dense.get(key),
         )
         for key, score in _fused(lexical, dense).items()
         if key in texts
@@ -206,8 +170,7 @@ def search(
 def _candidate(record: DocumentInfo, section: Section, place: int, text: str) -> Candidate:
     given = {**record.metadata, **section.metadata}
     page = given.pop("page", None) if section.page is None else section.page
-    own: dict[str, Any] = {"source": record.source, "title": record.title, "date": record.date, "type": record.type}
-    own |= {"document_id": record.id, "chunk": place, "heading": section.heading, "page": page}
+    own = {**record.about(), "document_id": record.id, "chunk": place, "heading": section.heading, "page": page}
     return Candidate(
         id=f"{record.id}#{place}",
         source="documents",
@@ -262,14 +225,15 @@ def newest_mentions(names: Sequence[Names], texts: Sequence[str]) -> list[int]:
         words = set(_ASCII_WORD.findall(said))
         # Looking a word up is a hundred times as fast as looking for a name.
         maybe = [number for number, name in enumerate(names) if not name.words or not words.isdisjoint(name.words)]
-        titles = {number: place for number in maybe if (place := _first(said, names[number].titles)[1]) >= 0}
+        places = {number: place for number in maybe if (place := _first(said, names[number].titles)[1]) >= 0}
         paths = {number: fit for number in maybe if (fit := _first(said, names[number].paths))[1] >= 0}
         longest: dict[str, int] = {}
         for number, (end, _) in paths.items():
             file = names[number].paths[-1]
             longest[file] = max(longest.get(file, 0), end.count("/"))
-        fitting = {n: place for n, (end, place) in paths.items() if end.count("/") == longest[names[n].paths[-1]]}
-        places = fitting | titles
+        for number, (end, place) in paths.items():
+            if end.count("/") == longest[names[number].paths[-1]]:
+                places.setdefault(number, place)
         found |= dict.fromkeys(sorted(places, key=lambda number: (places[number], number)))
     return list(found)
 
@@ -320,7 +284,14 @@ class Shelf:
 
 
 _shelves: WeakKeyDictionary[BaseStore, OrderedDict[str, Shelf]] = WeakKeyDictionary()
+"""By store, for all pipelines and knowledge bases over it: of an erased user, none of them keeps anything."""
 _mutex = new_mutex()
+
+
+def forget(store: BaseStore, owner: str) -> None:
+    """Lets go of what was read of an owner's documents."""
+    with _mutex:
+        _shelves.get(store, OrderedDict[str, Shelf]()).pop(owner, None)
 
 
 def _read_shelves(store: BaseStore, owners: Sequence[str]) -> Flow[list[Shelf]]:
@@ -328,11 +299,11 @@ def _read_shelves(store: BaseStore, owners: Sequence[str]) -> Flow[list[Shelf]]:
     marks = yield from batch(store, [GetOp(namespace(owner), MARK) for owner in owners])
     shelves = []
     for owner, item in zip(owners, cast("list[Item | None]", marks), strict=True):
-        with _mutex:
-            shelf = _shelves.get(store, OrderedDict[str, Shelf]()).get(owner)
         if item is None:
             forget(store, owner)
             continue
+        with _mutex:
+            shelf = _shelves.get(store, OrderedDict[str, Shelf]()).get(owner)
         mark = str(item.value.get("mark"))
         if shelf is None or shelf.mark != mark:  # the mark was read before what it marks, so it is never newer
             shelf = yield from _read_shelf(store, owner, mark, shelf)
@@ -366,11 +337,10 @@ def _index_of(store: BaseStore, shelf: Shelf) -> Flow[LexicalIndex]:
     if shelf.lexical is None:
         missing = [key for key in shelf.searched if key not in shelf.texts]
         items = yield from _read(store, shelf.owner, "chunks", missing)
-        shelf.texts |= {item.key: ChunkRecord.read(item.value, f"chunk {item.key!r}") for item in items if item}
+        shelf.texts |= {item.key: ChunkRecord.read(item.value, f"chunk {item.key!r}") for item in items}
 
         def indexed() -> LexicalIndex:
-            new = {key: tuple(terms(it.text)) for key, it in shelf.texts.items() if key not in shelf.terms}
-            shelf.terms |= new
+            shelf.terms |= {key: tuple(terms(it.text)) for key, it in shelf.texts.items() if key not in shelf.terms}
             index = LexicalIndex()
             # A chunk that is not there was replaced at this moment, and the mark will say so.
             index.extend(shelf.terms.get(key, ()) for key in shelf.searched)
@@ -394,12 +364,13 @@ def _vectors_of(shelf: Shelf, embeddings: Embeddings, width: int) -> Flow[Vector
     return np.stack([known[key] for key in shelf.searched])
 
 
-def _read(store: BaseStore, owner: str, kind: Kind, keys: Sequence[str]) -> Flow[list[Item | None]]:
+def _read(store: BaseStore, owner: str, kind: Kind, keys: Sequence[str]) -> Flow[list[Item]]:
+    """Returns those items that are there."""
     items: list[Item | None] = []
     for first in range(0, len(keys), bulk.CHUNK):
         gets = [GetOp(namespace(owner, kind), key) for key in keys[first : first + bulk.CHUNK]]
         items += cast("list[Item | None]", (yield from batch(store, gets)))
-    return items
+    return [item for item in items if item]
 
 
 def _nearest(

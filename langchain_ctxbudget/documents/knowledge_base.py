@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from langchain_core.documents import Document
@@ -16,11 +15,19 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.documents import find
 from langchain_ctxbudget.documents.document_records import DocumentInfo, owner_of
-from langchain_ctxbudget.documents.load import Given, by_source, files_below, items_of, source_of
-from langchain_ctxbudget.documents.split import CHUNK_TOKENS, OVERLAP_TOKENS, Splitter
-from langchain_ctxbudget.documents.write import Added, Advance, Writer
+from langchain_ctxbudget.documents.load import (
+    CHUNK_TOKENS,
+    OVERLAP_TOKENS,
+    Given,
+    Splitter,
+    by_source,
+    files_below,
+    items_of,
+    source_of,
+)
+from langchain_ctxbudget.documents.write import Added, Writer
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MissingScopeError, StoreError
-from langchain_ctxbudget.flow import Flow, adrive, drive, in_thread
+from langchain_ctxbudget.flow import Flow, in_thread, twins
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.stores.bulk import PrivateStore
 from langchain_ctxbudget.stores.clock import Clock, utc_now, with_offset
@@ -120,9 +127,7 @@ class KnowledgeBase:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -151,14 +156,14 @@ class KnowledgeBase:
             self._embeddings = LocalEmbeddings()
         return self._embeddings
 
-    def add(
+    def _add(
         self,
         documents: Given | Iterable[Given],
         *,
         metadata: Mapping[str, Any] | None = None,
         on_error: OnError = "raise",
         progress: bool | None = None,
-    ) -> Added:
+    ) -> Flow[Added]:
         """Adds documents, or replaces those with the same source.
 
         LangChain documents with the same `source` in their metadata, such as the pages of a PDF, are one document.
@@ -178,20 +183,16 @@ class KnowledgeBase:
             StoreError: the store cannot be written, or the embeddings of its index fail; adding again goes on from
                 there.
         """
-        return drive(self._add(items_of(documents), metadata, on_error, progress=progress))
+        if on_error not in ("raise", "skip"):
+            raise InputError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
+        given = metadata or {}
+        groups = by_source(items_of(documents), given)
+        with _progress_bar(len(groups), progress) as advance:
+            return (yield from self._writer.add(groups, given, advance, skip_unreadable=on_error == "skip"))
 
-    async def aadd(
-        self,
-        documents: Given | Iterable[Given],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        on_error: OnError = "raise",
-        progress: bool | None = None,
-    ) -> Added:
-        """Adds documents, or replaces those with the same source; see `add`."""
-        return await adrive(self._add(items_of(documents), metadata, on_error, progress=progress))
+    add, aadd = twins(_add)
 
-    def add_directory(
+    def _add_directory(
         self,
         path: str | PathLike[str],
         glob: str | None = None,
@@ -199,7 +200,7 @@ class KnowledgeBase:
         metadata: Mapping[str, Any] | None = None,
         on_error: OnError = "raise",
         progress: bool | None = None,
-    ) -> Added:
+    ) -> Flow[Added]:
         """Adds the files of a directory, or replaces those that have changed; see `add`.
 
         Links that lead out of the directory are left out. A file that is gone from it stays a document until `delete`.
@@ -215,27 +216,18 @@ class KnowledgeBase:
             DocumentError: there is no such directory, or a file cannot be read; those before it are added.
             InputError: a pattern that leads out of the directory.
         """
-        return drive(self._add_directory(Path(path), glob, metadata, on_error, progress=progress))
+        files = yield in_thread(lambda: files_below(Path(path), glob))
+        return (yield from self._add(files, metadata=metadata, on_error=on_error, progress=progress))
 
-    async def aadd_directory(
-        self,
-        path: str | PathLike[str],
-        glob: str | None = None,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        on_error: OnError = "raise",
-        progress: bool | None = None,
-    ) -> Added:
-        """Adds the files of a directory, or replaces those that have changed; see `add_directory`."""
-        return await adrive(self._add_directory(Path(path), glob, metadata, on_error, progress=progress))
+    add_directory, aadd_directory = twins(_add_directory)
 
-    def update(
+    def _update(
         self,
         source: str | PathLike[str],
         content: Document | str | PathLike[str],
         *,
         metadata: Mapping[str, Any] | None = None,
-    ) -> Added:
+    ) -> Flow[Added]:
         """Replaces the text of a document; its metadata stay where nothing new is given.
 
         A file, too, gives only its text: `add` takes title and date from it anew.
@@ -249,47 +241,37 @@ class KnowledgeBase:
             DocumentError: there is no such document, or the content cannot be read.
             StoreError: the store cannot be written, or the embeddings of its index fail.
         """
-        return drive(self._writer().update(source_of(source), items_of(content), metadata or {}))
+        return (yield from self._writer.update(source_of(source), items_of(content), metadata or {}))
 
-    async def aupdate(
-        self,
-        source: str | PathLike[str],
-        content: Document | str | PathLike[str],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> Added:
-        """Replaces the text of a document; see `update`."""
-        return await adrive(self._writer().update(source_of(source), items_of(content), metadata or {}))
+    update, aupdate = twins(_update)
 
-    def delete(self, source: str | PathLike[str]) -> bool:
+    def _delete(self, source: str | PathLike[str]) -> Flow[bool]:
         """Deletes a document, by its source or its id; returns False where there was none.
 
         Raises:
             StoreError: the store cannot be written; deleting again goes on from there.
         """
-        return drive(self._writer().delete(source_of(source)))
+        return (yield from self._writer.delete(source_of(source)))
 
-    async def adelete(self, source: str | PathLike[str]) -> bool:
-        """Deletes a document; see `delete`."""
-        return await adrive(self._writer().delete(source_of(source)))
+    delete, adelete = twins(_delete)
 
-    def list(self) -> _Infos:
+    def _list(self) -> Flow[_Infos]:
         """Returns every document, by source."""
-        return drive(find.listed(self.store, self._owner))
+        return (yield from find.listed(self.store, self._owner))
 
-    async def alist(self) -> _Infos:
-        """Returns every document, by source."""
-        return await adrive(find.listed(self.store, self._owner))
+    list, alist = twins(_list)
 
-    def get(self, source: str | PathLike[str]) -> Document | None:
+    def _get(self, source: str | PathLike[str]) -> Flow[Document | None]:
         """Returns a document as it was given, whole, by its source or its id; None where there is none."""
-        return drive(self._get(source_of(source)))
+        record = yield from self._writer.find(source_of(source))
+        text = (yield from find.whole_text(self.store, self._owner, record)) if record else None
+        if record is None or text is None:
+            return None
+        return Document(text, id=record.id, metadata={**record.metadata, **record.about()})
 
-    async def aget(self, source: str | PathLike[str]) -> Document | None:
-        """Returns a document as it was given, whole; see `get`."""
-        return await adrive(self._get(source_of(source)))
+    get, aget = twins(_get)
 
-    def search(self, query: str, k: int = 4, *, max_tokens: int | None = None) -> _Documents:
+    def _search(self, query: str, k: int = 4, *, max_tokens: int | None = None) -> Flow[_Documents]:
         """Returns the chunks that a query is about, best first.
 
         Their metadata have `id`, `document_id`, `source`, `title`, `date`, `type`, `heading`, `page`, `chunk` (its
@@ -304,39 +286,6 @@ class KnowledgeBase:
         Raises:
             InputError: a number that is not at least 1.
         """
-        return drive(self._search(query, k, max_tokens))
-
-    async def asearch(self, query: str, k: int = 4, *, max_tokens: int | None = None) -> _Documents:
-        """Returns the chunks that a query is about, best first; see `search`."""
-        return await adrive(self._search(query, k, max_tokens))
-
-    def _writer(self, advance: Advance = lambda _documents, _records: None) -> Writer:
-        return Writer(self.store, self._owner, self._splitter, self._summary_model, self._clock, advance)
-
-    def _add(
-        self, items: Iterable[Given], metadata: Mapping[str, Any] | None, on_error: str, *, progress: bool | None
-    ) -> Flow[Added]:
-        if on_error not in ("raise", "skip"):
-            raise InputError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
-        groups = by_source(items, metadata or {})
-        with _progress_bar(len(groups), progress) as advance:
-            return (yield from self._writer(advance).add(groups, metadata or {}, skip_unreadable=on_error == "skip"))
-
-    def _add_directory(
-        self, path: Path, glob: str | None, metadata: Mapping[str, Any] | None, on_error: str, *, progress: bool | None
-    ) -> Flow[Added]:
-        files = yield in_thread(lambda: files_below(path, glob))
-        return (yield from self._add(files, metadata, on_error, progress=progress))
-
-    def _get(self, source: str) -> Flow[Document | None]:
-        record = yield from self._writer().find(source)
-        if record is None:
-            return None
-        text = yield from find.whole_text(self.store, self._owner, record)
-        own = {"source": record.source, "title": record.title, "date": record.date, "type": record.type}
-        return None if text is None else Document(text, id=record.id, metadata={**record.metadata, **own})
-
-    def _search(self, query: str, k: int, max_tokens: int | None) -> Flow[_Documents]:
         for name, value in (("k", k), ("max_tokens", 1 if max_tokens is None else max_tokens)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
@@ -344,33 +293,29 @@ class KnowledgeBase:
         embeddings = yield in_thread(lambda: self.embeddings)
         chunks = yield from find.search(self.store, [self._owner], query, limit=wanted, embeddings=embeddings)
         found: _Documents = []
-        for chunk in chunks:
-            if len(found) < k and (max_tokens is None or chunk.tokens <= max_tokens):
-                max_tokens = max_tokens and max_tokens - chunk.tokens
-                it = chunk.candidate
-                own = {"id": it.id, "tokens": chunk.tokens, "score": chunk.score}
-                own |= {"lexical": chunk.lexical, "dense": chunk.dense}
+        for it, tokens, score, lexical, dense in chunks:
+            if len(found) < k and (max_tokens is None or tokens <= max_tokens):
+                max_tokens = max_tokens and max_tokens - tokens
+                own = {"id": it.id, "tokens": tokens, "score": score, "lexical": lexical, "dense": dense}
                 found.append(Document(it.text, id=it.id, metadata=find.beside(it.metadata, own)))
         return found
 
+    search, asearch = twins(_search)
+
+    @property
+    def _writer(self) -> Writer:
+        return Writer(self.store, self._owner, self._splitter, self._summary_model, self._clock)
+
 
 @contextmanager
-def _progress_bar(total: int, shown: bool | None) -> Iterator[Advance]:  # noqa: FBT001 - the caller's own argument
+def _progress_bar(total: int, shown: bool | None) -> Iterator[Callable[[int], None]]:  # noqa: FBT001 - the caller's own
     """Shows a progress bar on stderr; yields the function that moves it on."""
     if not (sys.stderr.isatty() if shown is None else shown):
-        yield lambda _documents, _records: None
+        yield lambda _: None
         return
     from rich.console import Console  # noqa: PLC0415 - not needed where nobody looks
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.progress import Progress  # noqa: PLC0415
 
-    done = written = 0
-    columns = (TextColumn("documents"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[chunks]:,} chunks"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        task = progress.add_task("documents", total=total, chunks=0)
-
-        def advance(documents: int, records: int) -> None:
-            nonlocal done, written
-            done, written = done + documents, written + records
-            progress.update(task, completed=done, total=max(total, done), chunks=written)
-
-        yield advance
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("documents", total=total)
+        yield lambda done: progress.advance(task, done)

@@ -1,11 +1,11 @@
-"""Reads documents: files (text, Markdown, PDF), texts, LangChain documents and loaders."""
+"""Reads documents: files (text, Markdown, PDF), texts, LangChain documents and loaders; and splits them into chunks."""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from os import PathLike, fspath
 from os.path import abspath
@@ -14,22 +14,46 @@ from typing import Any, TypeAlias, cast
 
 from langchain_core.document_loaders import BaseLoader
 from langchain_core.documents import Document
+from langchain_text_splitters import RecursiveCharacterTextSplitter
 
-from langchain_ctxbudget.documents.document_records import digest, searchable
-from langchain_ctxbudget.documents.split import HEADINGS, Part, markdown_parts
-from langchain_ctxbudget.errors import DocumentError, InputError, UnsupportedContentError
+from langchain_ctxbudget.background import cached_property
+from langchain_ctxbudget.documents.document_records import digest
+from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, UnsupportedContentError
 from langchain_ctxbudget.messages.messages import as_json_data
 from langchain_ctxbudget.messages.text import iso_date, one_line
+from langchain_ctxbudget.tokens.counters import TokenCounter, encodable
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
 """Types by the suffix of a file; everything else is text."""
 READABLE = frozenset({*TYPES, ".txt", ".text", ".rst", ".org", ".adoc"})
 """Suffixes that a directory is searched for by default."""
 TITLE_CHARACTERS = 120
+CHUNK_TOKENS, OVERLAP_TOKENS, SMALLEST_CHUNK_TOKENS = 256, 32, 16
+HEADINGS = " > "
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _PDF_DATE = re.compile(r"D:(\d{4})(\d{2})(\d{2})")
+_BORDERS = [
+    r"\n[ \t]*\n",  # paragraphs
+    r"\n",
+    r"(?<=[.!?…])(?=\s)|(?<=[。！？])",  # noqa: RUF001 - sentences
+    r"(?<=[,;:])(?=\s)|(?<=[、，；])",  # noqa: RUF001
+    r"\s",
+]
+_HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 
 Given: TypeAlias = Document | str | PathLike[str] | BaseLoader
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A page of a document, or a section under a heading."""
+
+    text: str
+    heading: str = ""
+    page: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +75,19 @@ class NewDocument:
         return digest(f"{self.type}\0{pages}\0{self.text}")
 
 
+# What is given.
+
+
 def items_of(given: Given | Iterable[Given]) -> list[Given]:
     """Returns what was given as a list.
 
     Raises:
         DocumentError: an item is no document.
     """
-    one = isinstance(given, Document | str | PathLike | BaseLoader) or not isinstance(given, Iterable)
-    items: list[Any] = [given] if one else list(cast("Iterable[Any]", given))
+    kinds = (Document, str, PathLike, BaseLoader)
+    items: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, kinds) else [given]
     for item in items:
-        if not isinstance(item, Document | str | PathLike | BaseLoader):
+        if not isinstance(item, kinds):
             raise DocumentError(
                 f"A document is a LangChain Document, a string (its text), a path or a loader, not "
                 f"{type(item).__name__}"
@@ -81,20 +108,6 @@ def by_source(items: Iterable[Given], metadata: Mapping[str, Any]) -> list[list[
     if len(groups) > 1 and not metadata.keys().isdisjoint({"source", "title"}):
         raise DocumentError("`source` and `title` are those of one document; give each document its own metadata")
     return list(groups.values())
-
-
-def read(group: Sequence[Given], metadata: Mapping[str, Any]) -> list[NewDocument | DocumentError]:
-    """Reads the documents of a group, in order; one that cannot be read gives its error instead."""
-    first = group[0]
-    try:
-        if isinstance(first, BaseLoader):
-            return _read_loader(first, metadata)
-        if isinstance(first, PathLike):
-            return [_read_file(Path(first), metadata)]
-        documents = [item if isinstance(item, Document) else Document(_not_a_path(str(item))) for item in group]
-        return [_with_text(_merged(documents, metadata))]
-    except DocumentError as error:
-        return [error]
 
 
 def source_of(source: object) -> str:
@@ -120,13 +133,12 @@ def files_below(directory: Path, glob: str | None) -> list[Path]:
     if not directory.is_dir():
         raise DocumentError(f"{directory} is no directory")
     pattern = "**/*" if glob is None else glob
-    wrong = InputError(f"glob must be a pattern of files below the directory, such as '**/*.py', not {glob!r}")
-    if not isinstance(pattern, str) or ".." in PurePath(pattern).parts:
-        raise wrong
     try:
-        paths = sorted(directory.glob(pattern))
-    except (NotImplementedError, ValueError) as error:
-        raise wrong from error
+        paths = None if ".." in PurePath(pattern).parts else sorted(directory.glob(pattern))
+    except (NotImplementedError, TypeError, ValueError):
+        paths = None
+    if paths is None:
+        raise InputError(f"glob must be a pattern of files below the directory, such as '**/*.py', not {glob!r}")
     root = directory.resolve()
     found = [path for path in paths if path.is_file() and path.resolve().is_relative_to(root)]
     if glob is not None:
@@ -135,43 +147,54 @@ def files_below(directory: Path, glob: str | None) -> list[Path]:
     return [path for path in found if path.suffix.lower() in READABLE and path not in hidden]
 
 
+# Reading.
+
+
+def read(group: Sequence[Given], metadata: Mapping[str, Any]) -> list[NewDocument | DocumentError]:
+    """Reads the documents of a group, in order; one that cannot be read gives its error instead."""
+    first = group[0]
+    try:
+        if isinstance(first, BaseLoader):
+            return _read_loader(first, metadata)
+        if isinstance(first, PathLike):
+            return [_read_file(Path(first), metadata)]
+        documents = [item if isinstance(item, Document) else Document(_not_a_path(str(item))) for item in group]
+        return [_merged(documents, metadata)]
+    except DocumentError as error:
+        return [error]
+
+
 def _read_loader(loader: BaseLoader, metadata: Mapping[str, Any]) -> list[NewDocument | DocumentError]:
     items: list[Given] = []
     failure: DocumentError | None = None
     try:
         for item in loader.lazy_load():
             items += items_of(item)
-    except DocumentError as error:
-        failure = error
     except Exception as error:  # noqa: BLE001 - loaders raise anything
         name = type(loader).__name__
         failure = DocumentError(f"{name} failed after {len(items)} documents ({type(error).__name__}: {error})")
         failure.__cause__ = error
     groups = by_source(items, metadata)
-    if failure and groups and _has_pages(groups[-1]):  # more pages may have been to come
+    if (
+        failure and groups and (len(groups[-1]) > 1 or _page(groups[-1][0]) is not None)
+    ):  # more pages may have been to come
         groups.pop()
     found = [outcome for group in groups for outcome in read(group, metadata)]
     return [*found, failure] if failure else found
 
 
-def _has_pages(group: Sequence[Given]) -> bool:
-    return len(group) > 1 or any(isinstance(item, Document) and "page" in item.metadata for item in group)
-
-
 def _read_file(path: Path, metadata: Mapping[str, Any]) -> NewDocument:
     source, kind = source_of(path), _type_of(path.name)
+    about = {"source": source, "type": kind}
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
-        if kind == "pdf":
-            found = list(_pdf_pages(path, source))
-        else:
-            found = [Document(_decoded(path.read_bytes(), source), metadata={"source": source, "type": kind})]
+        found = list(_pdf_pages(path, source)) if kind == "pdf" else [Document(_decoded(path), metadata=about)]
     except (OSError, ValueError) as error:  # a path with NUL is a ValueError
         if isinstance(error, DocumentError):
             raise
         raise DocumentError(f"{source} cannot be read ({type(error).__name__}: {error})") from error
     hint = ": its pages are pictures; recognise their text first (OCR)" if kind == "pdf" else ""
-    new = _with_text(_merged(found or [Document("", metadata={"source": source, "type": kind})], metadata), hint)
+    new = _merged(found or [Document("", metadata=about)], metadata, hint)
     return new if new.date else replace(new, date=changed)
 
 
@@ -194,10 +217,11 @@ def _pdf_pages(path: Path, source: str) -> Iterator[Document]:
         raise DocumentError(f"{source} cannot be read as PDF ({type(error).__name__}: {error})") from error
 
 
-def _decoded(data: bytes, source: str) -> str:
+def _decoded(path: Path) -> str:
+    data = path.read_bytes()
     encoding = next((name for mark, name in _BOMS if data.startswith(mark)), "utf-8")
     if encoding != "utf-16" and b"\0" in data:
-        raise DocumentError(f"{source} is no text: it has NUL bytes")
+        raise DocumentError(f"{path} is no text: it has NUL bytes")
     try:
         return data.decode(encoding).replace("\r\n", "\n")
     except UnicodeDecodeError:
@@ -215,32 +239,27 @@ def _not_a_path(text: str) -> str:
     return text
 
 
-def _with_text(new: NewDocument, hint: str = "") -> NewDocument:
-    if not new.text.strip():
-        raise DocumentError(f"The document {new.source!r} has no text{hint}")
-    return new
-
-
-def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDocument:
+def _merged(documents: Sequence[Document], metadata: Mapping[str, Any], hint: str = "") -> NewDocument:
     """Merges documents with one source, such as pages; `metadata` outweigh theirs."""
     first = documents[0].metadata
     shared = {name: value for name, value in first.items() if all(it.metadata.get(name) == value for it in documents)}
     known = {**shared, **metadata}
     text = "\n\n".join(document.page_content for document in documents)
     source = _field(known, "source") or _text(documents[0].id) or f"text:{digest(text)}"
+    if not text.strip():
+        raise DocumentError(f"The document {source!r} has no text{hint}")
     kind = one_line(_field(known, "type")) or _type_of(source)
-    paged = kind != "markdown" and all(_page(document) is not None for document in documents)
     parts: list[Part] = []
     for document in documents:
         page = None if kind == "markdown" else _page(document)
-        own = {name: value for name, value in document.metadata.items() if name not in {*known, "source"}}
-        if page is not None:
-            own.pop("page", None)
-        said, kept = searchable(document.page_content), _as_json(source, own)
+        left = {*known, "source", *(() if page is None else ("page",))}
+        own = _as_json(source, {name: value for name, value in document.metadata.items() if name not in left})
+        said = searchable(document.page_content)
         cut = markdown_parts(said) if kind == "markdown" else [Part(said, page=page)]
-        parts += (replace(part, metadata=kept) for part in cut if part.text.strip())
+        parts += (replace(part, metadata=own) for part in cut if part.text.strip())
     headed = next((part.heading.split(HEADINGS)[0] for part in parts if part.heading), "")
     title = _field(known, "title") or headed or _stem(source) or text.strip().partition("\n")[0]
+    paged = kind != "markdown" and all(_page(document) is not None for document in documents)
     fields = {"source", "title", "date", "type", *(("page",) if paged else ())}
     return NewDocument(
         source=source,
@@ -253,11 +272,16 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDo
     )
 
 
+def searchable(text: str) -> str:
+    """Returns a text without NUL and half characters, which an index refuses."""
+    return encodable(text).replace("\0", "")
+
+
 def _text(value: object) -> str:
     return (value if isinstance(value, str) else fspath(value) if isinstance(value, PathLike) else "").strip()
 
 
-def _value(known: Mapping[str, Any], name: str) -> object:
+def _value(known: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever was given
     """Returns a value of the metadata, or None for the empty cell of a table (NaN)."""
     value = known.get(name)
     return None if isinstance(value, float | date) and value != value else value  # noqa: PLR0124
@@ -266,26 +290,21 @@ def _value(known: Mapping[str, Any], name: str) -> object:
 def _field(known: Mapping[str, Any], name: str) -> str:
     value = _value(known, name)
     if value is not None and not isinstance(value, str | PathLike):
-        raise DocumentError(f"The {name} of {_label(known)} is a string, not {value!r}")
+        raise DocumentError(f"The {name} of {_text(known.get('source')) or 'a document'} is a string, not {value!r}")
     return _text(value)
 
 
 def _date(known: Mapping[str, Any]) -> str | None:
     value = _value(known, "date")
-    if isinstance(value, date):  # a datetime is one
-        return value.isoformat()[:10]
-    found = iso_date(value)
+    found = value.isoformat()[:10] if isinstance(value, date) else iso_date(value)  # a datetime is a date
     if found is None and value not in (None, ""):
-        raise DocumentError(f"The date of {_label(known)} is a date, or is written as YYYY-MM-DD, not {value!r}")
+        where = _text(known.get("source")) or "a document"
+        raise DocumentError(f"The date of {where} is a date, or is written as YYYY-MM-DD, not {value!r}")
     return found
 
 
-def _label(known: Mapping[str, Any]) -> str:
-    return repr(source) if (source := _text(known.get("source"))) else "a document"
-
-
-def _page(document: Document) -> int | None:
-    value = document.metadata.get("page")
+def _page(item: Given) -> int | None:
+    value = item.metadata.get("page") if isinstance(item, Document) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -302,3 +321,106 @@ def _as_json(source: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
         return cast("dict[str, Any]", as_json_data(dict(sorted(metadata.items()))))
     except UnsupportedContentError as error:
         raise DocumentError(f"The metadata of {source!r} cannot be kept as JSON") from error
+
+
+# Splitting.
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """Splits the parts of documents into chunks, at headings, paragraphs, lines, sentences and words.
+
+    LangChain's recursive splitter does the work; text without a border is halved until it fits.
+
+    Raises:
+        InvalidSettingsError: a size outside its range.
+    """
+
+    counter: TokenCounter
+    chunk_tokens: int = CHUNK_TOKENS
+    """The most tokens of a chunk."""
+    overlap_tokens: int = OVERLAP_TOKENS
+    """About so many tokens of a chunk are repeated in the next one of its section."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("chunk_tokens", SMALLEST_CHUNK_TOKENS), ("overlap_tokens", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise InvalidSettingsError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        if self.overlap_tokens > self.chunk_tokens // 2:
+            raise InvalidSettingsError(
+                f"overlap_tokens ({self.overlap_tokens}) must be at most half of chunk_tokens ({self.chunk_tokens}), "
+                f"else chunks say mostly the same"
+            )
+
+    @property
+    def name(self) -> str:
+        """A name that is another one for other limits or counters."""
+        return f"{self.chunk_tokens}/{self.overlap_tokens}/{self.counter.name}"
+
+    @cached_property
+    def _recursive(self) -> RecursiveCharacterTextSplitter:
+        return RecursiveCharacterTextSplitter(
+            separators=_BORDERS,
+            is_separator_regex=True,
+            keep_separator=True,
+            strip_whitespace=False,
+            chunk_size=self.chunk_tokens,
+            chunk_overlap=self.overlap_tokens,
+            length_function=self.counter.count_text,
+        )
+
+    def split(self, part: Part) -> list[str]:
+        """Returns the chunks of a part, in order; each is a piece of its text."""
+        if self.counter.count_text(part.text) <= self.chunk_tokens:
+            chunks = [part.text]
+        else:
+            chunks = [small for chunk in self._recursive.split_text(part.text) for small in self._within(chunk)]
+        trimmed = (_BLANK_LINES.sub("", chunk).rstrip() for chunk in chunks)
+        return [chunk for chunk in trimmed if chunk]
+
+    def _within(self, text: str) -> Iterator[str]:
+        if self.counter.count_text(text) <= self.chunk_tokens or len(text) == 1:
+            yield text
+            return
+        middle = len(text) // 2
+        yield from self._within(text[:middle])
+        yield from self._within(text[middle:])
+
+
+def markdown_parts(text: str) -> list[Part]:
+    r"""Cuts a Markdown text before its headings; a heading with nothing under it goes with the next part.
+
+    LangChain's `MarkdownHeaderTextSplitter` takes the indentation from code.
+
+    Example:
+        >>> [part.heading for part in markdown_parts("# A\nOne.\n## B\nTwo.\n# C\nThree.")]
+        ['A', 'A > B', 'C']
+    """
+    starts: list[tuple[int, str]] = [(0, "")]
+    path: list[tuple[int, str]] = []
+    fence, place, said = "", 0, False
+    for line in text.splitlines(keepends=True):
+        if border := _FENCE.match(line):
+            mark = border[1]
+            if not fence:
+                fence = mark
+            elif mark[0] == fence[0] and len(mark) >= len(fence):
+                fence = ""
+        found = None if fence else _HEADING.match(line.rstrip("\r\n"))
+        if found:
+            level = len(found[1])
+            name = line[found.end() :].strip().rstrip("#").strip()
+            path = [*((above, title) for above, title in path if above < level), (level, name)]
+            heading = HEADINGS.join(title for _, title in path if title)
+            if said:
+                starts.append((place, heading))
+            else:
+                starts[-1] = (starts[-1][0], heading)
+            said = False
+        elif line.strip():
+            said = True
+        place += len(line)
+    ends = [start for start, _ in starts[1:]] + [len(text)]
+    parts = (Part(text[start:end], heading) for (start, heading), end in zip(starts, ends, strict=True))
+    return [part for part in parts if part.text.strip()]

@@ -11,6 +11,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.documents import find as documents
+from langchain_ctxbudget.documents.document_records import SHARED, owner_of
 from langchain_ctxbudget.flow import Call, Flow, T
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
@@ -70,10 +71,15 @@ class Sources:
             )
             found += yield from _or_nothing("other conversations", said, failures)
         if "documents" in self.names and not self.summaries_only:
-            chunks = documents.candidates(
-                self.store, self.user_id, query, limit=CHUNKS, embeddings=self.embeddings, failures=failures
+            chunks = documents.search(
+                self.store,
+                (owner_of(self.user_id), SHARED),
+                query,
+                limit=CHUNKS,
+                embeddings=self.embeddings,
+                failures=failures,
             )
-            found += yield from _or_nothing("documents", chunks, failures)
+            found += [chunk.candidate for chunk in (yield from _or_nothing("documents", chunks, failures))]
         return (*found, *(self.memories if "memories" in self.names else ()))
 
     def read_named(self, texts: Sequence[str], max_tokens: int, failures: list[str]) -> Flow[tuple[Named, ...]]:
@@ -87,13 +93,13 @@ class Sources:
         if "documents" not in self.names:
             return ()
         reading = documents.named(self.store, self.user_id, texts, max_tokens=max_tokens)
-        found: Sequence[documents.NamedDocument] = yield from _or_nothing("documents", reading, failures)
+        found = yield from _or_nothing("documents", reading, failures)
         result = []
-        for one in found:
+        for one, text in found:
             summary = Candidate(
                 id=one.id, source="documents", text=one.summary, title=one.title, date=one.date, kind="explicit"
             )
-            whole = None if one.text is None or self.summaries_only else replace(summary, text=one.text)
+            whole = None if text is None or self.summaries_only else replace(summary, text=text)
             result.append(Named(one.id, whole, summary))
         return tuple(result)
 

@@ -26,7 +26,7 @@ from langchain_ctxbudget import (
     create_recall_tool,
 )
 from langchain_ctxbudget.budget.layers import Layer, Reason, Status
-from langchain_ctxbudget.documents.document_records import searchable
+from langchain_ctxbudget.documents.load import searchable
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.prompt.assembly import CONTEXT_INTRO
 from langchain_ctxbudget.prompt.budgeting import CONTEXT_FRAME

@@ -23,7 +23,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, KnowledgeBase, LocalEmbeddings, TiktokenCounter
 from langchain_ctxbudget.documents import find as documents
-from langchain_ctxbudget.documents.summary import SUMMARY_TOKENS
+from langchain_ctxbudget.documents.write import SUMMARY_TOKENS
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, MissingScopeError, StoreError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.stores.records import ROOT, label, stored
@@ -375,7 +375,7 @@ def test_batches_are_bounded(call: Call) -> None:
 
 def test_candidates_where_there_are_no_documents_are_one_read() -> None:
     store = Counting(InMemoryStore())
-    assert drive(documents.candidates(store, "ada", "kettle", limit=5)) == []
+    assert drive(documents.search(store, ("ada~", "shared"), "kettle", limit=5)) == []
     assert drive(documents.named(store, "ada", ["kettle.txt"])) == []
     assert (store.batches, store.operations, store.searches) == (2, 4, 0)
 
@@ -412,9 +412,9 @@ def test_named_documents_come_whole_or_as_their_summary() -> None:
     knowledge.add([Document(words(1, 900), metadata={"source": "docs/big.txt"}), Document(KETTLE, id="kettle.txt")])
     KnowledgeBase(store, user_id="ben").add(Document("Ben's.", metadata={"source": "big.txt"}))
     first, second = drive(documents.named(store, "ada", ["see kettle.txt", "and big.txt"], max_tokens=1_000))
-    assert (first.title, first.text, second.title, second.text) == ("big", None, "kettle", KETTLE)
-    assert 0 < COUNTER.count_text(first.summary) <= SUMMARY_TOKENS
-    assert drive(documents.named(store, "ada", ["big.txt"]))[0].text == words(1, 900)
+    assert (first[0].title, first[1], second[0].title, second[1]) == ("big", None, "kettle", KETTLE)
+    assert 0 < COUNTER.count_text(first[0].summary) <= SUMMARY_TOKENS
+    assert drive(documents.named(store, "ada", ["big.txt"]))[0][1] == words(1, 900)
 
 
 # Summaries by a model

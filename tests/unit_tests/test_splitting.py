@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from langchain_ctxbudget import TiktokenCounter, TokenCounter
 from langchain_ctxbudget.documents.find import Names, newest_mentions
-from langchain_ctxbudget.documents.split import Part, Splitter, markdown_parts
-from langchain_ctxbudget.documents.summary import extract
+from langchain_ctxbudget.documents.load import Part, Splitter, markdown_parts
+from langchain_ctxbudget.documents.write import extract
 from langchain_ctxbudget.errors import InvalidSettingsError
 
 COUNTER = TiktokenCounter()
