@@ -72,7 +72,6 @@ def new_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:
 store = pytest.fixture(new_store)
 
 FIRST = {
-    "test_every_way_in_long",
     "test_isolation",
     "test_kills",
     "test_long_replay",
