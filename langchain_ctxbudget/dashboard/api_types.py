@@ -16,53 +16,27 @@ from langchain_ctxbudget.report.report import ContextReport, HistoryStrategy
 LONGEST_ID, LONGEST_MESSAGE = 2_000, 10_000
 """Characters."""
 MOST_POSITION = 2**31 - 1
-MOST_SNAPSHOTS, MOST_MESSAGES = 1_000, 200
+MOST_MESSAGES = 200
 """In one answer."""
 
 Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
-Tokens: TypeAlias = Annotated[int, Field(ge=1, le=100_000_000)]
 Words: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_MESSAGE, pattern=r"\S")]
-SnapshotId: TypeAlias = Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200)]
 Source: TypeAlias = Literal["snapshot", "preview"]
-Position: TypeAlias = Annotated[int, Field(ge=1, le=MOST_POSITION)]
+_Position: TypeAlias = Annotated[int, Field(ge=1, le=MOST_POSITION)]
 
-
-class Question(BaseModel):
-    """A question without parameters."""
-
-    model_config = ConfigDict(frozen=True)
-
-
-class OfSession(Question):
-    """One conversation."""
-
-    session_id: Id = Field(description="The conversation.")
-
-
-class OfSnapshots(OfSession):
-    """The latest snapshots of a conversation."""
-
-    limit: int = Field(default=100, ge=1, le=MOST_SNAPSHOTS, description="At most so many of the newest snapshots.")
-
-
-class OfSnapshot(OfSession):
-    """One snapshot of a conversation."""
-
-    snapshot_id: SnapshotId = Field(description="As the list gives it.")
-
-
-class OfPreview(OfSession):
-    """The next prompt of a conversation."""
-
-    budget: Tokens | None = Field(None, description="Of the whole request; default: that of the settings.")
-    message: Words | None = Field(None, description="The user's next message; default: their last one.")
-
-
-class OfMessages(OfSession):
-    """Some messages of a conversation."""
-
-    first: Position = Field(1, description="The position of the first one, from 1.")
-    last: Position | None = Field(None, description=f"The position of the last one; at most {MOST_MESSAGES} are given.")
+# The parameters of the operations.
+SessionId: TypeAlias = Annotated[Id, Field(description="The conversation.")]
+SnapshotId: TypeAlias = Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200, description="As the list gives it.")]
+Limit: TypeAlias = Annotated[int, Field(ge=1, le=1_000, description="At most so many of the newest snapshots.")]
+Budget: TypeAlias = Annotated[
+    Annotated[int, Field(ge=1, le=100_000_000)] | None,
+    Field(description="Of the whole request; default: that of the settings."),
+]
+Message: TypeAlias = Annotated[Words | None, Field(description="The user's next message; default: their last one.")]
+First: TypeAlias = Annotated[_Position, Field(description="The position of the first one, from 1.")]
+Last: TypeAlias = Annotated[
+    _Position | None, Field(description=f"The position of the last one; at most {MOST_MESSAGES} are given.")
+]
 
 
 class Body(BaseModel):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from importlib.metadata import version
+from inspect import Parameter, signature
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, create_model
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -31,13 +31,11 @@ from langchain_ctxbudget.dashboard.guard import (
     refusal,
     require_token,
 )
-from langchain_ctxbudget.dashboard.service import CONFLICT, UNKNOWN, RefusedError
-from langchain_ctxbudget.dashboard.service import DashboardService as Service
+from langchain_ctxbudget.dashboard.service import CONFLICT, UNKNOWN, DashboardService, RefusedError
 from langchain_ctxbudget.errors import BudgetError, InputError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 
 UserOf: TypeAlias = Callable[[Request], str | None]
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 PAGE = "page.html"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """Of the files of the page, by their endings; others are not served."""
@@ -48,7 +46,7 @@ ALWAYS: Mapping[int, str] = {
     NOT_SIGNED_IN: "No token or a wrong one, or nobody is signed in.",
     FORBIDDEN: "The request comes from another site, or from another machine where no token was set.",
     MISDIRECTED: "The request names a host that this dashboard is not.",
-    UNAVAILABLE: "The store, or a part of the pipeline, cannot be used at the moment; the server's log says why.",
+    UNAVAILABLE: "The store, or a part of the pipeline, cannot be used; the server's log says why",
 }
 """Answers that any operation may give instead of its own."""
 SOMETIMES: Mapping[int, str] = {
@@ -63,51 +61,53 @@ LARGEST_BODY = 65_536
 REFERENCE = "#/components/schemas/{model}"
 
 
-@dataclass(frozen=True)
 class Operation:
     """One operation; its name, question, answer and summary are those of the service's method."""
 
-    method: Literal["GET", "POST"]
-    path: str
-    handler: Callable[[Service, str, Any], Awaitable[Any]]
-    refusals: tuple[int, ...] = ()
-    """Those of `SOMETIMES` that the handler knows, besides bad questions."""
-
-    @property
-    def name(self) -> str:
-        """The handler's name, which is the operation's id."""
-        return self.handler.__name__
+    def __init__(
+        self, method: Literal["GET", "POST"], path: str, handler: Callable[..., Awaitable[Any]], *refusals: int
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.handler = handler
+        self.name = handler.__name__
+        self.refusals = refusals  # those of `SOMETIMES` that the handler knows, besides bad questions
 
     @cached_property
     def question(self) -> TypeAdapter[Any]:
-        """Checks what is asked."""
+        """Checks what is asked: the parameters of the method, or the body of a change."""
         hints = get_type_hints(self.handler, include_extras=True)
-        return TypeAdapter(next(hint for name, hint in hints.items() if name.endswith("asked")))
+        if self.method == "POST":
+            return TypeAdapter(hints["body"])
+        _, _, *asked = signature(self.handler).parameters.values()
+        fields: dict[str, Any] = {
+            one.name: (hints[one.name], ... if one.default is Parameter.empty else one.default) for one in asked
+        }
+        return TypeAdapter(create_model(self.name, **fields))
 
     @cached_property
     def answer(self) -> TypeAdapter[Any]:
         """Makes plain data of an answer."""
         return TypeAdapter(get_type_hints(self.handler, include_extras=True)["return"])
 
-    async def asked(self, request: Request) -> Any:  # noqa: ANN401 - any of the questions
-        """Returns the question of a request.
+    async def answered(self, service: DashboardService, user: str, request: Request) -> bytes:
+        """Returns the answer to a request as it is sent: ASCII, as stored texts may hold what UTF-8 cannot.
 
         Raises:
             RefusedError: it cannot be meant.
         """
-        given = await _body(request) if self.method == "POST" else _parameters(request)
+        is_post = self.method == "POST"
+        given = await _body(request) if is_post else _parameters(request)
         try:
-            return self.question.validate_python(given)
+            asked = self.question.validate_python(given)
         except ValidationError as error:
             problems = (
                 f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg'][:1].lower()}{one['msg'][1:]}"
                 for one in error.errors(include_url=False, include_input=False, include_context=False)
             )
             raise RefusedError(BAD, "; ".join(dict.fromkeys(problems))) from error
-
-    def as_json(self, answer: object) -> bytes:
-        """Returns an answer as it is sent: ASCII, as stored texts may hold what UTF-8 cannot."""
-        data = self.answer.dump_python(answer, mode="json")
+        found = await (self.handler(service, user, asked) if is_post else self.handler(service, user, **dict(asked)))
+        data = self.answer.dump_python(found, mode="json")
         return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -134,17 +134,17 @@ async def _body(request: Request) -> Any:  # noqa: ANN401 - JSON can be anything
 
 
 API = "/api/context"
-OPERATIONS: tuple[Operation, ...] = (
-    Operation("GET", f"{API}/sessions", Service.sessions),
-    Operation("GET", f"{API}/status", Service.status, (UNKNOWN, CONFLICT)),
-    Operation("GET", f"{API}/snapshots", Service.snapshots, (UNKNOWN,)),
-    Operation("GET", f"{API}/snapshots/{{snapshot_id}}", Service.snapshot, (UNKNOWN,)),
-    Operation("GET", f"{API}/preview", Service.preview, (UNKNOWN, CONFLICT)),
-    Operation("GET", f"{API}/messages", Service.messages, (UNKNOWN,)),
-    Operation("GET", f"{API}/usage", Service.usage, (UNKNOWN,)),
-    Operation("GET", f"{API}/settings", Service.settings),
-    Operation("POST", f"{API}/pins", Service.pin, (UNKNOWN, CONFLICT)),
-    Operation("POST", f"{API}/force", Service.force),
+OPERATIONS = (
+    Operation("GET", f"{API}/sessions", DashboardService.sessions),
+    Operation("GET", f"{API}/status", DashboardService.status, UNKNOWN, CONFLICT),
+    Operation("GET", f"{API}/snapshots", DashboardService.snapshots, UNKNOWN),
+    Operation("GET", f"{API}/snapshots/{{snapshot_id}}", DashboardService.snapshot, UNKNOWN),
+    Operation("GET", f"{API}/preview", DashboardService.preview, UNKNOWN, CONFLICT),
+    Operation("GET", f"{API}/messages", DashboardService.messages, UNKNOWN),
+    Operation("GET", f"{API}/usage", DashboardService.usage, UNKNOWN),
+    Operation("GET", f"{API}/settings", DashboardService.settings),
+    Operation("POST", f"{API}/pins", DashboardService.pin, UNKNOWN, CONFLICT),
+    Operation("POST", f"{API}/force", DashboardService.force),
 )
 
 
@@ -191,18 +191,16 @@ def create_app(
             f"The dashboard of one user cannot go by {', '.join(map(repr, others))} without a token: everybody who "
             f"reaches this machine could read it. Give a token, or a function as user_id that says who is signed in"
         )
-    service = Service(pipeline)
-    user_of: UserOf = user_id if callable(user_id) else lambda _request: user_id
-
+    service = DashboardService(pipeline)
+    operations = (
+        Route(one.path, _endpoint(one, service, user_id), methods=[one.method], name=one.name) for one in OPERATIONS
+    )
     app = Starlette(
         routes=[
             Route("/", _static),
             Route("/assets/{name}", _static),
             Route("/openapi.json", _description),
-            *(
-                Route(one.path, _endpoint(one, service, user_of), methods=[one.method], name=one.name)
-                for one in OPERATIONS
-            ),
+            *operations,
         ],
         middleware=[Middleware(Guard, token=token, hosts=hosts, local_only=open_to_all)],
         exception_handlers={HTTPException: _not_routed},
@@ -211,30 +209,27 @@ def create_app(
     return app
 
 
-def _endpoint(operation: Operation, service: Service, user_of: UserOf) -> Endpoint:
+def _endpoint(
+    operation: Operation, service: DashboardService, user_id: str | UserOf
+) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
-            user = user_of(request)
+            user = user_id(request) if callable(user_id) else user_id
             if not isinstance(user, str) or not user:
                 return refusal(NOT_SIGNED_IN, "Nobody is signed in")
-            found = await operation.handler(service, user, await operation.asked(request))
-            return Response(operation.as_json(found), media_type="application/json")
-        except Exception as error:  # noqa: BLE001 - a store, embeddings or a user's function raise whatever they like
-            return _refused(operation, error)
+            return Response(await operation.answered(service, user, request), media_type="application/json")
+        except BudgetError as error:
+            problem = f"{error.problem.removesuffix(':')}. {error.advice}"
+            return JSONResponse({"error": problem, "floors": error.floors}, CONFLICT)
+        except RefusedError as error:
+            return refusal(error.status, str(error))
+        except InputError as error:
+            return refusal(BAD, str(error))
+        except Exception:  # noqa: BLE001 - a store, embeddings or a user's function raise whatever they like
+            _log.exception("The dashboard could not answer %s", operation.name)
+            return refusal(UNAVAILABLE, ALWAYS[UNAVAILABLE])
 
     return answer
-
-
-def _refused(operation: Operation, error: Exception) -> Response:
-    if isinstance(error, BudgetError):
-        problem = f"{error.problem.removesuffix(':')}. {error.advice}"
-        return JSONResponse({"error": problem, "floors": error.floors}, CONFLICT)
-    if isinstance(error, RefusedError):
-        return refusal(error.status, str(error))
-    if isinstance(error, InputError):
-        return refusal(BAD, str(error))
-    _log.error("The dashboard could not answer %s", operation.name, exc_info=error)
-    return refusal(UNAVAILABLE, "The store, or a part of the pipeline, cannot be used; the server's log says why")
 
 
 @lru_cache
@@ -291,42 +286,34 @@ def describe() -> dict[str, Any]:
 def _described(operation: Operation, schemas: Mapping[Any, Any]) -> dict[str, Any]:
     is_post = operation.method == "POST"
     checked = (BAD, TOO_LARGE, NO_JSON) if is_post else (BAD,) if operation.refusals else ()
-    answers = {"200": _content(schemas[operation.name, "serialization"], description="As asked.")}
-    for status in (*sorted({*checked, *operation.refusals}), *ALWAYS):
-        reason = ALWAYS.get(status) or SOMETIMES[status]
-        answers[str(status)] = _content(schemas["Problem", "serialization"], description=reason)
+    reasons = {status: SOMETIMES[status] for status in sorted({*checked, *operation.refusals})} | {**ALWAYS}
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": (operation.handler.__doc__ or "").strip().splitlines()[0],
-        "responses": answers,
+        "responses": {
+            "200": _content(schemas[operation.name, "serialization"], description="As asked."),
+            **{
+                str(status): _content(schemas["Problem", "serialization"], description=why)
+                for status, why in reasons.items()
+            },
+        },
     }
     if is_post:
         return described | {"requestBody": _content(schemas[operation.name, "validation"], required=True)}
     asked = operation.question.json_schema()
-    return described | {
-        "parameters": [
-            {
-                "name": name,
-                "in": "path" if f"{{{name}}}" in operation.path else "query",
-                "required": name in asked.get("required", ()),
-                "description": schema.get("description", ""),
-                "schema": _without_null(schema),
-            }
-            for name, schema in asked.get("properties", {}).items()
-        ]
-    }
+    parameters = [
+        {
+            "name": name,
+            "in": "path" if f"{{{name}}}" in operation.path else "query",
+            "required": name in asked.get("required", ()),
+            "description": schema.pop("description", ""),
+            # A parameter that is not given is left out, and not null.
+            "schema": next((part for part in schema.get("anyOf", ()) if part != {"type": "null"}), schema),
+        }
+        for name, schema in asked.get("properties", {}).items()
+    ]
+    return described | {"parameters": parameters}
 
 
 def _content(schema: object, **others: object) -> dict[str, Any]:
     return {**others, "content": {"application/json": {"schema": schema}}}
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a parameter: one that is not given is left out, and not null."""
-    kept = {key: value for key, value in schema.items() if key not in ("description", "title", "default", "anyOf")}
-    if default := schema.get("default"):
-        kept["default"] = default
-    for part in schema.get("anyOf", ()):
-        if part != {"type": "null"}:
-            kept |= part
-    return kept

@@ -38,8 +38,6 @@ HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 """Of every answer."""
-_OWN_SITE = ("same-origin", "none")
-"""The browser's words for requests of the page itself, and of an address that was typed in."""
 
 
 def is_loopback(host: str) -> bool:
@@ -98,26 +96,27 @@ class Guard:
         await (self._checked(Request(scope)) or self._app)(scope, receive, protected)
 
     def _checked(self, request: Request) -> Response | None:
-        """The refusal; None where nothing is wrong."""
+        """Returns the refusal; None where nothing is wrong."""
+        below = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        is_page = request.method in ("GET", "HEAD") and below in ("", "/")  # to which other sites may link
         if not self._is_meant(request.headers.getlist("host")):
             return refusal(MISDIRECTED, "This dashboard does not go by that name; see the setting hosts")
         if self._local_only and request.client is not None and not is_loopback(request.client.host):
             return refusal(FORBIDDEN, "Only this machine is answered; set a token to open the dashboard to others")
         if self._token is not None:
-            if _is_root(request) and "token" in request.query_params:
+            if is_page and "token" in request.query_params:
                 return self._sign_in(request, self._token)
             if not self._is_signed_in(request, self._token):
                 return refusal(NOT_SIGNED_IN, "The token is missing or wrong", {"WWW-Authenticate": "Bearer"})
-        if not _is_root(request) and not _is_own(request):
+        if not is_page and not _is_own(request):
             return refusal(FORBIDDEN, "Requests of another site are not answered")
         return None
 
     def _is_meant(self, given: list[str]) -> bool:
-        if len(given) != 1:
-            return False
         try:
-            name = urlsplit(f"//{given[0]}").hostname or ""
-        except ValueError:
+            [host] = given
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:  # several hosts, none, or one that is no name
             return False
         return ANY_HOST in self._hosts or name in self._hosts
 
@@ -147,15 +146,9 @@ def _pass(token: str) -> str:
     return hmac.new(token.encode(), b"cookie of the ctxbudget dashboard", "sha256").hexdigest()
 
 
-def _is_root(request: Request) -> bool:
-    """The page itself is asked for, to which other sites may link."""
-    below = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    return request.method in ("GET", "HEAD") and below in ("", "/")
-
-
 def _is_own(request: Request) -> bool:
     """The request comes from the dashboard's page, or from no page at all."""
-    if request.headers.get("sec-fetch-site", "none") not in _OWN_SITE:
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
         return False
     origin = request.headers.get("origin")
     return origin is None or origin.lower().partition("://")[2] == request.headers["host"].lower()

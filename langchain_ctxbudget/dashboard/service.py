@@ -62,7 +62,7 @@ class DashboardService:
         self._forecasts: Recent[tuple[Scope, str, str], ContextReport] = Recent(KEPT_FORECASTS)
         """By conversation, message and the conversation's version."""
 
-    async def sessions(self, user_id: str, _asked: api.Question) -> api.Sessions:
+    async def sessions(self, user_id: str) -> api.Sessions:
         """The conversations of the user, the last updated first."""
         gate = asyncio.Semaphore(AT_ONCE)
 
@@ -76,43 +76,45 @@ class DashboardService:
         newest_first = sorted(found, key=lambda one: one["last_updated"] or oldest, reverse=True)
         return {"user_id": user_id, "sessions": newest_first}
 
-    async def status(self, user_id: str, asked: api.OfSession) -> api.ContextStatus:
+    async def status(self, user_id: str, session_id: api.SessionId) -> api.ContextStatus:
         """The context of a conversation: the newest snapshot, else what would be sent now."""
-        scope, transcript = await self._open(user_id, asked.session_id)
+        scope, transcript = await self._open(user_id, session_id)
         if latest := await self._latest(scope):
             return await self._shown(scope, transcript, latest)
         return await self._preview(scope, transcript, None, None)
 
-    async def snapshots(self, user_id: str, asked: api.OfSnapshots) -> api.Snapshots:
+    async def snapshots(self, user_id: str, session_id: api.SessionId, limit: api.Limit = 100) -> api.Snapshots:
         """The newest snapshots of a conversation, oldest first."""
-        key = asked.session_id
-        await self._open(user_id, key)
-        found = await self._pipeline.snapshots.alist(user_id=user_id, conversation_id=key, limit=asked.limit)
-        return {"session_id": key, "snapshots": [_snapshot_summary(one) for one in found]}
+        await self._open(user_id, session_id)
+        found = await self._pipeline.snapshots.alist(user_id=user_id, conversation_id=session_id, limit=limit)
+        return {"session_id": session_id, "snapshots": [_snapshot_summary(one) for one in found]}
 
-    async def snapshot(self, user_id: str, asked: api.OfSnapshot) -> api.ContextStatus:
+    async def snapshot(self, user_id: str, session_id: api.SessionId, snapshot_id: api.SnapshotId) -> api.ContextStatus:
         """One snapshot."""
-        scope, transcript = await self._open(user_id, asked.session_id)
-        book = self._pipeline.snapshots
-        found = await book.aget(asked.snapshot_id, user_id=user_id, conversation_id=asked.session_id)
+        scope, transcript = await self._open(user_id, session_id)
+        found = await self._pipeline.snapshots.aget(snapshot_id, user_id=user_id, conversation_id=session_id)
         if found is None:
             raise RefusedError(UNKNOWN, "There is no such snapshot")
         return await self._shown(scope, transcript, found)
 
-    async def preview(self, user_id: str, asked: api.OfPreview) -> api.ContextStatus:
+    async def preview(
+        self, user_id: str, session_id: api.SessionId, budget: api.Budget = None, message: api.Message = None
+    ) -> api.ContextStatus:
         """The next prompt as it would be; nothing is sent or stored."""
-        scope, transcript = await self._open(user_id, asked.session_id)
-        return await self._preview(scope, transcript, asked.message, asked.budget)
+        scope, transcript = await self._open(user_id, session_id)
+        return await self._preview(scope, transcript, message, budget)
 
-    async def messages(self, user_id: str, asked: api.OfMessages) -> api.Messages:
+    async def messages(
+        self, user_id: str, session_id: api.SessionId, first: api.First = 1, last: api.Last = None
+    ) -> api.Messages:
         """Some messages of a conversation, by their positions."""
-        scope, transcript = await self._open(user_id, asked.session_id)
-        end = min(asked.first - 1 + api.MOST_MESSAGES, asked.last or api.MOST_POSITION)
-        return {"messages": await self._transcripts.with_pins(scope, transcript.messages[asked.first - 1 : end])}
+        scope, transcript = await self._open(user_id, session_id)
+        end = min(first - 1 + api.MOST_MESSAGES, last or api.MOST_POSITION)
+        return {"messages": await self._transcripts.with_pins(scope, transcript.messages[first - 1 : end])}
 
-    async def usage(self, user_id: str, asked: api.OfSession) -> api.SessionUsage:
+    async def usage(self, user_id: str, session_id: api.SessionId) -> api.SessionUsage:
         """The use of a conversation, and of its user in this month."""
-        scope, _ = await self._open(user_id, asked.session_id)
+        scope, _ = await self._open(user_id, session_id)
         session, month = await adrive(self._pipeline.engine.workspace.bookkeeping.used(scope))
         limits = UsageLimits.of((await self._settings(user_id)).usage_limits or {})
         closest = standing(limits, amounts(session, month))
@@ -123,7 +125,7 @@ class DashboardService:
             "tier": tier_of(closest.left, limits.thresholds).name if closest else None,
         }
 
-    async def settings(self, user_id: str, _asked: api.Question) -> api.Settings:
+    async def settings(self, user_id: str) -> api.Settings:
         """The settings that apply to the user."""
         applied = await self._settings(user_id)
         return {
@@ -132,30 +134,30 @@ class DashboardService:
             "max_context_tokens": applied.max_context_tokens,
         }
 
-    async def pin(self, user_id: str, asked: api.Pin) -> api.Pin:
+    async def pin(self, user_id: str, body: api.Pin) -> api.Pin:
         """Say what is to become of a message when its conversation is compacted, or that a fact is kept."""
         try:
-            if isinstance(asked, api.FactPin):
-                await self._pipeline.knowledge.apin(asked.fact_id, user_id=user_id, pinned=asked.pinned)
+            if isinstance(body, api.FactPin):
+                await self._pipeline.knowledge.apin(body.fact_id, user_id=user_id, pinned=body.pinned)
             else:
-                scope, _ = await self._open(user_id, asked.session_id)
+                scope, _ = await self._open(user_id, body.session_id)
                 where = {"user_id": user_id, "conversation_id": scope.conversation_id}
-                await self._pipeline.apin(asked.message_id, preservation=asked.preservation, **where)
+                await self._pipeline.apin(body.message_id, preservation=body.preservation, **where)
         except FactError as error:  # as many are pinned as may be
             raise RefusedError(CONFLICT, str(error)) from error
         except InputError as error:
             raise RefusedError(UNKNOWN, "There is no such message or fact") from error
         finally:
             self._forget_forecasts(user_id)
-        return asked
+        return body
 
-    async def force(self, user_id: str, asked: api.Force) -> api.Settings:
+    async def force(self, user_id: str, body: api.Force) -> api.Settings:
         """Say what is let in however little of a usage limit is left; saved as the user's settings."""
         saved = await self._pipeline.aget_settings(user_id=user_id)
-        forced = {"force_include": list(dict.fromkeys(asked.force_include))}
+        forced = {"force_include": list(dict.fromkeys(body.force_include))}
         await self._pipeline.asave_settings({**saved, **forced}, user_id=user_id)
         self._forget_forecasts(user_id)
-        return await self.settings(user_id, api.Question())
+        return await self.settings(user_id)
 
     async def _open(self, user_id: str, session_id: str) -> tuple[Scope, Transcript]:
         scope = Scope(user_id, session_id)
