@@ -52,19 +52,14 @@ def served(store: InMemoryStore, pipeline: ContextPipeline) -> Any:
     return graph.compile(store=store)
 
 
-def test_erasing_a_user_reaches_the_stores_of_runs() -> None:
+def test_erasing_and_clearing_reach_the_stores_of_runs() -> None:
     store, pipeline = InMemoryStore(), ContextPipeline(store=InMemoryStore())
     served(store, pipeline).invoke({"messages": [*chat(3), HumanMessage("And now?")]}, CONFIG)
     assert store.search(())
-    assert pipeline.erase_user(user_id="ada") > 0
-    assert store.search(()) == []
-
-
-def test_clearing_a_conversation_reaches_the_stores_of_runs() -> None:
-    store, pipeline = InMemoryStore(), ContextPipeline(store=InMemoryStore())
-    served(store, pipeline).invoke({"messages": [*chat(3), HumanMessage("And now?")]}, CONFIG)
     pipeline.clear(**SCOPE)
     assert ContextPipeline(store=store).get_messages(**SCOPE) == []
+    assert pipeline.erase_user(user_id="ada") > 0
+    assert store.search(()) == []
 
 
 def test_flush_waits_for_summaries_in_the_stores_of_runs() -> None:

@@ -173,8 +173,3 @@ def test_the_conversation_is_compacted_before_and_after_the_interrupt() -> None:
 
 def _text(prompt: Mapping[str, Any]) -> str:
     return str(prompt["messages"])
-
-
-def test_an_edit_changes_the_prompts_after_it() -> None:
-    assert expected(edited) != expected(simply)
-    assert "pear tree" in str(expected(edited)[-1])

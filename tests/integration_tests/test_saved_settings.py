@@ -61,17 +61,6 @@ def budget_of(pipeline: ContextPipeline, call: Call, **rest: Any) -> tuple[int, 
 # The order
 
 
-def test_what_was_saved_is_read_again(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(store=store)
-    assert call(pipeline, "get_settings", user_id=USER) == {}
-    call(pipeline, "save_settings", {"max_context_tokens": 900, "allocation": RATIOS}, user_id=USER)
-    call(pipeline, "save_settings", {"depth": "deep"}, user_id=USER, persona_id="coach")
-    other = ContextPipeline(store=store)
-    assert call(other, "get_settings", user_id=USER) == {"max_context_tokens": 900, "allocation": RATIOS}
-    assert call(other, "get_settings", user_id=USER, persona_id="coach") == {"depth": "deep"}
-    assert call(other, "get_settings", user_id=USER, persona_id="other") == {}
-
-
 def test_the_call_wins_over_the_persona_the_user_and_the_pipeline(store: BaseStore, call: Call) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
     assert budget_of(pipeline, call) == (1_000, ("pipeline",))
@@ -274,11 +263,3 @@ def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on(call: Ca
         assert 500 < report.total_tokens <= report.budget_tokens == 1_000
     store.fails = lambda _: False
     assert budget_of(pipeline, call) == (900, ("pipeline", "user"))
-
-
-def test_a_failed_write_is_an_error(call: Call) -> None:
-    store = WatchedStore()
-    pipeline = ContextPipeline(store=store)
-    store.fails = is_settings
-    with pytest.raises(OSError, match="the disk is gone"):
-        call(pipeline, "save_settings", {"depth": "deep"}, user_id=USER)

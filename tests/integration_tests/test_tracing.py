@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
-from uuid import UUID
 
 import pytest
 import requests
@@ -45,10 +44,8 @@ class Recorder(BaseCallbackHandler):
     def __init__(self) -> None:
         self.models: list[dict[str, Any]] = []
         self.others: list[dict[str, Any]] = []
-        self.names: dict[UUID, str] = {}
 
-    def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        self.names[run_id] = kwargs["name"]
+    def on_chain_start(self, serialized: Any, inputs: Any, **kwargs: Any) -> None:
         self.others.append(kwargs)
 
     def on_tool_start(self, serialized: Any, input_str: str, **kwargs: Any) -> None:
@@ -87,21 +84,6 @@ def agent(*middleware: AgentMiddleware) -> Any:
 ASKED = {"messages": [HumanMessage("Where is the lamp?")]}
 
 
-def _invoke(made: Any, config: RunnableConfig) -> None:
-    made.invoke(ASKED, config)
-
-
-def _stream(made: Any, config: RunnableConfig) -> None:
-    list(made.stream(ASKED, config, stream_mode="messages"))
-
-
-def _ainvoke(made: Any, config: RunnableConfig) -> None:
-    asyncio.run(made.ainvoke(ASKED, config))
-
-
-Way = Callable[[Any, RunnableConfig], None]
-
-
 def test_the_metadata_and_tags_around_it_are_there_too() -> None:
     def look(_: object, config: RunnableConfig) -> tuple[int, list[str]]:
         return config["metadata"]["mine"], config["tags"]
@@ -127,13 +109,6 @@ class Post(requests.Session):
         response = requests.Response()
         response.status_code, response._content = 202, b"{}"
         return response
-
-    def metadata(self, name: str) -> dict[str, Any]:
-        """Of a run as it was last sent."""
-        bodies = [body for _, body in self.sent if body["name"] == name]
-        assert bodies
-        found: dict[str, Any] = bodies[-1]["extra"]["metadata"]
-        return found
 
 
 @pytest.fixture
@@ -174,23 +149,13 @@ def ours(*callbacks: BaseCallbackHandler) -> RunnableConfig:
     return {"callbacks": list(callbacks), "configurable": OURS}
 
 
-@pytest.mark.parametrize("way", [_invoke, _stream, _ainvoke], ids=["invoke", "stream", "ainvoke"])
-def test_the_middleware_describes_the_runs_of_the_model(way: Way) -> None:
+def test_the_middleware_describes_the_runs_of_the_model_and_tells_what_every_step_did() -> None:
     recorder = Recorder()
-    way(budgeted(), ours(recorder))
-    assert len(recorder.models) == 2
-    assert all(TOTAL in run["metadata"] and "ctxbudget" in run["tags"] for run in recorder.models)
-
-
-@pytest.mark.parametrize("way", ["sync", "async"])
-def test_the_middleware_tells_what_every_step_did(way: str) -> None:
-    async def streamed() -> list[Any]:
-        return [event async for event in budgeted().astream(ASKED, ours(), stream_mode="custom")]
-
-    sync = way == "sync"
-    events = list(budgeted().stream(ASKED, ours(), stream_mode="custom")) if sync else asyncio.run(streamed())
+    events = list(budgeted().stream(ASKED, ours(recorder), stream_mode="custom"))
     assert [event["ctxbudget"]["step"] for event in events] == 2 * NODES
     assert events[-1]["ctxbudget"]["tokens"] <= events[-1]["ctxbudget"]["budget_tokens"]
+    assert len(recorder.models) == 2
+    assert all(TOTAL in run["metadata"] and "ctxbudget" in run["tags"] for run in recorder.models)
 
 
 MADE: dict[str, Callable[[], Any]] = {
@@ -200,19 +165,11 @@ MADE: dict[str, Callable[[], Any]] = {
 """By the name of the run that makes the prompt."""
 
 
-@pytest.mark.parametrize("way", [_ainvoke], ids=["async"])
 @pytest.mark.parametrize("name", MADE)
-def test_the_posted_run_that_made_the_prompt_is_described(
-    way: Way, name: str, post: Post, tracer: LangChainTracer
+def test_the_posted_run_that_made_the_prompt_is_described_and_has_a_name_and_a_tag(
+    name: str, post: Post, tracer: LangChainTracer
 ) -> None:
-    way(MADE[name](), ours(tracer))
-    described = {body["name"] for _, body in post.sent if TOTAL in body["extra"]["metadata"]}
-    assert described == {name}
-
-
-@pytest.mark.parametrize("way", [_ainvoke], ids=["async"])
-@pytest.mark.parametrize("name", MADE)
-def test_its_run_has_a_name_and_a_tag(way: Way, name: str) -> None:
     recorder = Recorder()
-    way(MADE[name](), ours(recorder))
+    asyncio.run(MADE[name]().ainvoke(ASKED, ours(tracer, recorder)))
+    assert {body["name"] for _, body in post.sent if TOTAL in body["extra"]["metadata"]} == {name}
     assert next(run["name"] for run in recorder.others if "ctxbudget" in run["tags"]) == "context_budget"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,58 +87,47 @@ MESSAGES: list[BaseMessage] = [HumanMessage("My boat is red.", id="m1"), AIMessa
 ASKED = {"messages": [*MESSAGES, HumanMessage("Which boat?", id="m3")]}
 
 
-def run(way: str, runnable: Any, given: Any, configurable: dict[str, Any], context: Any = None) -> Any:
+def run(runnable: Any, given: Any, configurable: dict[str, Any], context: Any = None) -> Any:
     options: dict[str, Any] = {} if context is None else {"context": context}
-    config = {"configurable": configurable}
-    if way == "sync":
-        return runnable.invoke(given, config, **options)
-    return asyncio.run(runnable.ainvoke(given, config, **options))
+    return runnable.invoke(given, {"configurable": configurable}, **options)
 
 
-def in_a_node(step: Callable[[Any], Any], astep: Callable[[Any], Any]) -> Any:
+def in_a_node(step: Callable[[Any], Any]) -> Any:
     """A graph of the application's own, with a context of any kind."""
-    from langchain_core.runnables import RunnableLambda  # noqa: PLC0415
-
     graph = StateGraph(MessagesState)
-    graph.add_node("step", RunnableLambda(step, astep))
+    graph.add_node("step", step)
     graph.add_edge(START, "step")
     graph.add_edge("step", END)
     return graph.compile()
 
 
-def by_middleware(way: str, pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
+def by_middleware(pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
     middleware = ContextBudgetMiddleware(pipeline, **options)
     agent = create_agent(scripted("Fine."), middleware=[middleware])
-    return run(way, agent, ASKED, configurable, context)
+    return run(agent, ASKED, configurable, context)
 
 
-def by_graph(way: str, pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
-    return run(way, build_context_graph(pipeline, **options), ASKED, configurable, context)
+def by_graph(pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
+    return run(build_context_graph(pipeline, **options), ASKED, configurable, context)
 
 
-def by_node(way: str, pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
+def by_node(pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
     graph = StateGraph(MessagesState)
     graph.add_node("context", build_context_graph(pipeline, **options))
     graph.add_edge(START, "context")
     graph.add_edge("context", END)
-    return run(way, graph.compile(), ASKED, configurable, context)
+    return run(graph.compile(), ASKED, configurable, context)
 
 
-def by_runnable(way: str, pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
+def by_runnable(pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
     step = pipeline.as_runnable(**options)
-
-    async def astep(state: Any) -> Any:
-        await step.ainvoke({"messages": state["messages"]})
-        return {}
-
-    graph = in_a_node(lambda state: step.invoke({"messages": state["messages"]}) and {}, astep)
-    return run(way, graph, ASKED, configurable, context)
+    graph = in_a_node(lambda state: step.invoke({"messages": state["messages"]}) and {})
+    return run(graph, ASKED, configurable, context)
 
 
 WAYS: dict[str, Way] = {"middleware": by_middleware, "graph": by_graph, "node": by_node, "runnable": by_runnable}
 
 every_way = pytest.mark.parametrize("way", WAYS)
-in_both = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
 def users_of(store: InMemoryStore) -> set[str]:
@@ -148,11 +136,10 @@ def users_of(store: InMemoryStore) -> set[str]:
 
 @every_way
 def test_the_user_of_a_context_of_any_kind_counts(way: str) -> None:
-    for mode in ("sync", "async"):
-        for name, kind in KINDS.items():
-            store, configurable = InMemoryStore(), {**THREAD, "user_id": "eve"}
-            WAYS[way](mode, ContextPipeline(store=store), configurable, kind(user_id="ada"), default_user="nobody")
-            assert users_of(store) == {"ada~"}, name
+    for name, kind in KINDS.items():
+        store, configurable = InMemoryStore(), {**THREAD, "user_id": "eve"}
+        WAYS[way](ContextPipeline(store=store), configurable, kind(user_id="ada"), default_user="nobody")
+        assert users_of(store) == {"ada~"}, name
 
 
 @every_way
@@ -161,7 +148,7 @@ def test_a_context_that_names_no_user_is_never_that_of_the_default_one(way: str)
     for context in (*empty, Application(), {"database": "db"}, Mine(), Plain(), Thing(), RunContext(persona_id="p")):
         store = InMemoryStore()
         with pytest.raises(MissingScopeError, match=r"give its context .* a user_id"):
-            WAYS[way]("sync", ContextPipeline(store=store), THREAD, context, default_user="nobody")
+            WAYS[way](ContextPipeline(store=store), THREAD, context, default_user="nobody")
         assert users_of(store) == set()
 
 
@@ -170,7 +157,7 @@ def test_beside_a_context_that_names_no_user_the_config_s_counts(way: str) -> No
     for context in (Application(), {"database": "db"}, Plain(user_id=""), RunContext(persona_id="p")):
         for named in ({"user_id": "ada"}, {"langgraph_auth_user": {"identity": "ada"}}):
             store = InMemoryStore()
-            WAYS[way]("sync", ContextPipeline(store=store), {**THREAD, **named}, context, default_user="nobody")
+            WAYS[way](ContextPipeline(store=store), {**THREAD, **named}, context, default_user="nobody")
             assert users_of(store) == {"ada~"}
 
 
@@ -178,7 +165,7 @@ def test_beside_a_context_that_names_no_user_the_config_s_counts(way: str) -> No
 def test_a_context_that_says_nothing_is_none(way: str) -> None:
     for context in ({}, RunContext(), ContextSettings(max_context_tokens=9_000)):
         store = InMemoryStore()
-        WAYS[way]("sync", ContextPipeline(store=store), THREAD, context, default_user="nobody")
+        WAYS[way](ContextPipeline(store=store), THREAD, context, default_user="nobody")
         assert users_of(store) == {"nobody~"}
 
 
@@ -186,7 +173,7 @@ def test_a_context_that_says_nothing_is_none(way: str) -> None:
 def test_a_user_that_is_nearly_named_is_not_the_default_one(way: str) -> None:
     configurable = {**THREAD, "userId": "ada"}  # as LangGraph Server gives a client's configurable as context
     with pytest.raises(InvalidSettingsError, match="user_id"):
-        WAYS[way]("sync", ContextPipeline(), configurable, {"userId": "ada"}, default_user="nobody")
+        WAYS[way](ContextPipeline(), configurable, {"userId": "ada"}, default_user="nobody")
 
 
 @every_way
@@ -194,16 +181,15 @@ def test_on_a_server_no_context_names_another_user_than_the_authenticated_one(wa
     served = {**THREAD, "graph_id": "agent", "langgraph_auth_user": {"identity": "eve"}}
     for kind in KINDS.values():
         with pytest.raises(ForeignUserError, match="names the user 'ada'"):
-            WAYS[way]("sync", ContextPipeline(), served, kind(user_id="ada"))
+            WAYS[way](ContextPipeline(), served, kind(user_id="ada"))
 
 
 @every_way
 def test_without_authentication_a_server_s_user_is_the_default_one(way: str) -> None:
-    for mode in ("sync", "async"):
-        store = InMemoryStore()
-        served = {**THREAD, "graph_id": "agent", "user_id": "", "langgraph_auth_user": None, "model": "small"}
-        WAYS[way](mode, ContextPipeline(store=store), served, {"model": "small"}, default_user="developer")
-        assert users_of(store) == {"developer~"}
+    store = InMemoryStore()
+    served = {**THREAD, "graph_id": "agent", "user_id": "", "langgraph_auth_user": None, "model": "small"}
+    WAYS[way](ContextPipeline(store=store), served, {"model": "small"}, default_user="developer")
+    assert users_of(store) == {"developer~"}
 
 
 def test_a_context_s_conversation_persona_and_device_count() -> None:
@@ -217,21 +203,20 @@ def test_a_context_s_conversation_persona_and_device_count() -> None:
     store = InMemoryStore()
     pipeline = ContextPipeline(store=store)
     pipeline.save_settings({"allocation": "ratio"}, user_id="ada", persona_id="pirate")
-    by_graph("sync", pipeline, THREAD, Said())
+    by_graph(pipeline, THREAD, Said())
     assert pipeline.list_conversations(user_id="ada") == ["c9"]
     report = pipeline.last_report(user_id="ada", conversation_id="c9")
     assert report is not None
     assert "persona" in report.settings_from
 
 
-@in_both
-def test_the_recall_tool_reads_for_the_user_of_any_context(mode: str) -> None:
+def test_the_recall_tool_reads_for_the_user_of_any_context() -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
     pipeline.add_messages(MESSAGES, user_id="ada", conversation_id="t1")
     recall = create_recall_tool(pipeline, default_user="nobody")
     agent = create_agent(scripted(wants("recall", reference="1"), "Red."), [recall])
     for context in (Plain(user_id="ada"), {"user_id": "ada"}):
-        state = run(mode, agent, {"messages": [HumanMessage("Which boat?", id="q")]}, THREAD, context)
+        state = run(agent, {"messages": [HumanMessage("Which boat?", id="q")]}, THREAD, context)
         assert "boat is red" in state["messages"][-2].text
 
 
@@ -247,7 +232,7 @@ def test_a_retriever_reads_for_the_user_of_any_context(fixed: bool) -> None:
         found.extend(document.page_content for document in retriever.invoke("Which boat?"))
         return {}
 
-    graph = in_a_node(step, step)
+    graph = in_a_node(step)
     graph.invoke(ASKED, {"configurable": THREAD}, context=Plain(user_id="ada"))
     assert found == ["My boat is red."]
     other = ForeignUserError if fixed else MissingScopeError
@@ -262,26 +247,24 @@ ADA: dict[str, Any] = {"user_id": "ada"}
 
 @every_way
 def test_a_run_without_a_thread_leaves_nothing_in_the_store_and_loses_nothing(way: str) -> None:
-    for mode in ("sync", "async"):
-        store = InMemoryStore()
-        pipeline = ContextPipeline({"keep_snapshots": 5, "learn_every": 1, "max_context_tokens": 500}, store=store)
-        pipeline.add_messages([HumanMessage("My boat is called Aurora.")], user_id="ada", conversation_id="t1")
-        pipeline.flush(30)
-        before = pipeline.export_user(user_id="ada")
-        WAYS[way](mode, pipeline, ADA, None)
-        assert pipeline.flush(30)
-        assert pipeline.export_user(user_id="ada") == before
+    store = InMemoryStore()
+    pipeline = ContextPipeline({"keep_snapshots": 5, "learn_every": 1, "max_context_tokens": 500}, store=store)
+    pipeline.add_messages([HumanMessage("My boat is called Aurora.")], user_id="ada", conversation_id="t1")
+    pipeline.flush(30)
+    before = pipeline.export_user(user_id="ada")
+    WAYS[way](pipeline, ADA, None)
+    assert pipeline.flush(30)
+    assert pipeline.export_user(user_id="ada") == before
 
 
-@in_both
 @every_way
 def test_a_run_without_a_thread_is_told_in_its_report_and_logged_once(
-    way: str, mode: str, caplog: pytest.LogCaptureFixture
+    way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            WAYS[way](mode, pipeline, ADA, None)
+            WAYS[way](pipeline, ADA, None)
             report = pipeline.engine.recent.report
             assert report is not None
             assert [told for told in report.failures if "thread_id" in told]
@@ -316,19 +299,18 @@ LOOPS = {"middleware": by_agent, "node": by_loop}
 
 @pytest.mark.parametrize("way", LOOPS)
 def test_an_agent_without_a_thread_gets_the_prompts_of_one_with_a_thread(way: str) -> None:
-    for mode in ("sync", "async"):
-        calls = [wants("look_up", key=f"k{n}", topic=f"subject {n}", lines=8) for n in range(3)]
-        prompts, answers = [], []
-        for thread in ({}, THREAD):
-            model = scripted(*calls, wants("recall", key="r", query="apple tree note 3"), "Done.")
-            agent = LOOPS[way](ContextPipeline({"max_context_tokens": 2_500}, store=InMemoryStore()), model)
-            state = run(mode, agent, {"messages": [*long_history(60), HumanMessage("And now?", id="q")]}, ADA | thread)
-            prompts.append([[(message.type, message.text) for message in seen] for seen in model.seen])
-            answers.append([message.text for message in state["messages"] if message.type == "tool"])
-        assert len(prompts[0]) == 5
-        assert prompts[0] == prompts[1]
-        assert answers[0] == answers[1]
-        assert "note 3" in answers[0][-1]
+    calls = [wants("look_up", key=f"k{n}", topic=f"subject {n}", lines=8) for n in range(3)]
+    prompts, answers = [], []
+    for thread in ({}, THREAD):
+        model = scripted(*calls, wants("recall", key="r", query="apple tree note 3"), "Done.")
+        agent = LOOPS[way](ContextPipeline({"max_context_tokens": 2_500}, store=InMemoryStore()), model)
+        state = run(agent, {"messages": [*long_history(60), HumanMessage("And now?", id="q")]}, ADA | thread)
+        prompts.append([[(message.type, message.text) for message in seen] for seen in model.seen])
+        answers.append([message.text for message in state["messages"] if message.type == "tool"])
+    assert len(prompts[0]) == 5
+    assert prompts[0] == prompts[1]
+    assert answers[0] == answers[1]
+    assert "note 3" in answers[0][-1]
 
 
 @pytest.mark.parametrize("way", LOOPS)

@@ -224,32 +224,6 @@ def test_a_job_cannot_wait_for_itself(flush):
     assert len(errors) == 1
 
 
-@settings(deadline=None)
-@given(
-    events=st.lists(st.sampled_from([*"abcde", "let go"]), max_size=40),
-    most_waiting=st.integers(1, 4),
-)
-def test_any_order_of_submitting_and_ending_is_that_of_a_queue_without_repeats(events, most_waiting):
-    jobs, running, waiting, expected = Jobs(), None, [], []
-    with working(jobs, most_waiting=most_waiting) as worker:
-        for event in events:
-            if event == "let go" and running is not None:
-                jobs.let_go(1)
-                expected.append(running)
-                running = None
-            elif event != "let go":
-                accepted = event in waiting or len(waiting) < most_waiting
-                assert worker.submit(event) == accepted
-                if accepted and event not in waiting:
-                    waiting.append(event)
-            if running is None and waiting:
-                running = waiting.pop(0)
-                assert jobs.next_begun() == running
-        jobs.let_go()
-        wait(worker)
-    assert jobs.keys == expected + ([running] if running is not None else []) + waiting
-
-
 class Documents:
     """Documents that grow, and jobs that read how far they have grown."""
 

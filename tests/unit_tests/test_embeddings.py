@@ -41,16 +41,6 @@ def test_a_vector_does_not_depend_on_the_texts_around_it() -> None:
     assert together[::100] == [LOCAL.embed_query(text) for text in texts[::100]]
 
 
-async def test_the_async_twins_give_the_same() -> None:
-    assert await LOCAL.aembed_query("umbrella") == LOCAL.embed_query("umbrella")
-    assert await LOCAL.aembed_documents(["umbrella"]) == [LOCAL.embed_query("umbrella")]
-
-
-def test_related_texts_are_closer_than_unrelated_ones() -> None:
-    question = "Which animal does she keep at home?"
-    assert similarity(question, "Her cat sleeps on the sofa.") > similarity(question, "The invoice is due on Friday.")
-
-
 def test_a_text_is_the_mean_of_its_tokens_by_weight() -> None:
     tokenizer, _ = embeddings._load()
     vectors = load_file(embeddings._folder() / embeddings._WEIGHTS)[embeddings._TENSOR].astype(np.float32)

@@ -89,18 +89,6 @@ def test_a_lock_excludes_threads_and_tasks_from_each_other():
     assert (most[0], entered[0]) == (1, 800)
 
 
-@BOTH
-def test_a_locked_flow_that_fails_gives_the_lock_back(run):
-    lock = Lock()
-
-    def body():
-        yield fail(KeyError("lost"))
-
-    for _ in range(2):
-        with pytest.raises(KeyError):
-            run(locked(lock, body()))
-
-
 async def test_a_wait_that_is_cancelled_when_its_turn_has_come_hands_the_lock_on():
     lock = Lock()
     lock.acquire()

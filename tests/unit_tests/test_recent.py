@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -75,10 +75,6 @@ def as_handlers_see_it(messages: list[BaseMessage]) -> list[BaseMessage]:
     return listener.prompt
 
 
-def through_dicts(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    return messages_from_dict([message_to_dict(message) for message in messages])
-
-
 def through_json(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     return messages_from_dict(json.loads(json.dumps([message_to_dict(message) for message in messages])))
 
@@ -98,11 +94,9 @@ def holding(messages: Sequence[BaseMessage] = PROMPT) -> RecentPrompts:
     return recent
 
 
-@pytest.mark.parametrize(
-    "form", [list, deepcopy, through_dicts, through_json, with_other_ids, with_a_cache_marker, as_handlers_see_it]
-)
-def test_a_prompt_is_found_in_the_form(form: Callable[[list[BaseMessage]], list[BaseMessage]]) -> None:
-    assert holding().find(form(PROMPT)) == REPORT
+def test_a_prompt_is_found_in_every_form() -> None:
+    for form in (list, deepcopy, through_json, with_other_ids, with_a_cache_marker, as_handlers_see_it):
+        assert holding().find(form(PROMPT)) == REPORT
 
 
 def image(data: str) -> HumanMessage:
@@ -110,26 +104,26 @@ def image(data: str) -> HumanMessage:
     return HumanMessage([words, {"type": "image", "base64": data, "mime_type": "image/png"}])
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ([HumanMessage("Hello")], [HumanMessage("Hello!")]),
-        ([HumanMessage("Hello")], [SystemMessage("Hello")]),
-        ([HumanMessage("Hello")], [HumanMessage("Hello", name="ada")]),
-        ([HumanMessage("a"), HumanMessage("b")], [HumanMessage("b"), HumanMessage("a")]),
-        ([HumanMessage("ab")], [HumanMessage("a"), HumanMessage("b")]),
-        ([HumanMessage("a"), HumanMessage("b")], [HumanMessage(["a", "human", "b"])]),
-        ([HumanMessage("a")], [HumanMessage("a"), AIMessage("b")]),
-        ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(args={"city": "Oslo"})])]),
-        ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(id="c2")])]),
-        ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(name="book")])]),
-        ([ToolMessage("1", tool_call_id="a")], [ToolMessage("1", tool_call_id="b")]),
-        ([image(picture(7))], [image(picture(11))]),
-        ([image(picture(7))], [HumanMessage("What is this?")]),
-    ],
-)
-def test_another_prompt_is_not_found(one: list[BaseMessage], other: list[BaseMessage]) -> None:
-    assert holding(one).find(other) is None
+OTHERS: list[tuple[list[BaseMessage], list[BaseMessage]]] = [
+    ([HumanMessage("Hello")], [HumanMessage("Hello!")]),
+    ([HumanMessage("Hello")], [SystemMessage("Hello")]),
+    ([HumanMessage("Hello")], [HumanMessage("Hello", name="ada")]),
+    ([HumanMessage("a"), HumanMessage("b")], [HumanMessage("b"), HumanMessage("a")]),
+    ([HumanMessage("ab")], [HumanMessage("a"), HumanMessage("b")]),
+    ([HumanMessage("a"), HumanMessage("b")], [HumanMessage(["a", "human", "b"])]),
+    ([HumanMessage("a")], [HumanMessage("a"), AIMessage("b")]),
+    ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(args={"city": "Oslo"})])]),
+    ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(id="c2")])]),
+    ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(name="book")])]),
+    ([ToolMessage("1", tool_call_id="a")], [ToolMessage("1", tool_call_id="b")]),
+    ([image(picture(7))], [image(picture(11))]),
+    ([image(picture(7))], [HumanMessage("What is this?")]),
+]
+
+
+def test_another_prompt_is_not_found() -> None:
+    for one, other in OTHERS:
+        assert holding(one).find(other) is None
 
 
 def texts(recent: RecentPrompts, *names: str) -> list[bool]:
