@@ -1,4 +1,7 @@
-"""The history layer of one prompt: recent messages verbatim, a summary and an arc for what is older."""
+"""The history layer of one prompt: recent messages verbatim, a summary and an arc for what is older.
+
+A cut, where verbatim history begins, stays put between compaction steps.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,15 @@ from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.budget.layers import Fragment, Layer
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.rendering import FOCUS_MESSAGES, arc_of, fragments, intro, outro, summary_lines, zones
+from langchain_ctxbudget.history.rendering import (
+    FOCUS_MESSAGES,
+    arc_of,
+    fragments,
+    intro,
+    outro,
+    summary_lines,
+    zones,
+)
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.turns import Group, Repair, group
 from langchain_ctxbudget.report.report import HistoryStrategy
@@ -37,6 +48,9 @@ WINDOWED_RATIO, COMPACTED_RATIO = 2.5, 8.0
 MAX_MOVES = 4
 """Tries to make room for what is kept from before the cut; two are enough."""
 
+Cost = Callable[[int], int]
+"""The cost of the message at a position, in tokens."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryView:
@@ -56,7 +70,7 @@ class HistoryView:
     record: CutRecord | None = None
     """The cut with what stands for the messages before it; None where everything is verbatim."""
     step: bool = False
-    """Whether the cut moved, is the first one, or what stands for the messages before it was written anew."""
+    """The cut moved, is the first one, or what stands for the messages before it was written anew."""
     made_by: dict[str, int] = field(default_factory=dict)
     """Lines of summary and arc by who wrote them."""
     waiting: tuple[str, ...] = ()
@@ -76,45 +90,36 @@ class Limits:
 
     @classmethod
     def of(cls, budget_tokens: int) -> Limits:
-        """The limits for a budget; they do not change with the turn, or the prompt would."""
-        return cls(
-            max(SMALLEST_ITEM_TOKENS, int(budget_tokens * KEEP_SHARE)),
-            max(SMALLEST_ITEM_TOKENS, int(budget_tokens * RESULT_SHARE)),
-        )
+        """Returns the limits for a budget; they do not change with the turn, or the prompt would."""
+        shares = (int(budget_tokens * share) for share in (KEEP_SHARE, RESULT_SHARE))
+        return cls(*(max(SMALLEST_ITEM_TOKENS, tokens) for tokens in shares))
 
     def shown(self, conversation: Conversation, position: int) -> tuple[BaseMessage, int]:
-        """A message within its limit, and what it costs."""
+        """Returns a message within its limit, and what it costs."""
         if not isinstance(conversation.entries[position].message, ToolMessage):
             return conversation.shown(position, self.message_tokens)
         return conversation.shown(position, CLEARED_TOKENS if position < self.cleared else self.result_tokens)
 
+    def cost(self, conversation: Conversation) -> Cost:
+        """Returns what a message of a conversation costs as it is shown, as a function of its position."""
+        return lambda position: self.shown(conversation, position)[1]
+
 
 def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) -> list[int]:
-    """What the newest messages cost as they would be shown.
-
-    Args:
-        conversation: an open conversation.
-        messages: how many are wanted.
-        budget_tokens: of the whole request.
-    """
-    limits, end = Limits.of(budget_tokens), len(conversation.entries)
-    return [limits.shown(conversation, position)[1] for position in range(max(0, end - messages), end)]
+    """Returns what the newest messages cost as a request of a budget would show them, oldest first."""
+    end = len(conversation.entries)
+    return [*map(Limits.of(budget_tokens).cost(conversation), range(max(0, end - messages), end))]
 
 
 def history_tokens(conversation: Conversation, budget_tokens: int) -> int:
-    """What a conversation would cost whole, results of tools that are too large in short.
+    """Returns what a conversation would cost whole, results of tools that are too large in short.
 
-    Where it fits the budget only with its largest messages in short, what it costs so.
-
-    Args:
-        conversation: an open conversation.
-        budget_tokens: of the whole request.
+    Where it fits the budget of the whole request only with its largest messages in short, what it costs so.
     """
     whole, end = conversation.total_tokens, len(conversation.entries)
     if whole <= budget_tokens or end > LONGEST_CLIPPED:
         return whole
-    limits = Limits.of(budget_tokens)
-    costs = [limits.shown(conversation, position)[1] for position in range(end)]
+    costs = newest_costs(conversation, end, budget_tokens)
     if sum(costs) <= budget_tokens:
         return sum(costs)
     results = (at for at in range(end) if isinstance(conversation.entries[at].message, ToolMessage))
@@ -122,10 +127,10 @@ def history_tokens(conversation: Conversation, budget_tokens: int) -> int:
 
 
 def pinned_tokens(conversation: Conversation, budget_tokens: int) -> int:
-    """What the messages cost that are to be kept, with the calls and results that they cannot be parted from."""
-    limits, end = Limits.of(budget_tokens), len(conversation.entries)
-    groups = (_group_around(conversation.safe, position, end) for position in conversation.kept)
-    return sum(limits.shown(conversation, position)[1] for position in {at for group in groups for at in group})
+    """Returns what the messages cost that are kept, with the calls and results that they cannot be parted from."""
+    end = len(conversation.entries)
+    kept = {at for position in conversation.kept for at in _group_around(conversation.safe, position, end)}
+    return sum(map(Limits.of(budget_tokens).cost(conversation), kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +177,8 @@ class HistoryPlan:
     def __init__(self, conversation: Conversation, room: HistoryRoom) -> None:
         """Measures the newest messages, which stay in any case."""
         self.conversation, self.room, self.settings = conversation, room, room.settings
-        self.limits, self.keep = Limits.of(room.budget_tokens), room.keep
+        self.limits = Limits.of(room.budget_tokens)
+        self.cost = self.limits.cost(conversation)
         self.end = len(conversation.entries)
         self.most = self.end if room.most is None else max(room.most, room.keep)
         self.kept_from = max(0, self.end - room.keep)
@@ -197,10 +203,9 @@ class HistoryPlan:
             cost = self.cost if self.whole_limits else conversation.costs.__getitem__
             if self.end <= self.most and stays(cost, 0, self.end, self.room_tokens * self.trigger):
                 return Decision(whole=True)
-        elif not (renew or self.is_due(record)):
+        elif not (renew or self._is_due(record)):
             return Decision(record=record, cut=record.position, cleared=record.cleared)
-        cut, limits = self._next(record)
-        return Decision(cut=cut, cleared=limits.cleared)
+        return Decision(cut=self._next(record), cleared=self.kept_from)
 
     def waiting(self, decision: Decision) -> tuple[str, ...]:
         """Returns the hashes of the spans before a cut that a model has not written about yet."""
@@ -210,42 +215,33 @@ class HistoryPlan:
             return decision.record.waiting
         return self.conversation.spans(self.settings.segment_messages).before(decision.cut)[1]
 
-    def next_cut(self, decision: Decision) -> int:
-        """Returns where a compaction step would put the cut now; 0 where no model writes summaries."""
-        if decision.whole or not self.conversation.made.maker:
-            return 0
-        limits = replace(self.limits, cleared=decision.cleared)
-        return self._moved(lambda position: limits.shown(self.conversation, position)[1], self.room_tokens)
-
     def view(self, decision: Decision) -> HistoryView:
         """Returns the history as it goes into the prompt."""
         conversation = self.conversation
         if not self.end:
             return HistoryView(strategy="empty", cut=0)
         if decision.whole:
-            return _verbatim(conversation, None, self.whole_limits)
+            return self._verbatim(None, self.whole_limits)
         record = decision.record or self._written(decision.cut, decision.cleared)
-        shown = _verbatim(conversation, record, replace(self.limits, cleared=record.cleared))
+        limits = replace(self.limits, cleared=record.cleared)
         makers = Counter(line.made_by for line in (*record.summary, *record.arc))
+        next_cut = self._moved(limits.cost(conversation), self.room_tokens) if conversation.made.maker else 0
+        first, last = self._frame(record)
         return replace(
-            shown,
+            self._verbatim(record, limits),
             strategy=record.strategy,
             record=record,
             summary=fragments(Layer.HISTORY, record.summary, conversation.counter.count_text),
-            summary_intro=_intro(conversation, record.position),
-            summary_outro=outro(record.position, _date_before(conversation, record.position), len(record.kept)),
+            summary_intro=first,
+            summary_outro=last,
             arc=fragments(Layer.ARC, record.arc, conversation.counter.count_text),
             step=decision.is_step,
             made_by={name: makers[name] for name in sorted(makers)},
             waiting=record.waiting,
-            next_cut=self.next_cut(decision),
+            next_cut=next_cut,
         )
 
-    def cost(self, position: int) -> int:
-        """Returns what a message costs as it would be shown."""
-        return self.limits.shown(self.conversation, position)[1]
-
-    def is_due(self, record: CutRecord) -> bool:
+    def _is_due(self, record: CutRecord) -> bool:
         """Whether a compaction step is due: too much is verbatim, or what was to stay or to be written has changed."""
         made = self.conversation.made
         written = [key for key in record.waiting if key in made.digests]
@@ -255,37 +251,26 @@ class HistoryPlan:
             return True
         if self._pinned(record.position, record.pinned_room_tokens) != record.kept:
             return True
-        full = self.end - record.position > self.most or not self._is_within_trigger(record)
-        return full and self._gains(record)
-
-    def _gains(self, record: CutRecord) -> bool:
-        """Whether a step would change anything: the newest messages alone may be over the trigger."""
-        cut, cleared = self._next(record)
-        shown = replace(self.limits, cleared=record.cleared)
-        return cut != record.position or any(
-            cleared.shown(self.conversation, position) != shown.shown(self.conversation, position)
-            for position in range(record.cleared, cleared.cleared)
-        )
+        if self.end - record.position <= self.most and self._is_within_trigger(record):
+            return False
+        # The newest messages alone may be over the trigger: then a step would change nothing.
+        if self._next(record) != record.position:
+            return True
+        before, after = (replace(self.limits, cleared=cleared) for cleared in (record.cleared, self.kept_from))
+        cleared = range(record.cleared, self.kept_from)
+        return any(after.shown(self.conversation, at) != before.shown(self.conversation, at) for at in cleared)
 
     def _is_within_trigger(self, record: CutRecord) -> bool:
-        limits = replace(self.limits, cleared=record.cleared)
+        cost = replace(self.limits, cleared=record.cleared).cost(self.conversation)
         room = self.room_tokens - sum(map(self.cost, record.kept))
-
-        def cost(position: int) -> int:
-            return limits.shown(self.conversation, position)[1]
-
         return stays(cost, record.position, self.end, room * self.trigger)
 
-    def _next(self, record: CutRecord | None) -> tuple[int, Limits]:
+    def _next(self, record: CutRecord | None) -> int:
         """Where the cut goes: old results of tools give way first; where that is not enough, the oldest messages."""
-        cleared = replace(self.limits, cleared=self.kept_from)
+        cost = replace(self.limits, cleared=self.kept_from).cost(self.conversation)
         cut = record.position if record else 0
         full = record is None or not self._is_within_trigger(record)
         most = (self.settings.compaction_target + self.trigger) / 2 if full else self.trigger
-
-        def cost(position: int) -> int:
-            return cleared.shown(self.conversation, position)[1]
-
         for _ in range(MAX_MOVES):  # what is kept from before the cut takes room, and behind a later cut there is more
             room = self.room_tokens - sum(map(self.cost, self._pinned(cut, self.pinned_room_tokens)))
             moved = cut if stays(cost, cut, self.end, room * most) else max(cut, self._moved(cost, room))
@@ -294,36 +279,34 @@ class HistoryPlan:
             cut = moved
         if self.end - cut > self.most:  # down to those that stay in any case, or every turn would be a step
             cut = max(cut, safe_at(self.conversation.safe, self.kept_from))
-        return cut, cleared
+        return cut
 
-    def _moved(self, cost: Callable[[int], int], room_tokens: int) -> int:
-        settings = self.settings
+    def _moved(self, cost: Cost, room_tokens: int) -> int:
         return move_cut(
             cost,
             self.conversation.safe,
-            self.conversation.spans(settings.segment_messages).tree,
+            self.conversation.spans(self.settings.segment_messages).tree,
             room_tokens=room_tokens,
             trigger=self.trigger,
-            target=settings.compaction_target,
-            keep=self.keep,
+            target=self.settings.compaction_target,
+            keep=self.room.keep,
         )
 
     def _written(self, cut: int, cleared: int) -> CutRecord:
-        conversation, settings, arc_tokens = self.conversation, self.settings, self.room.arc_tokens
+        """Writes what stands for the messages before a cut."""
+        conversation, arc_tokens = self.conversation, self.room.arc_tokens
         strategy = strategy_for(conversation.total_tokens, self.room_tokens + arc_tokens)
-        digests, waiting = conversation.spans(settings.segment_messages).before(cut)
-        count, end = conversation.counter.count_text, len(conversation.entries)
+        digests, waiting = conversation.spans(self.settings.segment_messages).before(cut)
+        count = conversation.counter.count_text
         arc, alive = arc_of(
             digests,
             strategy,
-            open_questions=[q for q in conversation.read_questions(end).alive() if q.position < cut],
+            open_questions=[q for q in conversation.read_questions(self.end).alive() if q.position < cut],
             focus=conversation.lines(max(0, cut - FOCUS_MESSAGES), cut),
-            recent=conversation.lines(cut, end),
+            recent=conversation.lines(cut, self.end),
             count=count,
             budget_tokens=arc_tokens,
         )
-        # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
-        grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
         record = CutRecord(
             position=cut,
             cut_key=self.room.cut_key,
@@ -338,9 +321,10 @@ class HistoryPlan:
             arc=tuple(arc),
             waiting=waiting,
         )
-        frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), _intro(conversation, cut))
-        last = outro(cut, _date_before(conversation, cut), len(record.kept))
-        room = self.room_tokens - grown - sum(map(count, (*frame, last)))
+        # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
+        grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
+        frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), *self._frame(record))
+        room = self.room_tokens - grown - sum(map(count, frame))
         if not cut or room <= 0:
             return record
         quotable = [
@@ -355,73 +339,69 @@ class HistoryPlan:
             said=[line.text for line in arc],
             alive=alive,
             quotable=quotable,
-            total=end,
+            total=self.end,
         )
         return record.model_copy(update={"summary": tuple(summary)})
+
+    def _frame(self, record: CutRecord) -> tuple[str, str]:
+        """Returns the first line of a summary, and the last."""
+        entries, cut = self.conversation.entries, record.position
+        date = entries[cut - 1].date if cut else None
+        return intro(cut, entries[0].date, date), outro(cut, date, len(record.kept))
 
     def _dropped(self, cut: int) -> tuple[int, ...]:
         return tuple(self.conversation.dropped[: bisect_left(self.conversation.dropped, cut)])
 
     def _pinned(self, cut: int, room_tokens: int) -> tuple[int, ...]:
-        """Positions before a cut that stay verbatim: whole groups with a message that is kept, the newest first."""
+        """Returns positions before a cut that stay verbatim: whole groups with a message that is kept, newest first."""
         taken: list[int] = []
         left = room_tokens
         for position in reversed(self.conversation.kept):
             if position >= cut or position in taken:
                 continue
-            group_of = _group_around(self.conversation.safe, position, cut)
-            cost = sum(map(self.cost, group_of))
+            around = _group_around(self.conversation.safe, position, cut)
+            cost = sum(map(self.cost, around))
             if cost <= left:
                 left -= cost
-                taken += group_of
+                taken += around
         return tuple(sorted(taken))
 
-
-def _intro(conversation: Conversation, cut: int) -> str:
-    first = conversation.entries[0].date if conversation.entries else None
-    return intro(cut, first, _date_before(conversation, cut))
-
-
-def _date_before(conversation: Conversation, cut: int) -> str | None:
-    return conversation.entries[cut - 1].date if cut else None
+    def _verbatim(self, record: CutRecord | None, limits: Limits | None) -> HistoryView:
+        """Returns the messages that are sent as messages: those that are kept, and all from the cut on."""
+        conversation, cut = self.conversation, record.position if record else 0
+        positions = [*(record.kept if record else ()), *range(cut, self.end)]
+        positions = [i for i in positions if conversation.entries[i].preservation != "drop"]
+        entries = [conversation.entries[i] for i in positions]
+        sent = [limits.shown(conversation, i)[0] if limits else conversation.entries[i].sent for i in positions]
+        groups, repairs = group(sent)
+        repairs += [
+            Repair("name", entry.id, f"{entry.message.name!r} is sent as {entry.sent.name!r}")
+            for entry in entries
+            if entry.sent.name != entry.message.name
+        ]
+        return HistoryView(
+            strategy="full",
+            cut=cut,
+            groups=tuple(Group(g.messages, tuple(positions[i] for i in g.positions)) for g in groups),
+            repairs=tuple(repairs),
+            shortened=frozenset(
+                i
+                for i, entry, message in zip(positions, entries, sent, strict=True)
+                if message is not entry.sent or entry.preservation == "summarize"
+            ),
+        )
 
 
 def _group_around(safe: Sequence[bool], position: int, cut: int) -> list[int]:
-    """The positions of the messages that cannot be parted from one, before a cut."""
+    """Returns the positions of the messages that cannot be parted from one, before a cut."""
     first, end = safe_at(safe, position), position + 1
     while end < cut and not safe[end]:
         end += 1
     return list(range(first, end))
 
 
-def _verbatim(conversation: Conversation, record: CutRecord | None, limits: Limits | None = None) -> HistoryView:
-    """The messages that are sent as messages: those that are kept, and all from the cut on."""
-    cut = record.position if record else 0
-    positions = [*(record.kept if record else ()), *range(cut, len(conversation.entries))]
-    positions = [i for i in positions if conversation.entries[i].preservation != "drop"]
-    entries = [conversation.entries[i] for i in positions]
-    sent = [limits.shown(conversation, i)[0] if limits else conversation.entries[i].sent for i in positions]
-    groups, repairs = group(sent)
-    repairs += [
-        Repair("name", entry.id, f"{entry.message.name!r} is sent as {entry.sent.name!r}")
-        for entry in entries
-        if entry.sent.name != entry.message.name
-    ]
-    return HistoryView(
-        strategy="full",
-        cut=cut,
-        groups=tuple(Group(g.messages, tuple(positions[i] for i in g.positions)) for g in groups),
-        repairs=tuple(repairs),
-        shortened=frozenset(
-            i
-            for i, entry, message in zip(positions, entries, sent, strict=True)
-            if message is not entry.sent or entry.preservation == "summarize"
-        ),
-    )
-
-
 def strategy_for(history_tokens: int, room_tokens: int) -> HistoryStrategy:
-    """The seed's strategy for a history that is not sent whole, by its compression ratio (seed 000).
+    """Returns the strategy for a history that is not sent whole, by its compression ratio (seed 000).
 
     Args:
         history_tokens: what all of it would cost.
@@ -433,15 +413,8 @@ def strategy_for(history_tokens: int, room_tokens: int) -> HistoryStrategy:
     return "compacted" if ratio <= COMPACTED_RATIO else "multi_level"
 
 
-def stays(cost: Callable[[int], int], cut: int, end: int, limit_tokens: float) -> bool:
-    """Whether everything behind a cut costs at most so much; reads no more messages than that takes.
-
-    Args:
-        cost: what the message at a position costs, in tokens.
-        cut: the position of the first verbatim message.
-        end: the position behind the last one.
-        limit_tokens: what they may cost together.
-    """
+def stays(cost: Cost, cut: int, end: int, limit_tokens: float) -> bool:
+    """Returns whether everything from a cut to an end costs at most so much; reads no more messages than that takes."""
     used = 0
     for position in range(end - 1, cut - 1, -1):
         used += cost(position)
@@ -451,7 +424,7 @@ def stays(cost: Callable[[int], int], cut: int, end: int, limit_tokens: float) -
 
 
 def safe_at(safe: Sequence[bool], position: int) -> int:
-    """The last place up to a position where a cut leaves calls and results together.
+    """Returns the last place up to a position where a cut leaves calls and results together.
 
     >>> safe_at([True, False, False, True], 2)
     0
@@ -462,7 +435,7 @@ def safe_at(safe: Sequence[bool], position: int) -> int:
 
 
 def move_cut(
-    cost: Callable[[int], int],
+    cost: Cost,
     safe: Sequence[bool],
     starts: Container[int],
     *,
@@ -471,14 +444,14 @@ def move_cut(
     target: float,
     keep: int,
 ) -> int:
-    """The position of the first message that stays verbatim after a compaction step.
+    """Returns the position of the first message that stays verbatim after a compaction step.
 
     It is the end of a segment, the one that leaves about `target` of the room; no more than half-way to the trigger,
     or the next step would come too soon. Where no segment ends there, as in a small room, it is the oldest safe place
     that leaves at most `target`. Work is bounded by the room, not by the length of the conversation.
 
     Args:
-        cost: what the message at a position costs, in tokens.
+        cost: of the message at a position.
         safe: whether a cut right before that message leaves calls and results together.
         starts: positions where segments begin.
         room_tokens: what verbatim messages may cost together.
