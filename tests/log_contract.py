@@ -20,7 +20,7 @@ from langchain_ctxbudget.errors import InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call as Step
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.stores.records import Scope
-from tests.integration_tests.summary_models import Scripted, conversation, summary
+from tests.integration_tests.summary_models import Scripted, conversation
 
 Call = Callable[..., Any]
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
@@ -179,11 +179,6 @@ class LogContract:
 
     # -- appending
 
-    def test_what_was_appended_is_there_for_a_new_pipeline(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 2) as (writer, new):
-            call(writer, "add_messages", said("one", "two"), **ADA)
-            assert texts(call(new, "get_messages", **ADA)) == ["one", "two"]
-
     def test_what_was_appended_is_there_for_a_pipeline_that_was_open_before(self, store: BaseStore, call: Call) -> None:
         with pipelines(store, 2) as (writer, reader):
             assert call(reader, "get_messages", **ADA) == []
@@ -231,64 +226,7 @@ class LogContract:
             for pipeline in (reader, writer):
                 assert texts(call(pipeline, "get_messages", **ADA)) == ["one", "two", "yes"]
 
-    @pytest.mark.parametrize("writes", [0, 1, 2])
-    def test_a_first_append_that_failed_is_seen_by_everybody_once_it_is_repeated(
-        self, store: BaseStore, call: Call, writes: int
-    ) -> None:
-        faulty = Faulty(store)
-        with pipelines(store, 1) as [reader]:
-            writer = ContextPipeline(store=faulty)
-            call(reader, "get_messages", **ADA)
-            faulty.writes_left = writes
-            with pytest.raises(OSError, match="the disk is gone"):
-                call(writer, "add_messages", said("one"), **ADA)
-            faulty.writes_left = None
-            assert call(writer, "add_messages", said("one"), **ADA) == ["one"]
-            assert texts(call(reader, "get_messages", **ADA)) == ["one"]
-
-    def test_the_same_word_of_two_writers_without_ids_stays_twice(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 3) as (first, second, reader):
-            call(reader, "get_messages", **ADA)
-            flows = [ByHand(p.engine.workspace.add([HumanMessage("yes")], ADAS)) for p in unbound(store, 2)]
-            while any(not flow.done for flow in flows):
-                for flow in flows:
-                    flow.step()
-            views = [shown(call(pipeline, "get_messages", **ADA)) for pipeline in (first, second, reader)]
-            assert [text for _, text in views[0]] == ["yes", "yes"]
-            assert len({key for key, _ in views[0]}) == 2
-            assert views[0] == views[1] == views[2]
-
-    @FEW
-    @given(turns=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=12))
-    def test_every_reader_sees_one_order_in_which_every_writer_has_its_own(
-        self, store: BaseStore, call: Call, turns: list[tuple[int, int]]
-    ) -> None:
-        scope = {"user_id": "ada", "conversation_id": uuid4().hex}
-        with pipelines(store, 5) as (*writers, reader):
-            for number, (writer, size) in enumerate(turns):
-                call(writers[writer], "add_messages", said(*(f"{writer}.{number}.{n}" for n in range(size))), **scope)
-            views = [texts(call(pipeline, "get_messages", **scope)) for pipeline in (*writers, reader)]
-            assert all(view == views[0] for view in views)
-            # One after the other, so that is the order.
-            assert views[0] == [f"{w}.{number}.{n}" for number, (w, size) in enumerate(turns) for n in range(size)]
-
     # -- pages
-
-    @FEW
-    @given(
-        turns=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 6)), min_size=1, max_size=16),
-        limits=st.lists(st.integers(1, 9), min_size=1, max_size=4),
-    )
-    def test_pages_add_up_to_the_conversation(
-        self, store: BaseStore, call: Call, turns: list[tuple[int, int]], limits: list[int]
-    ) -> None:
-        scope = {"user_id": "ada", "conversation_id": uuid4().hex}
-        with pipelines(store, 7) as (*writers, reader):
-            for number, (writer, size) in enumerate(turns):
-                call(writers[writer], "add_messages", said(*(f"{writer}.{number}.{n}" for n in range(size))), **scope)
-            whole = call(reader, "get_messages", **scope)
-            pages = all_pages(call, reader, [*limits, *[limits[-1]] * 100], **scope)
-            assert shown(pages) == shown(whole)
 
     def test_a_page_after_a_bookmark_has_what_was_said_since(self, store: BaseStore, call: Call) -> None:
         with pipelines(store, 3) as (first, second, reader):
@@ -304,36 +242,6 @@ class LogContract:
             assert texts(call(reader, "get_page", before=newer.before, **ADA).messages) == ["one", "two"]
             assert call(reader, "get_page", after=newer.after, **ADA).messages == []
 
-    def test_a_page_shows_edits_and_no_removed_message(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 2) as (writer, reader):
-            call(writer, "add_messages", said("one", "two", "three", "four"), **ADA)
-            call(writer, "edit_message", "four", HumanMessage("FOUR"), **ADA)
-            call(writer, "remove_messages", "three", **ADA)
-            call(writer, "remove_messages", "two", on_removal="forget", **ADA)
-            assert texts(call(reader, "get_page", limit=2, **ADA).messages) == ["one", "FOUR"]
-            assert texts(all_pages(call, reader, [1] * 9, **ADA)) == ["one", "FOUR"]
-
-    def test_a_page_costs_what_it_returns(self, store: BaseStore, call: Call) -> None:
-        counting = Counting(store)
-        costs = []
-        with pipelines(counting, 2) as (writer, reader):
-            for size in (50, 350):
-                call(writer, "add_messages", said(*(f"{size}.{n}" for n in range(size))), **ADA)
-                counting.reset()
-                page = call(reader, "get_page", limit=20, **ADA)
-                costs.append((counting.records_read, counting.operations))
-                counting.reset()
-                assert len(call(reader, "get_page", limit=20, before=page.before, **ADA).messages) == 20
-                costs.append((counting.records_read, counting.operations))
-            assert costs[0] == costs[2]
-            assert costs[1] == costs[3]
-            assert max(read for read, _ in costs) <= 20 + 3  # the head of its lane, and `joined` twice
-            page = call(reader, "get_page", **ADA)
-            call(writer, "add_messages", said("new"), **ADA)
-            counting.reset()
-            assert texts(call(reader, "get_page", after=page.after, **ADA).messages) == ["new"]
-            assert counting.records_read <= 1 + 3
-
     def test_a_bookmark_of_a_cleared_conversation_hides_nothing_of_the_new_one(
         self, store: BaseStore, call: Call
     ) -> None:
@@ -344,41 +252,7 @@ class LogContract:
             call(writer, "add_messages", said("new", "newer"), **ADA)
             assert texts(call(reader, "get_page", after=page.after, **ADA).messages) == ["new", "newer"]
 
-    @pytest.mark.parametrize(
-        "wrong", [{"limit": 0}, {"limit": True}, {"before": "?"}, {"after": "e30", "before": "e30"}]
-    )
-    def test_what_is_no_page_is_an_error(self, store: BaseStore, call: Call, wrong: dict[str, Any]) -> None:
-        with pipelines(store, 1) as [reader], pytest.raises(InputError):
-            call(reader, "get_page", **wrong, **ADA)
-
     # -- changes
-
-    def test_an_edit_stands_where_the_message_stood(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 3) as (writer, editor, new):
-            call(writer, "add_messages", said("one", "two", "three"), **ADA)
-            call(editor, "edit_message", "two", AIMessage("TWO"), **ADA)
-            expected = [("one", "one"), ("two", "TWO"), ("three", "three")]
-            for pipeline in (writer, editor, new):
-                assert shown(call(pipeline, "get_messages", **ADA)) == expected
-            assert isinstance(call(writer, "get_messages", **ADA)[1], AIMessage)
-
-    def test_an_edit_that_changes_nothing_writes_nothing(self, store: BaseStore, call: Call) -> None:
-        counting = Counting(store)
-        with pipelines(counting, 1) as [writer]:
-            call(writer, "add_messages", said("one"), **ADA)
-            counting.reset()
-            call(writer, "edit_message", "one", HumanMessage("one"), **ADA)
-            assert counting.bytes_written == 0
-
-    @pytest.mark.parametrize("message", [HumanMessage("x"), HumanMessage("x", id="other")])
-    def test_an_edit_of_no_message_or_under_another_id_is_an_error(
-        self, store: BaseStore, call: Call, message: HumanMessage
-    ) -> None:
-        with pipelines(store, 1) as [writer]:
-            call(writer, "add_messages", said("one"), **ADA)
-            with pytest.raises(InputError):
-                call(writer, "edit_message", "one" if message.id else "two", message, **ADA)
-            assert texts(call(writer, "get_messages", **ADA)) == ["one"]
 
     @pytest.mark.parametrize("on_removal", ["archive", "forget"])
     def test_what_is_removed_is_seen_by_no_reader(self, store: BaseStore, call: Call, on_removal: str) -> None:
@@ -405,26 +279,6 @@ class LogContract:
                     call(pipeline, "remove_messages", "a secret", on_removal="forget", **ADA)
             assert '\\"a secret\\"' not in "\n".join(call(new, "export_user", user_id="ada"))
 
-    def test_archiving_twice_is_an_error_that_names_the_message(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 1) as [writer]:
-            call(writer, "add_messages", said("one", "two"), **ADA)
-            call(writer, "remove_messages", "two", **ADA)
-            with pytest.raises(InputError, match="two"):
-                call(writer, "remove_messages", "two", **ADA)
-
-    @pytest.mark.parametrize("on_removal", ["archive", "forget"])
-    def test_sync_makes_every_reader_see_the_state_given(self, store: BaseStore, call: Call, on_removal: str) -> None:
-        rng = random.Random(7)
-        state = said(*(str(number) for number in range(12)))
-        with pipelines(store, 3) as (writer, other, reader):
-            for turn in range(8):
-                call((writer, other)[turn % 2], "sync", state, on_removal=on_removal, **ADA)
-                for pipeline in (writer, other, reader):
-                    assert shown(call(pipeline, "get_messages", **ADA)) == shown(state)
-                rng.shuffle(state)
-                state = [*state[2:], *said(f"new {turn}")]
-                state[0] = HumanMessage(f"edited {turn}", id=state[0].id)
-
     # -- forks
 
     def test_a_fork_has_the_messages_until_one_and_leaves_the_other_as_it_is(
@@ -445,29 +299,6 @@ class LogContract:
                 call(new, "fork", "c2", **ADA)
             with pytest.raises(InputError, match="nothing"):
                 call(new, "fork", "c3", until="nothing", **ADA)
-
-    def test_a_fork_brings_summaries_and_pins_and_asks_no_model_again(self, store: BaseStore, call: Call) -> None:
-        fork = {"user_id": "ada", "conversation_id": "c2"}
-        model = Scripted()
-        budget = {"max_context_tokens": 2_000}
-        with pipelines(store, 1, settings=budget, summary_model=model) as [writer]:
-            call(writer, "add_messages", conversation(120), **ADA)
-            call(writer, "pin", ["q3", "a119"], **ADA)
-            call(writer, "assemble", "Hello", **ADA)
-            assert writer.flush(60)
-            asked = len(model.read)
-            assert asked
-            made = call(writer, "get_compactions", **ADA)
-            call(writer, "fork", "c2", until="a110", **ADA)
-            kept = [part for part in made if part.made_by == "Scripted" and part.to_message_index < 200]
-            with ContextPipeline(budget, store=Elsewhere(store), summary_model=model) as new:
-                call(new, "assemble", "Hello", **fork)
-                assert new.flush(60)
-                brought = {part.id: part.summary for part in call(new, "get_compactions", **fork)}
-                assert {part.id: part.summary for part in kept}.items() <= brought.items()
-                assert "q3" in call(new, "coverage", **fork)["verbatim"]
-            read_again = [text for text in model.read[asked:] if any(f"Sentinel{n:04}q" in text for n in range(80))]
-            assert read_again == []
 
     # -- clearing
 
@@ -530,29 +361,6 @@ class LogContract:
 
     # -- what is made again
 
-    def test_an_edit_has_only_what_was_made_of_the_message_made_again(self, store: BaseStore, call: Call) -> None:
-        check_exact(
-            store, call, lambda p: call(p, "edit_message", "q90", HumanMessage("Now of the plover."), **ADA), 180
-        )
-
-    def test_forgetting_a_message_has_only_what_was_made_of_it_made_again(self, store: BaseStore, call: Call) -> None:
-        check_exact(store, call, lambda p: call(p, "remove_messages", "q90", on_removal="forget", **ADA), 180)
-
-    def test_forgetting_what_was_archived_has_only_what_was_made_of_it_made_again(
-        self, store: BaseStore, call: Call
-    ) -> None:
-        def change(pipeline: ContextPipeline) -> None:
-            call(pipeline, "remove_messages", "q90", **ADA)
-            call(pipeline, "remove_messages", "q90", on_removal="forget", **ADA)
-
-        check_exact(store, call, change, 180)
-
-    def test_a_sync_that_forgets_has_only_what_was_made_of_the_message_made_again(
-        self, store: BaseStore, call: Call
-    ) -> None:
-        state = [message for message in conversation(120) if message.id != "q90"]
-        check_exact(store, call, lambda p: call(p, "sync", state, on_removal="forget", **ADA), 180)
-
     def test_an_edit_behind_the_cut_by_a_new_pipeline_leaves_the_cut(self, store: BaseStore, call: Call) -> None:
         with pipelines(store, 4, settings={"max_context_tokens": 2_000}) as (writer, reader, editor, new):
             call(writer, "add_messages", conversation(120), **ADA)
@@ -562,62 +370,12 @@ class LogContract:
             call(editor, "edit_message", "a119", AIMessage("Yes."), **ADA)
             assert call(new, "coverage", **ADA) == covered
 
-    @pytest.mark.parametrize("change", ["edit", "forget"])
-    @pytest.mark.parametrize("by", ["itself", "another"])
-    def test_no_open_pipeline_tells_on_what_was_edited_away_or_forgotten(
-        self, store: BaseStore, call: Call, change: str, by: str
-    ) -> None:
-        told = Scripted(answer=lambda text: summary("The plover sings." if "plover" in text else "They talked."))
-        given = conversation(60)
-        given[10] = HumanMessage("The plover sings at noon, and we decided to listen.", id="secret")
-        with pipelines(store, 2, settings={"max_context_tokens": 2_000}, summary_model=told) as (teller, another):
-            call(teller, "add_messages", given, **ADA)
-            call(teller, "assemble", "Hello", **ADA)
-            assert teller.flush(60)
-            assert any("plover" in part.summary for part in call(teller, "get_compactions", **ADA))
-            changer = teller if by == "itself" else another
-            if change == "edit":
-                call(changer, "edit_message", "secret", HumanMessage("Nothing."), **ADA)
-            else:
-                call(changer, "remove_messages", "secret", on_removal="forget", **ADA)
-            assert "plover" not in str(call(teller, "assemble", "Hello", **ADA).messages)
-            assert teller.flush(60)
-            assert not any("plover" in part.summary for part in call(teller, "get_compactions", **ADA))
-            assert "plover" not in "".join(call(teller, "export_user", user_id="ada"))
-
     # -- everything at once
 
     @FEW
     @given(seed=st.integers(0, 10**6))
     def test_three_pipelines_show_what_a_list_would(self, store: BaseStore, call: Call, seed: int) -> None:
         play(store, call, seed, turns=12)
-
-
-def unbound(store: BaseStore, count: int) -> list[ContextPipeline]:
-    """Pipelines for flows that are taken on by hand."""
-    return [ContextPipeline(store=Elsewhere(store), writer_id=f"hand {number}") for number in range(count)]
-
-
-def check_exact(store: BaseStore, call: Call, change: Callable[[ContextPipeline], Any], first: int) -> None:
-    """A change by a new pipeline leaves every summary of the messages before it, and the model is not asked again."""
-    model = Scripted()
-    budget = {"max_context_tokens": 2_000}
-    with pipelines(store, 2, settings=budget, summary_model=model) as (writer, changer):
-        call(writer, "add_messages", conversation(120), **ADA)
-        call(writer, "assemble", "Hello", **ADA)
-        assert writer.flush(60)
-        before = [part for part in call(writer, "get_compactions", **ADA) if part.to_message_index < first]
-        assert len(before) >= 5
-        assert {part.made_by for part in before} == {"Scripted"}
-        asked = len(model.read)
-        change(changer)
-        with ContextPipeline(budget, store=Elsewhere(store), summary_model=model) as new:
-            call(new, "assemble", "Hello", **ADA)
-            assert new.flush(60)
-            after = call(new, "get_compactions", **ADA)
-        assert [part for part in after if part.to_message_index < first] == before
-        again = [text for text in model.read[asked:] if "Sentinel0000" in text or "Sentinel0040" in text]
-        assert again == []
 
 
 class Story:

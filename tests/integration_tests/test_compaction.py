@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage, messages_to_dict
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
@@ -53,32 +53,6 @@ def test_every_evicted_turn_is_read_by_the_summary_model() -> None:
     turns = {number for number in range(200) if f"q{number}" in evicted or f"a{number}" in evicted}
     assert len(turns) >= 180
     assert [n for n in turns if f"Sentinel{n:04}q" not in read or f"Sentinel{n:04}a" not in read] == []
-
-
-def test_the_ledger_is_a_partition_and_what_it_calls_verbatim_or_retrieved_stands_in_the_prompt() -> None:
-    given = conversation(150)
-    with pipeline() as pipe:
-        pipe.add_messages(given, **USER)
-        context = pipe.assemble("What was that about the lantern?", **USER)
-        ledger = pipe.coverage(**USER)
-    assert sorted(key for keys in ledger.values() for key in keys) == sorted(ids_of(given))
-    assert {state: len(keys) for state, keys in ledger.items()} == context.report.coverage_counts()
-    sent = {message.id: message.text for message in context.messages}
-    texts = {str(message.id): message.text for message in given}
-    assert ledger["verbatim"]
-    assert all(sent[key] == texts[key] for key in ledger["verbatim"])
-    assert ledger["retrieved"]
-    assert all(texts[key] in context.messages[-1].text for key in ledger["retrieved"])
-
-
-def test_the_stored_history_is_the_same_after_many_assemblies() -> None:
-    given = [*conversation(80), SystemMessage("A note", id="s"), HumanMessage([{"type": "text", "text": "x"}], id="h")]
-    with pipeline(summary_model=Scripted()) as pipe:
-        pipe.add_messages(given, **USER)
-        for number in range(15):
-            pipe.assemble(f"Question {number}", settings={"max_context_tokens": 600 + number * 120}, **USER)
-        pipe.flush(60)
-        assert messages_to_dict(pipe.get_messages(**USER)) == messages_to_dict(given)
 
 
 # -- bounded, cheap, stable
@@ -262,17 +236,6 @@ def with_secret() -> list[BaseMessage]:
     return given
 
 
-def test_an_edited_message_is_not_told_on_by_later_summaries() -> None:
-    given = with_secret()
-    with pipeline(summary_model=Scripted(answer=parrot)) as pipe:
-        pipe.sync(given, **USER)
-        assert "plover" in flushed(pipe)
-        given[4] = HumanMessage("Nothing sings.", id="secret")
-        pipe.sync(given, **USER)
-        assert "plover" not in str(pipe.assemble("Hello", **USER).messages)
-        assert "plover" not in flushed(pipe)
-
-
 def test_what_one_pipeline_forgets_is_in_no_summary_and_the_other_does_not_tell_on_it() -> None:
     store, given = InMemoryStore(), with_secret()
     with pipeline(store, summary_model=Scripted(answer=parrot)) as pipe, pipe.with_model("gpt-4o") as twin:
@@ -333,33 +296,6 @@ def test_a_result_for_messages_that_have_changed_is_not_applied(call: int) -> No
 
 
 # -- what is shown
-
-
-def test_days_that_alternate_do_not_fill_the_prompt_with_headings() -> None:
-    given = [
-        message.model_copy(update={"additional_kwargs": {"created_at": f"2026-01-{number % 2 + 1:02}"}})
-        for number in range(120)
-        for message in exchange(number)
-    ]
-    with pipeline() as pipe:
-        pipe.add_messages(given, **USER)
-        context = pipe.assemble("What about the lantern and the village?", **USER)
-    assert context.report.last_resort == ()
-    assert context.report.total_tokens > 1_900
-    assert context.messages[-1].text.count("[2026-01-01]") == 1
-
-
-def test_older_calls_of_a_turn_keep_a_part_of_their_results() -> None:
-    turn: list[BaseMessage] = [HumanMessage("Look at all of it.")]
-    for number in range(4):
-        call = {"name": "look", "args": {"page": number}, "id": f"c{number}", "type": "tool_call"}
-        turn += [AIMessage("", tool_calls=[call]), ToolMessage("row of data " * 7_000, tool_call_id=f"c{number}")]
-    with pipeline(settings={"max_context_tokens": 4_000}) as pipe:
-        context = pipe.assemble(turn, **USER)
-    shown = [m for m in context.messages if isinstance(m, ToolMessage)]
-    assert 3 <= len(shown) <= 4
-    assert shown[-1].tool_call_id == "c3"
-    assert all("row of data" in message.text for message in shown)
 
 
 def test_a_name_does_not_pass_for_another_role() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 
@@ -180,14 +179,6 @@ def test_what_is_deleted_leaves_no_vector(store: BaseStore, call: Call, how: str
     assert call(Reader(store), "find") == []
 
 
-def test_messages_of_a_fork_are_candidates_unchanged(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    call(pipeline, "add_messages", said("violet lantern", "porridge"), **at("c1"))
-    call(pipeline, "fork", "c2", until="violet lantern", **at("c1"))
-    found = call(Reader(store), "find", without="c1")
-    assert [(one.title, one.text) for one in found] == [("c2", "violet lantern")]
-
-
 def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> None:
     pipeline = ContextPipeline(SETTINGS, store=store)
     for user in USERS:
@@ -199,16 +190,6 @@ def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> No
         assert [(one.title, one.text) for one in found] == [(CONVERSATIONS[1], f"{QUERY} {mark(user)}")]
     for other in ("zoe", "zoexa3", "zoexa.", "z%"):
         assert not call(Reader(store), "find", user=other)
-
-
-def test_conversations_whose_ids_begin_alike_are_told_apart(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    threads = ["open", "open2", "ope", "open~", "open%", "OPEN", "x" * 900 + "1", "x" * 900 + "2"]
-    for thread in threads:
-        call(pipeline, "add_messages", said("lantern"), **at(thread))
-    for thread in threads:
-        found = call(Reader(store), "find", without=thread, limit=8 * FEWEST_EACH)
-        assert sorted(one.title for one in found) == sorted(set(threads) - {thread})
 
 
 def test_what_is_read_is_bounded_by_what_is_asked_for(store: BaseStore, call: Call) -> None:
@@ -254,56 +235,7 @@ def test_without_a_user_it_is_an_error(user: Any) -> None:
         Reader(InMemoryStore()).find(user=user)
 
 
-@pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
-def test_messages_with_what_no_store_can_hold_are_kept_and_read(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    given = [HumanMessage("lantern \ud83d", id="half"), HumanMessage("lantern \0", id="nul"), HumanMessage("", id="-")]
-    call(pipeline, "add_messages", given, **at("c1"))
-    call(pipeline, "add_messages", [HumanMessage("")], **at("c2"))
-    assert [one.id for one in call(Reader(store), "find")] == ["c1/half"]
-    again = call(ContextPipeline(SETTINGS, store=store), "get_messages", **at("c1"))
-    assert [message.text for message in again] == [message.text for message in given]
-
-
 # -- what an index costs, and what none does
-
-
-def written(store: InMemoryStore) -> list[dict[str, Any]]:
-    return [item.value for item in store.search((ROOT, label("ada"), MESSAGES), limit=1_000)]
-
-
-def test_without_an_index_nothing_is_stored_twice() -> None:
-    store = InMemoryStore()
-    ContextPipeline(SETTINGS, store=store).add_messages(said("violet lantern"), **at("c1"))
-    [value] = written(store)
-    assert json.dumps(value).count("violet lantern") == 2  # the text, and its id
-    assert set(value) == {"place", "text", "named", "archived"}
-
-
-def test_an_index_adds_no_store_operation() -> None:
-    costs = []
-    for index in (None, INDEX):
-        counting = Counting(InMemoryStore(index=index))
-        pipeline = ContextPipeline(SETTINGS, store=counting)
-        pipeline.add_messages(said("one"), **at("c1"))
-        counting.reset()
-        pipeline.add_messages(said("two"), **at("c1"))
-        pipeline.edit_message("two", HumanMessage("three"), **at("c1"))
-        pipeline.assemble("What?", **at("c1"))
-        costs.append((counting.batches, counting.operations))
-    assert costs[1] <= costs[0]
-
-
-def test_an_indexed_log_that_is_read_again_is_the_one_that_was_written() -> None:
-    store = InMemoryStore(index=INDEX)
-    pipeline = ContextPipeline({**SETTINGS, "max_context_tokens": 1_000}, store=store)
-    pipeline.add_messages(said(*(f"lantern {number} " * 20 for number in range(60))), **at("c1"))
-    pipeline.assemble("What about the lantern?", **at("c1"))
-    [conversation] = pipeline.engine.workspace.open_conversations.all().values()
-    vectors = conversation.table.index.lexical
-    conversation.heads = None  # as after a write that failed
-    pipeline.get_messages(**at("c1"))
-    assert conversation.table.index.lexical is vectors
 
 
 @pytest.mark.parametrize("kind", ["memory", "chroma"])
@@ -331,17 +263,6 @@ def test_messages_are_kept_while_the_embeddings_do_not_work(
     assert texts(call(Reader(store), "find")) == ["lantern three"]
     if isinstance(store, ChromaStore):
         store.close()
-
-
-def test_messages_that_were_written_without_an_index_are_read_with_one(tmp_path: Any) -> None:
-    given: list[BaseMessage] = said("lantern one", "lantern two")
-    with ChromaStore(tmp_path) as store:
-        ContextPipeline(SETTINGS, store=store).add_messages(given, **at("c1"))
-    with ChromaStore(tmp_path, index=INDEX) as store:
-        pipeline = ContextPipeline(SETTINGS, store=store)
-        assert [message.text for message in pipeline.get_messages(**at("c1"))] == ["lantern one", "lantern two"]
-        pipeline.edit_message("lantern two", HumanMessage("lantern three"), **at("c1"))
-        assert texts(Reader(store).find()) == ["lantern three"]
 
 
 # -- read once
@@ -383,33 +304,3 @@ def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
         case "a clear":
             pipeline.clear(**at("c1"))
             assert read(cache, store) == []
-
-
-def test_with_an_index_others_are_read_for_every_query() -> None:
-    store = Counting(InMemoryStore(index=INDEX))
-    cache, pipeline = OtherConversations(), ContextPipeline(SETTINGS, store=store)
-    pipeline.add_messages(said("violet lantern", "small boat"), **at("c1"))
-    assert read(cache, store, "violet lantern", limit=1) == ["violet lantern"]
-    assert read(cache, store, "small boat", limit=1) == ["small boat"]
-
-
-def test_what_was_read_for_one_user_is_not_given_to_another() -> None:
-    store = InMemoryStore()
-    cache, pipeline = OtherConversations(), ContextPipeline(SETTINGS, store=store)
-    pipeline.add_messages(said("lantern"), **at("c1"))
-    assert read(cache, store) == ["lantern"]
-    assert read(cache, store, user_id="ben") == []
-    assert read(cache, store, without_conversation="c1") == []
-
-
-def test_a_read_that_failed_is_made_again() -> None:
-    class Broken(Counting):
-        def batch(self, ops: Any) -> Any:
-            raise OSError("gone")
-
-    store = InMemoryStore()
-    ContextPipeline(SETTINGS, store=store).add_messages(said("lantern"), **at("c1"))
-    cache = OtherConversations()
-    with pytest.raises(OSError, match="gone"):
-        read(cache, Broken(store))
-    assert read(cache, store) == ["lantern"]

@@ -161,18 +161,6 @@ def test_a_process_that_has_forgotten_goes_on_from_the_store(way: Callable[..., 
                 said = said[:-2]
 
 
-@every_way
-def test_prompts_after_a_restart_are_those_of_one_that_keeps_its_state(way: Callable[..., Any]) -> None:
-    """Twice, with other processes over the same store in between."""
-    store, kept = InMemoryStore(), Middleware(InMemoryStore())
-    for turn in range(6):
-        agent = way(store)
-        seen = agent.ask(f"Question {turn}?", f"Answer {turn}.")
-        if isinstance(agent, Listed):
-            agent.pipeline.sync(agent.messages, **SCOPE)
-        assert words(seen) == words(kept.ask(f"Question {turn}?", f"Answer {turn}."))
-
-
 @in_both_modes
 @pytest.mark.parametrize("way", REPORTING)
 def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(

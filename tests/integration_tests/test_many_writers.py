@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from itertools import count as numbers
 from threading import Barrier as ThreadBarrier
 from threading import Event, Thread
 from typing import Any
@@ -16,11 +14,9 @@ from typing import Any
 import pytest
 from langchain_core.messages import BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
-from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from tests.integration_tests.conftest import Call
 from tests.log_contract import ADA, Elsewhere, shown, texts
 from tests.processes import FORKED
 from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
@@ -200,53 +196,3 @@ async def test_eight_tasks_append_to_one_conversation(request: pytest.FixtureReq
         await asyncio.gather(*(work(writer) for writer in range(8)))
         readers = [*known, reader, ContextPipeline(store=Elsewhere(store))]
         check([await pipeline.aget_messages(**ADA) for pipeline in readers], 8, each)
-
-
-def test_threads_that_append_the_same_batch_leave_it_once() -> None:
-    store = InMemoryStore()
-    known = pipelines_of("no locks", store, 8)
-    start = ThreadBarrier(8)
-
-    def work(pipeline: ContextPipeline) -> None:
-        start.wait()
-        for number in range(20):
-            pipeline.add_messages([HumanMessage(str(number), id=str(number))], **ADA)
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(work, known))
-    views = [pipeline.get_messages(**ADA) for pipeline in (*known, ContextPipeline(store=store))]
-    assert all(shown(view) == shown(views[0]) for view in views)
-    assert sorted(texts(views[0])) == sorted(str(number) for number in range(20))
-
-
-@pytest.fixture
-def switching() -> Iterator[None]:
-    """Threads take turns much more often than they do."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual)
-
-
-@pytest.mark.usefixtures("switching")
-def test_a_store_in_memory_is_read_while_another_thread_writes_to_it(call: Call) -> None:
-    """LangGraph's breaks off a search in the middle of which a namespace comes to be."""
-    store, over = InMemoryStore(), Event()
-    for number in range(5_000):  # so that a search takes a while
-        store.put(("before", str(number)), "one", {})
-    ContextPipeline({"learn": False}, store=store).add_messages([message(1, number) for number in range(8)], **ADA)
-
-    def write_elsewhere() -> None:
-        for number in numbers():
-            store.put(("elsewhere", str(number)), "one", {})
-            if over.wait(0.0005):
-                return
-
-    thread = Thread(target=write_elsewhere)
-    thread.start()
-    try:
-        for _ in range(30):
-            assert len(call(ContextPipeline(store=Elsewhere(store)), "get_messages", **ADA)) == 8
-    finally:
-        over.set()
-        thread.join()

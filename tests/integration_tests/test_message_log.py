@@ -30,7 +30,6 @@ from tests.log_contract import (
     play,
     said,
     shown,
-    texts,
 )
 
 Act = Callable[[ContextPipeline], Flow[Any]]
@@ -44,7 +43,7 @@ def plainly(pipeline: ContextPipeline, name: str, *args: Any, **kwargs: Any) -> 
     return getattr(pipeline, name)(*args, **kwargs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_three_pipelines_show_what_a_list_would(seed: int) -> None:
     play(InMemoryStore(), plainly, seed, turns=40)
@@ -107,7 +106,7 @@ class World:
         return [shown(reader.get_messages(**ADA)) for reader in readers]
 
 
-@pytest.fixture(params=[60, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.fixture(params=[60, pytest.param(150, marks=pytest.mark.slow)])
 def orders(request: pytest.FixtureRequest) -> int:
     """How many orders are tried: what is broken shows in a few, what is subtle is for the long suite."""
     return int(request.param)
@@ -140,22 +139,22 @@ def test_two_writers_that_join_in_any_order_see_each_other(orders: int) -> None:
     assert seen == {(("a", "a"), ("b", "b")), (("b", "b"), ("a", "a"))}
 
 
-def test_two_writers_that_open_and_join_at_once_see_each_other(orders: int) -> None:
-    for world in some_orders(lambda: World([add(*said("a")), add(*said("b"))], before=(), opened=False), orders):
-        assert sorted(text for _, text in agreed(world)) == ["a", "b"]
+MEETINGS: dict[str, tuple[list[Act], list[str]]] = {
+    "one word": ([add(HumanMessage("yes")), add(HumanMessage("yes"))], ["yes", "yes"]),
+    "two words": ([add(HumanMessage("yes")), add(HumanMessage("no"))], ["no", "yes"]),
+    "one message": ([add(*said("a", "b")), add(*said("b", "c"))], ["a", "b", "c"]),
+    "a reader, too": ([add(*said("a")), add(*said("b"), HumanMessage("yes")), read], ["a", "b", "yes"]),
+}
 
 
-@pytest.mark.parametrize("second", ["yes", "no"])
-def test_words_without_ids_of_two_writers_both_stay_in_any_order(second: str, orders: int) -> None:
-    acts = [add(HumanMessage("yes")), add(HumanMessage(second))]
-    for made in some_orders(lambda: World(acts, before=(), opened=True), orders):
-        assert sorted(text for _, text in agreed(made)) == sorted(["yes", second])
-
-
-def test_one_message_of_two_writers_is_there_once_in_any_order(orders: int) -> None:
-    acts = [add(*said("a", "b")), add(*said("b", "c"))]
-    for made in some_orders(lambda: World(acts, before=(), opened=True), orders):
-        assert sorted(text for _, text in agreed(made)) == ["a", "b", "c"]
+@pytest.mark.parametrize("opened", [True, False])
+@pytest.mark.parametrize("name", MEETINGS)
+def test_nothing_that_writers_say_at_once_is_lost_or_doubled(name: str, opened: bool, orders: int) -> None:
+    acts, expected = MEETINGS[name]
+    for made in some_orders(lambda: World(acts, before=(), opened=opened), orders):
+        assert sorted(text for _, text in agreed(made)) == expected
+        pages = all_pages(plainly, made.observer, [1, 2] * 5, **ADA)
+        assert shown(pages) == shown(made.observer.get_messages(**ADA))
 
 
 def test_one_id_of_two_writers_with_other_content_loses_neither_in_any_order(orders: int) -> None:
@@ -166,66 +165,27 @@ def test_one_id_of_two_writers_with_other_content_loses_neither_in_any_order(ord
         assert seen == ["one", "two"] or (len(seen) == 1 and len(refused) == 1)
 
 
-@pytest.mark.parametrize("limit", [1, 2])
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        pytest.param(HumanMessage("yes"), HumanMessage("yes"), id="without ids"),
-        pytest.param(HumanMessage("a", id="x"), HumanMessage("a", id="x"), id="one message"),
-        pytest.param(HumanMessage("a", id="x"), HumanMessage("b", id="x"), id="one id"),
-    ],
-)
-def test_pages_show_what_two_writers_said_at_once_as_the_whole_does(
-    one: BaseMessage, other: BaseMessage, limit: int, orders: int
-) -> None:
-    acts = [add(*said("first"), one), add(*said("second"), other)]
-    for made in some_orders(lambda: World(acts, before=(), opened=True), orders):
-        reader = made.observer
-        pages = all_pages(plainly, reader, [limit] * 10, **ADA)
-        assert shown(pages) == shown(reader.get_messages(**ADA))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(edit("b", "B"), id="edit"),
-        pytest.param(remove("b"), id="archive"),
-        pytest.param(remove("b", on_removal="forget"), id="forget"),
-        pytest.param(sync(*said("c", "b", "a")), id="sync"),
-        pytest.param(clear, id="clear"),
-    ],
-)
-@pytest.mark.parametrize("joined", [True, False])
-def test_whoever_appends_while_another_changes_agrees_with_every_reader(change: Act, joined: bool, orders: int) -> None:
-    def world() -> World:
-        return World([change, add(*said("new"))], before=said("a", "b", "c"), opened=True, joined=joined)
-
-    for made in some_orders(world, orders):
-        agreed(made)
-
-
-@pytest.mark.parametrize(
-    "acts",
-    [
-        pytest.param([edit("b", "one"), edit("b", "two")], id="edits"),
-        pytest.param([edit("b", "one"), remove("b", on_removal="forget")], id="edit and forget"),
-        pytest.param([edit("b", "one"), remove("b")], id="edit and archive"),
-        pytest.param([sync(*said("c", "b", "a")), sync(*said("b", "c", "d"))], id="syncs"),
-        pytest.param([sync(*said("c", "b", "a")), edit("b", "one")], id="sync and edit"),
-    ],
-)
-def test_two_who_change_one_message_agree_with_every_reader(acts: list[Act], orders: int) -> None:
-    for made in some_orders(lambda: World(acts, before=said("a", "b", "c"), opened=True), orders):
-        agreed(made)
+CHANGES: dict[str, list[Act]] = {
+    "edit": [edit("b", "B"), add(*said("new"))],
+    "archive": [remove("b"), add(*said("new"))],
+    "forget": [remove("b", on_removal="forget"), add(*said("new"))],
+    "sync": [sync(*said("c", "b", "a")), add(*said("new"))],
+    "clear": [clear, add(*said("new"))],
+    "edits": [edit("b", "one"), edit("b", "two")],
+    "edit and forget": [edit("b", "one"), remove("b", on_removal="forget")],
+    "edit and archive": [edit("b", "one"), remove("b")],
+    "syncs": [sync(*said("c", "b", "a")), sync(*said("b", "c", "d"))],
+    "sync and edit": [sync(*said("c", "b", "a")), edit("b", "one")],
+}
 
 
 @pytest.mark.parametrize("joined", [True, False])
-def test_three_writers_and_a_reader_in_between_agree(joined: bool, orders: int) -> None:
-    acts = [add(*said("a")), add(*said("b"), HumanMessage("yes")), add(HumanMessage("yes")), read]
-    for made in some_orders(lambda: World(acts, before=said("0"), opened=True, joined=joined), orders):
-        seen = [text for _, text in agreed(made)]
-        assert sorted(text for text in seen if text in ("a", "b", "yes")) == ["a", "b", "yes", "yes"]
-        assert seen.index("b") < len(seen) - 1 - seen[::-1].index("yes")
+@pytest.mark.parametrize("name", CHANGES)
+def test_whoever_changes_while_another_writes_agrees_with_every_reader(name: str, joined: bool, orders: int) -> None:
+    for made in some_orders(
+        lambda: World(CHANGES[name], before=said("a", "b", "c"), opened=True, joined=joined), orders
+    ):
+        agreed(made)
 
 
 def two_messages_of_one_id() -> World:
@@ -245,46 +205,7 @@ def test_the_ids_of_the_others_stay_when_one_of_two_messages_of_one_id_is_remove
     assert agreed(world) == [("x~2", "two")]
 
 
-def test_the_second_message_of_one_id_can_be_forgotten_after_it_was_archived() -> None:
-    world = two_messages_of_one_id()
-    world.observer.remove_messages("x~2", **ADA)
-    plainly(world.observer, "remove_messages", "x~2", on_removal="forget", **ADA)
-    assert agreed(world) == [("x", "one")]
-
-
-def test_a_message_that_an_edit_told_of_before_its_writer_did_is_there_once() -> None:
-    store = InMemoryStore()
-    with pipelines(store, 5) as (reader, editor, third, fourth, new):
-        editor.add_messages(said("0"), **ADA)
-        reader.get_messages(**ADA)
-        fourth.add_messages(said("4"), **ADA)
-        reader.get_messages(**ADA)
-        joining = ByHand(third.engine.workspace.add(said("3"), ADAS))
-        place = (ADAS.namespace(log.LANES), third.engine.workspace.writer_id)
-        while (head := store.get(*place)) is None or not head.value["count"]:
-            joining.step()
-        editor.edit_message("3", HumanMessage("three"), **ADA)
-        assert ("3", "three") in shown(reader.get_messages(**ADA))
-        joining.finish()
-        reader.get_messages(**ADA)
-        reader.edit_message("3", HumanMessage("THREE"), **ADA)
-        for pipeline in (reader, editor, third, fourth, new):
-            assert shown(pipeline.get_messages(**ADA)) == [("0", "0"), ("4", "4"), ("3", "THREE")]
-
-
 # -- more writers than a reader asks for each time
-
-
-def test_more_writers_than_are_polled_see_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "POLLED", 2)
-    rng = random.Random(3)
-    store = InMemoryStore()
-    with pipelines(store, 6) as known:
-        expected = []
-        for turn in range(200):
-            rng.choice(known).add_messages(said(str(turn)), **ADA)
-            expected.append(str(turn))
-            assert texts(rng.choice(known).get_messages(**ADA)) == expected
 
 
 @pytest.mark.parametrize("writers", [2, 3])
@@ -298,34 +219,7 @@ def test_more_writers_than_are_polled_that_meet_see_each_other(
         assert {f"new {n}" for n in range(writers)} <= set(seen)
 
 
-def test_a_writer_that_others_overtake_while_it_appends_is_seen() -> None:
-    with pipelines(InMemoryStore(), log.POLLED + 3) as known:
-        for number, writer in enumerate(known):
-            writer.add_messages(said(f"hello {number}"), **ADA)
-        reader, first, second, last_polled = *known[:3], known[3]
-        for writer in known:
-            writer.get_messages(**ADA)
-        appending = ByHand(last_polled.engine.workspace.add(said("overtaken"), ADAS))
-        appending.step()  # it has read how far the others are
-        first.add_messages(said("one"), **ADA)
-        second.add_messages(said("two"), **ADA)
-        reader.get_messages(**ADA)
-        appending.finish()
-        last_polled.add_messages(said("again"), **ADA)
-        assert shown(reader.get_messages(**ADA)) == shown(last_polled.get_messages(**ADA))
-
-
 # -- what it costs
-
-
-def test_a_page_of_one_large_batch_is_read_without_the_rest() -> None:
-    counting = Counting(InMemoryStore())
-    pipeline = ContextPipeline({"learn": False}, store=counting)
-    pipeline.add_messages(said(*(str(number) for number in range(3_000))), **ADA)
-    counting.reset()
-    assert len(pipeline.get_page(limit=20, **ADA).messages) == 20
-    assert counting.records_read <= 20 + 3  # its head, and `joined` twice
-    assert counting.batches <= 4
 
 
 @pytest.mark.parametrize("writers", [1, 3, 12])
@@ -401,7 +295,7 @@ def cost(what: str, counting: Counting) -> Cost:
     return Cost(what, counting.batches, counting.operations, counting.bytes_read, counting.bytes_written)
 
 
-@pytest.mark.parametrize("messages", [600, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("messages", [600, pytest.param(4_000, marks=pytest.mark.slow)])
 def test_a_turn_of_a_long_conversation_costs_what_one_of_a_short_costs(
     counting: Counting, call: Call, messages: int
 ) -> None:

@@ -6,14 +6,13 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from langchain_core.messages import BaseMessage, messages_to_dict
 from langchain_openai import ChatOpenAI
-from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
@@ -236,27 +235,6 @@ def test_after_the_server_recovers_the_model_writes_the_summaries(server: OpenAI
     assert context.report.failures == ()
 
 
-class NoSummaries(InMemoryStore):
-    """A store that refuses what a summary model wrote."""
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        if any(isinstance(op, PutOp) and WORDS in str(op.value) for op in todo):
-            raise ConnectionError("the store is full")
-        return super().batch(todo)
-
-
-@background_or_not
-def test_a_store_that_refuses_summaries_is_a_word_in_the_report(server: OpenAIServer, *, background: bool) -> None:
-    with pipeline(server, background=background, store=NoSummaries()) as pipe:
-        contexts = two_turns(pipe)
-        assert messages_to_dict(pipe.get_messages(**USER)) == messages_to_dict(conversation(EXCHANGES))
-    told = [failure for context in contexts for failure in context.report.failures]
-    assert [failure for failure in told if "the store is full" in failure]
-    for context in contexts:
-        check_within_budget(context)
-
-
 # -- a model that takes its time
 
 
@@ -445,15 +423,3 @@ async def test_conversations_share_one_pipeline_and_a_fault_of_one_is_no_matter_
             assert is_all_by_model(context)
             assert f"About Tag{number}x." in context.messages[1].text
             assert context.report.failures == ()
-
-
-async def test_threads_and_tasks_on_one_conversation_get_one_prompt(server: OpenAIServer) -> None:
-    with pipeline(server) as pipe:
-        await pipe.aadd_messages(conversation(EXCHANGES), **USER)
-        for _ in range(2):
-            in_threads = (asyncio.to_thread(pipe.assemble, "And now?", **USER) for _ in range(4))
-            contexts = await asyncio.gather(*in_threads, *(pipe.aassemble("And now?", **USER) for _ in range(4)))
-            assert await pipe.aflush(60)
-    assert len({json.dumps(messages_to_dict(context.messages)) for context in contexts}) == 1
-    assert all(is_all_by_model(context) for context in contexts)
-    assert len(server.received) <= 2 * EXCHANGES / 15 + 3  # and what is open at the end

@@ -143,11 +143,6 @@ def test_a_models_decision_stands_for_its_span():
     assert (line.text, line.first, line.end) == ("- We decided on oak for the boat, 40 planks.\n", 0, 4)
 
 
-def test_without_words_there_is_no_story():
-    assert arc_lines([], "dense", open_questions=(), focus=()) == []
-    assert arc_lines([digest_messages([], 0, 4)], "dense", open_questions=(), focus=()) == []
-
-
 WORDS = st.sampled_from(
     "bike blue decided: Redis 42 [OPEN] Berlin main.py the of we We agreed on <context> error ?".split()
 )

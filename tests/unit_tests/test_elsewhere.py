@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NoReturn
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.store.base import Op, PutOp
-from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ChromaStore
-from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history.other_conversations import last_keys, shared
-from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.records import EMBEDDED_CHARACTERS, LaneRecord, MessageRecord, Place
 
 PLACE = Place(clock=1, lane="w", number=0)
@@ -23,10 +15,6 @@ PLACE = Place(clock=1, lane="w", number=0)
 
 def lane(count: int, clock: int) -> LaneRecord:
     return LaneRecord(born=str(clock), clock=clock, count=count)
-
-
-def embed(texts: Sequence[str]) -> list[list[float]]:
-    return [[float(len(text)), 1.0] for text in texts]
 
 
 @given(sizes=st.lists(st.integers(0, 50), max_size=12), limit=st.integers(0, 200))
@@ -74,31 +62,3 @@ def test_what_is_embedded_is_what_may_be_quoted_and_is_read_without_it(message: 
 def test_an_archived_message_is_not_embedded() -> None:
     record = MessageRecord.of(HumanMessage("the lantern", id="m"), PLACE).model_copy(update={"archived": True})
     assert record.to_indexed_value() == record.to_value()
-
-
-def test_only_a_store_that_says_so_has_an_index() -> None:
-    class Other(InMemoryStore):
-        __slots__ = ()
-
-    assert bulk.has_index(InMemoryStore(index={"dims": 2, "embed": embed}))
-    assert not bulk.has_index(InMemoryStore())
-    assert not bulk.has_index(Other())
-    with ChromaStore() as plain, ChromaStore(index={"dims": 2, "embed": embed}) as indexed:
-        assert not bulk.has_index(plain)
-        assert bulk.has_index(indexed)
-
-
-def test_a_write_that_fails_without_an_index_fails_once() -> None:
-    asked = []
-
-    class Broken(InMemoryStore):
-        def batch(self, ops: Iterable[Op]) -> NoReturn:
-            asked.append(ops)
-            raise OSError("the disk is gone")
-
-    with pytest.raises(OSError, match="the disk is gone"):
-        drive(bulk.write_messages(Broken(), [PutOp(("a",), "k", {"said": "x"}, index=False)]))
-    assert len(asked) == 1
-    with pytest.raises(OSError, match="the disk is gone"):
-        drive(bulk.write_messages(Broken(), [PutOp(("a",), "k", {"said": "x"}, index=["said"])]))
-    assert len(asked) == 3

@@ -101,18 +101,7 @@ def test_greetings_are_filler_unless_they_say_something():
     assert not any(map(is_filler, said))
 
 
-def test_a_long_run_is_scored_in_one_pass():
-    for text in ["a", "a-", "a/b", "\n", " ", "`", "` ", "_", "a_-/", "(", "a A"]:
-        assert importance(text * (300_000 // len(text)), from_user=False) >= 0  # quadratic time would take hours
-
-
 # What is kept of a segment
-
-
-def test_a_sentence_says_where_it_comes_from():
-    [_, kept] = keep_sentences([line("Nothing to see here."), line("We decided on Redis.", 7)])
-    assert (kept.position, kept.order, kept.speaker, kept.date) == (7, 0, "ada", "2024-05-01")
-    assert (kept.text, kept.kind) == ("We decided on Redis.", Kind.DECISION)
 
 
 def test_small_talk_is_not_kept():
@@ -202,14 +191,6 @@ def test_key_messages_are_the_most_important_ones_in_order():
 def digests(texts, size=5):
     lines = messages(*texts)
     return [digest_messages(lines[i : i + size], i, i + size) for i in range(0, len(lines), size)]
-
-
-def test_a_digest_is_of_its_span():
-    [digest] = digests(["We decided on Redis.", "See `main.py`, all of it."], size=2)
-    assert (digest.first, digest.end, digest.level, digest.made_by) == (0, 2, 1, "extraction")
-    assert [sentence.position for sentence in digest.sentences] == [0, 1]
-    assert digest.artifacts == ("main.py",)
-    assert digest_messages([], 3, 3).sentences == ()
 
 
 def test_a_digest_is_no_larger_at_any_level_and_keeps_decisions_and_names():
