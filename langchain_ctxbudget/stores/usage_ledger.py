@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeAlias, cast
@@ -81,9 +80,10 @@ def of_month(user_id: str, month: str) -> Lanes:
     return (*of_user(user_id), USAGE, month)
 
 
-def _added(*parts: Counted) -> dict[str, Usage]:
-    models = dict.fromkeys(model for part in parts for model in part)
-    return {model: total(part[model] for part in parts if model in part) for model in models}
+def _added(parts: Iterable[Counted]) -> dict[str, Usage]:
+    known = list(parts)
+    models = dict.fromkeys(model for part in known for model in part)
+    return {model: total(part[model] for part in known if model in part) for model in models}
 
 
 @dataclass(slots=True)
@@ -92,12 +92,12 @@ class _Lane:
     """Fresh for every place: whoever counts in one again after its lane has left the memory begins another."""
     written: Counted = field(default_factory=dict)
     """What the store has confirmed."""
-    under_way: Counted = field(default_factory=dict)
-    """What is being written on top of it."""
-    new: Counted = field(default_factory=dict)
+    calls: tuple[Counted, ...] = ()
+    """What was counted since, one after the other."""
 
-    def sum(self) -> dict[str, Usage]:
-        return _added(self.written, self.under_way, self.new)
+    @property
+    def counted(self) -> dict[str, Usage]:
+        return _added([self.written, *self.calls])
 
 
 class Ledger:
@@ -136,13 +136,13 @@ class Ledger:
         with self._mutex:
             for place in places:
                 lane = self._lanes.setdefault(place, _Lane())
-                lane.new = _added(lane.new, {model or "": used})
+                lane.calls = (*lane.calls, {model or "": used})
                 self._lanes.move_to_end(place)
 
     def known(self, scope: Scope, month: str) -> tuple[Usage, Usage]:
         """Returns what this ledger has counted for a conversation and its user's month; for when reading fails."""
         session, user = self._seen((of_session(scope), of_month(scope.user_id, month)))
-        return total(session.sum().values()), total(user.sum().values())
+        return total(session.counted.values()), total(user.counted.values())
 
     def read(self, store: BaseStore, scope: Scope, month: str) -> Flow[tuple[Usage, Usage]]:
         """Returns the usage of a conversation, and of its user in a month, by everybody as far as it is written.
@@ -169,15 +169,11 @@ class Ledger:
                 items = yield from bulk.read_all(store, place)
             # By name: an item that is written while pages are read may stand on two of them.
             values = {item.key: item.value for item in items if item.namespace == place}
-            if lane.name not in values:
+            if values.pop(lane.name, None) is None:
                 self._lost(place, lane)
                 lane.written = {}
-            others = [
-                UsageRecord.read(value, f"usage {'/'.join(place)} {name!r}").models
-                for name, value in values.items()
-                if name != lane.name
-            ]
-            sums.append(total(_added(*others, lane.sum()).values()))
+            others = [UsageRecord.read(it, f"usage {'/'.join(place)} {name!r}").models for name, it in values.items()]
+            sums.append(total(_added([*others, lane.counted]).values()))
         return sums
 
     def _seen(self, places: Sequence[Lanes]) -> list[_Lane]:
@@ -202,45 +198,30 @@ class Ledger:
             scope: of the conversation.
             also: what else is written in the same batch.
         """
-        with self._mutex:
-            before = [(place, replace(lane)) for place, lane in self._unwritten(scope) if lane.written]
+        before = [(place, replace(lane)) for place, lane in self._unwritten(scope) if lane.written]
         items = yield from batch(store, [GetOp(place, lane.name) for place, lane in before])
         for (place, lane), item in zip(before, items, strict=True):
             if item is None:
                 self._lost(place, lane)
-        with self._writes(scope) as totals:
-            yield from batch(store, [*also, *totals])
-
-    @contextmanager
-    def _writes(self, scope: Scope) -> Iterator[list[Op]]:
-        """Gives the writes of what was counted; they are done where the block ends without an error."""
+        todo = [(place, lane, replace(lane)) for place, lane in self._unwritten(scope)]
+        puts = [
+            PutOp(place, lane.name, UsageRecord(models=seen.counted).to_value(), index=False)
+            for place, lane, seen in todo
+        ]
+        yield from batch(store, [*also, *puts])
         with self._mutex:
-            todo = self._unwritten(scope)
-            for _, lane in todo:
-                lane.under_way, lane.new = lane.new, {}
-            sums = [lane.sum() for _, lane in todo]
-        records = [UsageRecord(models=counted).to_value() for counted in sums]
-        try:
-            yield [
-                PutOp(place, lane.name, value, index=False) for (place, lane), value in zip(todo, records, strict=True)
-            ]
-        except BaseException:
-            with self._mutex:
-                for _, lane in todo:
-                    lane.new, lane.under_way = _added(lane.under_way, lane.new), {}
-            raise
-        with self._mutex:
-            for (_, lane), counted in zip(todo, sums, strict=True):
-                lane.written, lane.under_way = counted, {}
-            done = [place for place, lane in self._lanes.items() if not lane.new and not lane.under_way]
+            for _, lane, seen in todo:
+                lane.written, lane.calls = seen.counted, lane.calls[len(seen.calls) :]
+            done = [place for place, lane in self._lanes.items() if not lane.calls]
             for place in done[: max(0, len(self._lanes) - KEPT_LANES)]:
                 del self._lanes[place]
 
     def _unwritten(self, scope: Scope) -> list[tuple[Lanes, _Lane]]:
         """Returns the lanes of a conversation, and of its user's months, that are not written."""
         session, months = of_session(scope), (*of_user(scope.user_id), USAGE)
-        lanes = self._lanes.items()
-        return [(place, lane) for place, lane in lanes if lane.new and (place == session or place[:3] == months)]
+        with self._mutex:
+            lanes = self._lanes.items()
+            return [(place, lane) for place, lane in lanes if lane.calls and (place == session or place[:3] == months)]
 
     def forget(self, scope: Scope) -> None:
         """Never writes again what was counted of a conversation; to be done before its records are deleted.

@@ -1,10 +1,17 @@
-"""Documents that several write at once, that have lost something, or whose store or summary failed, stay whole."""
+"""Documents that several write at once, whose writers are killed, or whose store fails, stay whole."""
 
 from __future__ import annotations
 
+import random
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,17 +19,123 @@ from langchain_core.documents import Document
 from langgraph.store.base import BaseStore, Op, PutOp, Result, SearchOp
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import KnowledgeBase, LocalEmbeddings
+from langchain_ctxbudget import ChromaStore, KnowledgeBase, LocalEmbeddings
 from langchain_ctxbudget.errors import StoreError
-from langchain_ctxbudget.stores.records import ROOT, label
-from tests.integration_tests.conftest import Call
-from tests.integration_tests.summary_models import Scripted
-from tests.integration_tests.test_knowledge_base import BIKE, KETTLE, call, plainly, require_whole, texts, words
-from tests.log_contract import Elsewhere
+from langchain_ctxbudget.stores.records import ROOT, label, stored
+from tests.integration_tests.test_knowledge_base import BIKE, KETTLE, everything, named, texts, words
+from tests.log_contract import Elsewhere, Faulty
 
-__all__ = ["call"]
 
-CHUNKS = (ROOT, label("ada"), "documents", "chunks")
+def require_whole(store: BaseStore, documents: dict[str, str]) -> None:
+    """The store has these documents, everything that belongs to them and nothing else."""
+    knowledge = KnowledgeBase(store, user_id="ada")
+    whole = {info.source: knowledge.get(info.id) for info in knowledge.list()}
+    assert {source: it.page_content for source, it in whole.items() if it} == documents
+    items = everything(store)
+    manifest = [stored(item.value) for item in items if item.namespace[3:] == ("manifest",)]
+    keys = {f"chunks/{one['id']}/{key}" for one in manifest for part in one["sections"] for key in part["chunks"]}
+    keys |= {f"texts/{one['id']}/{key}" for one in manifest for key in one["pieces"]}
+    found = {f"{item.namespace[3]}/{item.key}" for item in items if item.namespace[3:] in (("chunks",), ("texts",))}
+    assert found == keys
+    assert len(items) == len(keys) + len(documents) + 1
+
+
+def small(store: BaseStore) -> KnowledgeBase:
+    """Splits into many chunks."""
+    return KnowledgeBase(store, user_id="ada", chunk_tokens=16, chunk_overlap_tokens=0)
+
+
+# Writers who are cut off
+
+
+def test_whoever_is_cut_off_is_finished_by_the_next_add(store: BaseStore) -> None:
+    faulty = Faulty(store)
+    knowledge = small(faulty)
+    knowledge.add(named(words(1, 30), "one"))
+    for writes in range(20):
+        faulty.writes_left = writes
+        text, done = words(writes + 2, 30), True
+        try:
+            knowledge.add(named(text, "one"))
+        except StoreError:
+            done = False
+        faulty.writes_left = None
+        shown = knowledge.get("one")
+        assert shown is not None
+        assert shown.page_content in ((text,) if done else (text, words(1, 30), words(writes + 1, 30)))
+        knowledge.add(named(BIKE, "other"))
+        require_whole(store, {"one": shown.page_content, "other": BIKE})
+        if done:
+            return
+    pytest.fail("it was never done")
+
+
+def test_a_delete_that_is_cut_off_is_finished_by_the_next(store: BaseStore) -> None:
+    faulty = Faulty(store)
+    knowledge = small(faulty)
+    for writes in range(7):
+        knowledge.add(named(words(1, 20), "one"))
+        faulty.writes_left = writes
+        with suppress(StoreError):
+            knowledge.delete("one")
+        assert (faulty.writes_left == 0) == (writes < 6)
+        faulty.writes_left = None
+        knowledge.delete("one")
+        assert everything(store) == []
+
+
+def test_what_a_killed_process_left_is_deleted_after_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, now = InMemoryStore(), [datetime(2026, 1, 1, tzinfo=UTC)]
+    faulty = Faulty(store)
+    faulty.writes_left = 2
+    monkeypatch.setattr("langchain_ctxbudget.documents.write._ME", "another process")
+    with pytest.raises(StoreError, match="disk"):
+        KnowledgeBase(faulty, user_id="ada", clock=lambda: now[0]).add(words(1))
+    monkeypatch.undo()
+    knowledge = KnowledgeBase(store, user_id="ada", clock=lambda: now[0])
+    knowledge.add(KETTLE)
+    left = len(everything(store))
+    assert texts(knowledge.search("material kettle", k=9)) == [KETTLE]
+    now[0] += timedelta(hours=1)
+    knowledge.add(KETTLE)
+    assert len(everything(store)) < left
+    require_whole(store, {knowledge.list()[0].source: KETTLE})
+
+
+KILLED = """
+import sys
+from langchain_ctxbudget import ChromaStore
+from tests.integration_tests.test_documents_kept import given, small
+knowledge = small(ChromaStore(sys.argv[1]))
+print("ready", flush=True)
+for version in range(int(sys.argv[2]), 1000):
+    knowledge.add(given(version))
+"""
+
+
+def given(version: int) -> list[Document]:
+    """Documents of which every version has other texts."""
+    return [named(words(10 * version + number, 8), f"doc{number}") for number in range(4)]
+
+
+@pytest.mark.slow
+def test_whoever_is_killed_at_any_moment_leaves_nothing_behind(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for round_ in range(5):
+        arguments = [sys.executable, "-c", KILLED, str(tmp_path / "store"), str(100 * round_)]
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            time.sleep(chance.uniform(0, 0.3))
+            process.kill()
+        with ChromaStore(tmp_path / "store") as store:
+            knowledge = small(store)
+            assert all(knowledge.get(info.id) for info in knowledge.list())
+            knowledge.add(given(99_999))
+            require_whole(store, {it.metadata["source"]: it.page_content for it in given(99_999)})
+
+
+# Several store objects over the same records, as where every request opens its own
 
 
 class Interrupted(Elsewhere):
@@ -39,9 +152,6 @@ class Interrupted(Elsewhere):
             self._happens.pop()()
         return results
 
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        return self.batch(ops)
-
 
 def writes_chunks(op: Op) -> bool:
     return isinstance(op, PutOp) and op.namespace[-1] == "chunks"
@@ -51,86 +161,70 @@ def looks_for_documents(op: Op) -> bool:
     return isinstance(op, SearchOp) and op.namespace_prefix[-1] == "manifest"
 
 
-def named(text: str, source: str = "kettle.txt") -> Document:
-    return Document(text, metadata={"source": source})
-
-
-# Several store objects over the same records, as where every request opens its own
-
-
-def test_another_store_object_leaves_what_is_being_written_alone(call: Call) -> None:
-    store = InMemoryStore()
+def test_another_store_object_leaves_what_is_being_written_alone(store: BaseStore) -> None:
     other = KnowledgeBase(Elsewhere(store), user_id="ada")
     mine = KnowledgeBase(Interrupted(store, writes_chunks, lambda: other.add(named(BIKE, "bike"))), user_id="ada")
-    call(mine, "add", named(KETTLE))
-    require_whole(store, plainly, {"kettle.txt": KETTLE, "bike": BIKE})
+    mine.add(named(KETTLE, "kettle"))
+    require_whole(store, {"kettle": KETTLE, "bike": BIKE})
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("add", [named(BIKE)]), ("delete", ["kettle.txt"])])
+@pytest.mark.parametrize(("name", "arguments"), [("add", [named(BIKE, "kettle")]), ("delete", ["kettle"])])
 def test_of_two_store_objects_that_write_one_document_the_last_one_counts(
-    call: Call, name: str, arguments: list[Any]
+    store: BaseStore, name: str, arguments: list[Any]
 ) -> None:
-    store = InMemoryStore()
     other = KnowledgeBase(Elsewhere(store), user_id="ada")
     waiting = threading.Thread(target=getattr(other, name), args=arguments)
 
     def at_once() -> None:
         waiting.start()
-        waiting.join(0.2)  # long enough for one that does not wait
+        waiting.join(0.1)  # long enough for one that does not wait
 
-    mine = KnowledgeBase(Interrupted(store, writes_chunks, at_once), user_id="ada")
-    call(mine, "add", named(KETTLE))
+    KnowledgeBase(Interrupted(store, writes_chunks, at_once), user_id="ada").add(named(KETTLE, "kettle"))
     waiting.join()
     if name == "delete":
-        assert list(store.search((ROOT,))) == []
+        assert everything(store) == []
     else:
-        require_whole(store, plainly, {"kettle.txt": BIKE})
+        require_whole(store, {"kettle": BIKE})
 
 
-def test_what_is_added_while_the_last_document_is_deleted_is_shown(call: Call) -> None:
-    store = InMemoryStore()
+def test_what_is_added_while_the_last_document_is_deleted_is_shown(store: BaseStore) -> None:
     other = KnowledgeBase(Elsewhere(store), user_id="ada")
-    other.add(named(KETTLE))
+    other.add(named(KETTLE, "kettle"))
     happens = Interrupted(store, looks_for_documents, lambda: other.add(named(BIKE, "bike")))
-    assert call(KnowledgeBase(happens, user_id="ada"), "delete", "kettle.txt")
-    require_whole(store, plainly, {"bike": BIKE})
+    assert KnowledgeBase(happens, user_id="ada").delete("kettle")
+    require_whole(store, {"bike": BIKE})
 
 
-def test_threads_with_store_objects_of_their_own_lose_nothing() -> None:
-    store = InMemoryStore()
-
+def test_threads_with_store_objects_of_their_own_lose_nothing(store: BaseStore) -> None:
     def work(number: int) -> None:
-        knowledge = KnowledgeBase(Elsewhere(store), user_id="ada", chunk_tokens=16, chunk_overlap_tokens=0)
-        for part in range(6):
+        knowledge = small(Elsewhere(store))
+        for part in range(4):
             knowledge.add(
                 [named(words(10 * number + part, 3), f"shared {part % 2}"), named(words(number, 3), f"{number}")]
             )
+            assert f"Item {number}-0" in knowledge.search(f"m{number}x0", k=1)[0].page_content
             knowledge.delete(f"shared {number % 2}")
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
     for source in ("shared 0", "shared 1"):
-        KnowledgeBase(store, user_id="ada").delete(source)
-    require_whole(store, plainly, {str(number): words(number, 3) for number in range(6)})
+        small(store).delete(source)
+    require_whole(store, {str(number): words(number, 3) for number in range(6)})
 
 
-# What has lost something
+# What has lost something, and what fails
 
 
 @pytest.mark.parametrize("text", [KETTLE, KETTLE + " Let it cool."], ids=["same", "longer"])
-def test_adding_again_heals_a_document_whose_chunks_are_gone(call: Call, text: str) -> None:
-    store = InMemoryStore()
-    knowledge = KnowledgeBase(store, user_id="ada", chunk_tokens=16, chunk_overlap_tokens=0)
-    call(knowledge, "add", named(f"{words(1, 9)} {KETTLE}"))
-    for item in store.search(CHUNKS, limit=100):
+def test_adding_again_heals_a_document_whose_chunks_are_gone(store: BaseStore, text: str) -> None:
+    knowledge = small(store)
+    knowledge.add(named(f"{words(1, 9)} {KETTLE}", "kettle"))
+    for item in store.search((ROOT, label("ada"), "documents", "chunks"), limit=100):
         store.delete(item.namespace, item.key)
-    again = named(f"{words(1, 9)} {text}")
-    assert len(call(knowledge, "add", again).updated) == 1
-    require_whole(store, plainly, {"kettle.txt": again.page_content})
-    assert len(call(knowledge, "add", again).unchanged) == 1
-
-
-# Stores and embeddings that fail
+    again = named(f"{words(1, 9)} {text}", "kettle")
+    assert len(knowledge.add(again).updated) == 1
+    require_whole(store, {"kettle": again.page_content})
+    assert len(knowledge.add(again).unchanged) == 1
 
 
 class Sometimes(LocalEmbeddings):
@@ -144,35 +238,15 @@ class Sometimes(LocalEmbeddings):
         return super().embed_documents(texts)
 
 
-def test_a_store_whose_embeddings_fail_says_so_and_loses_nothing(call: Call) -> None:
+def test_a_store_whose_embeddings_fail_says_so_and_loses_nothing() -> None:
     embeddings = Sometimes()
-    store = InMemoryStore(index={"dims": 256, "embed": embeddings, "fields": ["text"]})
-    knowledge = KnowledgeBase(store, user_id="ada")
+    knowledge = KnowledgeBase(
+        InMemoryStore(index={"dims": 256, "embed": embeddings, "fields": ["text"]}), user_id="ada"
+    )
     with pytest.raises(StoreError, match="OSError: gone") as raised:
-        call(knowledge, "add", named(KETTLE))
+        knowledge.add(named(KETTLE, "kettle"))
     assert isinstance(raised.value.__cause__, OSError)
-    assert call(knowledge, "list") == []
+    assert knowledge.list() == []
     embeddings.broken = False
-    assert call(knowledge, "add", named(KETTLE)).added
-    assert call(knowledge, "search", "kettle", k=1)[0].metadata["dense"] is not None
-
-
-# Summaries that failed
-
-
-def down(_: str) -> str:
-    raise OSError("no model")
-
-
-@pytest.mark.parametrize(("name", "arguments"), [("add", [named(KETTLE)]), ("update", ["kettle.txt", KETTLE])])
-def test_a_summary_that_failed_is_tried_again(call: Call, name: str, arguments: list[Any]) -> None:
-    store = InMemoryStore()
-    call(KnowledgeBase(store, user_id="ada", summary_model=Scripted(answer=down)), "add", named(KETTLE))
-    model = Scripted(answer=lambda _: "It is about kettles.")
-    knowledge = KnowledgeBase(store, user_id="ada", summary_model=model)
-    assert len(call(knowledge, name, *arguments).updated) == 1
-    assert [(info.summary, info.summary_by) for info in call(knowledge, "list")] == [
-        ("It is about kettles.", "Scripted")
-    ]
-    assert len(call(knowledge, name, *arguments).unchanged) == len(model.read) == 1
-    assert texts(call(knowledge, "search", "kettle")) == [KETTLE]
+    assert knowledge.add(named(KETTLE, "kettle")).added
+    assert knowledge.search("kettle", k=1)[0].metadata["dense"] is not None
