@@ -39,16 +39,14 @@ def observed_elsewhere() -> Iterator[None]:
 class ContextUsageHandler(BaseCallbackHandler):
     """Gives the usage that a model reports back to the pipeline that made its prompt; see `observe_usage`.
 
-    Pass it in a run's config, `config={"callbacks": [ContextUsageHandler(pipeline)]}`; one handler serves all runs,
-    sync and async, of threads and tasks. Where a model streams, it must report its usage (`stream_usage=True`). The
-    middleware observes usage by itself: its calls are ignored. Calls whose prompt is not one of the pipeline's latest,
-    word for word, change nothing, and their usage is not counted: `pipeline.usage.record` counts it.
+    One handler serves all runs of threads and tasks. Where a model streams, it must report its usage
+    (`stream_usage=True`). The middleware observes usage by itself: its calls are ignored. Calls whose prompt is not one
+    of the pipeline's latest, word for word, change nothing, and are not counted: `pipeline.usage.record` counts them.
 
     Attributes:
-        observed: how many usages the pipeline has taken.
-        ignored: how many could not be used, each with a warning in the log that says why.
-        unmatched: how many calls had a prompt that is none of the pipeline's latest; of one to which the application
-            adds a message, for instance.
+        observed: the number of usages that the pipeline has taken.
+        ignored: the number that could not be used, each with a warning in the log that says why.
+        unmatched: the number of calls whose prompt is none of the pipeline's latest, as where a message was added.
 
     Example:
         >>> from langchain_core.language_models import GenericFakeChatModel
@@ -69,11 +67,7 @@ class ContextUsageHandler(BaseCallbackHandler):
     ignore_agent = ignore_chain = ignore_custom_event = ignore_retriever = ignore_retry = True
 
     def __init__(self, pipeline: ContextPipeline) -> None:
-        """Serves a pipeline.
-
-        Args:
-            pipeline: the maker of the prompts that the runs answer.
-        """
+        """Serves the pipeline that makes the prompts."""
         super().__init__()
         self.observed = self.ignored = self.unmatched = 0
         self._pipeline = pipeline
@@ -95,29 +89,28 @@ class ContextUsageHandler(BaseCallbackHandler):
         with self._mutex:
             if report is None:
                 self.unmatched += 1
-                return
-            self._runs[run_id] = report
+            else:
+                self._runs[run_id] = report
             if len(self._runs) > _RUNS:
                 del self._runs[next(iter(self._runs))]
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """Gives the usage of the answer to the pipeline."""
-        generations = chain.from_iterable(response.generations)
-        said = (found.message for found in generations if isinstance(found, ChatGeneration))
-        answer = next((it for it in said if isinstance(it, AIMessage) and it.usage_metadata), None)
         with self._mutex:
             report = self._runs.pop(run_id, None)
+        said = (one.message for one in chain.from_iterable(response.generations) if isinstance(one, ChatGeneration))
+        answer = next((one for one in said if isinstance(one, AIMessage) and one.usage_metadata), None)
         if report is None or answer is None:
             return
+        taken = True
         try:
             self._pipeline.observe_usage(answer, report=report, model=model_of(answer))
         except InputError as error:
             _logger.warning("The usage of run %s is ignored: %s", run_id, error)
-            with self._mutex:
-                self.ignored += 1
-        else:
-            with self._mutex:
-                self.observed += 1
+            taken = False
+        with self._mutex:
+            self.observed += taken
+            self.ignored += not taken
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """Forgets the run: it has no usage."""

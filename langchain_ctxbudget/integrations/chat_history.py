@@ -1,18 +1,49 @@
-"""`BudgetedChatMessageHistory`: a conversation of a pipeline as LangChain's chat message history."""
+"""`BudgetedChatMessageHistory`: a conversation of a pipeline as LangChain's chat message history, and its window.
+
+A window stands between an application's system message and its question; it is compacted as `assemble` does. Providers
+refuse a second system message, so the arc stands above the summary in the one human message that a window begins with.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from langchain_core.chat_history import BaseChatMessageHistory
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 
-from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.integrations.history_window import window
+from langchain_ctxbudget.budget.layers import Layer
+from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
+from langchain_ctxbudget.flow import Flow, twins
+from langchain_ctxbudget.history import compact
+from langchain_ctxbudget.history.compact import HistoryRoom
+from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
+from langchain_ctxbudget.messages.messages import request_copy
+from langchain_ctxbudget.messages.turns import newest_that_fit
+from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.prompt.assembly import (
+    CONTEXT_INTRO,
+    Content,
+    group_tokens,
+    opening_note,
+    summary_text,
+    system_parts,
+    without_least,
+)
+from langchain_ctxbudget.prompt.plan import cut_key
+from langchain_ctxbudget.prompt.turn_fit import clipped
+from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.tokens.counters import TokenCounter
+
+ARC_SHARE = 0.08
+"""The most of a window that the arc takes."""
+LEFT_OUT = "[Earlier messages are left out.]"
+
+_log = logging.getLogger(__name__)
 
 
 class BudgetedChatMessageHistory(BaseChatMessageHistory):
@@ -21,10 +52,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     `messages` is everything that was said, as it was given; `window` is the part that stands in a prompt. It may be
     used wherever a `BaseChatMessageHistory` is, for instance in `RunnableWithMessageHistory`. LangChain has deprecated
     both in favour of LangGraph: for new code, see `build_context_graph` and `ContextPipeline`, which also retrieve and
-    report.
-
-    It is a view of a conversation in a pipeline, made anew for every request if need be; all share one pipeline, which
-    keeps open conversations, tokenizer and store.
+    report. It is a view of a conversation, made anew for every request if need be; all share one pipeline.
 
     `RunnableWithMessageHistory` reads `messages`, so that the prompt grows for ever. A step in front of the prompt puts
     the window in its place. It logs an error while storing and does not raise it; where that matters, call
@@ -41,8 +69,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     Example:
         >>> from langchain_core.messages import AIMessage
         >>> from langchain_ctxbudget import ContextPipeline
-        >>> pipeline = ContextPipeline()
-        >>> history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
+        >>> history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=ContextPipeline())
         >>> history.add_user_message("My bike is blue.")
         >>> history.add_messages([AIMessage("Nice!")])
         >>> [message.content for message in history.messages]
@@ -100,7 +127,15 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         """Appends messages; see `add_messages`."""
         await self.pipeline.aadd_messages(messages, **self._ids)
 
-    def window(self, max_tokens: int) -> list[BaseMessage]:
+    def clear(self) -> None:
+        """Removes the conversation and everything that was derived from it, and nothing else."""
+        self.pipeline.clear(**self._ids)
+
+    async def aclear(self) -> None:
+        """Removes the conversation; see `clear`."""
+        await self.pipeline.aclear(**self._ids)
+
+    def _window(self, max_tokens: int) -> Flow[list[BaseMessage]]:
         """Returns the part of the conversation that stands in a prompt between a system and a human message.
 
         The newest messages stand in their roles, calls and results together, texts that are too large clipped; one
@@ -118,16 +153,83 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
             BudgetTooSmallError: there is no room even for a line that says that messages are left out.
             InputError: `max_tokens` is no whole number of at least 1.
         """
-        return drive(window(self.pipeline.engine, self._scope, max_tokens))
+        return window_of(self.pipeline.engine, self._scope, max_tokens)
 
-    async def awindow(self, max_tokens: int) -> list[BaseMessage]:
-        """Returns the part of the conversation that stands in a prompt; see `window`."""
-        return await adrive(window(self.pipeline.engine, self._scope, max_tokens))
+    window, awindow = twins(_window)
 
-    def clear(self) -> None:
-        """Removes the conversation and everything that was derived from it, and nothing else."""
-        self.pipeline.clear(**self._ids)
 
-    async def aclear(self) -> None:
-        """Removes the conversation; see `clear`."""
-        await self.pipeline.aclear(**self._ids)
+def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMessage]]:
+    """Returns the messages of a conversation that fit a request; see `BudgetedChatMessageHistory.window`."""
+    if not isinstance(max_tokens, int) or isinstance(max_tokens, bool) or max_tokens < 1:
+        raise InputError(f"max_tokens must be a whole number of at least 1, not {max_tokens!r}")
+
+    def room(conversation: Conversation, settings: ContextSettings) -> HistoryRoom:
+        return _room(conversation, settings, max_tokens)
+
+    view, conversation, failures = yield from engine.history(scope, room)
+    content = Content(
+        arc=view.arc,
+        summary=view.summary,
+        summary_intro=view.summary_intro,
+        summary_outro=view.summary_outro,
+        history=view.groups,
+    )
+    messages = _fitted(content, conversation.counter, max_tokens, whole=not view.cut)
+    for failure in failures:  # a window has no report to say it in
+        _log.warning("window of conversation %r: %s", scope.conversation_id, failure)
+    # Copies: what a caller does to its messages must not change the next window.
+    return [*map(request_copy, messages)]
+
+
+def _room(conversation: Conversation, settings: ContextSettings, max_tokens: int) -> HistoryRoom:
+    """Gives everything to history but for the arc's small share."""
+    room = max(0, max_tokens - conversation.counter.count_messages([]))
+    arc = int(room * ARC_SHARE)
+    newest = compact.newest_costs(conversation, settings.keep_messages, max_tokens)
+    # Calls and results stay together: at least what stands behind the newest place for a cut.
+    last = next((n for n, safe in enumerate(reversed(conversation.safe), start=1) if safe), 0)
+    return HistoryRoom(
+        settings=settings,
+        fits_whole=conversation.total_tokens <= room,
+        # A prompt of the same budget has less room for history, and another cut.
+        cut_key=f"a window, {cut_key(settings, max_tokens, conversation.counter)}",
+        budget_tokens=max_tokens,
+        history_tokens=room - arc,
+        arc_tokens=arc,
+        keep=max(last, newest_that_fit(newest, int(max_tokens * compact.KEEP_SHARE))),
+    )
+
+
+def _fitted(content: Content, counter: TokenCounter, max_tokens: int, *, whole: bool) -> list[BaseMessage]:
+    """Returns the messages of a history, counted exactly; `whole` is True where it has every message.
+
+    Arc and summary give way first, then the oldest messages; the newest group is clipped, and at last left out.
+    """
+    while (messages := _built(content, whole=whole)) and (excess := counter.count_messages(messages) - max_tokens) > 0:
+        before, newest = replace(content, history=content.history[:-1]), content.history[-1:]
+        smaller, _ = without_least(before, counter, excess, (Layer.ARC, Layer.HISTORY))
+        if smaller != before:
+            whole = whole and smaller.history == before.history
+            content = replace(smaller, history=(*smaller.history, *newest))
+        elif newest:
+            room = group_tokens(newest[0], counter) - excess
+            shorter = clipped({0: newest[0]}, counter, room, (BaseMessage,))[0]
+            fits = group_tokens(shorter, counter) <= room
+            whole, content = whole and fits, replace(content, history=(shorter,) if fits else ())
+        else:
+            needed = {"a line that says that messages are left out": max_tokens + excess}
+            raise BudgetTooSmallError(max_tokens, needed, "Raise max_tokens; a window of some hundred says something.")
+    return messages
+
+
+def _built(content: Content, *, whole: bool) -> list[BaseMessage]:
+    """Returns messages that may stand behind a system message and in front of a human one."""
+    parts = [CONTEXT_INTRO + "".join(arc)] if (arc := system_parts(content)) else []
+    if content.summary:
+        parts.append(summary_text(content))
+    elif not whole:
+        parts.append(LEFT_OUT)
+    elif note := opening_note(content):
+        parts.append(note)
+    opening = [HumanMessage("\n".join(parts))] if parts else []
+    return [*opening, *(message for part in content.history for message in part.messages)]

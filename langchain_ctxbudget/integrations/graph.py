@@ -25,13 +25,14 @@ from langchain_ctxbudget.integrations.options import (
     newest,
     pipeline_of,
     progress,
+    request_of,
     require_report,
 )
 from langchain_ctxbudget.messages.messages import flattened, instruction
 from langchain_ctxbudget.messages.turns import split_turn
 from langchain_ctxbudget.pipeline.engine import Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import Run, RunContext, describe_run, is_task, run_of
+from langchain_ctxbudget.pipeline.runs import RunContext, describe_run, run_of
 from langchain_ctxbudget.prompt.request import Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope
@@ -87,12 +88,6 @@ class _OnItsWay(str):
     __slots__ = ("session",)
     session: Session
 
-    @classmethod
-    def of(cls, session: Session, step: str) -> _OnItsWay:
-        name = cls(f"prompt for {session.conversation.scope.conversation_id!r}: {step}")
-        name.session = session
-        return name
-
 
 def build_context_graph(
     pipeline: ContextPipeline | ContextSettings | Mapping[str, Any] | None = None,
@@ -109,9 +104,8 @@ def build_context_graph(
     """Builds the context pipeline as a compiled graph, to invoke, or to add as a node to a graph with `messages`.
 
     The conversation in the store is first made equal to the messages before the current turn (`sync`); messages that
-    the state has lost are archived. A state that has nothing of what is stored has forgotten it: the conversation goes
-    on from the store. The messages in state are not changed; let a checkpointer keep them. Each node sends a custom
-    stream event.
+    the state has lost are archived, but a state that has nothing of what is stored goes on from the store. The
+    messages in state are not changed; let a checkpointer keep them. Each node sends a custom stream event.
 
     The conversation is the run's `thread_id`, the user its `user_id` (both `configurable`), else the server's
     authenticated user; a runtime context outweighs both (see `RunContext`). Without a thread a run is a conversation of
@@ -124,11 +118,10 @@ def build_context_graph(
             not give them to the agent as well: `create_react_agent(prompt=...)` adds them behind this graph, uncounted.
         tools: the tools of the model, hand-off tools included; counted as they are sent.
         response_format: a schema that the model must answer in; counted as it is sent.
-        runtime_store: whether conversations are kept in the store that the graph was compiled with, where there is one,
-            and not in the pipeline's.
+        runtime_store: True keeps conversations in the store that the graph was compiled with, where there is one.
         agent: the agent's name where several work in one thread: each has a conversation of its own then.
-        report: how much of the report the graph gives to whoever invokes or streams it: `"none"`, its `"numbers"`, or
-            also the `"texts"` that it quotes. Within the process, `pipeline.last_report` has it in any case.
+        report: the part of the report that the graph gives to whoever invokes or streams it: `"none"`, its `"numbers"`,
+            or also the `"texts"` that it quotes. Within the process, `pipeline.last_report` has it.
         options: other arguments of `ContextPipeline`, where no pipeline is given.
 
     Returns:
@@ -148,9 +141,8 @@ def build_context_graph(
     given = instruction(prompt) if isinstance(prompt, SystemMessage) else prompt
     if given is not None and not isinstance(given, str):
         raise InvalidSettingsError(f"prompt must be a string or a SystemMessage, not {type(given).__name__}")
-    instructions = (given,) if given else ()
-    used, shown = pipeline_of(pipeline, options), require_report(report)
-    nodes = _Nodes(used, default_user, runtime_store, agent, instructions, tools, response_format, shown)
+    asked = Request(instructions=(given,) if given else (), tools=tools, response_format=response_format)
+    nodes = _Nodes(pipeline_of(pipeline, options), default_user, runtime_store, agent, asked, require_report(report))
     graph = StateGraph(ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput)
     for name, before in BEFORE.items():
         graph.add_node(name, nodes.node(name))
@@ -170,9 +162,8 @@ class _Nodes:
     default_user: str | None
     runtime_store: bool
     agent: str | None
-    instructions: Sequence[str]
-    tools: Sequence[Any]
-    response_format: object
+    asked: Request
+    """The part that is the same for every run."""
     report: ReportInState
     sent: dict[Scope, tuple[int, int]] = field(default_factory=dict)
     """The number of messages in the state and the counted tokens of each latest prompt."""
@@ -191,17 +182,20 @@ class _Nodes:
         """Runs a step, reports it to the stream, and returns the update of the state."""
         session = yield from self._brought_to(name, state, config)
         get_stream_writer()(progress(name, session))
-        if name != LAST:
-            return {"prompt": _OnItsWay.of(session, name)}
-        context = session.context
-        assert context is not None  # noqa: S101 - the last step sets it
+        scope, context = session.conversation.scope, session.context
+        if context is None:
+            on_its_way = _OnItsWay(f"prompt for {scope.conversation_id!r}: {name}")
+            on_its_way.session = session
+            return {"prompt": on_its_way}
         describe_run(context.report)
-        self.sent[session.conversation.scope] = len(state["messages"]), context.report.uncorrected_tokens
+        self.sent[scope] = len(state["messages"]), context.report.uncorrected_tokens
         if len(self.sent) > MOST_SENT:
             self.sent.pop(next(iter(list(self.sent))), None)
-        found = {"llm_input_messages": context.messages, "prompt": ""}
-        found |= in_state(context.report, self.report, "report")
-        return found | ({"ctxbudget_turn": session.plan.block.to_dict()} if session.plan.block else {})
+        return {
+            "llm_input_messages": context.messages,
+            "prompt": "",
+            **in_state(session, self.report, "report"),
+        }
 
     def _brought_to(self, name: str, state: ContextState, config: RunnableConfig) -> Flow[Session]:
         """Runs a step, and those before it that the session has not seen, as a run may have been resumed here.
@@ -211,39 +205,25 @@ class _Nodes:
         run = run_of(config, self.default_user, get_runtime(), agent=self.agent, messages=state["messages"])
         engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
         session: Session | None = getattr(state.get("prompt"), "session", None)
-        for attempt in range(1, MOST_ATTEMPTS + 1):
+        attempts_left = MOST_ATTEMPTS
+        while True:
+            attempts_left -= 1
             try:
                 if session is None:
-                    session = yield from engine.open_turn(
-                        run.scope,
-                        *split_turn(state["messages"]),
-                        self._request(run, state, config, exact=engine.target.tokenizer.mode == "exact"),
-                    )
+                    failures = flattened(state["messages"])
+                    if engine.target.tokenizer.mode == "exact":
+                        failures += self._added_behind(run.scope, state["messages"])
+                    request = request_of(run, config, state, failures, self.asked)
+                    session = yield from engine.open_turn(run.scope, *split_turn(state["messages"]), request)
                 for step in _needed(name):
                     if step not in session.timings_ms:
                         yield from engine.run_step(step, session)
             except MessageConflictError:
-                if attempt == MOST_ATTEMPTS:
+                if not attempts_left:
                     raise
                 session = None
             else:
                 return session
-        raise AssertionError("the last attempt returns or raises")
-
-    def _request(self, run: Run, state: ContextState, config: RunnableConfig, *, exact: bool) -> Request:
-        messages = state["messages"]
-        failures = [*flattened(messages), *(self._added_behind(run.scope, messages) if exact else ())]
-        return Request(
-            instructions=self.instructions,
-            tools=self.tools,
-            response_format=self.response_format,
-            settings=run.settings,
-            persona_id=run.persona_id,
-            device_id=run.device_id,
-            block=state.get("ctxbudget_turn"),
-            task=is_task(config),
-            failures=failures,
-        )
 
     def _added_behind(self, scope: Scope, messages: Sequence[BaseMessage]) -> list[str]:
         """Returns a line for the report where the model has read more than the conversation's last prompt."""

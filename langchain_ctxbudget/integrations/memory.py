@@ -9,8 +9,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, get_bu
 from pydantic import ConfigDict, Field, PrivateAttr, ValidationError
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, UnsupportedContentError
-from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.integrations.history_window import window
+from langchain_ctxbudget.flow import Flow, twins
+from langchain_ctxbudget.integrations.chat_history import window_of
 from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt.request import Request
@@ -100,7 +100,7 @@ class BudgetedMemory(BaseMemory):
         """The report of the last whole prompt that was assembled through this object."""
         return self._last_report
 
-    def load_memory_variables(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _load_memory_variables(self, inputs: dict[str, Any]) -> Flow[dict[str, Any]]:
         """Returns the messages or the string for the chain's prompt, under `memory_key`.
 
         Args:
@@ -113,13 +113,17 @@ class BudgetedMemory(BaseMemory):
             SystemPromptTooLargeError: the system prompt takes more than its share of the model's window.
             UnsupportedContentError: a whole prompt for an input that is neither a string nor messages.
         """
-        return drive(self._load(inputs))
+        if not self.whole_prompt:
+            return {self.memory_key: (yield from self._window())}
+        settings = None if self.max_tokens is None else {"max_context_tokens": self.max_tokens}
+        turn = _messages(self._input(inputs), HumanMessage)
+        context = yield from self.pipeline.engine.assemble(self._scope, turn, Request(settings=settings))
+        self._last_report = context.report
+        return {self.memory_key: context.messages}
 
-    async def aload_memory_variables(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Returns the messages or the string for the chain's prompt; see `load_memory_variables`."""
-        return await adrive(self._load(inputs))
+    load_memory_variables, aload_memory_variables = twins(_load_memory_variables)
 
-    def save_context(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+    def _save_context(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Flow[None]:
         """Appends the input and the output of a turn to the conversation, in one write.
 
         Raises:
@@ -127,39 +131,27 @@ class BudgetedMemory(BaseMemory):
             MessageConflictError: the id of a message is known with other content; nothing was written.
             UnsupportedContentError: what was said is neither a string nor messages.
         """
-        said = self._said(inputs, outputs)
-        self.pipeline.add_messages(said, user_id=self.user_id, conversation_id=self.conversation_id)
+        guesses = [_USUAL_OUTPUT] if _USUAL_OUTPUT in outputs else list(outputs)
+        answer = _chosen(outputs, self.output_key, guesses, "output")
+        said = [*_messages(self._input(inputs), HumanMessage), *_messages(answer, AIMessage)]
+        yield from self.pipeline.engine.workspace.add(said, self._scope)
 
-    async def asave_context(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-        """Appends the input and the output of a turn to the conversation; see `save_context`."""
-        said = self._said(inputs, outputs)
-        await self.pipeline.aadd_messages(said, user_id=self.user_id, conversation_id=self.conversation_id)
+    save_context, asave_context = twins(_save_context)
 
-    def clear(self) -> None:
+    def _clear(self) -> Flow[None]:
         """Removes the conversation and everything that was derived from it, and nothing else."""
-        self.pipeline.clear(user_id=self.user_id, conversation_id=self.conversation_id)
+        return self.pipeline.engine.workspace.clear(self._scope)
 
-    async def aclear(self) -> None:
-        """Removes the conversation; see `clear`."""
-        await self.pipeline.aclear(user_id=self.user_id, conversation_id=self.conversation_id)
+    clear, aclear = twins(_clear)
 
-    def _load(self, inputs: Mapping[str, Any]) -> Flow[dict[str, Any]]:
-        scope = Scope(self.user_id, self.conversation_id)
-        loaded = yield from self._prompt(scope, inputs) if self.whole_prompt else self._window(scope)
-        return {self.memory_key: loaded}
+    @property
+    def _scope(self) -> Scope:
+        return Scope(self.user_id, self.conversation_id)
 
-    def _prompt(self, scope: Scope, inputs: Mapping[str, Any]) -> Flow[list[BaseMessage]]:
-        turn = _messages(self._input(inputs), HumanMessage)
-        settings = None if self.max_tokens is None else {"max_context_tokens": self.max_tokens}
-        context = yield from self.pipeline.engine.assemble(scope, turn, Request(settings=settings))
-        self._last_report = context.report
-        return context.messages
-
-    def _window(self, scope: Scope) -> Flow[list[BaseMessage] | str]:
-        engine = self.pipeline.engine
+    def _window(self) -> Flow[list[BaseMessage] | str]:
         limit = room = self.pipeline.settings.max_context_tokens if self.max_tokens is None else self.max_tokens
         while True:
-            messages = yield from window(engine, scope, room)
+            messages = yield from window_of(self.pipeline.engine, self._scope, room)
             if self.return_messages:
                 return messages
             text = get_buffer_string(messages, human_prefix=self.human_prefix, ai_prefix=self.ai_prefix)
@@ -169,16 +161,9 @@ class BudgetedMemory(BaseMemory):
             # ones with every turn: the conversation is compacted for each.
             room = room * 3 // 4
 
-    def _said(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[BaseMessage]:
-        return [*_messages(self._input(inputs), HumanMessage), *_messages(self._output(outputs), AIMessage)]
-
     def _input(self, inputs: Mapping[str, Any]) -> object:
         guesses = [key for key in inputs if key not in (self.memory_key, _NO_INPUT)]
         return _chosen(inputs, self.input_key, guesses, "input")
-
-    def _output(self, outputs: Mapping[str, Any]) -> object:
-        guesses = [_USUAL_OUTPUT] if _USUAL_OUTPUT in outputs else list(outputs)
-        return _chosen(outputs, self.output_key, guesses, "output")
 
 
 def _chosen(values: Mapping[str, Any], named: str | None, guesses: Sequence[str], kind: str) -> object:

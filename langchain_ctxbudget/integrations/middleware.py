@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, Unpack
 
 from langchain.agents.middleware.types import (
@@ -36,6 +35,7 @@ from langchain_ctxbudget.integrations.options import (
     newest,
     pipeline_of,
     progress,
+    request_of,
     require_report,
 )
 from langchain_ctxbudget.integrations.tools import create_recall_tool
@@ -85,13 +85,12 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
 
     The conversation is the run's `thread_id`, the user its `user_id` (both `configurable`), else the server's
     authenticated user, else `default_user`; a runtime context outweighs both (see `RunContext`). Without a thread a run
-    is a conversation of its own, in memory only. An agent that is called in a tool of another one runs in its thread:
-    give it a `RunContext` with a `conversation_id` of its own.
+    is a conversation of its own, in memory only. An agent in a tool of another one needs a name (`agent`) or a
+    `RunContext` with a `conversation_id` of its own.
 
     Put it last in the list, so that additions of other middleware are counted; behind it belongs only middleware that
-    marks or repeats a finished request (prompt caching, retries). Messages before the current turn are shown as the
-    agent's state has them: middleware that changes them must change the state. It takes the place of
-    `SummarizationMiddleware`, which deletes from the state.
+    marks or repeats a finished request (prompt caching, retries). Middleware that changes messages before the current
+    turn must change the state. It takes the place of `SummarizationMiddleware`, which deletes from the state.
 
     Example:
         >>> from langchain.agents import create_agent
@@ -122,18 +121,15 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         """Sets up; nothing is read, written or loaded before it is needed.
 
         Args:
-            pipeline: the pipeline, or the settings of one that is made here. Its system prompt stands in front of the
+            pipeline: the pipeline, or the settings of one that is made here; its system prompt stands in front of the
                 agent's.
-            default_user: the user where the run names none, in a context neither; without one that is an error.
+            default_user: the user where neither run nor context names one; without one that is an error.
             recall_tool: True gives the agent a tool to look up messages that its prompt no longer shows; a model that
                 cannot bind tools answers without it.
-            runtime_store: True keeps conversations in the store that the agent was created with, where there is one,
-                and not in the pipeline's.
-            agent: the agent's name where several work in one thread, for instance one that is another one's tool: each
-                has a conversation of its own then.
-            report: how much of the report of its last prompt the agent's state has, as `ctxbudget_report`, for whoever
-                invokes or streams the agent: `"none"`, its `"numbers"`, or also the `"texts"` that it quotes. Within
-                the process, `middleware.pipeline.last_report` has it in any case.
+            runtime_store: True keeps conversations in the store that the agent was created with, where there is one.
+            agent: the agent's name where several work in one thread: each has a conversation of its own then.
+            report: the part of its last report that the agent's state has, as `ctxbudget_report`: `"none"`, its
+                `"numbers"`, or also the `"texts"` that it quotes. Within the process, `pipeline.last_report` has it.
             options: other arguments of `ContextPipeline`, where no pipeline is given.
 
         Raises:
@@ -145,27 +141,24 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         self._report = require_report(report)
         recall = create_recall_tool(self.pipeline, default_user=default_user, runtime_store=runtime_store, agent=agent)
         self.tools = [recall] if recall_tool else []
-        self._asked_last: tuple[BaseChatModel | None, bool] = (None, True)
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget."""
-        request, problems = self._with_recall(request)
-        engine, session, context = drive(self._shape(request, problems))
+        engine, session, context, shaped = drive(self._shape(request))
         with described(context.report), observed_elsewhere():
-            response = handler(_shaped(request, context))
-        return _finished(engine, session, context, response, self._report)
+            response = handler(shaped)
+        return self._finished(engine, session, context, response)
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ExtendedModelResponse[Any]:
         """Calls the model with a prompt that fits its budget; see `wrap_model_call`."""
-        request, problems = self._with_recall(request)
-        engine, session, context = await adrive(self._shape(request, problems))
+        engine, session, context, shaped = await adrive(self._shape(request))
         with described(context.report), observed_elsewhere():
-            response = await handler(_shaped(request, context))
-        return _finished(engine, session, context, response, self._report)
+            response = await handler(shaped)
+        return self._finished(engine, session, context, response)
 
     def after_agent(self, state: ContextBudgetState, runtime: Runtime[Any]) -> None:
         """Stores the turn that has ended; where that fails, the next turn does it."""
@@ -175,47 +168,53 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         """Stores the turn that has ended; see `after_agent`."""
         await adrive(self._store(state, runtime))
 
-    def _shape(
-        self, request: ModelRequest[Any], problems: Sequence[str]
-    ) -> Flow[tuple[Engine, Session, AssembledContext]]:
+    def _shape(self, request: ModelRequest[Any]) -> Flow[tuple[Engine, Session, AssembledContext, ModelRequest[Any]]]:
         """Assembles the prompt of one model call, for the model that answers."""
-        run = self._run(request.runtime, request.state)
-        engine = self.pipeline.engine.over(run.store if self._runtime_store else None).for_model(request.model)
-        asked = _Asked.of(request)
+        request, failures = self._with_recall(request)
+        history, turn, problems = _read(request)
+        run, engine = self._run(request.runtime, request.state)
+        engine = engine.for_model(request.model)
         tools, response_format = _schemas(request)
-        session = yield from engine.answer(
-            run.scope,
-            asked.history,
-            asked.turn,
-            Request(
-                tools=tools,
-                response_format=response_format,
-                settings=run.settings,
-                persona_id=run.persona_id,
-                device_id=run.device_id,
-                block=request.state.get("ctxbudget_turn"),
-                task=is_task(get_config()),
-                failures=[*asked.failures, *problems],
-            ),
-        )
+        asked = Request(tools=tools, response_format=response_format)
+        wanted = request_of(run, get_config(), request.state, [*problems, *failures], asked)
+        session = yield from engine.answer(run.scope, history, turn, wanted)
         for name in (*STEPS, LAST_STEP) if request.runtime else ():
             request.runtime.stream_writer(progress(name, session))
-        assert session.context is not None  # noqa: S101 - the last step sets it
-        return engine, session, session.context
+        context = session.context
+        assert context is not None  # noqa: S101 - the last step sets it
+        messages: list[Any] = list(context.messages)
+        system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
+        shaped = request.override(
+            messages=messages, system_message=system and _in_blocks(system, request.system_message)
+        )
+        return engine, session, context, shaped
+
+    def _finished(
+        self, engine: Engine, session: Session, context: AssembledContext, response: ModelResponse[Any] | AIMessage
+    ) -> ExtendedModelResponse[Any]:
+        """Returns the response with report and context block for the agent's state; its usage corrects the counts."""
+        whole = ModelResponse(result=[response]) if isinstance(response, AIMessage) else response
+        answer = next((m for m in whole.result if isinstance(m, AIMessage) and m.usage_metadata), None)
+        if answer is not None and answer.usage_metadata:
+            with suppress(InputError):  # usage of several calls, or of another prompt, corrects nothing
+                usage, model = answer.usage_metadata, model_of(answer)
+                engine.observe(usage, context.report, model, comparable=is_of_one_call(answer))
+        update = in_state(session, self._report, "ctxbudget_report")
+        return ExtendedModelResponse(model_response=whole, command=Command(update=update))
 
     def _store(self, state: ContextBudgetState, runtime: Runtime[Any]) -> Flow[None]:
-        run = self._run(runtime, state)
-        engine = self.pipeline.engine.over(run.store if self._runtime_store else None)
+        run, engine = self._run(runtime, state)
         if run.scope.is_kept:
-            yield from engine.workspace.copy_state(
-                run.scope, convert_to_messages(state["messages"]), task=is_task(get_config())
-            )
+            messages = convert_to_messages(state["messages"])
+            yield from engine.workspace.copy_state(run.scope, messages, task=is_task(get_config()))
         else:
             engine.workspace.open_conversations.drop(run.scope)
 
-    def _run(self, runtime: Runtime[Any] | None, state: Mapping[str, Any]) -> Run:
+    def _run(self, runtime: Runtime[Any] | None, state: Mapping[str, Any]) -> tuple[Run, Engine]:
+        """Reads whose run it is; returns also the engine over its store."""
         messages = state.get("messages") or ()
-        return run_of(get_config(), self._default_user, runtime, agent=self._agent, messages=messages)
+        run = run_of(get_config(), self._default_user, runtime, agent=self._agent, messages=messages)
+        return run, self.pipeline.engine.over(run.store if self._runtime_store else None)
 
     def _with_recall(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], list[str]]:
         """Takes the recall tool from a model that binds none; returns also what the report says of a missing one."""
@@ -228,69 +227,61 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
                 f"name, or set recall_tool=False"
                 for name in own
             ]
-        if self._binds_tools(request.model):
+        if type(request.model).bind_tools is not BaseChatModel.bind_tools:
             return request, []
         others = [tool for tool in request.tools if not has_recall_tool([tool])]
         return request.override(tools=others), [
             f"{type(request.model).__name__} cannot bind tools, so the agent has no recall tool: set recall_tool=False"
         ]
 
-    def _binds_tools(self, model: BaseChatModel) -> bool:
-        """Returns True where a model takes tools; the one that was asked last is not asked again."""
-        known, binds = self._asked_last
-        if known is not model:
-            binds = True
-            try:
-                model.bind_tools(self.tools)
-            except NotImplementedError:
-                binds = False
-            except Exception:  # noqa: BLE001, S110 - it takes tools; the agent's own call tells what is wrong with these
-                pass
-            self._asked_last = model, binds
-        return binds
+
+def _read(request: ModelRequest[Any]) -> tuple[list[BaseMessage], list[BaseMessage], list[str]]:
+    """Reads a request whose messages other middleware may have changed.
+
+    Returns:
+        the history, instructions in front: what the agent's state has before the current turn, with the agent's answers
+            to calls in it that could not be read.
+        the turn: everything else in the request; system messages at its beginning are instructions.
+        what is to be reported.
+    """
+    given = convert_to_messages(request.messages)
+    kept = convert_to_messages(request.state.get("messages") or given)
+    before, _ = split_turn(kept)
+    seen, turn = list[BaseMessage](), list[BaseMessage]()
+    answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
+    last = len(before)
+    for message, place in zip(given, _places(kept, given), strict=True):
+        if place is not None:
+            last = place
+            (seen if place < len(before) else turn).append(message)
+        elif last < len(before) and _answers_unreadable(message, before[last]):
+            answers[last].append(message)
+        elif not _repairs(message, before):
+            turn.append(message)
+    history = [it for place, message in enumerate(before) for it in (message, *answers[place])]
+    if not turn:
+        history, turn = split_turn(given)
+    same = len(seen) == len(before) and all(map(plainly_same, seen, before))
+    failures = [] if same else [NOT_FOLLOWED]
+    system = request.system_message
+    if system is not None and not _in_texts(system):
+        failures += flattened([system])
+    notes, turn = split_instructions(turn)
+    instructions = [*([] if system is None else [instruction(system)]), *notes]
+    return [*map(SystemMessage, instructions), *history], turn, failures
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request, read: the history that the agent keeps, instructions in front, and the turn that is answered."""
+def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:
+    """Returns True for the agent's answer to a call that could not be read; the state gets it with the next one."""
+    unreadable = call.invalid_tool_calls if isinstance(call, AIMessage) else ()
+    return isinstance(message, ToolMessage) and message.tool_call_id in [made["id"] for made in unreadable]
 
-    history: list[BaseMessage]
-    turn: list[BaseMessage]
-    failures: list[str]
 
-    @classmethod
-    def of(cls, request: ModelRequest[Any]) -> _Asked:
-        """Reads a request whose messages other middleware may have changed.
-
-        History is what the agent's state has before the current turn, with the agent's answers to calls in it that
-        could not be read. Everything else in the request is the turn; system messages at its beginning are
-        instructions.
-        """
-        given = convert_to_messages(request.messages)
-        kept = convert_to_messages(request.state.get("messages") or given)
-        before, _ = split_turn(kept)
-        history, seen, turn = list[BaseMessage](), list[BaseMessage](), list[BaseMessage]()
-        answers: defaultdict[int, list[BaseMessage]] = defaultdict(list)
-        last = len(before)
-        for message, place in zip(given, _places(kept, given), strict=True):
-            if place is not None:
-                last = place
-                (seen if place < len(before) else turn).append(message)
-            elif last < len(before) and _answers_unreadable(message, before[last]):
-                answers[last].append(message)
-            elif not _repairs(message, before):
-                turn.append(message)
-        for place, message in enumerate(before):
-            history += [message, *answers[place]]
-        if not turn:
-            history, turn = split_turn(given)
-        same = len(seen) == len(before) and all(map(plainly_same, seen, before))
-        failures = [] if same else [NOT_FOLLOWED]
-        system = [] if request.system_message is None else [SystemMessage(instruction(request.system_message))]
-        if request.system_message is not None and not _in_texts(request.system_message):
-            failures += flattened([request.system_message])
-        notes, turn = split_instructions(turn)
-        return cls([*system, *map(SystemMessage, notes), *history], turn, failures)
+def _repairs(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
+    """Returns True for a message that stands in for the result of a call in history, for this request alone."""
+    if message.id is not None or not isinstance(message, ToolMessage):
+        return False
+    return any(message.tool_call_id in call_ids(said) for said in history)
 
 
 def _places(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[int | None]:
@@ -335,26 +326,6 @@ def _same(pairs: Iterable[tuple[BaseMessage, BaseMessage]]) -> int:
     return count
 
 
-def _answers_unreadable(message: BaseMessage, call: BaseMessage) -> bool:
-    """Returns True for the agent's answer to a call that could not be read; the state gets it with the next one."""
-    unreadable = call.invalid_tool_calls if isinstance(call, AIMessage) else ()
-    return isinstance(message, ToolMessage) and message.tool_call_id in [made["id"] for made in unreadable]
-
-
-def _repairs(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
-    """Returns True for a message that stands in for the result of a call in history, for this request alone."""
-    if message.id is not None or not isinstance(message, ToolMessage):
-        return False
-    return any(message.tool_call_id in call_ids(said) for said in history)
-
-
-def _shaped(request: ModelRequest[Any], context: AssembledContext) -> ModelRequest[Any]:
-    """Returns the request with the messages of a prompt."""
-    messages: list[Any] = list(context.messages)
-    system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
-    return request.override(messages=messages, system_message=system and _in_blocks(system, request.system_message))
-
-
 def _in_texts(message: SystemMessage) -> bool:
     return isinstance(message.content, str) or all(
         isinstance(block, str) or block.get("type") == "text" for block in message.content
@@ -372,26 +343,6 @@ def _in_blocks(system: SystemMessage, given: SystemMessage | None) -> SystemMess
         last = blocks[-1] if isinstance(blocks[-1], dict) else {"type": "text", "text": blocks[-1]}
         blocks[-1] = {**last, "cache_control": dict(EPHEMERAL)}
     return SystemMessage(blocks)
-
-
-def _finished(
-    engine: Engine,
-    session: Session,
-    context: AssembledContext,
-    response: ModelResponse[Any] | AIMessage,
-    wanted: ReportInState,
-) -> ExtendedModelResponse[Any]:
-    """Returns the response with report and context block for the agent's state; its usage corrects the counts."""
-    whole = ModelResponse(result=[response]) if isinstance(response, AIMessage) else response
-    answer = next((m for m in whole.result if isinstance(m, AIMessage) and m.usage_metadata), None)
-    if answer is not None and answer.usage_metadata:
-        with suppress(InputError):  # usage of several calls, or of another prompt, corrects nothing
-            usage, model = answer.usage_metadata, model_of(answer)
-            engine.observe(usage, context.report, model, comparable=is_of_one_call(answer))
-    update = in_state(context.report, wanted, "ctxbudget_report")
-    if session.plan.block is not None:
-        update["ctxbudget_turn"] = session.plan.block.to_dict()
-    return ExtendedModelResponse(model_response=whole, command=Command(update=update))
 
 
 def _schemas(request: ModelRequest[Any]) -> tuple[list[Any], object]:

@@ -1,24 +1,27 @@
-"""Shared parts of the adapters: a pipeline from options, a prompt's report in the state, its progress in the stream."""
+"""Shared parts of the adapters: a pipeline from options, a run's request, what state and stream get of a prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
 
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import RunnableConfig
 from langgraph.store.base import BaseStore
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget.budget.layers import Layer
+from langchain_ctxbudget.budget.layers import Fragment, Layer
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.pipeline.bookkeeping import Prices
 from langchain_ctxbudget.pipeline.engine import Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.report.report import ContextReport
+from langchain_ctxbudget.pipeline.runs import Run, is_task
+from langchain_ctxbudget.prompt.request import Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens.counters import TokenCounter
 
@@ -44,11 +47,7 @@ class PipelineOptions(TypedDict, total=False):
 def pipeline_of(
     given: ContextPipeline | ContextSettings | Mapping[str, Any] | None, options: PipelineOptions
 ) -> ContextPipeline:
-    """Returns the given pipeline, or makes one of settings and options.
-
-    Raises:
-        InvalidSettingsError: a pipeline and options, or an unknown option.
-    """
+    """Returns the given pipeline, or makes one of settings and options."""
     if isinstance(given, ContextPipeline):
         if options:
             raise InvalidSettingsError(
@@ -65,11 +64,7 @@ def pipeline_of(
 
 
 def require_pipeline(pipeline: object, why: str) -> None:
-    """Refuses anything but a pipeline.
-
-    Raises:
-        InvalidSettingsError: it is something else.
-    """
+    """Refuses anything but a pipeline."""
     if not isinstance(pipeline, ContextPipeline):
         raise InvalidSettingsError(f"pipeline must be a ContextPipeline, not {type(pipeline).__name__}: {why}")
 
@@ -81,19 +76,35 @@ def invalid_fields(name: str, error: ValidationError) -> InvalidSettingsError:
 
 
 def require_report(wanted: ReportInState) -> ReportInState:
-    """Refuses anything but the three kinds of report.
-
-    Raises:
-        InvalidSettingsError: it is something else.
-    """
+    """Refuses anything but the three kinds of report."""
     if wanted not in get_args(ReportInState):
         raise InvalidSettingsError(f"report must be 'none', 'numbers' or 'texts', not {wanted!r}")
     return wanted
 
 
-def in_state(report: ContextReport, wanted: ReportInState, key: str) -> dict[str, Any]:
-    """Returns the update of a state with a report under a key, empty unless it is wanted."""
-    return {} if wanted == "none" else {key: report.to_dict(texts=wanted == "texts")}
+def request_of(
+    run: Run, config: RunnableConfig, state: Mapping[str, Any], failures: Sequence[str], asked: Request
+) -> Request:
+    """Returns what a run asks for beside what is the same for every run."""
+    return replace(
+        asked,
+        settings=run.settings,
+        persona_id=run.persona_id,
+        device_id=run.device_id,
+        block=state.get("ctxbudget_turn"),
+        task=is_task(config),
+        failures=failures,
+    )
+
+
+def in_state(session: Session, wanted: ReportInState, key: str) -> dict[str, Any]:
+    """Returns the update of a state after a prompt: the turn's context block, and the report where it is wanted."""
+    update: dict[str, Any] = {}
+    if wanted != "none" and session.context is not None:
+        update[key] = session.context.report.to_dict(texts=wanted == "texts")
+    if session.plan.block is not None:
+        update["ctxbudget_turn"] = session.plan.block.to_dict()
+    return update
 
 
 def newest(_old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -111,19 +122,20 @@ def progress(step: str, session: Session) -> dict[str, Any]:
         layers = {str(layer): tokens for layer, tokens in plan.allocated.tokens.items()}
         done |= {"budget_tokens": plan.limit_tokens, "strategy": plan.allocated.strategy, "layers": layers}
     elif step == "fetch_bundles":
-        own = [part for rendered in plan.own.values() for part in rendered.fragments]
-        fragments = (*plan.bundles.fragments, *own)
-        done |= {"items": len(fragments), "tokens": sum(part.tokens for part in fragments)}
+        own = (part for rendered in plan.own.values() for part in rendered.fragments)
+        done |= _size([*plan.bundles.fragments, *own])
     elif step == "compact_history":
-        view = plan.history
-        done |= {"strategy": view.strategy, "compaction_step": view.step, "messages": len(plan.conversation.entries)}
+        view, messages = plan.history, len(plan.conversation.entries)
+        done |= {"strategy": view.strategy, "compaction_step": view.step, "messages": messages}
         done["verbatim"] = sum(len(part.messages) for part in view.groups)
     elif step == "retrieve":
         found = [part for part in plan.content.volatile if part.layer == Layer.RETRIEVAL]
-        done |= {"items": len(found), "tokens": sum(part.tokens for part in found)}
-        done["chosen_before"] = plan.fixed is not None
+        done |= {**_size(found), "chosen_before": plan.fixed is not None}
     elif session.context is not None:
-        report = session.context.report
-        done |= {"tokens": report.total_tokens, "budget_tokens": report.budget_tokens}
-        done["messages"] = len(session.context.messages)
+        report, messages = session.context.report, len(session.context.messages)
+        done |= {"tokens": report.total_tokens, "budget_tokens": report.budget_tokens, "messages": messages}
     return {"ctxbudget": done}
+
+
+def _size(parts: Sequence[Fragment]) -> dict[str, Any]:
+    return {"items": len(parts), "tokens": sum(part.tokens for part in parts)}

@@ -24,7 +24,7 @@ from langchain_ctxbudget.integrations.options import invalid_fields, require_pip
 from langchain_ctxbudget.knowledge import facts_layer
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import Run, current_runtime, run_of
+from langchain_ctxbudget.pipeline.runs import current_runtime, run_of
 from langchain_ctxbudget.retrieval.search import Hit, Sources, document, reranked, search
 from langchain_ctxbudget.settings import SOURCES, Source
 from langchain_ctxbudget.stores.records import Scope, require_id
@@ -41,17 +41,15 @@ _log = logging.getLogger(__name__)
 class BudgetedRetriever(BaseRetriever):
     """Searches a user's conversations, memories and documents, limited by number and by tokens.
 
-    It is the search that prompts of the pipeline retrieve with, wherever LangChain takes a retriever: in a chain, in
-    `create_retriever_tool`, in an ensemble. Documents come best first. Their metadata have `id`, `found_in`
-    (`conversations`, `memories` or `documents`), `source` (of a document its own, else as `found_in`), `title`, `date`
-    (`YYYY-MM-DD`, or empty), `speaker`, `score`, its parts as `scores`, and `tokens`; a message's `conversation_id` and
-    `reference`; and a `warning` where the reranker failed, which is also logged. A document has all metadata that it
-    was added with, and `document_id`, `type`, `chunk`, `heading` and `page`, as `KnowledgeBase.search` gives them.
+    It is the search that prompts retrieve with, wherever LangChain takes a retriever. Documents come best first. Their
+    metadata have `id`, `found_in` (`conversations`, `memories` or `documents`), `source` (of a document its own, else
+    as `found_in`), `title`, `date` (`YYYY-MM-DD`, or empty), `speaker`, `score`, its parts as `scores`, and `tokens`; a
+    message's `conversation_id` and `reference`; a document's own, as `KnowledgeBase.search` gives them; and a `warning`
+    where the reranker failed, which is also logged.
 
     The user is `user_id`, else the run's (`user_id` of its context or config, or the server's authenticated user), else
-    `default_user`. A run that names another user than `user_id` is refused.
-
-    Each call may have its own `k` and `max_tokens`: `retriever.invoke(query, k=1)`.
+    `default_user`. A run that names another user than `user_id` is refused. Each call may have its own `k` and
+    `max_tokens`: `retriever.invoke(query, k=1)`.
 
     Raises:
         ForeignUserError: in a call: the run's user is not `user_id`, or not the one whom the server has authenticated.
@@ -134,25 +132,27 @@ class BudgetedRetriever(BaseRetriever):
         query: str,
         *,
         run_manager: CallbackManagerForRetrieverRun,
-        run_config: RunnableConfig | None = None,
-        k: int | None = None,
-        max_tokens: int | None = None,
+        **given: Any,  # noqa: ANN401
     ) -> list[Document]:
-        return drive(self._documents(query, ensure_config(run_config), run_manager.get_child(), k, max_tokens))
+        return drive(self._documents(query, run_manager.get_child(), **given))
 
     async def _aget_relevant_documents(
         self,
         query: str,
         *,
         run_manager: AsyncCallbackManagerForRetrieverRun,
+        **given: Any,  # noqa: ANN401
+    ) -> list[Document]:
+        return await adrive(self._documents(query, run_manager.get_child(), **given))
+
+    def _documents(
+        self,
+        query: str,
+        callbacks: Callbacks,
+        *,
         run_config: RunnableConfig | None = None,
         k: int | None = None,
         max_tokens: int | None = None,
-    ) -> list[Document]:
-        return await adrive(self._documents(query, ensure_config(run_config), run_manager.get_child(), k, max_tokens))
-
-    def _documents(
-        self, query: str, config: RunnableConfig, callbacks: Callbacks, k: int | None, max_tokens: int | None
     ) -> Flow[list[Document]]:
         if not isinstance(query, str):
             raise InputError(
@@ -161,7 +161,11 @@ class BudgetedRetriever(BaseRetriever):
             )
         k = self.k if k is None else _at_least_one("k", k)
         max_tokens = self.max_tokens if max_tokens is None else _at_least_one("max_tokens", max_tokens)
-        run = self._run(config)
+        config = ensure_config(run_config)
+        # Whose run it is says the config, but not which conversation: a retriever has the one that it was made with.
+        configurable = {**(config.get("configurable") or {}), "thread_id": _NO_CONVERSATION}
+        config = {**config, "configurable": configurable}
+        run = run_of(config, self.default_user, current_runtime(), only_user=self.user_id)
         if not query.strip():
             return []
         engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
@@ -172,10 +176,10 @@ class BudgetedRetriever(BaseRetriever):
         if problem:
             _log.warning("%s", problem)
         count = self.pipeline.token_counter.count_text
-        warning = {"warning": problem} if problem else {}
         found = [document(hit) for hit in _fitting(hits, count, k, max_tokens)]
         for each in found:
-            each.metadata = beside(each.metadata, {"tokens": count(each.page_content), **warning})
+            own = {"tokens": count(each.page_content), **({"warning": problem} if problem else {})}
+            each.metadata = beside(each.metadata, own)
         return found
 
     def _hits(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Hit]]:
@@ -197,12 +201,6 @@ class BudgetedRetriever(BaseRetriever):
         if self.conversation_id is None:
             return (yield from body(None))
         return (yield from engine.recall(Scope(user_id, self.conversation_id), body))
-
-    def _run(self, config: RunnableConfig) -> Run:
-        """Reads the run, but not its conversation: a retriever has the one that it was made with."""
-        configurable = {**(config.get("configurable") or {}), "thread_id": _NO_CONVERSATION}
-        given: RunnableConfig = {**config, "configurable": configurable}
-        return run_of(given, self.default_user, current_runtime(), only_user=self.user_id)
 
 
 def _at_least_one(name: str, value: object) -> int:

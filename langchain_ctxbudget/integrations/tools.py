@@ -34,7 +34,7 @@ _DESCRIPTION = (
 
 
 Injected: TypeAlias = Annotated[ToolRuntime[Any, Any] | None, InjectedToolArg]
-"""`ToolNode` gives it to a parameter of the name `runtime`; it is not in the schema, and no model can give it."""
+"""Given by `ToolNode` to a parameter of the name `runtime`; no model can give it."""
 
 
 class RecallInput(BaseModel):
@@ -68,17 +68,16 @@ def create_recall_tool(
 ) -> BaseTool:
     """Creates a tool that quotes the conversation, by reference or by query, in blocking and in async form.
 
-    User and conversation come from the run alone (its context, else `user_id` and `thread_id` of its config, as in
-    `build_context_graph`), never from the model. In a `ToolNode`, as agents have one, it also quotes the messages of
-    the state that are not stored yet, such as a long tool result of the current turn; elsewhere those of the turn that
-    the pipeline assembled last. Their numbers follow those of the stored messages.
+    User and conversation come from the run alone, as in `build_context_graph`, never from the model. In a `ToolNode`
+    it also quotes the messages of the state that are not stored yet, such as a long tool result of the current turn;
+    elsewhere those of the turn that the pipeline assembled last. Their numbers follow those of the stored messages.
 
     Args:
         pipeline: the pipeline that keeps the conversations.
         default_user: the user where the run names none; without one that is an error.
         max_tokens: the most tokens of an answer, counted with the pipeline's counter; at least 64.
         name: the name by which the model calls it.
-        runtime_store: True lets the store that a graph was compiled with outweigh the pipeline's.
+        runtime_store: True keeps to the store that the graph was compiled with, where there is one.
         agent: the agent's name where several work in one thread, as it was given to its graph or middleware.
 
     Returns:

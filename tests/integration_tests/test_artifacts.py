@@ -13,12 +13,10 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.integrations.history_window import window
+from langchain_ctxbudget.integrations.chat_history import window_of
 from langchain_ctxbudget.stores.records import Scope
+from tests.integration_tests.agents import CONFIG, agent_of, ask, budget, scripted, wants
 from tests.integration_tests.conftest import Call
-from tests.integration_tests.test_middleware import CONFIG, Ask, agent_of, ask, budget, in_two_ways, scripted, wants
-
-__all__ = ["ask"]
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 
@@ -53,9 +51,8 @@ ANYTHING = pytest.mark.parametrize(
 )
 
 
-@in_two_ways
 @ANYTHING
-def test_an_agent_goes_on_with_it(ask: Ask, make: Any) -> None:
+def test_an_agent_goes_on_with_it(make: Any) -> None:
     artifact, middleware = make(), budget()
     agent = agent_of(scripted(wants("measure"), "5 m."), middleware, tools=[with_artifact(artifact)], checkpointer=None)
     state = ask(agent, HumanMessage("How long is it?"))
@@ -63,17 +60,15 @@ def test_an_agent_goes_on_with_it(ask: Ask, make: Any) -> None:
     assert len(middleware.pipeline.get_messages(**SCOPE)) == 4
 
 
-@in_two_ways
 @ANYTHING
-def test_the_next_turn_goes_on_with_it(ask: Ask, make: Any) -> None:
+def test_the_next_turn_goes_on_with_it(make: Any) -> None:
     artifact, middleware = make(), budget()
     agent = agent_of(scripted("Fine."), middleware, checkpointer=None)
     said = [*turn(artifact), AIMessage("5 m.", id="a"), HumanMessage("Thanks!", id="h2")]
     assert ask(agent, {"messages": said})["messages"][2].artifact is artifact
 
 
-@in_two_ways
-def test_an_iterator_is_not_used_up(ask: Ask) -> None:
+def test_an_iterator_is_not_used_up() -> None:
     artifact = iter("abc")
     agent = agent_of(scripted("5 m."), budget(), checkpointer=None)
     ask(agent, {"messages": turn(artifact)})
@@ -94,7 +89,7 @@ def test_a_prompt_has_none(call: Call) -> None:
 def test_a_window_has_none(call: Call) -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
     call(pipeline, "add_messages", turn({"metres": 5}), **SCOPE)
-    sent = drive(window(pipeline.engine, Scope("ada", "c1"), 500))
+    sent = drive(window_of(pipeline.engine, Scope("ada", "c1"), 500))
     assert [message.artifact for message in sent if isinstance(message, ToolMessage)] == [None]
 
 

@@ -16,8 +16,8 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
+from tests.integration_tests.agents import ListedState, agent_of, scripted
 from tests.integration_tests.conftest import Call
-from tests.integration_tests.test_middleware import ListedState, agent_of, scripted
 
 SCOPE = {"user_id": "ada", "conversation_id": "t1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}

@@ -3,161 +3,53 @@
 from __future__ import annotations
 
 import asyncio
-import operator
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count as counting
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
-from typing import Annotated, Any, Required
+from typing import Any
 
 import pytest
-from langchain.agents import AgentState, create_agent
+from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
-from langchain_core.language_models import FakeMessagesListChatModel
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, RemoveMessage, SystemMessage
-from langchain_core.tools import BaseTool, ToolException, tool
-from langchain_openai import ChatOpenAI
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, RemoveMessage, SystemMessage
+from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
-from langgraph.types import Command, interrupt
-from pydantic import BaseModel, Field, SecretStr
+from langgraph.types import Command
+from pydantic import BaseModel, Field
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.settings import CustomLayer
+from langchain_ctxbudget.pipeline.runs import RunContext
+from tests.integration_tests.agents import (
+    BUDGET_TOKENS,
+    CONFIG,
+    Scripted,
+    agent_of,
+    ask,
+    book,
+    budget,
+    clock_layer,
+    fail,
+    long_history,
+    look_up,
+    openai,
+    scripted,
+    wants,
+)
 from tests.integration_tests.openai_server import calls, says
 from tests.integration_tests.scripted_agent import as_stored
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
 
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("offline_tiktoken")]
 
-CONFIG: dict[str, Any] = {"configurable": {"thread_id": "c1", "user_id": "ada"}}
-BUDGET_TOKENS = 1_500
-WAYS = ("invoke", "ainvoke", "stream", "astream")
-
-Ask = Callable[..., dict[str, Any]]
-"""From an agent, what is given to it and the config to its state at the end."""
-
-
-def run_agent(
-    way: str, agent: Any, given: object, config: Mapping[str, Any] = CONFIG, **options: Any
-) -> dict[str, Any]:
-    asked: Any = {"messages": [given]} if isinstance(given, tuple | BaseMessage) else given
-
-    async def streamed() -> Any:
-        return [state async for state in agent.astream(asked, config, stream_mode="values", **options)][-1]
-
-    match way:
-        case "invoke":
-            return dict(agent.invoke(asked, config, **options))
-        case "ainvoke":
-            return dict(asyncio.run(agent.ainvoke(asked, config, **options)))
-        case "stream":
-            return dict(list(agent.stream(asked, config, stream_mode="values", **options))[-1])
-        case _:
-            return dict(asyncio.run(streamed()))
-
-
-@pytest.fixture(params=["ainvoke"])
-def ask(request: pytest.FixtureRequest) -> Ask:
-    """Runs an agent; where many ways matter, a test is marked with `in_two_ways`."""
-    return lambda *args, **options: run_agent(request.param, *args, **options)
-
-
-in_two_ways = pytest.mark.parametrize("ask", ["invoke", "astream"], indirect=True)
-
-
-class Scripted(FakeMessagesListChatModel):
-    """A model that gives answers one after the other, and keeps what it saw and what was bound to it."""
-
-    seen: list[list[BaseMessage]] = Field(default_factory=list)
-    bound: list[Sequence[Any]] = Field(default_factory=list)
-
-    def bind_tools(self, tools: Any, **_: Any) -> Any:
-        self.bound.append(tools)
-        return self
-
-    def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        self.seen.append(messages)
-        result = super()._generate(messages, *args, **kwargs)
-        for generation in result.generations:  # else an answer that is given again has the id that it got before
-            generation.message = generation.message.model_copy(deep=True)
-        return result
-
-
-class ListedState(AgentState[Any]):
-    """A state that adds up lists: the user's messages and the results of tools stay without ids."""
-
-    messages: Required[Annotated[list[AnyMessage], operator.add]]
-
-
-def scripted(*answers: str | AIMessage) -> Scripted:
-    return Scripted(
-        responses=[AIMessage(given) if isinstance(given, str) else given for given in answers or ("Fine.",)]
-    )
-
-
-def wants(*names: str, key: str = "k", **arguments: Any) -> AIMessage:
-    made = [{"name": name, "args": arguments, "id": f"{key}{n}"} for n, name in enumerate(names)]
-    return AIMessage("", id=f"ai-{key}", tool_calls=made)
-
-
-def budget(tokens: int = BUDGET_TOKENS, *, recall_tool: bool = False, **options: Any) -> ContextBudgetMiddleware:
-    settings = {"max_context_tokens": tokens, **options.pop("settings", {})}
-    options = {"store": InMemoryStore(), "report": "texts", **options}
-    return ContextBudgetMiddleware(settings, recall_tool=recall_tool, **options)
-
-
-def agent_of(model: Any, *middleware: Any, tools: Sequence[Any] = (), **options: Any) -> Any:
-    options.setdefault("checkpointer", InMemorySaver())
-    return create_agent(model, list(tools), middleware=list(middleware), **options)
-
-
-def openai(server: StrictOpenAIServer, model: str = "gpt-4o", **options: Any) -> ChatOpenAI:
-    return ChatOpenAI(model=model, api_key=SecretStr("x"), base_url=server.url, max_retries=0, **options)
-
-
-@tool
-def look_up(topic: str, lines: int = 3) -> str:
-    """Look a topic up."""
-    return "\n".join(f"{topic}, note {n}: it was written down on day {n * 7}." for n in range(lines))
-
-
-def _fail(topic: str) -> str:
-    """Look up what cannot be found."""
-    raise ToolException(f"no {topic}")
-
-
-fail = tool("fail")(_fail)
-fail.handle_tool_error = True
-
-
-@tool
-def book(what: str) -> str:
-    """Book something."""
-    return f"{what}: {interrupt({'question': what})}"
-
-
-def long_history(length: int = 40) -> list[BaseMessage]:
-    words = "The apple tree by the shed was planted in March by Uncle Ferdinand, before the roof was mended."
-    return [
-        made
-        for n in range(length)
-        for made in (HumanMessage(f"Note {n}: {words}", id=f"h{n}"), AIMessage(f"I keep note {n}.", id=f"a{n}"))
-    ]
-
-
-def clock_layer() -> CustomLayer:
-    """A layer that says something else each time that it is asked."""
-    times = counting(1)
-    return CustomLayer(name="clock", items=lambda _: [f"It is {next(times)} o'clock."], ideal_tokens=50)
-
 
 # -- State
 
 
-@in_two_ways
-def test_state_s_messages_are_those_of_an_agent_without_the_middleware(ask: Ask) -> None:
+def test_state_s_messages_are_those_of_an_agent_without_the_middleware() -> None:
     answers = [
         "First.",
         wants("look_up", "look_up", "fail", topic="garden"),
@@ -174,7 +66,7 @@ def test_state_s_messages_are_those_of_an_agent_without_the_middleware(ask: Ask)
     assert kept[0] == kept[1]
 
 
-def test_the_report_is_in_the_result_and_not_in_the_checkpoint(ask: Ask) -> None:
+def test_the_report_is_in_the_result_and_not_in_the_checkpoint() -> None:
     agent = agent_of(scripted(), budget())
     assert ask(agent, ("human", "Hi"))["ctxbudget_report"]["total_tokens"] > 0
     assert set(agent.get_state(CONFIG).values) == {"messages", "ctxbudget_turn"}
@@ -194,12 +86,13 @@ def test_what_is_taken_out_of_the_state_is_no_longer_known_in_other_threads() ->
         model = scripted("Fine.")
         agent = agent_of(model, ContextBudgetMiddleware(pipeline=pipeline, recall_tool=False))
         elsewhere = {"configurable": {"thread_id": "c2", "user_id": "ada"}}
-        run_agent("invoke", agent, HumanMessage("I am allergic to penicillin.", id="said"))
+        ask(agent, HumanMessage("I am allergic to penicillin.", id="said"))
         assert pipeline.flush(30)
-        run_agent("invoke", agent, HumanMessage("Hello.", id="one"), elsewhere)
+        ask(agent, HumanMessage("Hello.", id="one"), elsewhere)
         agent.update_state(CONFIG, {"messages": [RemoveMessage("said")]})
-        run_agent("invoke", agent, HumanMessage("Hello.", id="again"))
-        run_agent("invoke", agent, HumanMessage("Hello.", id="two"), elsewhere)
+        ask(agent, HumanMessage("Hello.", id="again"))
+        assert pipeline.flush(30)
+        ask(agent, HumanMessage("Hello.", id="two"), elsewhere)
         known = ["penicillin" in "".join(message.text for message in prompt[:-1]) for prompt in model.seen]
         assert known == [False, True, False, False]
 
@@ -260,7 +153,7 @@ def test_tools_prompt_and_response_format_are_counted_as_they_are_sent(wanted: s
         with StrictOpenAIServer(tells_weather, max_tokens=BUDGET_TOKENS) as server:
             options = {"tools": [look_up], "response_format": given, "system_prompt": PROMPTS[prompt]}
             agent = agent_of(openai(server, model), budget(recall_tool=True), **options)
-            state = run_agent("invoke", agent, {"messages": [*long_history(8), HumanMessage("The weather?")]})
+            state = ask(agent, {"messages": [*long_history(8), HumanMessage("The weather?")]})
         [sent] = server.received
         assert recount(sent) <= state["ctxbudget_report"]["total_tokens"] <= BUDGET_TOKENS
         assert {made["function"]["name"] for made in sent["tools"]} >= {"look_up", "recall"}
@@ -277,12 +170,11 @@ def test_settings_of_the_model_that_lengthen_the_request_are_counted() -> None:
         return handler(request.override(model_settings={"response_format": form}))
 
     with StrictOpenAIServer(tells_weather) as server:
-        state = run_agent("invoke", agent_of(openai(server), set_format, budget(), tools=[look_up]), ("human", "Hi"))
+        state = ask(agent_of(openai(server), set_format, budget(), tools=[look_up]), ("human", "Hi"))
     assert recount(server.received[0]) <= state["ctxbudget_report"]["total_tokens"]
 
 
-@in_two_ways
-def test_a_long_run_with_tools_is_valid_and_within_budget(ask: Ask) -> None:
+def test_a_long_run_with_tools_is_valid_and_within_budget() -> None:
     def answer(body: Mapping[str, Any]) -> Mapping[str, Any]:
         last = body["messages"][-1]
         step = 0 if last["role"] == "user" else int(last["tool_call_id"][-1]) + 1
@@ -309,7 +201,7 @@ def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
         agent = agent_of(openai(server, stream_usage=True), budget())
         for _ in range(2):  # of an exact count, one that is twice as much could be an accident
             pieces = list(agent.stream({"messages": [("human", "Hi " * 550)]}, CONFIG, stream_mode="messages"))
-        state = run_agent("invoke", agent, ("human", "Hi"))
+        state = ask(agent, ("human", "Hi"))
     assert len(pieces) > 5
     assert state["ctxbudget_report"]["total_tokens"] > 1.5 * recount(server.received[-1])
 
@@ -317,10 +209,11 @@ def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
 # -- The turn while an agent loops
 
 
-def loop(
-    model: Scripted, middleware: ContextBudgetMiddleware, ask: Ask, tools: Sequence[BaseTool] = (look_up,)
-) -> None:
-    ask(agent_of(model, middleware, tools=tools), {"messages": [*long_history(), HumanMessage("Which tree?", id="q")]})
+def loop(model: Scripted, middleware: ContextBudgetMiddleware) -> None:
+    ask(
+        agent_of(model, middleware, tools=[look_up]),
+        {"messages": [*long_history(), HumanMessage("Which tree?", id="q")]},
+    )
 
 
 def words_of_user(messages: Sequence[BaseMessage]) -> BaseMessage:
@@ -330,7 +223,7 @@ def words_of_user(messages: Sequence[BaseMessage]) -> BaseMessage:
 STEPS_OF_LOOP = [wants("look_up", key=f"s{n}", topic="tree") for n in range(5)]
 
 
-def test_the_context_block_is_the_same_while_an_agent_loops(ask: Ask) -> None:
+def test_the_context_block_is_the_same_while_an_agent_loops() -> None:
     model = scripted(*STEPS_OF_LOOP, "Done.")
     loop(model, budget(settings={"layers": [clock_layer()]}), ask)
     assert len(model.seen) == 6
@@ -341,7 +234,7 @@ def test_the_context_block_is_the_same_while_an_agent_loops(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("by", ["tool", "middleware"])
-def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(ask: Ask, by: str) -> None:
+def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(by: str) -> None:
     store, saver, clock = InMemoryStore(), InMemorySaver(), clock_layer()
     wanted = wants(
         "book" if by == "tool" else "look_up", **({"what": "a table"} if by == "tool" else {"topic": "tree"})
@@ -359,3 +252,159 @@ def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(ask: Ask, by: st
     assert [m.model_dump_json() for m in second[: len(first)]] == [m.model_dump_json() for m in first]
     assert [message.type for message in second[len(first) :]] == ["ai", "tool"]
     assert state["messages"][-1].text == "Done."
+
+
+# -- The recall tool
+
+
+def test_the_recall_tool_finds_what_the_prompt_does_not_show() -> None:
+    history = long_history(100)
+    aside = "It has nothing to do with what we talk about here. " * 20
+    history[0] = HumanMessage(f"{aside}My bicycle is blue. {aside}", id="h0")
+    model = scripted(wants("recall", query="colour of the bicycle"), "Blue.")
+    state = ask(
+        agent_of(model, budget(recall_tool=True)), {"messages": [*history, HumanMessage("Which tree?", id="q")]}
+    )
+    assert "My bicycle is blue." not in "".join(message.text for message in model.seen[0])
+    assert "My bicycle is blue." in state["messages"][-2].text
+
+
+# -- Whose run it is, and which store
+
+
+@pytest.mark.parametrize(
+    ("configurable", "context", "user", "conversation"),
+    [
+        ({}, None, "nobody", "c1"),
+        ({"user_id": "ada"}, None, "ada", "c1"),
+        ({"langgraph_auth_user": {"identity": "eve"}}, None, "eve", "c1"),
+        ({"user_id": "ada", "langgraph_auth_user": {"identity": "eve"}}, None, "ada", "c1"),
+        ({"user_id": "ada"}, RunContext(user_id="bob", conversation_id="other"), "bob", "other"),
+    ],
+)
+def test_the_conversation_is_that_of_the_run(
+    configurable: dict[str, Any], context: RunContext | None, user: str, conversation: str
+) -> None:
+    middleware = budget(default_user="nobody")
+    agent = agent_of(scripted(), middleware, context_schema=RunContext)
+    ask(agent, ("human", "Hi"), {"configurable": {"thread_id": "c1", **configurable}}, context=context)
+    kept = middleware.pipeline.get_messages(user_id=user, conversation_id=conversation)
+    assert [message.text for message in kept] == ["Hi", "Fine."]
+
+
+@pytest.mark.parametrize("runtime_store", [True, False])
+def test_the_agent_s_store_is_used_where_that_is_wanted(runtime_store: bool) -> None:
+    given, own = InMemoryStore(), InMemoryStore()
+    middleware = budget(store=own, runtime_store=runtime_store, recall_tool=True)
+    model = scripted(wants("recall", query="bicycle"), "Blue.")
+    state = ask(agent_of(model, middleware, store=given), ("human", "My bicycle is blue."))
+    used, other = (given, own) if runtime_store else (own, given)
+    kept = ContextPipeline(store=used).get_messages(user_id="ada", conversation_id="c1")
+    assert kept == state["messages"]
+    assert other.list_namespaces() == []
+
+
+# -- Many at once, and inside of others
+
+
+@pytest.mark.parametrize("mode", ["threads", "tasks"])
+def test_many_conversations_at_once_keep_apart(mode: str) -> None:
+    middleware = budget()
+    model = scripted(*[f"Answer {n}." for n in range(200)])
+    agent = agent_of(model, middleware)
+    configs = [{"configurable": {"thread_id": f"c{n}", "user_id": f"u{n % 3}"}} for n in range(12)]
+    turns = [(n, config) for n in range(3) for config in configs]
+
+    async def tasks() -> None:
+        for n in range(3):
+            asked = {"messages": [("human", f"Turn {n}")]}
+            await asyncio.gather(*(agent.ainvoke(asked, config) for config in configs))
+
+    if mode == "tasks":
+        asyncio.run(tasks())
+    else:
+        with ThreadPoolExecutor(4) as pool:
+            list(
+                pool.map(
+                    lambda config: [agent.invoke({"messages": [("human", f"Turn {n}")]}, config) for n in range(3)],
+                    configs,
+                )
+            )
+    assert len(turns) == len(model.seen)
+    for config in configs:
+        scope = {"user_id": config["configurable"]["user_id"], "conversation_id": config["configurable"]["thread_id"]}
+        kept = middleware.pipeline.get_messages(**scope)
+        assert kept == agent.get_state(config).values["messages"]
+        assert [message.text for message in kept[::2]] == ["Turn 0", "Turn 1", "Turn 2"]
+
+
+def delegating(
+    middleware: ContextBudgetMiddleware, parts: int, helpers: ContextBudgetMiddleware | None = None, **context: Any
+) -> tuple[Any, Scripted, Scripted]:
+    """An agent that has another one as a tool, with the same middleware or its own, and calls it so often at once."""
+    helper_model, model = scripted("Part done."), scripted(wants(*["delegate"] * parts, task="a part"), "All done.")
+    helper = create_agent(helper_model, [], middleware=[helpers or middleware], context_schema=RunContext)
+
+    @tool
+    def delegate(task: str) -> str:
+        """Have a helper do a task."""
+        made: list[AnyMessage] = helper.invoke({"messages": [HumanMessage(task)]}, **context)["messages"]
+        return made[-1].text
+
+    return agent_of(model, middleware, tools=[delegate], context_schema=RunContext), model, helper_model
+
+
+@pytest.mark.parametrize("context", [{}, {"context": RunContext(conversation_id="helper")}])
+def test_an_agent_as_a_tool_sees_its_task_alone_and_its_caller_goes_on(context: dict[str, Any]) -> None:
+    middleware = budget()
+    agent, model, helper = delegating(middleware, 1, **context)
+    state = ask(agent, {"messages": [*long_history(4), HumanMessage("Do it all.", id="q")]})
+    assert [[message.text for message in seen] for seen in helper.seen] == [["a part"]]
+    assert [message.type for message in model.seen[1][-3:]] == ["human", "ai", "tool"]
+    assert model.seen[1][: len(model.seen[0])] == model.seen[0]
+    assert middleware.pipeline.get_messages(user_id="ada", conversation_id="c1") == state["messages"]
+
+
+@pytest.mark.parametrize("name", [None, "helper"])
+def test_several_agents_as_tools_at_once_see_their_tasks_alone(name: str | None) -> None:
+    middleware = budget()
+    helpers = ContextBudgetMiddleware(middleware.pipeline, default_user="ada", agent=name)
+    agent, _, helper = delegating(middleware, 3, helpers)
+    state = ask(agent, {"messages": [*long_history(4), HumanMessage("Do it all.", id="q")]})
+    assert [[message.text for message in seen] for seen in helper.seen] == [["a part"]] * 3
+    assert state["messages"][-1].text == "All done."
+    assert middleware.pipeline.get_messages(user_id="ada", conversation_id="c1") == state["messages"]
+
+
+def test_an_agent_with_a_name_leaves_the_conversation_of_its_caller_alone() -> None:
+    middleware = budget()
+    agent, *_ = delegating(middleware, 1, ContextBudgetMiddleware(middleware.pipeline, default_user="ada", agent="h"))
+    ask(agent, {"messages": [*long_history(4), HumanMessage("Do it all.", id="q")]})
+    kept = middleware.pipeline.get_messages(user_id="ada", conversation_id="c1 (agent h)")
+    assert [message.text for message in kept] == ["a part", "Part done."]
+    assert middleware.pipeline.list_conversations(user_id="ada") == ["c1", "c1 (agent h)"]
+
+
+@tool("recall")
+def own_recall(what: str) -> str:
+    """Call a product back."""
+    return what
+
+
+def told_of_recall(*tools: Any, **options: Any) -> list[str]:
+    agent = agent_of(scripted("Fine."), budget(**options), tools=tools)
+    report = ask(agent, ("human", "Hi"))["ctxbudget_report"]
+    return [failure for failure in report["failures"] if "'recall'" in failure]
+
+
+def test_a_tool_that_takes_the_place_of_the_recall_tool_is_told() -> None:
+    assert len(told_of_recall(own_recall, recall_tool=True)) == 1
+
+
+def test_a_model_that_cannot_bind_tools_answers_without_the_recall_tool_and_that_is_told() -> None:
+    model = FakeListChatModel(responses=["Fine."])
+    state = ask(agent_of(model, budget(recall_tool=True)), ("human", "Hi"))
+    assert state["messages"][-1].text == "Fine."
+    assert state["ctxbudget_report"]["overhead_tokens"].get("tool schemas", 0) == 0
+    [told] = state["ctxbudget_report"]["failures"]
+    assert f"{type(model).__name__} cannot bind tools" in told

@@ -31,11 +31,8 @@ from langgraph.types import Command
 from pydantic import SecretStr
 
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
-from tests.integration_tests.openai_server import calls, refuses, says
-from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
-from tests.integration_tests.test_middleware import (
+from tests.integration_tests.agents import (
     BUDGET_TOKENS,
-    Ask,
     ListedState,
     agent_of,
     ask,
@@ -44,12 +41,12 @@ from tests.integration_tests.test_middleware import (
     long_history,
     look_up,
     openai,
-    run_agent,
     scripted,
     wants,
 )
+from tests.integration_tests.openai_server import calls, refuses, says
+from tests.integration_tests.strict_openai_server import StrictOpenAIServer, recount
 
-__all__ = ["ask"]
 pytestmark = [pytest.mark.allow_hosts(["127.0.0.1"]), pytest.mark.usefixtures("offline_tiktoken")]
 
 LAST, FIRST = "ours last", "ours first"
@@ -89,7 +86,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize("name", STOCK)
-def test_beside_another_middleware_the_state_is_what_it_is_without_ours(ask: Ask, name: str) -> None:
+def test_beside_another_middleware_the_state_is_what_it_is_without_ours(name: str) -> None:
     for order in (LAST, FIRST):
         kept = []
         for middleware in ([STOCK[name]()], in_order(order, STOCK[name](), budget())):
@@ -116,13 +113,13 @@ def test_beside_another_middleware_requests_are_valid_and_counted(name: str) -> 
         with StrictOpenAIServer(answer, max_tokens=BUDGET_TOKENS) as server:
             agent = agent_of(openai(server), *in_order(order, STOCK[name](), budget()), tools=[look_up])
             for n in range(3):
-                state = run_agent("invoke", agent, ("human", f"Mail {n}@example.org of the tree?"))
+                state = ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
         assert server.refused == []
         assert recount(server.received[-1]) <= state["ctxbudget_report"]["total_tokens"]
 
 
 @both_orders
-def test_a_call_is_approved_and_the_same_prompt_goes_on(ask: Ask, order: str) -> None:
+def test_a_call_is_approved_and_the_same_prompt_goes_on(order: str) -> None:
     model = scripted(wants("look_up", topic="tree"), "Done.")
     ours = budget(settings={"layers": [clock_layer()]})
     agent = agent_of(model, *in_order(order, HumanInTheLoopMiddleware({"look_up": True}), ours), tools=[look_up])
@@ -138,7 +135,7 @@ def test_a_fallback_gets_a_prompt_of_its_own_window_where_ours_is_last(order: st
         server.fault_of = lambda body: refuses(500) if body["model"] == "gpt-4o" else server.fault
         small = openai(server, "gpt-4o-mini", profile={"max_input_tokens": 900, "max_output_tokens": 100})
         agent = agent_of(openai(server), *in_order(order, ModelFallbackMiddleware(small), budget(3_000)))
-        state = run_agent("invoke", agent, {"messages": [*long_history(100), HumanMessage("And now?")]})
+        state = ask(agent, {"messages": [*long_history(100), HumanMessage("And now?")]})
     first, second = server.received
     assert recount(first) > 900
     assert (recount(second) <= 800) == (order == LAST)
@@ -159,7 +156,7 @@ def test_cache_markers_of_the_system_message_and_of_tools_stay(order: str) -> No
     caching = AnthropicPromptCachingMiddleware()
     model = Claude(model_name="claude-sonnet-4-5", api_key=SecretStr("x"), timeout=1, stop=None)
     agent = agent_of(model, *in_order(order, caching, budget()), tools=[look_up], system_prompt="You help.")
-    state = run_agent("invoke", agent, ("human", "Hi"))
+    state = ask(agent, ("human", "Hi"))
     assert state["ctxbudget_report"]["count_mode"] == "estimated"
     assert "cache_control" in told[0]
     assert "cache_control" in told[0]["tools"][-1]
@@ -172,7 +169,7 @@ def test_cache_markers_of_the_system_message_and_of_tools_stay(order: str) -> No
 @pytest.mark.parametrize(("model", "mode"), [("gpt-4o", "exact"), ("claude-opus-4-1", "estimated")])
 @pytest.mark.parametrize("measured", [0.5, 1.5])
 def test_what_a_provider_reports_corrects_the_counts_and_never_lowers_exact_ones(
-    ask: Ask, model: str, mode: str, measured: float
+    model: str, mode: str, measured: float
 ) -> None:
     totals = []
     with StrictOpenAIServer(measure=lambda body: int(recount(body) * measured)) as server:
@@ -238,8 +235,8 @@ def test_what_middleware_before_ours_does_to_a_request_is_seen_or_told(name: str
         change, seen = CHANGES[name]
         ours, model = budget(), scripted()
         agent = agent_of(model, changing(change), ours, state_schema=schema)
-        run_agent("invoke", agent, HumanMessage("One?"))
-        state = run_agent("astream", agent, HumanMessage("Two?"))
+        ask(agent, HumanMessage("One?"))
+        state = ask(agent, HumanMessage("Two?"))
         assert said(model.seen[1]) == seen
         told = NOT_FOLLOWED in state["ctxbudget_report"]["failures"]
         assert told == (name in ("without the history", "another history"))
@@ -247,14 +244,14 @@ def test_what_middleware_before_ours_does_to_a_request_is_seen_or_told(name: str
         assert said(ours.pipeline.get_messages(user_id="ada", conversation_id="c1")) == said(state["messages"])
 
 
-def test_added_messages_do_not_change_the_block_while_an_agent_loops(ask: Ask) -> None:
+def test_added_messages_do_not_change_the_block_while_an_agent_loops() -> None:
     model = scripted(wants("look_up", topic="tree"), "Done.")
     ours = budget(settings={"layers": [clock_layer()]})
     ask(agent_of(model, changing(lambda m: [FILE, *m]), ours, tools=[look_up]), HumanMessage("Which tree?", id="q"))
     assert model.seen[1][:2] == model.seen[0]
 
 
-def test_a_call_that_could_not_be_read_is_answered_once(ask: Ask) -> None:
+def test_a_call_that_could_not_be_read_is_answered_once() -> None:
     broken = AIMessage(
         "",
         id="a1",
@@ -279,7 +276,7 @@ def results(messages: Sequence[BaseMessage]) -> list[tuple[Any, str, str | None]
     return [(one.content, one.status, one.name) for one in messages if isinstance(one, ToolMessage)]
 
 
-def test_what_the_agent_answers_to_an_unreadable_call_stays_as_it_is(ask: Ask) -> None:
+def test_what_the_agent_answers_to_an_unreadable_call_stays_as_it_is() -> None:
     unreadable = {"name": "look_up", "args": "{", "id": "k1", "error": "cut", "type": "invalid_tool_call"}
     ours, model = budget(), scripted(AIMessage("", id="a1", invalid_tool_calls=[unreadable]), "Two.", "Three.")
     agent = agent_of(model, ours, tools=[look_up])
@@ -297,7 +294,7 @@ def system_of(blocks: list[Any], **options: Any) -> tuple[SystemMessage, dict[st
     """What is sent of a system prompt in blocks, and the report on it."""
     model = scripted()
     agent = agent_of(model, budget(**options), system_prompt=SystemMessage(blocks))
-    state = run_agent("invoke", agent, ("human", "Hi"))
+    state = ask(agent, ("human", "Hi"))
     sent = model.seen[0][0]
     assert isinstance(sent, SystemMessage)
     return sent, state["ctxbudget_report"]

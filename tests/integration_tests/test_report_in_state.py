@@ -18,7 +18,7 @@ from langgraph.types import Command
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from tests.integration_tests.test_middleware import CONFIG, long_history, scripted, wants
+from tests.integration_tests.agents import CONFIG, long_history, scripted, wants
 
 SECRET = "Xylograph"
 """In the system prompt, a preference, a memory, a name of a topic, and what is said."""

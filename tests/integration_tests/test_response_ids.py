@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.integrations.history_window import window
+from langchain_ctxbudget.integrations.chat_history import window_of
 from langchain_ctxbudget.stores.records import Scope
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.strict_openai_server import responses_problems
@@ -55,7 +55,7 @@ def test_the_whole_prompt_is_sent(call: Call) -> None:
 
 
 def test_the_whole_window_is_sent(call: Call) -> None:
-    sent = request_of([*drive(window(made(call).engine, Scope("ada", "c1"), 500)), ASKED])
+    sent = request_of([*drive(window_of(made(call).engine, Scope("ada", "c1"), 500)), ASKED])
     assert "previous_response_id" not in sent
 
 

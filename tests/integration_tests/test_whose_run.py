@@ -26,7 +26,7 @@ from langchain_ctxbudget import (
 from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline.runs import RunContext
-from tests.integration_tests.test_middleware import long_history, look_up, scripted, wants
+from tests.integration_tests.agents import long_history, look_up, scripted, wants
 
 Way = Callable[..., Any]
 """From a pipeline, a config and a context to what a run gives or shows; `default_user` and others are options."""
