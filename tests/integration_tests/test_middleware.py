@@ -170,7 +170,8 @@ def test_settings_of_the_model_that_lengthen_the_request_are_counted() -> None:
         return handler(request.override(model_settings={"response_format": form}))
 
     with StrictOpenAIServer(tells_weather) as server:
-        state = ask(agent_of(openai(server), set_format, budget(), tools=[look_up]), ("human", "Hi"))
+        agent = agent_of(openai(server), set_format, budget(), tools=[look_up])
+        state = agent.invoke({"messages": [("human", "Hi")]}, CONFIG)
     assert recount(server.received[0]) <= state["ctxbudget_report"]["total_tokens"]
 
 
@@ -225,7 +226,7 @@ STEPS_OF_LOOP = [wants("look_up", key=f"s{n}", topic="tree") for n in range(5)]
 
 def test_the_context_block_is_the_same_while_an_agent_loops() -> None:
     model = scripted(*STEPS_OF_LOOP, "Done.")
-    loop(model, budget(settings={"layers": [clock_layer()]}), ask)
+    loop(model, budget(settings={"layers": [clock_layer()]}))
     assert len(model.seen) == 6
     assert "o'clock" in words_of_user(model.seen[0]).text
     assert {words_of_user(messages).model_dump_json() for messages in model.seen} == {

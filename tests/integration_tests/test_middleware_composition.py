@@ -33,6 +33,7 @@ from pydantic import SecretStr
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
 from tests.integration_tests.agents import (
     BUDGET_TOKENS,
+    CONFIG,
     ListedState,
     agent_of,
     ask,
@@ -156,7 +157,7 @@ def test_cache_markers_of_the_system_message_and_of_tools_stay(order: str) -> No
     caching = AnthropicPromptCachingMiddleware()
     model = Claude(model_name="claude-sonnet-4-5", api_key=SecretStr("x"), timeout=1, stop=None)
     agent = agent_of(model, *in_order(order, caching, budget()), tools=[look_up], system_prompt="You help.")
-    state = ask(agent, ("human", "Hi"))
+    state = agent.invoke({"messages": [("human", "Hi")]}, CONFIG)
     assert state["ctxbudget_report"]["count_mode"] == "estimated"
     assert "cache_control" in told[0]
     assert "cache_control" in told[0]["tools"][-1]
