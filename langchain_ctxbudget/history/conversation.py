@@ -156,9 +156,9 @@ class Conversation:
         table: MessageTable,
         counter: TokenCounter,
         *,
-        cuts: Mapping[str, CutRecord],
-        snapshot: SnapshotRecord | None,
-        last: LastPrompt | None,
+        cuts: Mapping[str, CutRecord] | None = None,
+        snapshot: SnapshotRecord | None = None,
+        last: LastPrompt | None = None,
     ) -> Conversation:
         """Returns a conversation as it is now; the caller holds its lock."""
         costs = table.costs(counter)
@@ -176,7 +176,7 @@ class Conversation:
             quotable=table.quotable.values,
             exchanges=table.exchanges,
             names=frozenset(table.names),
-            cuts=dict(cuts),
+            cuts=dict(cuts or {}),
             snapshot=snapshot,
             last=last,
             clips=costs.clips,

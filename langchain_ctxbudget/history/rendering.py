@@ -40,7 +40,7 @@ from langchain_ctxbudget.stores.records import EXTRACTION, SummaryLine
 OLDEST_SHARE = 40 / 75
 """Of the compacted messages, those that are summarised; the others are represented by key messages (seed 000)."""
 OLDEST_PARTS, KEY_PARTS = 10, 25
-LEVEL_PARTS = {1: 15, 2: 10, 3: 5}
+LEVEL_PARTS = {3: 5, 2: 10, 1: 15}
 """Parts of the room by level; higher levels count as the third (seed 000)."""
 KEY_MESSAGE_SHARE = 4
 """No key message takes more than one part in so many of its zone."""
@@ -63,7 +63,7 @@ NARRATIVE, DECISIONS, OPEN, FOCUS, ARTIFACTS, WHO = SECTIONS = (
     "# Artifacts\n",
     "# Who\n",
 )
-"""The headings, in the order in which they stand."""
+"""The headings of the arc, in the order in which they stand."""
 NARRATIVE_LINES = {"light": 1, "rich": 3}
 """Lines of the story; a dense arc has one for every span."""
 LIGHT_ITEMS = 5
@@ -96,19 +96,19 @@ _REVERSES = re.compile(
     r"(?i)\b(?:revers\w+|instead of|no longer|rather than|not the|changed (?:our|my|their) mind|after all|scrap\w*"
     r"|new \w+(?: \w+)?:|back to|drop(?:ped)?|replac\w+|mov(?:e|ed) (?:\w+ ){1,4}to)\b"
 )
-_WORD = re.compile(r"\w+")
-# The values of lines, most valuable first; what varies within a section adds up to ten points.
+# The values of an arc's lines, most valuable first; what varies within a section adds up to ten points.
 _FIRST, _FOCUS, _OPEN, _REQUEST, _ARTIFACTS, _DECISION, _STORY, _WHO = 100.0, 95.0, 82.0, 81.0, 80.0, 70.0, 60.0, 50.0
 _SPREAD = 10.0
 
 Count = Callable[[str], int]
+"""The cost of a text, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Zone:
     """Spans in a row that are shown in one form."""
 
-    digests: tuple[Digest, ...]
+    digests: Sequence[Digest]
     parts: int
     """Of the room, in proportion to the other zones."""
     key_messages: bool = False
@@ -117,22 +117,22 @@ class Zone:
     def title(self) -> SummaryLine:
         """The line above the zone."""
         first, end = self.digests[0].first, self.digests[-1].end
-        named = f"# Messages {first + 1}-{end}{', in short' if self.digests[0].level > 1 else ''}\n"
-        text = f"# Key messages of {first + 1}-{end}\n" if self.key_messages else named
+        text = f"# Messages {first + 1}-{end}{', in short' if self.digests[0].level > 1 else ''}\n"
+        text = f"# Key messages of {first + 1}-{end}\n" if self.key_messages else text
         return SummaryLine(position=first, heading="", text=text, value=TITLE_VALUE)
 
 
 def zones(strategy: str, digests: Sequence[Digest], cut: int) -> list[Zone]:
     """Returns the zones of a frontier, oldest first."""
-    found = [Zone(tuple(digests), 1)]
+    found = [Zone(digests, 1)]
     if strategy == "compacted":
         newer = [digest for digest in digests if digest.level == 1 and digest.first >= cut * OLDEST_SHARE]
         older = digests[: len(digests) - len(newer)]
-        found = [Zone(tuple(older), OLDEST_PARTS), Zone(tuple(newer), KEY_PARTS, key_messages=True)]
+        found = [Zone(older, OLDEST_PARTS), Zone(newer, KEY_PARTS, key_messages=True)]
     elif strategy == "multi_level":
         found = [
-            Zone(tuple(digest for digest in digests if min(digest.level, 3) == level), LEVEL_PARTS[level])
-            for level in (3, 2, 1)
+            Zone([digest for digest in digests if min(digest.level, 3) == level], parts)
+            for level, parts in LEVEL_PARTS.items()
         ]
     return [zone for zone in found if zone.digests]
 
@@ -156,10 +156,9 @@ def summary_lines(
     lines: list[SummaryLine] = []
     left, parts = room_tokens, sum(zone.parts for zone in shown)
     for zone in shown:
-        budget = left * zone.parts // parts
-        parts -= zone.parts
         title = [zone.title] if len(shown) > 1 else []
-        room = budget - cost_of(title, count)
+        room = left * zone.parts // parts - cost_of(title, count)
+        parts -= zone.parts
         if zone.key_messages:
             own = _key_lines(zone, count, room, quotable, total)
         else:
@@ -206,9 +205,27 @@ def _sentence_lines(
     ]
     lines = [_sentence_line(digest, sentence) for digest, sentence in candidates]
     costs = [count(line.text) for line in lines]
+    of_span: dict[int, list[int]] = {}
+    for i, (digest, _) in enumerate(candidates):
+        of_span.setdefault(digest.first, []).append(i)
+    ranked = [sorted(of_span[first], key=lambda i: (-candidates[i][1].score, i)) for first in sorted(of_span)]
 
     def chosen(room: int) -> list[SummaryLine]:
-        best, headlines = _one_each(candidates, lines, costs, count, room)
+        best: set[int] = set()
+        headlines: list[SummaryLine] = []
+        left = room
+        for waiting in range(len(ranked), 0, -1):  # newest first, each a fair part of what is left
+            span = ranked[waiting - 1]
+            first = lines[span[0]]
+            heading_tokens = count(first.heading) if first.heading else 0
+            fair = left // waiting - heading_tokens
+            fitting = next((i for i in span if costs[i] <= fair), None)
+            if fitting is not None:
+                best.add(fitting)
+                left -= costs[fitting] + heading_tokens
+            elif short := _headline(first, count, fair):
+                headlines.append(short)
+                left -= count(short.text) + heading_tokens
         rest = room - sum(costs[i] for i in best) - sum(count(line.text) for line in headlines)
         free = [0 if i in best else cost for i, cost in enumerate(costs)]
         picked = choose([sentence for _, sentence in candidates], free, max(0, rest))
@@ -218,34 +235,6 @@ def _sentence_lines(
         return sorted(both, key=lambda line: (line.position, line.order))
 
     return _fitting(chosen, count, room_tokens)
-
-
-def _one_each(
-    candidates: Sequence[tuple[Digest, Sentence]],
-    lines: Sequence[SummaryLine],
-    costs: Sequence[int],
-    count: Count,
-    room_tokens: int,
-) -> tuple[set[int], list[SummaryLine]]:
-    """Returns for every span, newest first, its best sentence that takes a fair part of the room, or a headline."""
-    of_span: dict[int, list[int]] = {}
-    for i, (digest, _) in enumerate(candidates):
-        of_span.setdefault(digest.first, []).append(i)
-    taken: set[int] = set()
-    headlines: list[SummaryLine] = []
-    left = room_tokens
-    for waiting, first in zip(range(len(of_span), 0, -1), sorted(of_span, reverse=True), strict=True):
-        ranked = sorted(of_span[first], key=lambda i: (-candidates[i][1].score, i))
-        heading_tokens = count(lines[ranked[0]].heading) if lines[ranked[0]].heading else 0
-        fair = left // waiting - heading_tokens
-        fitting = next((i for i in ranked if costs[i] <= fair), None)
-        if fitting is not None:
-            taken.add(fitting)
-            left -= costs[fitting] + heading_tokens
-        elif short := _headline(lines[ranked[0]], count, fair):
-            headlines.append(short)
-            left -= count(short.text) + heading_tokens
-    return taken, headlines
 
 
 def _headline(line: SummaryLine, count: Count, room_tokens: int) -> SummaryLine | None:
@@ -260,13 +249,14 @@ def _headline(line: SummaryLine, count: Count, room_tokens: int) -> SummaryLine 
 
 
 def _sentence_line(digest: Digest, sentence: Sentence) -> SummaryLine:
-    mark = "[OPEN] " if sentence.kind is Kind.OPEN and "[OPEN]" not in sentence.text else ""
+    said = fences.as_data(sentence.text)
+    said = f"[OPEN] {said}" if sentence.kind is Kind.OPEN and "[OPEN]" not in sentence.text else said
     speaker = f"{sentence.speaker}: " if sentence.speaker else ""
     return SummaryLine(
         position=sentence.position,
         order=sentence.order,
         heading=_date_heading(sentence.date),
-        text=f"- {speaker}{mark}{fences.as_data(sentence.text)}\n",
+        text=f"- {speaker}{said}\n",
         first=digest.first,
         end=digest.end,
         made_by=digest.made_by,
@@ -281,46 +271,42 @@ def _date_heading(date: str | None) -> str:
 def _key_lines(zone: Zone, count: Count, room_tokens: int, quotable: Sequence[Line], total: int) -> list[SummaryLine]:
     """Returns whole messages, the most important ones, with marks where others are left out."""
     first, end = zone.digests[0].first, zone.digests[-1].end
-    lines = [line for line in quotable if first <= line.position < end]
+    messages = [line for line in quotable if first <= line.position < end]
     most = max(SMALLEST_KEY_MESSAGE_TOKENS, room_tokens // KEY_MESSAGE_SHARE)
-    costs = [min(line.tokens + LINE_OVERHEAD_TOKENS, most) for line in lines]
+    costs = [min(line.tokens + LINE_OVERHEAD_TOKENS, most) for line in messages]
+
+    def quoted(message: Line) -> SummaryLine:
+        position, said = message.position, message.text
+        digest = next(d for d in zone.digests if d.first <= position < d.end)
+        if message.tokens > most:
+            said = clip_text(said, count, most - LINE_OVERHEAD_TOKENS, reference=f"#{position + 1}") or said
+        return SummaryLine(
+            position=position,
+            heading=_date_heading(message.date),
+            text=f"- {message.speaker}: {fences.as_item(said)}\n",
+            first=digest.first,
+            end=digest.end,
+            value=float(position),
+        )
 
     def chosen(room: int) -> list[SummaryLine]:
-        picked = key_messages(lines, costs, max(0, room), total)
-        return _with_gaps(zone, [lines[i] for i in picked], count, most)
+        lines: list[SummaryLine] = []
+        before = first - 1
+        for i in key_messages(messages, costs, max(0, room), total):
+            line = quoted(messages[i])
+            lines += [*_gap(before, line.position, lines), line]
+            before = line.position
+        return [*lines, *_gap(before, end, lines)] if lines else []
 
     return _fitting(chosen, count, room_tokens)
 
 
-def _with_gaps(zone: Zone, messages: Sequence[Line], count: Count, most_tokens: int) -> list[SummaryLine]:
-    lines: list[SummaryLine] = []
-    before = zone.digests[0].first - 1
-    for message in messages:
-        position = message.position
-        digest = next(d for d in zone.digests if d.first <= position < d.end)
-        if position - before > 1:
-            lines.append(_gap(position, lines[-1].heading if lines else "", position - before - 1))
-        before, said = position, message.text
-        if message.tokens > most_tokens:
-            said = clip_text(said, count, most_tokens - LINE_OVERHEAD_TOKENS, reference=f"#{position + 1}") or said
-        lines.append(
-            SummaryLine(
-                position=position,
-                heading=_date_heading(message.date),
-                text=f"- {message.speaker}: {fences.as_item(said)}\n",
-                first=digest.first,
-                end=digest.end,
-                value=float(position),
-            )
-        )
-    if lines and (after := zone.digests[-1].end - 1 - before):
-        lines.append(_gap(zone.digests[-1].end - 1, lines[-1].heading, after))
-    return lines
-
-
-def _gap(position: int, heading: str, messages: int) -> SummaryLine:
-    plural = "s" if messages > 1 else ""
-    return SummaryLine(position=position, heading=heading, text=f"[… {messages} message{plural} left out …]\n")
+def _gap(before: int, position: int, lines: Sequence[SummaryLine]) -> list[SummaryLine]:
+    """Returns the mark where messages between two positions are left out."""
+    if (left_out := position - before - 1) < 1:
+        return []
+    text = f"[… {left_out} message{'s' if left_out > 1 else ''} left out …]\n"
+    return [SummaryLine(position=position, heading=lines[-1].heading if lines else "", text=text)]
 
 
 def intro(cut: int, first: str | None, last: str | None) -> str:
@@ -359,7 +345,7 @@ def arc_of(
     open_questions: Sequence[Sentence],
     focus: Sequence[Line],
     recent: Sequence[Line],
-    count: Callable[[str], int],
+    count: Count,
     budget_tokens: int,
 ) -> tuple[list[SummaryLine], frozenset[str]]:
     """Returns the arc's lines within a budget, and the texts of the questions before the cut that are open.
@@ -384,18 +370,29 @@ def arc_lines(
     """
     if not digests:
         return []
+    last = digests[-1]
     opened, decided = _open_questions(digests, open_questions, focus), _decisions(digests)
     if density == "light":
         opened, decided = opened[:LIGHT_ITEMS], decided[:LIGHT_ITEMS]
     lines = [*_narrative(digests, density), *opened, *decided]
+    # Names, or who took part, tell nothing of a message, so those lines have no span.
     if density != "light":
-        lines += [*_focus(digests, focus), *_artifacts(digests)]
+        lines += _focus(digests, focus)
+        if names := merged_artifacts(reversed(digests), ARTIFACT_NAMES):
+            lines.append(_line(ARTIFACTS, ", ".join(names), last.end - 1, _ARTIFACTS, last.made_by))
     if density == "dense":
-        lines += _who(digests, focus)
+        decisions: Counter[str] = Counter()  # how many are in whose words
+        for digest in digests:
+            decisions.update({s.speaker: 0 for s in digest.sentences})
+            decisions.update(s.speaker for s in digest.sentences if s.kind is Kind.DECISION)
+        decisions.update({line.speaker: 0 for line in focus})
+        made = ((name, f" ({n} decision{'s' if n > 1 else ''})" if n else "") for name, n in decisions.items() if name)
+        if who := ", ".join(f"{name}{told}" for name, told in made):
+            lines.append(_line(WHO, who, last.end - 1, _WHO, last.made_by))
     return sorted(lines, key=lambda line: -line.value)
 
 
-def choose_arc(lines: Sequence[SummaryLine], count: Callable[[str], int], budget_tokens: int) -> list[SummaryLine]:
+def choose_arc(lines: Sequence[SummaryLine], count: Count, budget_tokens: int) -> list[SummaryLine]:
     r"""Returns the lines that fit into a budget with the headings they need, in the order in which they stand.
 
     Example:
@@ -418,7 +415,6 @@ def choose_arc(lines: Sequence[SummaryLine], count: Callable[[str], int], budget
 def _line(
     section: str, text: str, position: int, value: float, maker: str, *, span: tuple[int, int] = (0, 0)
 ) -> SummaryLine:
-    """Returns a line; names, or who took part, tell nothing of a message, so those lines have no span."""
     return SummaryLine(
         position=position,
         heading=section,
@@ -437,8 +433,12 @@ def _narrative(digests: Sequence[Digest], density: Density) -> list[SummaryLine]
     if told >= 0:
         first, last = digests[0].first, digests[told]
         lines.append(_line(NARRATIVE, last.narrative, first, _FIRST, last.made_by, span=(first, last.end)))
-    most = NARRATIVE_LINES.get(density, len(digests)) - len(lines)
-    parts = _parts(digests[told + 1 :], most)
+    untold = digests[told + 1 :]
+    # About as many digests in each part; none is empty.
+    number = max(0, min(NARRATIVE_LINES.get(density, len(digests)) - len(lines), len(untold)))
+    edges = [len(untold) * i // number for i in range(number + 1)] if number else []
+    shares = ([s for digest in untold[start:end] for s in digest.sentences] for start, end in pairwise(edges))
+    parts = [part for part in shares if part]
     counts = [Counter(term for s in part for term in s.terms) for part in parts]
     everywhere = Counter(term for count in counts for term in count)
     speakers = frozenset(term for digest in digests for s in digest.sentences for term in terms(s.speaker))
@@ -448,7 +448,7 @@ def _narrative(digests: Sequence[Digest], density: Density) -> list[SummaryLine]
             for term, number in count.items()
             if number > 1 and _is_topic(term) and term not in speakers
         }
-        topics = _surface(_heaviest(weights, TOPICS), part)
+        topics = _surface(weights, TOPICS, part)
         about = f"Topics: {', '.join(topics)}. " if topics else ""
         # The newest part first: it is what the conversation comes from.
         newest = at == len(parts) - 1 and not lines
@@ -469,31 +469,26 @@ def _typical(part: Sequence[Sentence], weights: Mapping[str, float]) -> Sentence
     return max(part, key=fit)
 
 
-def _parts(digests: Sequence[Digest], most: int) -> list[list[Sentence]]:
-    """Returns the sentences of the digests, in at most so many parts of about as many digests each; none is empty."""
-    number = max(0, min(most, len(digests)))
-    edges = [len(digests) * i // number for i in range(number + 1)] if number else []
-    parts = [[s for digest in digests[start:end] for s in digest.sentences] for start, end in pairwise(edges)]
-    return [part for part in parts if part]
-
-
 def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
     """Returns the decisions, the most valuable first; of decisions on one matter only the newest."""
     made = [(s, digest) for digest in digests for s in digest.sentences if s.kind is Kind.DECISION]
-    standing: list[tuple[Sentence, Digest, frozenset[str], bool]] = []
+    standing: list[tuple[Sentence, Digest]] = []
+    matters: list[tuple[frozenset[str], bool]] = []
     for sentence, digest in sorted(made, key=lambda pair: (pair[0].position, pair[0].order), reverse=True):
         # Without numbers, since these are what a new decision changes.
         matter = frozenset(term for term in sentence.terms - GENERIC_TERMS if not term[0].isdigit())
-        if matter and not any(_supersedes(newer, matter, reverses=takes_back) for _, _, newer, takes_back in standing):
-            standing.append((sentence, digest, matter, bool(_REVERSES.search(sentence.text))))
-    top = max((s.score for s, *_ in standing), default=0.0) or 1.0
+        if matter and not any(_supersedes(newer, matter, reverses=takes_back) for newer, takes_back in matters):
+            standing.append((sentence, digest))
+            matters.append((matter, bool(_REVERSES.search(sentence.text))))
+    top = max((s.score for s, _ in standing), default=0.0) or 1.0
     lines = []
-    for rank, (s, digest, _, _) in enumerate(standing):
+    for rank, (s, digest) in enumerate(standing):
         # A sentence stands for its message, or for the whole span where a model wrote it.
-        first, end = (s.position, s.position + 1) if s.speaker else (digest.first, digest.end)
+        span = (s.position, s.position + 1) if s.speaker else (digest.first, digest.end)
         value = _DECISION + _SPREAD / 2 * (s.score / top + (len(standing) - rank) / len(standing))
-        maker = _maker(digests, s.position)
-        lines.append(_line(DECISIONS, _dates([s]) + _said(s), s.position, value, maker, span=(first, end)))
+        lines.append(
+            _line(DECISIONS, _dates([s]) + _said(s), s.position, value, _maker(digests, s.position), span=span)
+        )
     return sorted(lines, key=lambda line: -line.value)
 
 
@@ -510,23 +505,23 @@ def _open_questions(
 ) -> list[SummaryLine]:
     """Returns the open questions, the most valuable first: the newest."""
     newest = digests[-1]
-    found: list[tuple[str, int, int, int]] = []
+    found: list[tuple[str, int, tuple[int, int]]] = []
     if newest.narrative or newest.open_questions:
         later = "\n".join(line.text for line in focus if line.position >= newest.end)
-        known = newest.open_questions
-        still = [question for question in known if not answers(question, later)]
-        found = [(_marked(question), newest.end - 1, newest.first, newest.end) for question in still]
+        still = (_marked(question) for question in newest.open_questions if not answers(question, later))
+        found = [(question, newest.end - 1, (newest.first, newest.end)) for question in still]
         open_questions = [
             question
             for question in open_questions
-            if question.position >= newest.end and not any(same_matter(question.text, other) for other in known)
+            if question.position >= newest.end
+            and not any(same_matter(question.text, other) for other in newest.open_questions)
         ]
     for s in open_questions:
-        speaker = f"{s.speaker}: " if s.speaker else ""
-        found.append((f"{_dates([s])}{speaker}{_marked(s.text)}", s.position, s.position, s.position + 1))
+        text = f"{_dates([s])}{_said(replace(s, text=_marked(s.text)))}"
+        found.append((text, s.position, (s.position, s.position + 1)))
     lines = [
-        _line(OPEN, text, at, _OPEN + _SPREAD * (rank + 1) / len(found), _maker(digests, at), span=(first, end))
-        for rank, (text, at, first, end) in enumerate(found)
+        _line(OPEN, text, at, _OPEN + _SPREAD * rank / len(found), _maker(digests, at), span=span)
+        for rank, (text, at, span) in enumerate(found, 1)
     ]
     return lines[::-1]
 
@@ -545,28 +540,10 @@ def _focus(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine
         for term, number in here.items()
         if _is_topic(term) and term not in speakers
     }
-    names = _surface(_heaviest(weights, FOCUS_TERMS), kept)
+    names = _surface(weights, FOCUS_TERMS, kept)
     lines = [_line(FOCUS, ", ".join(names), first, _FOCUS, _maker(digests, first))] if names else []
     asked = next((best for line in reversed(focus) if line.from_user and (best := keep_sentences([line], 1))), ())
     return lines + [_line(FOCUS, _said(s), s.position, _REQUEST, _maker(digests, s.position)) for s in asked]
-
-
-def _artifacts(digests: Sequence[Digest]) -> list[SummaryLine]:
-    """Returns the names of files and functions, those of newer and finer digests first where ranks are equal."""
-    names, last = merged_artifacts(reversed(digests), ARTIFACT_NAMES), digests[-1]
-    return [_line(ARTIFACTS, ", ".join(names), last.end - 1, _ARTIFACTS, last.made_by)] if names else []
-
-
-def _who(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
-    """Returns who took part, and how many of the decisions are in their words."""
-    said = [(s.speaker, s.kind is Kind.DECISION) for digest in digests for s in digest.sentences]
-    decided: Counter[str] = Counter()
-    for speaker, decides in (*said, *((line.speaker, False) for line in focus)):
-        if speaker:
-            decided[speaker] += decides
-    names = [f"{name} ({n} decision{'s' if n > 1 else ''})" if n else name for name, n in decided.items()]
-    last = digests[-1]
-    return [_line(WHO, ", ".join(names), last.end - 1, _WHO, last.made_by)] if names else []
 
 
 def _maker(digests: Sequence[Digest], position: int) -> str:
@@ -578,18 +555,17 @@ def _is_topic(term: str) -> bool:
     return named and (len(term) >= SHORTEST_TOPIC or not term.isascii())
 
 
-def _heaviest(weights: Mapping[str, float], most: int) -> list[str]:
-    """Returns the terms of the greatest weight; of equal ones, by the alphabet."""
-    return sorted(weights, key=lambda term: (-weights[term], term))[:most]
+def _surface(weights: Mapping[str, float], most: int, kept: Iterable[Sentence]) -> list[str]:
+    """Returns the terms of the greatest weight, of equal ones by the alphabet, as they are written most often.
 
-
-def _surface(wanted: Sequence[str], kept: Iterable[Sentence]) -> list[str]:
-    """Returns terms as they are written most often; a term that is no word of the sentences stays as it is."""
+    A term that is no word of the sentences stays as it is.
+    """
+    wanted = sorted(weights, key=lambda term: (-weights[term], term))[:most]
     forms: dict[str, Counter[str]] = {term: Counter() for term in wanted}
     for sentence in kept:
         if sentence.terms.isdisjoint(forms):
             continue
-        for word in _WORD.findall(sentence.text):
+        for word in re.findall(r"\w+", sentence.text):
             stems = terms(word)
             if len(stems) == 1 and stems[0] in forms:
                 forms[stems[0]][word] += 1
