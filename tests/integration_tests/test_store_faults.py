@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import errno
 import gc
 import json
 import logging
 import random
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from chromadb.api.models.Collection import Collection
-from chromadb.errors import InternalError
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import BudgetedRetriever, ChromaStore, ContextPipeline, KnowledgeBase
-from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError, StoreError
+from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError
 
 ADA: Any = {"user_id": "ada"}
 SCOPE: Any = {**ADA, "conversation_id": "c1"}
@@ -69,7 +63,7 @@ def conversation() -> InMemoryStore:
 @pytest.mark.slow
 def test_damaged_records_give_typed_errors_or_empty_optional_layers(conversation: InMemoryStore) -> None:
     kinds = sorted({kind_of(namespace) for namespace, items in conversation._data.items() if items})
-    for seed in range(200):
+    for seed in range(80):
         chance, store = random.Random(seed), InMemoryStore()
         store._data = copy.deepcopy(conversation._data)
         kind = chance.choice(kinds)
@@ -86,25 +80,21 @@ def test_damaged_records_give_typed_errors_or_empty_optional_layers(conversation
                     pytest.fail(f"{name}: {error!r} from {item.namespace} {item.key!r}: {item.value} ({seed=})")
 
 
-@pytest.mark.parametrize(
-    ("kind", "damage"),
-    [
+def test_a_record_with_an_impossible_date_or_count_leaves_a_layer_empty_and_the_report_says_so(
+    conversation: InMemoryStore,
+) -> None:
+    for kind, damage in (
         ("manifest", {"date": "soon"}),
         ("entities", {"mention_count": -1, "conversation_count": -1}),
         ("topics", {"total_messages": -1, "total_conversations": -1}),
-    ],
-)
-def test_a_record_with_an_impossible_date_or_count_leaves_a_layer_empty_and_the_report_says_so(
-    conversation: InMemoryStore, kind: str, damage: dict[str, Any]
-) -> None:
-    store = InMemoryStore()
-    store._data = copy.deepcopy(conversation._data)
-    for item in store.search((), limit=1_000):
-        if kind in item.namespace:
-            store.put(item.namespace, item.key, {**item.value, **damage})
-    with ContextPipeline(SETTINGS, store=store) as pipeline:
-        report = pipeline.assemble("How is Sarah with the home brewing kettle?", **SCOPE).report
-    assert report.failures
+    ):
+        store = InMemoryStore()
+        store._data = copy.deepcopy(conversation._data)
+        for item in store.search((), limit=1_000):
+            if kind in item.namespace:
+                store.put(item.namespace, item.key, {**item.value, **damage})
+        with ContextPipeline(SETTINGS, store=store) as pipeline:
+            assert pipeline.assemble("How is Sarah with the home brewing kettle?", **SCOPE).report.failures, kind
 
 
 def kind_of(namespace: tuple[str, ...]) -> str:
@@ -201,46 +191,6 @@ async def test_a_cancelled_write_that_fails_later_is_logged_as_what_it_is(caplog
         await asyncio.sleep(0)
     assert not unretrieved
     assert "OSError: the disk is gone" in caplog.text
-
-
-@pytest.mark.parametrize("said", ["(code: 13) database or disk is full", "No space left on device (os error 28)"])
-def test_a_full_disk_is_said_to_be_full(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ChromaStore(tmp_path) as store:
-        store.put(("a",), "before", {"b": 1})
-
-        def fail(*_: Any, **__: Any) -> None:
-            raise InternalError(f"error returned from database: {said}")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(Collection, "upsert", fail)
-            with pytest.raises(StoreError, match=r"disk of the store .* is full .* Free some space"):
-                store.put(("a",), "b", {"c": 1})
-        store.put(("a",), "b", {"c": 2})
-        assert [item.value for item in store.search(("a",))] == [{"c": 2}, {"b": 1}]
-
-
-def test_a_full_disk_is_said_to_be_full_where_chroma_does_not_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise InternalError("Error in compaction: Failed to apply logs to the metadata segment")
-
-    with ChromaStore(tmp_path) as store, monkeypatch.context() as patched:
-        patched.setattr(Collection, "upsert", fail)
-        with pytest.raises(StoreError, match="Chroma failed"):
-            store.put(("a",), "b", {"c": 1})
-        patched.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=200_000))
-        with pytest.raises(StoreError, match="is full"):
-            store.put(("a",), "b", {"c": 1})
-
-
-def test_a_folder_that_cannot_be_made_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "mkdir", fail)
-    with pytest.raises(StoreError, match="is full"):
-        ChromaStore(tmp_path / "new")
 
 
 def test_a_clock_without_an_offset_is_taken_for_utc() -> None:
