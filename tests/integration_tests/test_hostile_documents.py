@@ -364,14 +364,14 @@ worlds = st.builds(
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(common, max_examples=30)
+@settings(common, max_examples=20)
 @given(world=worlds)
 def test_whatever_is_said_anywhere_stays_where_it_was_put(world: World) -> None:
     world.assemble(plainly)
 
 
 @pytest.mark.slow
-@settings(common, max_examples=500)
+@settings(common, max_examples=120)
 @given(world=worlds)
 def test_whatever_is_said_anywhere_stays_where_it_was_put_in_many_more(world: World) -> None:
     world.assemble(plainly)

@@ -63,7 +63,7 @@ def conversation() -> InMemoryStore:
 @pytest.mark.slow
 def test_damaged_records_give_typed_errors_or_empty_optional_layers(conversation: InMemoryStore) -> None:
     kinds = sorted({kind_of(namespace) for namespace, items in conversation._data.items() if items})
-    for seed in range(80):
+    for seed in range(50):
         chance, store = random.Random(seed), InMemoryStore()
         store._data = copy.deepcopy(conversation._data)
         kind = chance.choice(kinds)
