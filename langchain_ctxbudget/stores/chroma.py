@@ -11,12 +11,9 @@ A search ranks all vectors below its prefix, exactly: Chroma's index misses one 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -69,8 +66,6 @@ from langchain_ctxbudget.stores.operations import (
     to_microseconds,
 )
 
-_logger = logging.getLogger(__name__)
-
 Vectors = Mapping[str, NDArray[np.float64]]
 """Vectors of length 1, by text."""
 Hit = tuple[StoredItem, float | None]
@@ -78,8 +73,8 @@ Hit = tuple[StoredItem, float | None]
 
 LAYOUT = 1
 """How records are laid out; a version that does not know it refuses the store."""
-SWEEP_SIZE, SWEEP_MINUTES = 100, 5.0
-"""Expired items that are read at once, and the time between two sweeps, as in LangGraph's stores."""
+SWEEP_SIZE = 100
+"""Expired items that are read at once."""
 
 
 class ChromaStore(BaseStore):
@@ -90,7 +85,7 @@ class ChromaStore(BaseStore):
     (tuples as lists). The score of a search is the exact cosine similarity of an item's best text.
 
     With `ttl`, items end some minutes after they were last put or read; an item whose time is over is not
-    returned any more, and a sweep deletes it (`sweep_ttl`, or `start_ttl_sweeper` for a thread that does).
+    returned any more, and `sweep_ttl` deletes it.
 
     The `a` methods work in a thread; opening, closing and sweeping block. Processes may write to one server at the
     same time: the last write of an item counts, and for a moment a search may miss an item that is being replaced.
@@ -131,7 +126,7 @@ class ChromaStore(BaseStore):
             database: the database on the server.
             client: an open Chroma client to use instead; the caller closes it.
             index: `dims`, `embed` and `fields`, as in LangGraph's stores; without it, no dense search.
-            ttl: `default_ttl` (minutes), `refresh_on_read` and `sweep_interval_minutes`, as in LangGraph's stores.
+            ttl: `default_ttl` (minutes) and `refresh_on_read`, as in LangGraph's stores.
             clock: gives the time of reads and writes, in UTC where it names no offset.
 
         Raises:
@@ -150,7 +145,6 @@ class ChromaStore(BaseStore):
         self._fields = (index.get("fields") or ["$"]) if index else None
         self._dims = index["dims"] if index else 0
         self._clock = with_offset(clock)
-        self._sweeper, self._ended = threading.Thread(), threading.Event()
         if path is not None:
             self._open: Callable[[], Buckets] = partial(buckets.of_folder, Path(path).expanduser().resolve())
         elif url is not None:
@@ -178,8 +172,7 @@ class ChromaStore(BaseStore):
         self.close()
 
     def close(self) -> None:
-        """Stops the sweeper and releases the folder, the memory or the connections; closing twice does nothing."""
-        self.stop_ttl_sweeper()
+        """Releases the folder, the memory or the connections; closing twice does nothing."""
         if self._buckets.process == os.getpid():
             with self._buckets.alone():
                 self._finalizer()
@@ -211,37 +204,6 @@ class ChromaStore(BaseStore):
                     opened.delete("items", number, [item.id for item in items], where)
                     swept += len(items)
         return swept
-
-    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
-        """Deletes expired items from time to time in a thread; without a `ttl` configuration, does nothing.
-
-        Args:
-            sweep_interval_minutes: minutes between two sweeps; `None` takes the configuration's, else 5.
-
-        Returns:
-            A future whose cancelling ends the thread. Closing the store, or forgetting it, ends it too.
-        """
-        self._opened()
-        running = Future[None]()
-        if not self.ttl_config:
-            running.set_result(None)
-            return running
-        minutes = float(sweep_interval_minutes or self.ttl_config.get("sweep_interval_minutes") or SWEEP_MINUTES)
-        if not self._sweeper.is_alive():
-            self._ended = threading.Event()
-            arguments = (weakref.ref(self), self._ended, minutes * 60)
-            self._sweeper = threading.Thread(target=_sweep, args=arguments, daemon=True, name="ttl-sweeper")
-            self._sweeper.start()
-        ended = self._ended
-        running.add_done_callback(lambda future: ended.set() if future.cancelled() else None)
-        return running
-
-    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stops the sweeper; returns whether it has ended within the timeout (seconds, `None` waits)."""
-        self._ended.set()
-        if self._sweeper.is_alive() and self._sweeper is not threading.current_thread():
-            self._sweeper.join(timeout)
-        return not self._sweeper.is_alive()
 
     def _opened(self) -> Buckets:
         """Returns what is open in this process; the child of a fork connects to a server anew."""
@@ -410,16 +372,3 @@ def _put(opened: Buckets, puts: Mapping[str, Put], vectors: Vectors, now: int) -
             dense += ((f"{id_}#{n}", vectors[text], fields) for n, text in enumerate(put.to_embed))
         opened.write("items", number, items)
         opened.write("vectors", number, dense)
-
-
-def _sweep(owner: weakref.ref[ChromaStore], ended: threading.Event, seconds: float) -> None:
-    """Sweeps a store from time to time, without keeping it alive."""
-    while not ended.wait(seconds):
-        store = owner()
-        if store is None:
-            return
-        try:
-            store.sweep_ttl()
-        except Exception:
-            _logger.exception("A sweep failed; the next one follows in %g seconds", seconds)
-        del store

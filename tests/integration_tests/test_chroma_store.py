@@ -10,9 +10,6 @@ import logging
 import shutil
 import subprocess
 import sys
-import threading
-import time
-import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -341,61 +338,6 @@ def test_extreme_times_and_many_items(clock: Clock) -> None:
         clock.wait(1.5)
         assert store.sweep_ttl() == 200
         assert len(store.search((), limit=1_000)) == 202, "a plain operation has no default end, as in LangGraph's"
-
-
-def until(true: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
-def sweepers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "ttl-sweeper"]
-
-
-def test_sweeper_deletes_from_time_to_time_and_goes_on_after_a_failure(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    broken = threading.Event()
-
-    def time_or_failure() -> datetime:
-        if broken.is_set():
-            raise OSError("no clock")
-        return clock()
-
-    with ChromaStore(ttl={"sweep_interval_minutes": 0.01 / 60}, clock=time_or_failure) as store:
-        store.put(("n",), "k", {}, ttl=1)
-        clock.wait(2)
-        broken.set()
-        store.start_ttl_sweeper()
-        with caplog.at_level(logging.ERROR):
-            until(lambda: "A sweep failed" in caplog.text)
-        assert records(store, "items") == 1
-        broken.clear()
-        until(lambda: records(store, "items") == 0)
-
-
-def test_sweeper_starts_once_and_ends_with_its_store() -> None:
-    with ChromaStore() as store:
-        assert store.start_ttl_sweeper().done(), "without a configuration there is none"
-    store = ChromaStore(ttl={"default_ttl": 1})
-    assert store.stop_ttl_sweeper()
-    first, _ = store.start_ttl_sweeper(1), store.start_ttl_sweeper(1)
-    assert len(sweepers()) == 1
-    first.cancel()
-    until(lambda: not sweepers())
-    store.start_ttl_sweeper(1)
-    store.close()
-    assert not sweepers()
-    with pytest.raises(StoreError, match="closed"):
-        store.start_ttl_sweeper()
-    store = ChromaStore(ttl={"default_ttl": 1})
-    store.start_ttl_sweeper(1)
-    forgotten = weakref.ref(store)
-    del store
-    gc.collect()
-    assert forgotten() is None
 
 
 # Several stores, threads and lifetimes.
