@@ -14,7 +14,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.documents import find
-from langchain_ctxbudget.documents.document_records import DocumentInfo, owner_of
+from langchain_ctxbudget.documents.find import DocumentInfo, owner_of
 from langchain_ctxbudget.documents.load import (
     CHUNK_TOKENS,
     OVERLAP_TOKENS,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from hashlib import blake2b
 from os import PathLike, fspath
 from os.path import abspath
 from pathlib import Path, PurePath, PurePosixPath
@@ -17,7 +18,6 @@ from langchain_core.documents import Document
 from langchain_text_splitters import RecursiveCharacterTextSplitter
 
 from langchain_ctxbudget.background import cached_property
-from langchain_ctxbudget.documents.document_records import digest
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, UnsupportedContentError
 from langchain_ctxbudget.messages.messages import as_json_data
 from langchain_ctxbudget.messages.text import iso_date, one_line
@@ -79,11 +79,7 @@ class NewDocument:
 
 
 def items_of(given: Given | Iterable[Given]) -> list[Given]:
-    """Returns what was given as a list.
-
-    Raises:
-        DocumentError: an item is no document.
-    """
+    """Returns what was given as a list."""
     kinds = (Document, str, PathLike, BaseLoader)
     items: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, kinds) else [given]
     for item in items:
@@ -96,11 +92,7 @@ def items_of(given: Given | Iterable[Given]) -> list[Given]:
 
 
 def by_source(items: Iterable[Given], metadata: Mapping[str, Any]) -> list[list[Given]]:
-    """Groups LangChain documents with the same source, such as pages; every other item is a group of its own.
-
-    Raises:
-        DocumentError: the metadata of all of them have the source or the title of one.
-    """
+    """Groups LangChain documents with the same source, such as pages; every other item is a group of its own."""
     groups: dict[object, list[Given]] = {}
     for number, item in enumerate(items):
         source = _text(item.metadata.get("source")) if isinstance(item, Document) else ""
@@ -111,11 +103,7 @@ def by_source(items: Iterable[Given], metadata: Mapping[str, Any]) -> list[list[
 
 
 def source_of(source: object) -> str:
-    """Returns the source a document is known by: a string as it is, a path as absolute, links not followed.
-
-    Raises:
-        DocumentError: neither a string nor a path.
-    """
+    """Returns the source a document is known by: a string as it is, a path as absolute, links not followed."""
     if isinstance(source, str):
         return source
     if isinstance(source, PathLike):
@@ -124,12 +112,7 @@ def source_of(source: object) -> str:
 
 
 def files_below(directory: Path, glob: str | None) -> list[Path]:
-    """Returns the files of a directory, sorted; links that lead out of it are left out.
-
-    Raises:
-        DocumentError: there is no such directory.
-        InputError: a pattern that leads out of the directory.
-    """
+    """Returns the files of a directory, sorted; links that lead out of it are left out."""
     if not directory.is_dir():
         raise DocumentError(f"{directory} is no directory")
     pattern = "**/*" if glob is None else glob
@@ -272,6 +255,11 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any], hint: st
     )
 
 
+def digest(text: str) -> str:
+    """Returns a short hash of a text."""
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
+
+
 def searchable(text: str) -> str:
     """Returns a text without NUL and half characters, which an index refuses."""
     return encodable(text).replace("\0", "")
@@ -331,9 +319,6 @@ class Splitter:
     """Splits the parts of documents into chunks, at headings, paragraphs, lines, sentences and words.
 
     LangChain's recursive splitter does the work; text without a border is halved until it fits.
-
-    Raises:
-        InvalidSettingsError: a size outside its range.
     """
 
     counter: TokenCounter

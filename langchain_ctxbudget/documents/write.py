@@ -23,17 +23,16 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result, SearchOp
 
 from langchain_ctxbudget.background import in_child, new_mutex
-from langchain_ctxbudget.documents.document_records import (
+from langchain_ctxbudget.documents.find import (
     MARK,
     ChunkRecord,
     DocumentInfo,
     PieceRecord,
     Section,
     UnfinishedRecord,
-    digest,
     namespace,
 )
-from langchain_ctxbudget.documents.load import TYPES, Given, NewDocument, Splitter, read
+from langchain_ctxbudget.documents.load import TYPES, Given, NewDocument, Splitter, digest, read
 from langchain_ctxbudget.errors import CtxBudgetError, DocumentError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, Lock, T, batch, in_thread
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
@@ -146,10 +145,6 @@ class Writer:
             metadata: of all of them.
             advance: is told how many more documents are done.
             skip_unreadable: names a document that cannot be read in the failures.
-
-        Raises:
-            DocumentError: one cannot be read; those before it are written.
-            StoreError: the store cannot be written, or its embeddings fail; adding again goes on from there.
         """
         done = Added()
         yield from self._repair()
@@ -174,11 +169,7 @@ class Writer:
         return done
 
     def update(self, source: str, group: Sequence[Given], metadata: Mapping[str, Any]) -> Flow[Added]:
-        """Replaces the text of a document; its metadata stay where the new content says nothing else.
-
-        Raises:
-            DocumentError: there is no such document, or its new content cannot be read.
-        """
+        """Replaces the text of a document; its metadata stay where the new content says nothing else."""
 
         def flow() -> Flow[Added]:
             old = yield from self.find(source)

@@ -11,7 +11,6 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.documents import find as documents
-from langchain_ctxbudget.documents.document_records import SHARED, owner_of
 from langchain_ctxbudget.flow import Call, Flow, T
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
@@ -73,7 +72,7 @@ class Sources:
         if "documents" in self.names and not self.summaries_only:
             chunks = documents.search(
                 self.store,
-                (owner_of(self.user_id), SHARED),
+                (documents.owner_of(self.user_id), documents.SHARED),
                 query,
                 limit=CHUNKS,
                 embeddings=self.embeddings,

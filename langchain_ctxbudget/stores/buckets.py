@@ -99,16 +99,7 @@ class Buckets:
         is_cloud: bool = False,
         is_private: bool = False,
     ) -> None:
-        """Takes an open client.
-
-        Args:
-            client: of Chroma.
-            where: names it in errors.
-            close: closes it.
-            on_server: requests may run side by side.
-            is_cloud: requests keep to the quotas of Chroma Cloud.
-            is_private: nobody else can write, so vectors may stay in memory.
-        """
+        """Takes an open client; where nobody else can write to it (`is_private`), vectors may stay in memory."""
         self.client, self.where, self.close, self.on_server = client, where, close, on_server
         self.process, self.stores = os.getpid(), 1
         self._size = CLOUD_SIZE if is_cloud else READ_SIZE

@@ -34,11 +34,7 @@ class PrivateStore(InMemoryStore):
         self._mutex = threading.Lock()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Runs operations, one batch at a time.
-
-        Raises:
-            StoreError: this process is the child of the one that made the store, which would not see what is written.
-        """
+        """Runs operations, one batch at a time."""
         if self._process != os.getpid():
             raise StoreError(
                 f"The store in memory belongs to the parent of this process, which was forked. {AFTER_FORK}"

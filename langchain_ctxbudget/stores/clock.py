@@ -19,11 +19,7 @@ def utc_now() -> datetime:
 
 
 def with_offset(clock: Clock) -> Clock:
-    """Returns a clock whose times name their offset; those that do not are taken for UTC.
-
-    Raises:
-        InvalidSettingsError: it is no function; when it is asked: it gives something else than a time.
-    """
+    """Returns a clock whose times name their offset; those that do not are taken for UTC."""
     if not callable(clock):
         raise InvalidSettingsError(f"clock must be a function that gives the time, not {type(clock).__name__}")
 

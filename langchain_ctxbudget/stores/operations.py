@@ -160,16 +160,7 @@ class Put:
 
 
 def checked_puts(ops: Iterable[Op], fields: Sequence[str] | None) -> dict[str, Put]:
-    """Checks a batch and returns its writes by item id; the last put of a key counts.
-
-    Args:
-        ops: the operations.
-        fields: the paths that are indexed unless a put says otherwise; `None` without an index.
-
-    Raises:
-        InputError: an unknown kind of operation, a value that is not JSON, a time to live that is no number.
-        InvalidNamespaceError: a label that LangGraph does not allow.
-    """
+    """Checks a batch and returns its writes by item id; the last put of a key counts."""
     puts: dict[str, Put] = {}
     for op in ops:
         if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
@@ -199,11 +190,7 @@ def _checked(op: PutOp, fields: Sequence[str] | None) -> Put:
 
 
 def to_json(value: Mapping[str, Any]) -> str:
-    """Returns a value as JSON text that reads back equal (tuples as lists).
-
-    Raises:
-        InputError: something in it is not JSON.
-    """
+    """Returns a value as JSON text that reads back equal (tuples as lists)."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         reads_back = _same(json.loads(text), value)
@@ -261,9 +248,6 @@ def matches(value: object, wanted: object) -> bool:
     """Returns whether a value passes a filter: equality, `$` operators, or a dict of filters for its fields.
 
     A field that is missing counts as `None`, as in LangGraph's `InMemoryStore`.
-
-    Raises:
-        InputError: an unknown operator.
     """
     if isinstance(wanted, Mapping):
         if any(str(key).startswith("$") for key in wanted):
@@ -280,11 +264,7 @@ def matches(value: object, wanted: object) -> bool:
 
 
 def namespace_matches(namespace: Namespace, condition: MatchCondition) -> bool:
-    """Returns whether a namespace starts (or ends) with a condition's path, `*` standing for any one label.
-
-    Raises:
-        InputError: a condition that is neither prefix nor suffix.
-    """
+    """Returns whether a namespace starts (or ends) with a condition's path, `*` standing for any one label."""
     length = len(condition.path)
     if condition.match_type not in ("prefix", "suffix"):
         raise InputError(f"Unknown match type {condition.match_type!r}. Use 'prefix' or 'suffix'.")

@@ -76,11 +76,7 @@ def _encodes(text: str) -> bool:
 
 
 def require_id(name: str, value: object) -> str:
-    """Returns an id that is a text.
-
-    Raises:
-        MissingScopeError: there is none.
-    """
+    """Returns an id that is a text."""
     if not isinstance(value, str) or not value:
         raise MissingScopeError(
             f"{name} must be a non-empty string, not {value!r}: "
@@ -91,11 +87,7 @@ def require_id(name: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The user and the conversation; part of every read and write.
-
-    Raises:
-        MissingScopeError: an id is missing.
-    """
+    """The user and the conversation; part of every read and write."""
 
     user_id: str
     conversation_id: str
@@ -136,11 +128,7 @@ class Record(BaseModel):
 
     @classmethod
     def read(cls, value: dict[str, Any], where: str) -> Self:
-        """Reads a record from its stored form.
-
-        Raises:
-            StoreDataError: it is not one.
-        """
+        """Reads a record from its stored form."""
         try:
             return cls.model_validate(stored(value))
         except (TypeError, ValueError) as error:
@@ -197,11 +185,7 @@ class MessageRecord(Record):
 
     @classmethod
     def read(cls, value: dict[str, Any], where: str) -> Self:
-        """Reads a record from its stored form; what is there for the index alone is not kept.
-
-        Raises:
-            StoreDataError: it is not one.
-        """
+        """Reads a record from its stored form; what is there for the index alone is not kept."""
         return super().read({key: part for key, part in value.items() if key != SAID}, where)
 
     def to_indexed_value(self) -> dict[str, Any]:
@@ -224,11 +208,7 @@ class MessageRecord(Record):
         return cls(place=place, text=text if _encodes(text) else json.dumps(data), named=named)
 
     def to_message(self) -> BaseMessage:
-        """Returns the message as it was given.
-
-        Raises:
-            StoreDataError: the record holds no message of a known kind.
-        """
+        """Returns the message as it was given."""
         try:
             return messages_from_dict([json.loads(self.text)])[0]
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -18,11 +18,7 @@ OF_USER = "user"
 
 
 def place(user_id: str, persona_id: str | None) -> GetOp:
-    """Returns where settings are kept, always within the user's own labels.
-
-    Raises:
-        MissingScopeError: no user, or a persona that is not a name.
-    """
+    """Returns where settings are kept, always within the user's own labels."""
     namespace = (ROOT, label(require_id("user_id", user_id)), SETTINGS)
     if persona_id is None:
         return GetOp(namespace, OF_USER)
@@ -43,11 +39,7 @@ def of_item(found: object) -> dict[str, Any]:
 
 
 def write(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> Flow[None]:
-    """Saves settings in place of those that were saved there; none at all removes them.
-
-    Raises:
-        InvalidSettingsError: something in them is not plain data.
-    """
+    """Saves settings in place of those that were saved there; none at all removes them."""
     try:
         plain = json.loads(json.dumps(dict(changes)))
     except (TypeError, ValueError) as error:

@@ -69,22 +69,12 @@ def record_of(report: ContextReport, created_at: datetime, messages: int) -> Rep
 
 
 def key_of(made_at: datetime, number: int, lane: str) -> str:
-    """Returns the id of a snapshot; ids sort in the order in which their prompts were made.
-
-    Args:
-        made_at: the moment, with its time zone.
-        number: of the prompt, for those of one moment.
-        lane: of the process, for those of one moment and number.
-    """
+    """Returns the id of a snapshot; ids sort in the order in which their prompts were made."""
     return f"{utc(made_at):%Y%m%dT%H%M%S%f}-{number:08d}-{lane}"
 
 
 def key_behind(keys: Sequence[str], key: str) -> str:
     """Returns the id of a new snapshot: as it is, or, where the clock was set back, one behind those there are.
-
-    Args:
-        keys: those there are, in their order.
-        key: of the new one; where it is among them, it is being written again.
 
     >>> key_behind(["20261101T120000000000-00000007-a"], "20261101T110000000000-00000008-b")
     '20261101T120000000000-00000008-b'
@@ -104,12 +94,7 @@ def read_keys(store: BaseStore, scope: Scope) -> Flow[list[str]]:
 
 
 def read_last(store: BaseStore, scope: Scope, limit: int) -> Flow[list[ContextSnapshot]]:
-    """Returns the latest snapshots of a conversation, oldest first.
-
-    Raises:
-        InputError: the limit is not a count.
-        StoreDataError: one of them cannot be read.
-    """
+    """Returns the latest snapshots of a conversation, oldest first."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
     items: Sequence[Item] = yield from bulk.read_all(store, scope.namespace(SNAPSHOTS))
@@ -117,11 +102,7 @@ def read_last(store: BaseStore, scope: Scope, limit: int) -> Flow[list[ContextSn
 
 
 def read_one(store: BaseStore, scope: Scope, key: str) -> Flow[ContextSnapshot | None]:
-    """Returns one snapshot; None where there is none of this id.
-
-    Raises:
-        StoreDataError: it cannot be read.
-    """
+    """Returns one snapshot; None where there is none of this id."""
     [found] = yield from batch(store, [GetOp(scope.namespace(SNAPSHOTS), key)])
     return _snapshot(scope, found) if isinstance(found, Item) else None
 

@@ -58,11 +58,7 @@ def of_session(scope: Scope) -> Lanes:
 
 
 def of_user(user_id: str) -> Lanes:
-    """Returns the labels that the namespaces of a user begin with.
-
-    Raises:
-        MissingScopeError: no user.
-    """
+    """Returns the labels that the namespaces of a user begin with."""
     return (ROOT, label(require_id("user_id", user_id)))
 
 
@@ -70,10 +66,6 @@ def of_month(user_id: str, month: str) -> Lanes:
     """Returns the namespace of a user's usage in a month, in all conversations.
 
     A month is no label of a conversation: clearing one called "2026-11" leaves it.
-
-    Raises:
-        InputError: the month is none.
-        MissingScopeError: no user.
     """
     if not isinstance(month, str) or not _MONTH.fullmatch(month):
         raise InputError(f"month must be a year and a month such as '2026-11', not {month!r}")
@@ -127,11 +119,7 @@ class Ledger:
         self._lanes = OrderedDict()
 
     def note(self, scope: Scope, used: Usage, model: str | None, month: str) -> None:
-        """Counts a call for its conversation and for its user's month (see `month_of`); does no I/O.
-
-        Raises:
-            InputError: the month is none.
-        """
+        """Counts a call for its conversation and for its user's month (see `month_of`); does no I/O."""
         places = [*([of_session(scope)] if scope.is_kept else []), of_month(scope.user_id, month)]
         with self._mutex:
             for place in places:
@@ -145,12 +133,7 @@ class Ledger:
         return total(session.counted.values()), total(user.counted.values())
 
     def read(self, store: BaseStore, scope: Scope, month: str) -> Flow[tuple[Usage, Usage]]:
-        """Returns the usage of a conversation, and of its user in a month, by everybody as far as it is written.
-
-        Raises:
-            InputError: the month is none.
-            StoreDataError: a record that cannot be read; the message names it.
-        """
+        """Returns the usage of a conversation, and of its user in a month, by everybody as far as it is written."""
         session, user = yield from self._read(store, (of_session(scope), of_month(scope.user_id, month)))
         return session, user
 
@@ -192,11 +175,6 @@ class Ledger:
         """Writes what was counted of a conversation and its user; where that fails, it is written the next time.
 
         Whoever writes for a user does so alone, and whoever erases something of them waits for it.
-
-        Args:
-            store: where to.
-            scope: of the conversation.
-            also: what else is written in the same batch.
         """
         before = [(place, replace(lane)) for place, lane in self._unwritten(scope) if lane.written]
         items = yield from batch(store, [GetOp(place, lane.name) for place, lane in before])
@@ -231,11 +209,7 @@ class Ledger:
         self._drop(of_session(scope))
 
     def erase(self, user_id: str) -> None:
-        """Never writes again what was counted of a user; to be done before their records are deleted.
-
-        Raises:
-            MissingScopeError: no user.
-        """
+        """Never writes again what was counted of a user; to be done before their records are deleted."""
         self._drop(of_user(user_id))
 
     def _drop(self, path: Lanes) -> None:
