@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,17 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
-from langgraph.store.base import Op, Result, SearchOp
+from langgraph.store.base import Op, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.tokens.calibration import CalibratedCounter
 from tests.integration_tests import strategies as made
-from tests.integration_tests.conftest import Call
 from tests.integration_tests.model_servers import ModelServer, Routes, model_list, ollama, vllm
 from tests.integration_tests.openai_server import OpenAIServer, says
 from tests.integration_tests.test_promises import check_adds_up, check_floors
+from tests.integration_tests.test_saved_settings import WatchedStore
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -37,32 +37,11 @@ long = settings(common, max_examples=800)
 Serve = Callable[..., ModelServer]
 
 
-class WatchedStore(InMemoryStore):
-    """Remembers the operations it was asked for; fails where it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[list[Op]] = []
-        self.fails: Callable[[Op], bool] = lambda _: False
-
-    def _note(self, ops: Iterable[Op]) -> list[Op]:
-        given_ops = list(ops)
-        self.asked.append(given_ops)
-        if any(map(self.fails, given_ops)):
-            raise OSError("the disk is gone")
-        return given_ops
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        return super().batch(self._note(ops))
-
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        return await super().abatch(self._note(ops))
-
-    def message_reads(self) -> list[Op]:
-        """Reads of the conversation's messages since the last call; what is on top of them is read by id."""
-        asked, self.asked = self.asked, []
-        searches = [op for ops in asked for op in ops if isinstance(op, SearchOp)]
-        return [op for op in searches if len(op.namespace_prefix) > 3]  # not those of all conversations of a user
+def message_reads(store: WatchedStore) -> list[Op]:
+    """Reads of the conversation's messages since the last call; what is on top of them is read by id."""
+    asked, store.batches = store.batches, []
+    searches = [op for ops in asked for op in ops if isinstance(op, SearchOp)]
+    return [op for op in searches if len(op.namespace_prefix) > 3]  # not those of all conversations of a user
 
 
 def chat(exchanges: int, start: int = 0) -> list[BaseMessage]:
@@ -87,36 +66,36 @@ def pipeline(budget: int = 12_000, **rest: Any) -> ContextPipeline:
 # The same conversation for another model
 
 
-def test_another_model_does_not_read_the_history_again(call: Call) -> None:
+def test_another_model_does_not_read_the_history_again() -> None:
     store = WatchedStore()
     first = pipeline(store=store)
-    call(first, "add_messages", chat(100), **SCOPE)
-    call(first, "assemble", QUESTION, **SCOPE)
-    store.message_reads()
+    first.add_messages(chat(100), **SCOPE)
+    first.assemble(QUESTION, **SCOPE)
+    message_reads(store)
     for model in (CLAUDE, "gpt-4.1", profiled(2_000)):
         second = first.with_model(model)
-        assert len(call(second, "get_messages", **SCOPE)) == 200
-        call(second, "assemble", QUESTION, **SCOPE)
-    assert store.message_reads() == []
+        assert len(second.get_messages(**SCOPE)) == 200
+        second.assemble(QUESTION, **SCOPE)
+    assert message_reads(store) == []
 
 
-def test_the_prompt_is_that_of_a_pipeline_which_had_the_model_from_the_start(call: Call) -> None:
+def test_the_prompt_is_that_of_a_pipeline_which_had_the_model_from_the_start() -> None:
     store = InMemoryStore()
     first = pipeline(1_500, store=store)
-    call(first, "add_messages", chat(150), **SCOPE)
+    first.add_messages(chat(150), **SCOPE)
     for model in (CLAUDE, profiled(1_200, 300)):
-        refitted = call(first.with_model(model), "assemble", QUESTION, **SCOPE)
-        fresh = call(pipeline(1_500, store=store, model=model), "assemble", QUESTION, **SCOPE)
+        refitted = first.with_model(model).assemble(QUESTION, **SCOPE)
+        fresh = pipeline(1_500, store=store, model=model).assemble(QUESTION, **SCOPE)
         assert refitted.messages == fresh.messages
         assert refitted.report.layers == fresh.report.layers
 
 
 @pytest.mark.parametrize(("window", "answer"), [(800, 100), (2_000, 600), (8_000, 1_000), (100_000, 16_000)])
-def test_it_fits_the_window_of_the_other_model(call: Call, chat_openai: ChatOpenAI, window: int, answer: int) -> None:
+def test_it_fits_the_window_of_the_other_model(chat_openai: ChatOpenAI, window: int, answer: int) -> None:
     first = pipeline(20_000)
-    call(first, "add_messages", chat(150), **SCOPE)
-    call(first, "assemble", QUESTION, **SCOPE)
-    context = call(first.with_model(profiled(window, answer)), "assemble", QUESTION, **SCOPE)
+    first.add_messages(chat(150), **SCOPE)
+    first.assemble(QUESTION, **SCOPE)
+    context = first.with_model(profiled(window, answer)).assemble(QUESTION, **SCOPE)
     counted = chat_openai.get_num_tokens_from_messages(context.messages)
     assert counted == context.report.total_tokens <= min(20_000, window - answer)
     assert (context.report.window_tokens, context.report.window_source) == (window, "profile")
@@ -124,34 +103,34 @@ def test_it_fits_the_window_of_the_other_model(call: Call, chat_openai: ChatOpen
     check_adds_up(context)
 
 
-def test_both_see_what_the_other_appends(call: Call) -> None:
+def test_both_see_what_the_other_appends() -> None:
     first = pipeline()
-    call(first, "add_messages", chat(2), **SCOPE)
+    first.add_messages(chat(2), **SCOPE)
     second = first.with_model(CLAUDE)
     third = second.with_model(profiled(4_000))
     expected = [message.id for message in chat(2)]
     for number in range(12):
         writer = (first, second, third)[number % 3]
-        call(writer, "add_messages", [HumanMessage(f"by {number}", id=f"n{number}")], **SCOPE)
+        writer.add_messages([HumanMessage(f"by {number}", id=f"n{number}")], **SCOPE)
         expected.append(f"n{number}")
         for reader in (first, second, third):
-            assert [message.id for message in call(reader, "get_messages", **SCOPE)] == expected
-            assert call(reader, "assemble", "And?", **SCOPE).messages[-2].content == f"by {number}"
+            assert [message.id for message in reader.get_messages(**SCOPE)] == expected
+            assert reader.assemble("And?", **SCOPE).messages[-2].content == f"by {number}"
 
 
-def test_the_prompts_of_a_model_do_not_depend_on_whom_else_the_conversation_is_for(call: Call) -> None:
+def test_the_prompts_of_a_model_do_not_depend_on_whom_else_the_conversation_is_for() -> None:
     """P8: the same messages and settings give the same prompts."""
 
     def prompts(other: bool) -> list[list[BaseMessage]]:
         first = pipeline(3_000)
-        call(first, "add_messages", chat(100), **SCOPE)
+        first.add_messages(chat(100), **SCOPE)
         second = first.with_model(profiled(1_000))
         result = []
         for number in range(100, 106):
-            result.append(call(first, "assemble", QUESTION, **SCOPE).messages)
+            result.append(first.assemble(QUESTION, **SCOPE).messages)
             if other:
-                call(second, "assemble", QUESTION, **SCOPE)
-            call(first, "add_messages", chat(1, number), **SCOPE)
+                second.assemble(QUESTION, **SCOPE)
+            first.add_messages(chat(1, number), **SCOPE)
         return result
 
     assert prompts(other=True) == prompts(other=False)
@@ -171,24 +150,24 @@ def served(server: ModelServer, name: str = "m", **rest: Any) -> ChatOpenAI:
 
 
 @pytest.mark.parametrize("routes", [vllm("m", window=1_900), ollama("m", trained=1_900)], ids=["vllm", "ollama"])
-def test_a_served_model_tells_its_window_once(call: Call, serve: Serve, routes: Routes) -> None:
+def test_a_served_model_tells_its_window_once(serve: Serve, routes: Routes) -> None:
     server = serve(routes)
     made_for = pipeline(50_000, model=served(server))
-    call(made_for, "add_messages", chat(150), **SCOPE)
-    report = call(made_for, "assemble", QUESTION, settings={"window_tokens": 999}, **SCOPE).report
+    made_for.add_messages(chat(150), **SCOPE)
+    report = made_for.assemble(QUESTION, settings={"window_tokens": 999}, **SCOPE).report
     assert (report.window_tokens, report.window_source, report.failures) == (1_900, "served", ())
     assert report.total_tokens <= report.budget_tokens == 1_900
     asked = len(server.asked)
     for _ in range(3):
-        call(made_for, "assemble", QUESTION, **SCOPE)
+        made_for.assemble(QUESTION, **SCOPE)
     assert len(server.asked) == asked
 
 
-def test_a_server_that_does_not_tell_is_a_failure_and_is_asked_three_times(call: Call, serve: Serve) -> None:
+def test_a_server_that_does_not_tell_is_a_failure_and_is_asked_three_times(serve: Serve) -> None:
     server = serve({"GET /v1/models": model_list({"id": "m"})})
     made_for = pipeline(500, model=served(server))
-    call(made_for, "add_messages", chat(100), **SCOPE)
-    reports = [call(made_for, "assemble", QUESTION, **SCOPE).report for _ in range(6)]
+    made_for.add_messages(chat(100), **SCOPE)
+    reports = [made_for.assemble(QUESTION, **SCOPE).report for _ in range(6)]
     assert server.lines.count("GET /v1/models") == 3
     for report in reports:
         assert any("did not tell the window of 'm'" in failure for failure in report.failures)
@@ -235,12 +214,12 @@ UNUSABLE: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("usage", UNUSABLE, ids=str)
-def test_usage_that_is_none_is_an_error(usage: Any) -> None:
+def test_usage_that_is_none_is_an_error() -> None:
     made_for = pipeline(model=CLAUDE)
     made_for.assemble("Hi", **SCOPE)
-    with pytest.raises(InputError, match="input_tokens"):
-        made_for.observe_usage(usage)
+    for usage in UNUSABLE:
+        with pytest.raises(InputError, match="input_tokens"):
+            made_for.observe_usage(usage)
     assert made_for.observe_usage(None) == 1.0
 
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langgraph.store.base import BaseStore, Op, Result
+from langgraph.store.base import BaseStore, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.budget.layers import Layer, Reason, Status
 from langchain_ctxbudget.errors import BlockedLoopError
-from tests.integration_tests.conftest import Call
 
 SCOPE = {"user_id": "ada@example.org", "conversation_id": "c.1"}
 FACTS = ["The spare key is under the blue flowerpot.", "Grandma's recipe needs 340 g of rye flour."]
@@ -38,54 +37,54 @@ def text_of(messages: list[BaseMessage]) -> str:
     return "\n".join(str(message.text) for message in messages)
 
 
-def test_a_conversation_that_does_not_exist_yet_has_an_empty_history(store: BaseStore, call: Call) -> None:
-    context = call(ContextPipeline(store=store), "assemble", "Hello", **SCOPE)
+def test_a_conversation_that_does_not_exist_yet_has_an_empty_history(store: BaseStore) -> None:
+    context = ContextPipeline(store=store).assemble("Hello", **SCOPE)
     assert [message.content for message in context.messages] == ["Hello"]
     assert context.report.history_strategy == "empty"
     assert [part.layer for part in context.report.layers] == list(Layer)
     assert [part.layer for part in context.report.layers if part.used_tokens] == [Layer.MESSAGE]
 
 
-def test_a_short_conversation_goes_in_whole_with_its_real_roles(store: BaseStore, call: Call) -> None:
+def test_a_short_conversation_goes_in_whole_with_its_real_roles(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store, system_prompt="Be kind.")
-    call(pipeline, "add_messages", chat(2), **SCOPE)
-    context = call(pipeline, "assemble", "And now?", **SCOPE)
+    pipeline.add_messages(chat(2), **SCOPE)
+    context = pipeline.assemble("And now?", **SCOPE)
     assert [message.type for message in context.messages] == ["system", "human", "ai", "human", "ai", "human"]
     assert context.report.history_strategy == "full"
 
 
-def test_something_said_at_the_start_is_found_again(store: BaseStore, call: Call) -> None:
+def test_something_said_at_the_start_is_found_again(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 600}, store=store)
-    call(pipeline, "add_messages", chat(150, {2: FACTS[0], 90: FACTS[1]}), **SCOPE)
-    context = call(pipeline, "assemble", "Where is the spare key?", **SCOPE)
+    pipeline.add_messages(chat(150, {2: FACTS[0], 90: FACTS[1]}), **SCOPE)
+    context = pipeline.assemble("Where is the spare key?", **SCOPE)
     assert FACTS[0] in context.messages[-1].text
     assert context.report.layer("L5").items[0].status is Status.INCLUDED
 
 
-def test_assembling_stores_nothing_that_was_said(store: BaseStore, call: Call) -> None:
+def test_assembling_stores_nothing_that_was_said(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 600}, store=store)
-    call(pipeline, "add_messages", chat(60), **SCOPE)
-    before = call(pipeline, "get_messages", **SCOPE)
+    pipeline.add_messages(chat(60), **SCOPE)
+    before = pipeline.get_messages(**SCOPE)
     for _ in range(3):
-        call(pipeline, "assemble", "And now?", **SCOPE)
-    assert call(ContextPipeline(store=store), "get_messages", **SCOPE) == before == chat(60)
+        pipeline.assemble("And now?", **SCOPE)
+    assert ContextPipeline(store=store).get_messages(**SCOPE) == before == chat(60)
 
 
-def test_an_edit_before_the_cut_renews_the_summary(store: BaseStore, call: Call) -> None:
+def test_an_edit_before_the_cut_renews_the_summary(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 500}, store=store)
     before = chat(60, {1: "We decided to rent the Zeppelin in Friedrichshafen for 9,000 euros."})
-    call(pipeline, "sync", before, **SCOPE)
-    assert "Zeppelin" in text_of(call(pipeline, "assemble", "And now?", **SCOPE).messages)
-    call(pipeline, "sync", chat(60, {1: "We decided to stay at home after all."}), **SCOPE)
-    assert "Zeppelin" not in text_of(call(pipeline, "assemble", "And now?", **SCOPE).messages)
+    pipeline.sync(before, **SCOPE)
+    assert "Zeppelin" in text_of(pipeline.assemble("And now?", **SCOPE).messages)
+    pipeline.sync(chat(60, {1: "We decided to stay at home after all."}), **SCOPE)
+    assert "Zeppelin" not in text_of(pipeline.assemble("And now?", **SCOPE).messages)
 
 
-def test_old_call_groups_of_a_long_turn_give_way(store: BaseStore, call: Call) -> None:
+def test_old_call_groups_of_a_long_turn_give_way(store: BaseStore) -> None:
     turn: list[BaseMessage] = [HumanMessage("Look it all up.")]
     for number in range(60):
         turn.append(AIMessage("", tool_calls=[{"name": "look", "args": {"page": number}, "id": str(number)}]))
         turn.append(ToolMessage(f"Page {number} says: " + "nothing much. " * 10, tool_call_id=str(number)))
-    context = call(ContextPipeline({"max_context_tokens": 800}, store=store), "assemble", turn, **SCOPE)
+    context = ContextPipeline({"max_context_tokens": 800}, store=store).assemble(turn, **SCOPE)
     assert context.messages[0].text.startswith("[Left out: the first ")
     assert context.messages[0].text.endswith("]\nLook it all up.")
     assert context.messages[-1] == turn[-1]
@@ -94,113 +93,111 @@ def test_old_call_groups_of_a_long_turn_give_way(store: BaseStore, call: Call) -
     assert {item.reason for item in left_out} == {Reason.NO_ROOM}
 
 
-def test_a_continuation_without_a_human_message_is_legal(store: BaseStore, call: Call) -> None:
+def test_a_continuation_without_a_human_message_is_legal(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 500}, store=store)
-    call(pipeline, "add_messages", chat(60), **SCOPE)
-    context = call(pipeline, "assemble", [AIMessage("Let me go on: ")], **SCOPE)
+    pipeline.add_messages(chat(60), **SCOPE)
+    context = pipeline.assemble([AIMessage("Let me go on: ")], **SCOPE)
     assert context.messages[-1].content == "Let me go on: "
     assert context.report.layer("L5").used_tokens == 0
 
 
-def test_preferences_topics_and_entities_go_in(store: BaseStore, call: Call) -> None:
+def test_preferences_topics_and_entities_go_in(store: BaseStore) -> None:
     settings = ContextSettings(
         preferences=["Answer in one sentence."],
         topics=[{"label": "Billing", "aliases": ["invoice"], "context": "Invoices go out on the 1st."}],
         entities=[{"name": "Ada", "type": "person", "context": "Ada leads billing."}],
     )
     pipeline = ContextPipeline(settings, store=store, system_prompt="You help.")
-    context = call(pipeline, "assemble", "Has Ada sent the invoice?", **SCOPE)
+    context = pipeline.assemble("Has Ada sent the invoice?", **SCOPE)
     assert context.messages[0].content.startswith("You help.\n\n<user_preferences>\n- Answer in one sentence.\n")
     assert "- Billing: Invoices go out on the 1st." in context.messages[1].content
     assert "- Ada (person): Ada leads billing." in context.messages[1].content
     assert context.messages[1].content.endswith("\n\nHas Ada sent the invoice?")
 
 
-def test_entities_can_be_switched_off(store: BaseStore, call: Call) -> None:
+def test_entities_can_be_switched_off(store: BaseStore) -> None:
     settings = {"entities": [{"name": "Ada", "context": "Ada leads billing."}], "include_entities": False}
-    context = call(ContextPipeline(settings, store=store), "assemble", "Ask Ada.", **SCOPE)
+    context = ContextPipeline(settings, store=store).assemble("Ask Ada.", **SCOPE)
     assert "leads billing" not in text_of(context.messages)
     assert [item.reason for item in context.report.layer("L3").items] == [Reason.SWITCHED_OFF]
 
 
-def test_what_is_stored_between_turns_leaves_the_stable_zone_as_it_was(store: BaseStore, call: Call) -> None:
+def test_what_is_stored_between_turns_leaves_the_stable_zone_as_it_was(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2000}, store=store, system_prompt="You help.")
     messages = chat(120)
     zones: list[tuple[bool, list[BaseMessage]]] = []
-    call(pipeline, "add_messages", messages[:100], **SCOPE)
+    pipeline.add_messages(messages[:100], **SCOPE)
     for number in range(50, 80):
-        context = call(pipeline, "assemble", messages[2 * number].content, **SCOPE)
+        context = pipeline.assemble(messages[2 * number].content, **SCOPE)
         zones.append((context.report.stability.compaction_step, context.messages[:-1]))
-        call(pipeline, "add_messages", messages[2 * number : 2 * number + 2], **SCOPE)
+        pipeline.add_messages(messages[2 * number : 2 * number + 2], **SCOPE)
     quiet = [(a, b) for (_, a), (step, b) in pairwise(zones) if not step]
     assert len(quiet) > 20
     assert all(later[: len(earlier)] == earlier for earlier, later in quiet)
 
 
-def test_a_larger_budget_gets_a_larger_summary_of_its_own(store: BaseStore, call: Call) -> None:
+def test_a_larger_budget_gets_a_larger_summary_of_its_own(store: BaseStore) -> None:
     def summary_tokens(pipeline: ContextPipeline, budget: int) -> int:
-        context = call(pipeline, "assemble", "And now?", settings={"max_context_tokens": budget}, **SCOPE)
+        context = pipeline.assemble("And now?", settings={"max_context_tokens": budget}, **SCOPE)
         assert context.report.total_tokens <= budget
         return sum(item.tokens for item in context.report.layer("L6").items if item.reason is Reason.SUMMARY)
 
     pipeline = ContextPipeline({"emphasis": "cache"}, store=store)
-    call(pipeline, "add_messages", chat(300), **SCOPE)
+    pipeline.add_messages(chat(300), **SCOPE)
     small, large, small_again = (summary_tokens(pipeline, budget) for budget in (1500, 4000, 1500))
     assert small == small_again < large
 
 
-def test_a_long_and_a_short_message_in_turn_do_not_open_and_close_a_compacted_conversation(
-    store: BaseStore, call: Call
-) -> None:
+def test_a_long_and_a_short_message_in_turn_do_not_open_and_close_a_compacted_conversation(store: BaseStore) -> None:
     messages = chat(60)
     budget = ContextPipeline().token_counter.count_messages(messages) + 100
     pipeline = ContextPipeline({"max_context_tokens": budget}, store=store)
-    call(pipeline, "add_messages", messages, **SCOPE)
+    pipeline.add_messages(messages, **SCOPE)
     questions = ["And now? " * 60, "And now?", "And now? " * 60, "And now?"]
-    shown = [call(pipeline, "assemble", question, **SCOPE).report.history_strategy for question in questions]
+    shown = [pipeline.assemble(question, **SCOPE).report.history_strategy for question in questions]
     assert shown == ["windowed"] * 4
 
 
-def test_a_new_turn_tokenizes_only_what_is_new(store: BaseStore, call: Call) -> None:
+def test_a_new_turn_tokenizes_only_what_is_new(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 2000}, store=store)
-    call(pipeline, "add_messages", chat(200), **SCOPE)
-    call(pipeline, "assemble", "Tell me about subject 7.", **SCOPE)
+    pipeline.add_messages(chat(200), **SCOPE)
+    pipeline.assemble("Tell me about subject 7.", **SCOPE)
     before = pipeline.token_counter.calls
-    call(pipeline, "assemble", "Tell me about subject 7.", **SCOPE)
+    pipeline.assemble("Tell me about subject 7.", **SCOPE)
     assert pipeline.token_counter.calls - before <= 3
 
 
-def test_a_conversation_that_begins_with_an_answer_gets_a_note_in_front(store: BaseStore, call: Call) -> None:
+def test_a_conversation_that_begins_with_an_answer_gets_a_note_in_front(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store)
-    call(pipeline, "add_messages", [AIMessage("Welcome!")], **SCOPE)
-    context = call(pipeline, "assemble", "Hello", **SCOPE)
+    pipeline.add_messages([AIMessage("Welcome!")], **SCOPE)
+    context = pipeline.assemble("Hello", **SCOPE)
     assert [message.type for message in context.messages] == ["human", "ai", "human"]
     assert [repair.kind for repair in context.report.repairs] == ["first_message"]
 
 
-def test_what_is_left_out_without_a_summary_is_dated(store: BaseStore, call: Call) -> None:
+def test_what_is_left_out_without_a_summary_is_dated(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 200}, store=store)
-    call(pipeline, "add_messages", chat(60), **SCOPE)
-    context = call(pipeline, "assemble", "And now?", **SCOPE)
+    pipeline.add_messages(chat(60), **SCOPE)
+    context = pipeline.assemble("And now?", **SCOPE)
     assert not any(item.reason is Reason.SUMMARY for item in context.report.layer("L6").items)
     said = [message.text for message in context.messages]
     position = said.index("[The conversation goes on, 2026-03-03.]")
     assert said[position + 1].startswith("[2026-03-04]\n")  # the next day says so itself
 
 
-def test_a_system_message_in_the_history_becomes_a_note(store: BaseStore, call: Call) -> None:
+def test_a_system_message_in_the_history_becomes_a_note(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store, system_prompt="You help.")
-    call(pipeline, "add_messages", [HumanMessage("a"), SystemMessage("Now be formal."), AIMessage("b")], **SCOPE)
-    context = call(pipeline, "assemble", "c", **SCOPE)
+    pipeline.add_messages([HumanMessage("a"), SystemMessage("Now be formal."), AIMessage("b")], **SCOPE)
+    context = pipeline.assemble("c", **SCOPE)
     assert [message.type for message in context.messages].count("system") == 1
     assert "Now be formal." in text_of(context.messages)
     assert [repair.kind for repair in context.report.repairs] == ["system_in_history"]
 
 
-def test_the_coverage_puts_every_message_in_one_state(store: BaseStore, call: Call) -> None:
+def test_the_coverage_puts_every_message_in_one_state(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 1500, "emphasis": "cache"}, store=store)
-    call(pipeline, "add_messages", chat(100, {2: FACTS[0]}), **SCOPE)
-    report = call(pipeline, "assemble", "Where is the spare key?", **SCOPE).report
+    pipeline.add_messages(chat(100, {2: FACTS[0]}), **SCOPE)
+    report = pipeline.assemble("Where is the spare key?", **SCOPE).report
     covered = [position for part in report.coverage for position in range(part.first, part.last + 1)]
     assert covered == list(range(1, 201))
     assert all(count > 0 for state, count in report.coverage_counts().items() if state != "omitted")
@@ -214,46 +211,22 @@ class BrokenEmbeddings(Embeddings):
         raise RuntimeError("no embeddings today")
 
 
-def test_broken_embeddings_leave_lexical_retrieval_and_are_reported(store: BaseStore, call: Call) -> None:
+def test_broken_embeddings_leave_lexical_retrieval_and_are_reported(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 600}, store=store, embeddings=BrokenEmbeddings())
-    call(pipeline, "add_messages", chat(100, {2: FACTS[0]}), **SCOPE)
-    context = call(pipeline, "assemble", "Where is the spare key?", **SCOPE)
+    pipeline.add_messages(chat(100, {2: FACTS[0]}), **SCOPE)
+    context = pipeline.assemble("Where is the spare key?", **SCOPE)
     assert FACTS[0] in context.messages[-1].text
     assert any("no embeddings today" in failure for failure in context.report.failures)
 
 
-class FailingStore(InMemoryStore):
-    """Fails on writes into namespaces of one kind."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def batch(self, ops: Any) -> list[Result]:
-        todo: list[Op] = list(ops)
-        if any(hasattr(op, "value") and self.kind in op.namespace for op in todo):
-            raise OSError("disk full")
-        return super().batch(todo)
-
-    async def abatch(self, ops: Any) -> list[Result]:
-        return self.batch(ops)
-
-
-def test_a_cut_that_cannot_be_saved_is_reported_and_the_turn_goes_on(call: Call) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 600}, store=FailingStore("cuts"))
-    call(pipeline, "add_messages", chat(100), **SCOPE)
-    report = call(pipeline, "assemble", "And now?", **SCOPE).report
-    assert report.failures == ("compaction cuts not saved: OSError: disk full",)
-
-
-def test_what_a_caller_does_to_its_messages_afterwards_changes_nothing(store: BaseStore, call: Call) -> None:
+def test_what_a_caller_does_to_its_messages_afterwards_changes_nothing(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store)
     mine = HumanMessage("blue", id="1")
-    call(pipeline, "add_messages", [mine], **SCOPE)
+    pipeline.add_messages([mine], **SCOPE)
     mine.content = "red"
-    call(pipeline, "get_messages", **SCOPE)[0].content = "green"
-    call(pipeline, "assemble", "Which?", **SCOPE).messages[0].content = "yellow"
-    assert call(pipeline, "assemble", "Which?", **SCOPE).messages[0].content == "blue"
+    pipeline.get_messages(**SCOPE)[0].content = "green"
+    pipeline.assemble("Which?", **SCOPE).messages[0].content = "yellow"
+    assert pipeline.assemble("Which?", **SCOPE).messages[0].content == "blue"
 
 
 def test_a_blocking_call_that_would_stop_its_own_event_loop_is_an_error() -> None:
@@ -294,21 +267,19 @@ def test_a_write_that_was_cancelled_half_way_is_not_there_and_can_be_repeated() 
         assert [message.content for message in reader.get_messages(**SCOPE)] == ["zero", "two", "one"]
 
 
-def test_a_call_that_is_never_answered_does_not_empty_the_history(store: BaseStore, call: Call) -> None:
+def test_a_call_that_is_never_answered_does_not_empty_the_history(store: BaseStore) -> None:
     messages: list[BaseMessage] = [*chat(20), AIMessage("", id="x", tool_calls=[{"name": "f", "args": {}, "id": "no"}])]
     for number in range(40):
         messages.append(AIMessage("", id=f"c{number}", tool_calls=[{"name": "f", "args": {}, "id": f"k{number}"}]))
         messages.append(ToolMessage(f"Result {number} of the search.", id=f"r{number}", tool_call_id=f"k{number}"))
     pipeline = ContextPipeline({"max_context_tokens": 800}, store=store)
-    call(pipeline, "add_messages", messages, **SCOPE)
-    report = call(pipeline, "assemble", "And now?", **SCOPE).report
+    pipeline.add_messages(messages, **SCOPE)
+    report = pipeline.assemble("And now?", **SCOPE).report
     assert report.coverage_counts()["verbatim"] >= 4
 
 
-def test_a_message_left_out_by_a_repair_is_in_the_report(store: BaseStore, call: Call) -> None:
+def test_a_message_left_out_by_a_repair_is_in_the_report(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store)
-    call(
-        pipeline, "add_messages", [HumanMessage("a", id="1"), ToolMessage("orphan", id="2", tool_call_id="x")], **SCOPE
-    )
-    items = call(pipeline, "assemble", "b", **SCOPE).report.layer("L6").items
+    pipeline.add_messages([HumanMessage("a", id="1"), ToolMessage("orphan", id="2", tool_call_id="x")], **SCOPE)
+    items = pipeline.assemble("b", **SCOPE).report.layer("L6").items
     assert [(item.id, item.reason) for item in items] == [("1", Reason.RECENT), ("2", Reason.REPAIRED)]

@@ -103,21 +103,17 @@ def check(history: list[BaseMessage], turn: Any, budget: int, changes: dict[str,
     assert covered == list(range(1, len(history) + 1))
 
 
-@quick
-@given(history=made.history, turn=made.turns, budget=made.budgets, changes=made.settings)
-def test_it_fits_is_valid_and_adds_up_or_names_the_floors(
-    chat_openai: ChatOpenAI, history: list[BaseMessage], turn: Any, budget: int, changes: dict[str, Any]
-) -> None:
-    check(history, turn, budget, changes, chat_openai)
+anything = given(history=made.history, turn=made.turns, budget=made.budgets, changes=made.settings)
 
 
-@pytest.mark.slow
-@long
-@given(history=made.history, turn=made.turns, budget=made.budgets, changes=made.settings)
-def test_it_fits_is_valid_and_adds_up_on_many_more(
-    chat_openai: ChatOpenAI, history: list[BaseMessage], turn: Any, budget: int, changes: dict[str, Any]
-) -> None:
-    check(history, turn, budget, changes, chat_openai)
+@pytest.mark.parametrize("examples", [quick, pytest.param(long, marks=pytest.mark.slow)], ids=["few", "many"])
+def test_it_fits_is_valid_and_adds_up_or_names_the_floors(chat_openai: ChatOpenAI, examples: settings) -> None:
+    @examples
+    @anything
+    def holds(history: list[BaseMessage], turn: Any, budget: int, changes: dict[str, Any]) -> None:
+        check(history, turn, budget, changes, chat_openai)
+
+    holds()
 
 
 @quick
@@ -134,7 +130,7 @@ def test_a_budget_of_exactly_the_floors_is_enough(
 
 
 @quick
-@given(history=made.history, turn=made.turns, budget=made.budgets, changes=made.settings)
+@anything
 def test_the_same_inputs_give_the_same_prompt_and_report(
     history: list[BaseMessage], turn: Any, budget: int, changes: dict[str, Any]
 ) -> None:

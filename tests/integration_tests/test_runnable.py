@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,13 +16,6 @@ from tests.integration_tests.test_pipeline import chat
 
 SCOPE = {"user_id": "ada", "conversation_id": "t1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
-Invoke = Callable[..., Any]
-
-
-@pytest.fixture
-def invoke() -> Invoke:
-    """Awaits a runnable; `test_both_forms` says that the blocking form gives the same."""
-    return lambda runnable, *args, **kwargs: asyncio.run(runnable.ainvoke(*args, **kwargs))
 
 
 @pytest.fixture
@@ -50,41 +41,41 @@ def contents(messages: list[BaseMessage]) -> list[Any]:
     ],
     ids=["text", "message", "turn", "tuples", "dicts", "prompt value"],
 )
-def test_it_gives_what_assemble_gives(pipeline: ContextPipeline, invoke: Invoke, given: Any) -> None:
+def test_it_gives_what_assemble_gives(pipeline: ContextPipeline, given: Any) -> None:
     expected = pipeline.assemble("And now?", **SCOPE).messages
     step = pipeline.as_runnable()
     chain = given | step if isinstance(given, ChatPromptTemplate) else step
-    sent = invoke(chain, {} if isinstance(given, ChatPromptTemplate) else given, CONFIG)
+    sent = chain.invoke({} if isinstance(given, ChatPromptTemplate) else given, CONFIG)
     assert contents(sent) == contents(expected)
 
 
-def test_it_gives_what_assemble_gives_for_an_agent_s_state(pipeline: ContextPipeline, invoke: Invoke) -> None:
+def test_it_gives_what_assemble_gives_for_an_agent_s_state(pipeline: ContextPipeline) -> None:
     expected = pipeline.assemble("And now?", **SCOPE).messages
     fresh = ContextPipeline({"max_context_tokens": 800}, system_prompt="You help.", store=InMemoryStore())
-    sent = invoke(fresh.as_runnable(), {"messages": [*chat(60), HumanMessage("And now?")]}, CONFIG)
+    sent = fresh.as_runnable().invoke({"messages": [*chat(60), HumanMessage("And now?")]}, CONFIG)
     assert contents(sent) == contents(expected)
     assert fresh.get_messages(**SCOPE) == chat(60)
 
 
-def test_a_history_in_front_of_a_turn_is_an_error(pipeline: ContextPipeline, invoke: Invoke) -> None:
+def test_a_history_in_front_of_a_turn_is_an_error(pipeline: ContextPipeline) -> None:
     with pytest.raises(InputError, match="2 messages stand before the current turn"):
-        invoke(pipeline.as_runnable(), [*chat(1), HumanMessage("And now?")], CONFIG)
+        pipeline.as_runnable().invoke([*chat(1), HumanMessage("And now?")], CONFIG)
     assert pipeline.get_messages(**SCOPE) == chat(60)
 
 
-def test_what_no_model_takes_is_an_error(pipeline: ContextPipeline, invoke: Invoke) -> None:
+def test_what_no_model_takes_is_an_error(pipeline: ContextPipeline) -> None:
     for given in [[7], [{"content": "And now?"}], [("nobody", "And now?")]]:
         for wrapped in [False, True]:
             with pytest.raises(UnsupportedContentError, match="messages"):
-                invoke(pipeline.as_runnable(), {"messages": given} if wrapped else given, CONFIG)
+                pipeline.as_runnable().invoke({"messages": given} if wrapped else given, CONFIG)
 
 
-def test_no_user_is_an_error(pipeline: ContextPipeline, invoke: Invoke) -> None:
+def test_no_user_is_an_error(pipeline: ContextPipeline) -> None:
     with pytest.raises(MissingScopeError, match="no user"):
-        invoke(pipeline.as_runnable(), "And now?", {"configurable": {"thread_id": "t1"}})
+        pipeline.as_runnable().invoke("And now?", {"configurable": {"thread_id": "t1"}})
 
 
-def test_the_block_of_the_state_stands_in_the_prompt(pipeline: ContextPipeline, invoke: Invoke) -> None:
+def test_the_block_of_the_state_stands_in_the_prompt(pipeline: ContextPipeline) -> None:
     question = HumanMessage("And now?", id="q")
     call = AIMessage("", id="c", tool_calls=[{"name": "look", "args": {}, "id": "1"}])
     turn = [question, call, ToolMessage("nothing", id="r", tool_call_id="1")]
@@ -96,12 +87,12 @@ def test_the_block_of_the_state_stands_in_the_prompt(pipeline: ContextPipeline, 
     block = conversation.last.block.to_dict()
     block["fragments"] = [{**block["fragments"][0], "text": "- chosen before\n"}]
     fresh = ContextPipeline({"max_context_tokens": 800}, system_prompt="You help.", store=InMemoryStore())
-    sent = invoke(fresh.as_runnable(), {"messages": [*chat(60), *turn], "ctxbudget_turn": block}, CONFIG)
+    sent = fresh.as_runnable().invoke({"messages": [*chat(60), *turn], "ctxbudget_turn": block}, CONFIG)
     assert "- chosen before\n" in sent[-3].text
     assert "- chosen before\n" not in context.messages[-1].text
 
 
-def test_in_a_graph_the_store_of_the_run_outweighs_the_pipeline_s(invoke: Invoke) -> None:
+def test_in_a_graph_the_store_of_the_run_outweighs_the_pipeline_s() -> None:
     own, of_the_run = InMemoryStore(), InMemoryStore()
     for preferred, used in ((True, of_the_run), (False, own)):
         step = ContextPipeline(store=own).as_runnable(runtime_store=preferred)
@@ -110,12 +101,12 @@ def test_in_a_graph_the_store_of_the_run_outweighs_the_pipeline_s(invoke: Invoke
         graph.add_edge(START, "context")
         graph.add_edge("context", END)
         state = {"messages": [*chat(2), HumanMessage("Hi", id="q")]}
-        invoke(graph.compile(store=of_the_run), state, CONFIG)
+        graph.compile(store=of_the_run).invoke(state, CONFIG)
         assert ContextPipeline(store=used).get_messages(**SCOPE) == chat(2)
 
 
-def test_leading_system_messages_of_a_state_are_not_stored(pipeline: ContextPipeline, invoke: Invoke) -> None:
+def test_leading_system_messages_of_a_state_are_not_stored(pipeline: ContextPipeline) -> None:
     state = {"messages": [SystemMessage("Be brief."), *chat(60), HumanMessage("And now?")]}
-    sent = invoke(pipeline.as_runnable(), state, CONFIG)
+    sent = pipeline.as_runnable().invoke(state, CONFIG)
     assert sent[0].text.startswith("You help.\n\nBe brief.")
     assert pipeline.get_messages(**SCOPE) == chat(60)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
@@ -16,7 +15,7 @@ from langchain_ctxbudget.budget.layers import Reason
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.settings import Topic
 from langchain_ctxbudget.stores.saved_settings import place
-from tests.integration_tests.conftest import Call
+from tests.integration_tests.test_pipeline import chat
 
 USER = "ada@example.org"
 SCOPE = {"user_id": USER, "conversation_id": "c1"}
@@ -45,54 +44,46 @@ class WatchedStore(InMemoryStore):
         return await super().abatch(self._note(ops))
 
 
-def chat(exchanges: int) -> list[BaseMessage]:
-    messages: list[BaseMessage] = []
-    for number in range(exchanges):
-        messages.append(HumanMessage(f"What about subject {number}?", id=f"h{number}"))
-        messages.append(AIMessage(f"Subject {number} is broad; here are {number} remarks.", id=f"a{number}"))
-    return messages
-
-
-def budget_of(pipeline: ContextPipeline, call: Call, **rest: Any) -> tuple[int, tuple[str, ...]]:
-    report = call(pipeline, "assemble", "Hello", **{**SCOPE, **rest}).report
+def budget_of(pipeline: ContextPipeline, **rest: Any) -> tuple[int, tuple[str, ...]]:
+    report = pipeline.assemble("Hello", **{**SCOPE, **rest}).report
     return report.budget_tokens, report.settings_from
 
 
 # The order
 
 
-def test_the_call_wins_over_the_persona_the_user_and_the_pipeline(store: BaseStore, call: Call) -> None:
+def test_the_call_wins_over_the_persona_the_user_and_the_pipeline(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
-    assert budget_of(pipeline, call) == (1_000, ("pipeline",))
-    call(pipeline, "save_settings", {"max_context_tokens": 900}, user_id=USER)
-    assert budget_of(pipeline, call) == (900, ("pipeline", "user"))
-    assert budget_of(pipeline, call, persona_id="coach") == (900, ("pipeline", "user"))
-    call(pipeline, "save_settings", {"max_context_tokens": 800}, user_id=USER, persona_id="coach")
-    assert budget_of(pipeline, call) == (900, ("pipeline", "user"))
-    assert budget_of(pipeline, call, persona_id="coach") == (800, ("pipeline", "user", "persona"))
+    assert budget_of(pipeline) == (1_000, ("pipeline",))
+    pipeline.save_settings({"max_context_tokens": 900}, user_id=USER)
+    assert budget_of(pipeline) == (900, ("pipeline", "user"))
+    assert budget_of(pipeline, persona_id="coach") == (900, ("pipeline", "user"))
+    pipeline.save_settings({"max_context_tokens": 800}, user_id=USER, persona_id="coach")
+    assert budget_of(pipeline) == (900, ("pipeline", "user"))
+    assert budget_of(pipeline, persona_id="coach") == (800, ("pipeline", "user", "persona"))
     own = {"max_context_tokens": 700}
     sources = ("pipeline", "user", "persona", "call")
-    assert budget_of(pipeline, call, persona_id="coach", settings=own) == (700, sources)
+    assert budget_of(pipeline, persona_id="coach", settings=own) == (700, sources)
 
 
-def test_a_persona_has_its_own_ratios_and_entities(call: Call) -> None:
+def test_a_persona_has_its_own_ratios_and_entities() -> None:
     entity = {"name": "Ben", "type": "person", "context": "Ben is the neighbour."}
     pipeline = ContextPipeline({"max_context_tokens": 2_000, "entities": [entity]}, store=InMemoryStore())
     terse = {"include_entities": False, "allocation": RATIOS}
-    call(pipeline, "save_settings", terse, user_id=USER, persona_id="terse")
-    call(pipeline, "add_messages", chat(100), **SCOPE)
-    plain = call(pipeline, "assemble", "Who is Ben?", **SCOPE).report
-    own = call(pipeline, "assemble", "Who is Ben?", persona_id="terse", **SCOPE).report
+    pipeline.save_settings(terse, user_id=USER, persona_id="terse")
+    pipeline.add_messages(chat(100), **SCOPE)
+    plain = pipeline.assemble("Who is Ben?", **SCOPE).report
+    own = pipeline.assemble("Who is Ben?", persona_id="terse", **SCOPE).report
     assert plain.layer("L3").used_tokens > 0 == own.layer("L3").used_tokens
     assert own.layer("L3").items[0].reason is Reason.SWITCHED_OFF
     assert own.allocation_strategy == "ratio 35/35/30"
     assert own.layer("L6").allocated_tokens + own.layer("L4").allocated_tokens == pytest.approx(0.35 * 2_000, rel=0.05)
 
 
-def test_whole_settings_of_a_call_replace_everything_that_was_saved(call: Call) -> None:
+def test_whole_settings_of_a_call_replace_everything_that_was_saved() -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
-    call(pipeline, "save_settings", {"max_context_tokens": 900, "preferences": ["Rhyme."]}, user_id=USER)
-    context = call(pipeline, "assemble", "Hello", settings=ContextSettings(max_context_tokens=700), **SCOPE)
+    pipeline.save_settings({"max_context_tokens": 900, "preferences": ["Rhyme."]}, user_id=USER)
+    context = pipeline.assemble("Hello", settings=ContextSettings(max_context_tokens=700), **SCOPE)
     assert context.report.budget_tokens == 700
     assert "Rhyme" not in str(context.messages)
     assert context.report.settings_from == ("call",), "nothing of the pipeline's and the user's is left"
@@ -118,15 +109,15 @@ STRANGE = [
 ]
 
 
-def test_every_user_and_persona_has_their_own(store: BaseStore, call: Call) -> None:
+def test_every_user_and_persona_has_their_own(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store)
     people = [(user, persona) for user in STRANGE for persona in (None, *STRANGE[:4], "user", "田中")]
     for number, (user, persona) in enumerate(people):
-        call(pipeline, "save_settings", {"max_context_tokens": 1_000 + number}, user_id=user, persona_id=persona)
+        pipeline.save_settings({"max_context_tokens": 1_000 + number}, user_id=user, persona_id=persona)
     for number, (user, persona) in enumerate(people):
-        saved = call(pipeline, "get_settings", user_id=user, persona_id=persona)
+        saved = pipeline.get_settings(user_id=user, persona_id=persona)
         assert saved == {"max_context_tokens": 1_000 + number}
-        assert budget_of(pipeline, call, user_id=user, persona_id=persona)[0] == 1_000 + number
+        assert budget_of(pipeline, user_id=user, persona_id=persona)[0] == 1_000 + number
 
 
 # What cannot be saved, and what cannot be used
@@ -152,16 +143,16 @@ UNSAVABLE: list[tuple[Any, str]] = [
 ]
 
 
-def test_what_cannot_be_used_is_not_saved(call: Call) -> None:
+def test_what_cannot_be_used_is_not_saved() -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
-    call(pipeline, "save_settings", {"depth": "deep"}, user_id=USER)
+    pipeline.save_settings({"depth": "deep"}, user_id=USER)
     for settings, message in UNSAVABLE:
         with pytest.raises(InvalidSettingsError, match=message):
-            call(pipeline, "save_settings", settings, user_id=USER)
-    assert call(pipeline, "get_settings", user_id=USER) == {"depth": "deep"}
+            pipeline.save_settings(settings, user_id=USER)
+    assert pipeline.get_settings(user_id=USER) == {"depth": "deep"}
 
 
-def test_everything_that_is_plain_data_can_be_saved(store: BaseStore, call: Call) -> None:
+def test_everything_that_is_plain_data_can_be_saved(store: BaseStore) -> None:
     everything = {
         "max_context_tokens": 5_000,
         "usage_limits": {"month_tokens": 1_000_000, "session_cost": 0.5, "thresholds": [0.7, 0.5, 0.2]},
@@ -198,9 +189,9 @@ def test_everything_that_is_plain_data_can_be_saved(store: BaseStore, call: Call
     }
     assert set(everything) == set(ContextSettings.model_fields)
     pipeline = ContextPipeline(store=store)
-    call(pipeline, "save_settings", everything, user_id=USER)
-    saved = call(pipeline, "assemble", "My invoice?", **SCOPE)
-    given = call(ContextPipeline(everything), "assemble", "My invoice?", **SCOPE)
+    pipeline.save_settings(everything, user_id=USER)
+    saved = pipeline.assemble("My invoice?", **SCOPE)
+    given = ContextPipeline(everything).assemble("My invoice?", **SCOPE)
     assert saved.messages == given.messages
     assert saved.report.layers == given.report.layers
     assert saved.report.failures == given.report.failures == ()
@@ -231,13 +222,13 @@ GARBAGE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("persona", [None, "coach"])
-def test_saved_settings_that_cannot_be_used_are_reported_and_left_out(call: Call, persona: str | None) -> None:
+def test_saved_settings_that_cannot_be_used_are_reported_and_left_out(persona: str | None) -> None:
     store = InMemoryStore()
     pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
     at = place(USER, persona)
     for garbage in GARBAGE:
         store.put(at.namespace, at.key, garbage)
-        report = call(pipeline, "assemble", "Hello", persona_id=persona, **SCOPE).report
+        report = pipeline.assemble("Hello", persona_id=persona, **SCOPE).report
         source = "persona" if persona else "user"
         assert (report.budget_tokens, report.settings_from) == (1_000, ("pipeline",)), garbage
         assert any(failure.startswith(f"saved settings of the {source} not used:") for failure in report.failures)
@@ -250,16 +241,25 @@ def is_settings(op: Op) -> bool:
     return isinstance(op, GetOp | PutOp) and op.namespace[-1] == "settings"
 
 
-def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on(call: Call) -> None:
+def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on() -> None:
     store = WatchedStore()
     pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
-    call(pipeline, "save_settings", {"max_context_tokens": 900}, user_id=USER)
-    call(pipeline, "add_messages", chat(100), **SCOPE)
+    pipeline.save_settings({"max_context_tokens": 900}, user_id=USER)
+    pipeline.add_messages(chat(100), **SCOPE)
     store.fails = is_settings
     for _ in range(2):
-        report = call(pipeline, "assemble", "What about subject 7?", **SCOPE).report
+        report = pipeline.assemble("What about subject 7?", **SCOPE).report
         assert any("OSError: the disk is gone" in failure for failure in report.failures)
         assert report.settings_from == ("pipeline",)
         assert 500 < report.total_tokens <= report.budget_tokens == 1_000
     store.fails = lambda _: False
-    assert budget_of(pipeline, call) == (900, ("pipeline", "user"))
+    assert budget_of(pipeline) == (900, ("pipeline", "user"))
+
+
+def test_a_cut_that_cannot_be_saved_is_reported_and_the_turn_goes_on() -> None:
+    store = WatchedStore()
+    store.fails = lambda op: isinstance(op, PutOp) and "cuts" in op.namespace
+    pipeline = ContextPipeline({"max_context_tokens": 600}, store=store)
+    pipeline.add_messages(chat(100), **SCOPE)
+    report = pipeline.assemble("And now?", **SCOPE).report
+    assert report.failures == ("compaction cuts not saved: OSError: the disk is gone",)

@@ -342,13 +342,6 @@ def test_every_shape_is_accepted_in_the_history_and_as_the_current_turn(prompts:
             assert problems(sent, 4_000) == [], shape
 
 
-def test_texts_of_an_answer_are_counted_as_they_are_sent(prompts: Prompts) -> None:
-    answer = AIMessage([STANDARD_TEXT, STANDARD_TEXT, STANDARD_TEXT])
-    for budget in range(60, 130, 5):
-        messages = prompts.assemble([WHO, answer] * 4, "And why?", max_context_tokens=budget)
-        assert problems(messages, budget) == []
-
-
 WITH_IMAGE = [WHO, calling("a"), result("a", [STANDARD_TEXT, IMAGE])]
 
 

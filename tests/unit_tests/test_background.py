@@ -112,28 +112,15 @@ def test_closing_cancels_the_job_that_runs_and_lets_no_other_begin(worker, jobs,
 
 
 def test_the_thread_ends_when_it_is_idle():
-    class Owner:
-        def __init__(self, idle_seconds):
-            self.threads = SimpleQueue()
-            self.worker = BackgroundWorker(self.run, idle_seconds=idle_seconds)
-
-        def run(self, key, cancelled):
-            self.threads.put(threading.current_thread())
-
-        def thread(self):
-            self.worker.submit("a")
-            thread = self.threads.get(timeout=PATIENCE_SECONDS)
-            wait(self.worker)
-            return thread
-
-    def has_ended(thread):
-        thread.join(PATIENCE_SECONDS)
-        return not thread.is_alive()
-
-    idle = Owner(0)
-    first = idle.thread()
-    assert has_ended(first)
-    assert idle.thread() is not first
+    threads = SimpleQueue()
+    worker = BackgroundWorker(lambda key, cancelled: threads.put(threading.current_thread()), idle_seconds=0)
+    seen = []
+    for _ in range(2):
+        worker.submit("a")
+        seen.append(threads.get(timeout=PATIENCE_SECONDS))
+        seen[-1].join(PATIENCE_SECONDS)
+    assert not any(thread.is_alive() for thread in seen)
+    assert seen[0] is not seen[1]
 
 
 def outcome(code):
@@ -224,52 +211,43 @@ def test_a_job_cannot_wait_for_itself(flush):
     assert len(errors) == 1
 
 
-class Documents:
-    """Documents that grow, and jobs that read how far they have grown."""
-
-    def __init__(self):
-        self.lock = threading.Lock()
-        self.version, self.read, self.runs = Counter(), Counter(), Counter()
-        self.running, self.most_running = 0, 0
-
-    def grow(self, key):
-        with self.lock:
-            self.version[key] += 1
-            return self.version[key]
-
-    def run(self, key, cancelled):
-        with self.lock:
-            self.running += 1
-            self.most_running = max(self.most_running, self.running)
-            self.runs[key] += 1
-            self.read[key] = self.version[key]
-        with self.lock:
-            self.running -= 1
-
-
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     submits=st.lists(st.lists(st.sampled_from("abcde"), max_size=20), min_size=1, max_size=4),
     most_waiting=st.integers(1, 6),
     idle_seconds=st.sampled_from([0, 1e-5, 5]),
 )
 def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(submits, most_waiting, idle_seconds):
-    documents = Documents()
-    together = threading.Barrier(len(submits))
+    version, read, runs, running, most_running = Counter(), Counter(), Counter(), [], [0]
+    mutex, together = threading.Lock(), threading.Barrier(len(submits))
+
+    def run(key, cancelled):
+        with mutex:
+            running.append(key)
+            most_running[0] = max(most_running[0], len(running))
+            runs[key] += 1
+            read[key] = version[key]
+        with mutex:
+            running.remove(key)
+
+    def grow_and_submit(key):
+        with mutex:
+            version[key] += 1
+            grown = version[key]
+        return (key, grown) if worker.submit(key) else None
 
     def submit_all(keys):
         together.wait(PATIENCE_SECONDS)
-        versions = [(key, documents.grow(key), worker.submit(key)) for key in keys]
-        return [(key, version) for key, version, accepted in versions if accepted]
+        return [*filter(None, map(grow_and_submit, keys))]
 
     with (
         ThreadPoolExecutor(len(submits)) as pool,
-        working(documents.run, most_waiting=most_waiting, idle_seconds=idle_seconds) as worker,
+        working(run, most_waiting=most_waiting, idle_seconds=idle_seconds) as worker,
     ):
         accepted = [pair for pairs in pool.map(submit_all, submits) for pair in pairs]
         wait(worker)
     newest, counts = dict(sorted(accepted)), Counter(key for key, _ in accepted)
-    assert documents.most_running <= 1
-    assert set(documents.runs) == set(newest)
-    assert all(documents.read[key] >= version for key, version in newest.items())
-    assert all(1 <= documents.runs[key] <= counts[key] for key in newest)
+    assert most_running[0] <= 1
+    assert set(runs) == set(newest)
+    assert all(read[key] >= grown for key, grown in newest.items())
+    assert all(1 <= runs[key] <= counts[key] for key in newest)

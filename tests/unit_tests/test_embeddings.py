@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
 
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
 from langchain_ctxbudget.search import embeddings
@@ -39,14 +38,6 @@ def test_a_vector_does_not_depend_on_the_texts_around_it() -> None:
     texts = [f"sentence number {number} about the weather" for number in range(600)]
     together = LOCAL.embed_documents(texts)
     assert together[::100] == [LOCAL.embed_query(text) for text in texts[::100]]
-
-
-def test_a_text_is_the_mean_of_its_tokens_by_weight() -> None:
-    tokenizer, _ = embeddings._load()
-    vectors = load_file(embeddings._folder() / embeddings._WEIGHTS)[embeddings._TENSOR].astype(np.float32)
-    ids = tokenizer.encode("the umbrella is mine", add_special_tokens=False).ids
-    mean = embeddings._token_weights(len(vectors))[ids] @ vectors[ids]
-    assert np.allclose(LOCAL.embed_query("the umbrella is mine"), mean / np.linalg.norm(mean), atol=1e-5)
 
 
 def test_threads_share_one_model() -> None:

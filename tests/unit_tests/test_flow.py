@@ -102,23 +102,6 @@ async def test_a_wait_that_is_cancelled_when_its_turn_has_come_hands_the_lock_on
     await asyncio.wait_for(second, timeout=10)
 
 
-def test_an_interrupted_wait_of_a_thread_does_not_keep_the_lock(monkeypatch):
-    lock = Lock()
-    lock.acquire()
-    request = lock._request
-
-    def interrupted():
-        turn = request()
-        turn.result = lambda: (_ for _ in ()).throw(KeyboardInterrupt)
-        return turn
-
-    monkeypatch.setattr(lock, "_request", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        lock.acquire()
-    lock.release()
-    assert not lock._held
-
-
 def test_cancelling_at_any_moment_leaves_the_lock_free():
     lock = Lock()
 

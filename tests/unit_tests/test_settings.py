@@ -16,7 +16,6 @@ from langchain_ctxbudget.budget.tiers import (
     TIERS,
     Forced,
     Standing,
-    TierName,
     UsageLimits,
     relaxed,
     standing,
@@ -89,15 +88,10 @@ def test_every_problem_is_named_at_once() -> None:
         ContextSettings(max_context_tokens=0, depth="shallow")
 
 
-@pytest.mark.parametrize("changes", ["deep", 5, ["depth"]])
-def test_an_override_that_is_no_mapping_is_refused(changes: Any) -> None:
-    with pytest.raises(InvalidSettingsError, match="ContextSettings is made from a mapping of its fields, not "):
-        ContextSettings().override(changes)
-
-
-def test_limits_themselves_are_allowed() -> None:
-    settings = ContextSettings(output_reserve_tokens=0, keep_messages=0, max_system_share=1, sources=[], tool_reserve=0)
-    assert (settings.keep_messages, settings.max_system_share, settings.sources) == (0, 1, ())
+def test_an_override_that_is_no_mapping_is_refused() -> None:
+    for changes in ("deep", 5, ["depth"]):
+        with pytest.raises(InvalidSettingsError, match="ContextSettings is made from a mapping of its fields, not "):
+            ContextSettings().override(changes)  # type: ignore[arg-type]
 
 
 def test_settings_can_come_from_json_and_are_hashable() -> None:
@@ -131,17 +125,13 @@ def test_a_custom_layer_wants_its_ideal_at_most_unless_it_says_more() -> None:
 
 
 def test_the_tier_is_that_of_what_is_left_and_not_of_what_is_used() -> None:
-    expected: dict[float, TierName] = {
-        1.0: "healthy",
-        0.8: "healthy",
-        0.79: "caution",
-        0.6: "caution",
-        0.59: "warning",
-        0.4: "warning",
-        0.39: "critical",
-        0.0: "critical",
-    }
-    assert {left: tier_of(left).name for left in expected} == expected
+    for name, shares in (
+        ("healthy", (1, 0.8)),
+        ("caution", (0.79, 0.6)),
+        ("warning", (0.59, 0.4)),
+        ("critical", (0.39, 0)),
+    ):
+        assert {tier_of(left).name for left in shares} == {name}
     assert [tier_of(left, (0.5, 0.3, 0.1)).name for left in (0.5, 0.4, 0.2, 0.05)] == [tier.name for tier in TIERS]
 
 
@@ -169,14 +159,6 @@ def test_the_most_restrictive_limit_counts(limits: dict[str, int], used: Any) ->
 def test_what_is_left_on_a_threshold_is_not_below_it() -> None:
     for used, allowed, left in [(80, 100, 0.2), (50, 100, 0.5), (10, 100, 0.9), (0.8, 1.0, 0.2), (0.15, 0.3, 0.5)]:
         assert Standing(limit="session_cost", used=used, allowed=allowed).left == left
-
-
-@given(used=st.integers(0, 10**9), more=st.integers(0, 10**9), allowed=st.integers(1, 10**9))
-def test_using_more_never_leaves_more(used: int, more: int, allowed: int) -> None:
-    before = Standing(limit="month_tokens", used=used, allowed=allowed).left
-    after = Standing(limit="month_tokens", used=used + more, allowed=allowed).left
-    assert 0 <= after <= before <= 1
-    assert TIERS.index(tier_of(after)) >= TIERS.index(tier_of(before))
 
 
 def test_what_is_forced_is_as_in_the_first_tier_and_nothing_else_changes() -> None:
