@@ -38,8 +38,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from langchain_ctxbudget.knowledge.learned import Learned, Said
-from langchain_ctxbudget.knowledge.records import PhraseRecord
+from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, Said
 from langchain_ctxbudget.knowledge.rules import learn
 from langchain_ctxbudget.messages.text import fold, terms
 

@@ -128,7 +128,7 @@ def _learn(pipeline: ContextPipeline, scopes: Sequence[Scope], progress: Progres
 
     def is_done() -> bool:
         done = pipeline.flush(LOOK_EVERY_SECONDS)
-        items = drive(batch(pipeline.store, [repos.progress_read(scope) for scope in scopes]))
+        items = drive(batch(pipeline.store, [repos.progress_place(scope) for scope in scopes]))
         read = [repos.found(ProgressRecord, item) for item in items]
         progress.update(task, completed=sum(one.position for one in read if one))
         return done

@@ -143,7 +143,7 @@ def _conversations(pipeline: ContextPipeline, user: str) -> list[dict[str, Any]]
         if link.messages and link.topic_id in names:
             about[link.conversation_id].append((-link.relevance_score, link.topic_id))
     ids = pipeline.list_conversations(user_id=user)
-    read = drive(batch(pipeline.store, [repos.progress_read(Scope(user, one)) for one in ids]))
+    read = drive(batch(pipeline.store, [repos.progress_place(Scope(user, one)) for one in ids]))
     progress = [repos.found(ProgressRecord, item) or ProgressRecord() for item in read]
     return [
         {
@@ -256,8 +256,8 @@ def _entity(entity: EntityProfile) -> Row:
         _if(", ".join(entity.aliases), "also"),
     )
     name = cell(", ".join(filter(None, (entity.name, entity.relationship))), notes)
-    counts = f"{entity.mention_count:,} in {entity.conversation_count:,}"
-    return entity.id, name, counts, f"{entity.importance_score:.2f}", _day(entity.last_mentioned_at)
+    counts = f"{entity.total_messages:,} in {entity.total_conversations:,}"
+    return entity.id, name, counts, f"{entity.importance_score:.2f}", _day(entity.last_engaged_at)
 
 
 def _bundle(bundle: ContextBundle) -> Row:

@@ -1,141 +1,177 @@
 """Bundles: texts compiled from what is known before they are needed, one per topic and entity, and a few others.
 
-A text never costs more than its cap; beside it stands one line of it for when the whole does not fit. Whoever puts it
-into a prompt neutralises what looks like a fence.
+A text has one field per line, most important first, and never costs more than its cap; beside it stands one line of it
+for when the whole does not fit. Whoever puts it into a prompt neutralises what looks like a fence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Any
+from typing import Literal
 
-from langchain_ctxbudget.knowledge.bundle_lines import (
-    BELOW,
-    HEADED,
-    LISTED,
-    Count,
-    Line,
-    entity_lines,
-    fact_line,
-    fitted,
-    holding,
-    listing,
-    topic_lines,
-)
+from langchain_ctxbudget.knowledge.facts import holding, shown
 from langchain_ctxbudget.knowledge.records import (
     BundleType,
     ContextBundle,
     EntityProfile,
     Fact,
-    FactCategory,
     TopicProfile,
 )
-from langchain_ctxbudget.messages.text import one_line
+from langchain_ctxbudget.messages.text import one_line, terms
+from langchain_ctxbudget.search.packing import ELLIPSIS, shrink_to
 from langchain_ctxbudget.stores.clock import later, utc
 
-TOPIC_TOKENS, ENTITY_TOKENS, COMPRESSED_TOKENS = 120, 80, 25
+Count = Callable[[str], int]
+
+TOPIC_TOKENS, ENTITY_TOKENS, OTHER_TOKENS, COMPRESSED_TOKENS = 120, 80, 500, 25
 LIFETIME = timedelta(days=7)
 """After this a bundle is compiled again in any case."""
-PRIMARY_PERCENT = 70
-"""Share of the first of two topics (seed 000)."""
-MAX_TOPICS, MAX_ENTITIES = 2, 3
+FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
+"""Attributes that come first, in this order (seed 004)."""
+MOST_ATTRIBUTES = 5
+MOST_LISTED = 8
+
+_CHARACTERS_PER_TOKEN = 20
+"""No text has so many on average; a longer part of a line is not even counted."""
+_LEAST_TOKENS = 3
+"""Less room is not worth another line."""
 
 
-def compile_topic(
-    profile: TopicProfile,
-    facts: Sequence[Fact],
-    parent: TopicProfile | None,
-    children: Sequence[TopicProfile],
-    *,
-    now: datetime,
-    count: Count,
-    cap_tokens: int = TOPIC_TOKENS,
-    before: ContextBundle | None = None,
-) -> ContextBundle:
-    """Compiles the text for when a topic comes up: its facts and children, most important first, as far as they fit.
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a bundle."""
 
-    The bundle so far (`before`) is returned where it is fresh and nothing in it changes.
+    text: str
+    ids: tuple[str, ...] = ()
+    """The items that it shows; a part of it shows the first one."""
+    short: str = ""
+    """A text that may stand in its place."""
+    divisible: bool = False
+    """A part of it is better than nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiler:
+    """Compiles bundles; one that is fresh and shows nothing new stays the same object.
+
+    Args:
+        now: the time.
+        count: returns the tokens of a text.
+        old: the bundles so far, by id.
 
     Example:
         >>> from datetime import UTC
         >>> brewing = TopicProfile(
         ...     id="topic/brewing", slug="brewing", label="Brewing", compiled_context="Owns a 20 l kettle."
         ... )
-        >>> print(compile_topic(brewing, (), None, (), now=datetime(2026, 1, 1, tzinfo=UTC), count=len).compiled_prompt)
+        >>> print(Compiler(now=datetime(2026, 1, 1, tzinfo=UTC), count=len).topic(brewing).compiled_prompt)
         Brewing
         Owns a 20 l kettle.
     """
-    lines = topic_lines(profile, holding(facts, now), parent, children)
-    own = {"id": profile.id, "topic_profile_id": profile.id, "priority": profile.importance_score}
-    return _compiled("topic", lines, HEADED, _expiry(facts, now), now, count, cap_tokens, before, own)
 
+    now: datetime
+    count: Count
+    old: Mapping[str, ContextBundle] = field(default_factory=dict)
 
-def compile_entity(
-    profile: EntityProfile,
-    facts: Sequence[Fact],
-    *,
-    now: datetime,
-    count: Count,
-    cap_tokens: int = ENTITY_TOKENS,
-    before: ContextBundle | None = None,
-) -> ContextBundle:
-    """Compiles the text for when a person or a thing comes up; arguments as of `compile_topic`."""
-    lines = entity_lines(profile, holding(facts, now))
-    own = {"id": profile.id, "entity_profile_id": profile.id, "priority": profile.importance_score}
-    return _compiled("entity", lines, HEADED, _expiry(facts, now), now, count, cap_tokens, before, own)
+    def topic(
+        self,
+        profile: TopicProfile,
+        facts: Sequence[Fact] = (),
+        parent: TopicProfile | None = None,
+        children: Sequence[TopicProfile] = (),
+        *,
+        cap_tokens: int = TOPIC_TOKENS,
+    ) -> ContextBundle:
+        """Compiles what is known of a topic: the facts about it and its children, as far as they fit."""
+        lines = _topic_lines(profile, holding(facts, self.now), parent, children)
+        return self._made("topic", profile.id, lines, cap_tokens, self._expiry(facts), profile.importance_score)
 
+    def entity(
+        self, profile: EntityProfile, facts: Sequence[Fact] = (), *, cap_tokens: int = ENTITY_TOKENS
+    ) -> ContextBundle:
+        """Compiles what is known of a person or a thing."""
+        lines = _entity_lines(profile, holding(facts, self.now))
+        return self._made("entity", profile.id, lines, cap_tokens, self._expiry(facts), profile.importance_score)
 
-def compile_identity(
-    facts: Sequence[Fact], *, now: datetime, count: Count, cap_tokens: int, before: ContextBundle | None = None
-) -> ContextBundle:
-    """Compiles who the user is: the facts of category identity."""
-    return _of_facts("identity_core", "identity", facts, now, count, cap_tokens, before)
+    def of_facts(
+        self, kind: Literal["identity_core", "global_prefs"], facts: Sequence[Fact], *, cap_tokens: int = OTHER_TOKENS
+    ) -> ContextBundle:
+        """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
+        category = "identity" if kind == "identity_core" else "preference"
+        own = [fact for fact in facts if fact.category == category]
+        lines = list(map(_fact_line, holding(own, self.now)))
+        return self._made(kind, kind, lines, cap_tokens, self._expiry(own), 1.0)
 
+    def conversation(
+        self,
+        conversation_id: str,
+        topics: Sequence[TopicProfile],
+        entities: Sequence[EntityProfile],
+        *,
+        cap_tokens: int = OTHER_TOKENS,
+    ) -> ContextBundle:
+        """Compiles what a conversation is about: its topics and entities, most important first."""
+        people = [(f"{one_line(e.name)} ({one_line(e.relationship or e.type)})", e.id) for e in entities]
+        lines = [
+            *_listing("Topics: ", [(one_line(topic.label), topic.id) for topic in topics]),
+            *_listing("People and things: ", people),
+        ]
+        scores = (*(topic.importance_score for topic in topics), *(entity.importance_score for entity in entities))
+        key, expiry = f"conversation/{conversation_id}", self._expiry(())
+        made = self._made("conversation", key, lines, cap_tokens, expiry, max(scores, default=0.0))
+        return made if made.conversation_id else made.model_copy(update={"conversation_id": conversation_id})
 
-def compile_preferences(
-    facts: Sequence[Fact], *, now: datetime, count: Count, cap_tokens: int, before: ContextBundle | None = None
-) -> ContextBundle:
-    """Compiles what the user prefers: the facts of category preference."""
-    return _of_facts("global_prefs", "preference", facts, now, count, cap_tokens, before)
+    def composite(self, parts: Sequence[ContextBundle], *, cap_tokens: int = OTHER_TOKENS) -> ContextBundle:
+        """Joins bundles, most important first: each whole where it fits, else its one line, else not at all."""
+        lines = [Line(part.compiled_prompt, (part.id,), short=part.compressed_prompt) for part in parts]
+        expiry = min((part.expires_at for part in parts if part.expires_at), default=self._expiry(()))
+        priority = max((part.priority for part in parts), default=0.0)
+        return self._made("composite", "composite", lines, cap_tokens, expiry, priority)
 
+    def _expiry(self, facts: Iterable[Fact]) -> datetime:
+        """Returns when to compile again: when a fact begins or ceases to be true, or after the lifetime."""
+        times = (time for fact in facts if fact.is_current for time in (fact.valid_from, fact.valid_until) if time)
+        now = utc(self.now)
+        return min((later(now, LIFETIME), *(utc(time) for time in times if utc(time) > now)))
 
-def compile_conversation(
-    topics: Sequence[TopicProfile],
-    entities: Sequence[EntityProfile],
-    conversation_id: str,
-    *,
-    now: datetime,
-    count: Count,
-    cap_tokens: int,
-    before: ContextBundle | None = None,
-) -> ContextBundle:
-    """Compiles what a conversation is about: its topics and entities, most important first."""
-    people = [(f"{one_line(e.name)} ({one_line(e.relationship or e.type)})", e.id) for e in entities]
-    lines = [
-        *listing("Topics: ", [(one_line(topic.label), topic.id) for topic in topics]),
-        *listing("People and things: ", people),
-    ]
-    priority = max([0.0, *(one.importance_score for one in topics), *(one.importance_score for one in entities)])
-    own = {"id": f"conversation/{conversation_id}", "conversation_id": conversation_id, "priority": priority}
-    return _compiled("conversation", lines, LISTED, later(now, LIFETIME), now, count, cap_tokens, before, own)
-
-
-def compile_composite(
-    parts: Sequence[ContextBundle],
-    *,
-    now: datetime,
-    count: Count,
-    cap_tokens: int,
-    before: ContextBundle | None = None,
-) -> ContextBundle:
-    """Joins bundles, most important first: each whole where it fits, else its one line, else not at all."""
-    lines = [Line(part.compiled_prompt, (part.id,), short=part.compressed_prompt) for part in parts]
-    expiry = min((part.expires_at for part in parts if part.expires_at), default=later(now, LIFETIME))
-    own = {"id": "composite", "priority": max((part.priority for part in parts), default=0.0)}
-    return _compiled("composite", lines, LISTED, expiry, now, count, cap_tokens, before, own)
+    def _made(  # noqa: PLR0917
+        self,
+        kind: BundleType,
+        key: str,
+        lines: Sequence[Line],
+        cap_tokens: int,
+        expires_at: datetime,
+        priority: float,
+    ) -> ContextBundle:
+        made_from = blake2b(repr((cap_tokens, lines)).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+        before = self.old.get(key)
+        is_same = before is not None and before.made_from == made_from and is_fresh(before, self.now)
+        if before is not None and is_same and before.expires_at and utc(before.expires_at) <= utc(expires_at):
+            return before
+        text, tokens, ids = _fitted(lines, ("\n", "\n"), self.count, cap_tokens)
+        shorter = [replace(line, text=one_line(line.short or line.text).rstrip(".")) for line in lines]
+        marks = (": ", "; ") if kind in ("topic", "entity") else ("; ", "; ")
+        short, short_tokens, _ = _fitted(shorter, marks, self.count, min(cap_tokens, COMPRESSED_TOKENS))
+        made = ContextBundle(
+            id=key,
+            bundle_type=kind,
+            compiled_prompt=text,
+            token_count=tokens,
+            compressed_prompt=short,
+            compressed_token_count=short_tokens,
+            composition=ids,
+            made_from=made_from,
+            priority=priority,
+            compiled_at=self.now,
+            expires_at=expires_at,
+        )
+        if before is None:
+            return made
+        kept = {name: getattr(before, name) for name in ("last_used_at", "use_count", "hit_count", "miss_count")}
+        return made.model_copy(update={**kept, "version": before.version + (text != before.compiled_prompt)})
 
 
 def is_fresh(bundle: ContextBundle, now: datetime) -> bool:
@@ -143,93 +179,117 @@ def is_fresh(bundle: ContextBundle, now: datetime) -> bool:
     return not bundle.is_dirty and (bundle.expires_at is None or utc(bundle.expires_at) > utc(now))
 
 
-def used(bundle: ContextBundle, hits: int, misses: int, now: datetime) -> ContextBundle:
-    """Counts the times when a bundle was asked for and was fresh (hits), or was not (misses)."""
-    return bundle.model_copy(
-        update={
-            "use_count": bundle.use_count + hits + misses,
-            "hit_count": bundle.hit_count + hits,
-            "miss_count": bundle.miss_count + misses,
-            "last_used_at": now,
-        }
-    )
+def without_ended(text: str, facts: Iterable[Fact], now: datetime) -> str:
+    """Returns the text of a bundle without those of its facts that are no longer true; "" if only a name is left."""
+    given = tuple(facts)
+    ended = {_fact_line(fact).text for fact in given} - {_fact_line(fact).text for fact in holding(given, now)}
+    lines = text.split("\n")
+    left = [line for line in lines if line not in ended]
+    return text if left == lines else "\n".join(left) if len(left) > 1 else ""
 
 
-def shares(budget_tokens: int, number: int) -> tuple[int, ...]:
-    """Divides a budget among topics: all for one, else 70 % for the first and the rest for the second.
+# The lines
 
-    >>> shares(100, 1), shares(100, 2), shares(100, 5)
-    ((100,), (70, 30), (70, 30))
+
+def _fact_line(fact: Fact) -> Line:
+    return Line(one_line(shown(fact)), (fact.id,))
+
+
+def _topic_lines(
+    profile: TopicProfile, facts: Sequence[Fact], parent: TopicProfile | None, children: Sequence[TopicProfile]
+) -> list[Line]:
+    """Returns the lines of a topic, most important first; none where only its name and its counts are known."""
+    context = _context(profile.compiled_context)
+    sources = {source.place for fact in facts for source in fact.sources}
+    known = [
+        *map(_fact_line, facts),
+        *(
+            Line(f"{one.date}: {one_line(one.text)}" if one.date else one_line(one.text))
+            for one in reversed(profile.highlights)
+            if one.source.place not in sources  # a fact says it already
+        ),
+        *_listing("Includes: ", [(one_line(child.label), child.id) for child in children]),
+    ]
+    if not (context or known):
+        return []
+    name = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
+    head = Line(name, (profile.id, *([parent.id] if parent else [])), divisible=True)
+    engagement = []
+    if profile.proficiency_level != "unknown":
+        engagement.append(Line(f"The user's level: {profile.proficiency_level}"))
+    if number := profile.total_conversations:
+        days = [utc(time).date().isoformat() for time in (profile.first_engaged_at, profile.last_engaged_at) if time]
+        span = " to ".join(dict.fromkeys(days))
+        engagement.append(Line(f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}"))
+    return [head, *context, *engagement, *known]
+
+
+def _entity_lines(profile: EntityProfile, facts: Sequence[Fact]) -> list[Line]:
+    """Returns the lines of an entity in the order of seed 004; none where only its name is known."""
+    own = [set(terms(text)) for text in profile.facts]
+    values = {name: value for name, value in profile.attributes if value.strip()}  # the newest of each
+    place = {name: number for number, name in enumerate(FIRST_ATTRIBUTES)}
+    names = sorted(values, key=lambda name: place.get(name.casefold(), len(place)))[:MOST_ATTRIBUTES]
+    known = [
+        *_context(profile.compiled_context),
+        *([Line(one_line(profile.relationship))] if profile.relationship else []),
+        *(Line(one_line(f"{name}: {values[name]}")) for name in names),
+        *_listing("Related: ", [(one_line(f"{one.relation} {one.target}"), "") for one in profile.relations]),
+        *(Line(one_line(text)) for text in reversed(profile.facts)),
+        # A fact that says no more than the entity's own is left out.
+        *(_fact_line(fact) for fact in facts if not any(len(one) > 1 and one <= set(terms(fact.text)) for one in own)),
+    ]
+    head = Line(f"{one_line(profile.name)} ({profile.type})", (profile.id,), divisible=True)
+    return [head, *known] if known else []
+
+
+def _context(text: str | None) -> list[Line]:
+    return [Line(one_line(text), divisible=True)] if text else []
+
+
+def _listing(heading: str, items: Sequence[tuple[str, str]]) -> list[Line]:
+    """Returns one line of several names, each given with its id."""
+    named = [(name, key) for name, key in items if name][:MOST_LISTED]
+    text = heading + ", ".join(name for name, _ in named)
+    return [Line(text, tuple(key for _, key in named if key), short=heading + named[0][0])] if named else []
+
+
+def _fitted(
+    lines: Iterable[Line], marks: tuple[str, str], count: Count, cap_tokens: int
+) -> tuple[str, int, tuple[str, ...]]:
+    """Takes lines in order as long as they fit a cap, each text once; returns text, tokens and the ids that it shows.
+
+    A line that does not fit is cut if it is divisible, else skipped. One of the marks stands behind the first line, the
+    other one behind all others.
     """
-    if number < MAX_TOPICS:
-        return (budget_tokens,) * max(0, number)
-    primary = budget_tokens * PRIMARY_PERCENT // 100
-    return primary, budget_tokens - primary
+    text, tokens, number = "", 0, 0
+    ids: dict[str, None] = {}
+    seen: set[str] = set()
+    for line in lines:
+        if not line.text or line.text in seen or cap_tokens - tokens < _LEAST_TOKENS:
+            continue
+        seen.add(line.text)
+        lead = text + marks[min(number - 1, 1)] if number else ""
+        for part in _parts(line, lead, count, cap_tokens):
+            if part and (cost := count(lead + part)) <= cap_tokens:
+                text, tokens, number = lead + part, cost, number + 1
+                ids |= dict.fromkeys(line.ids if part == line.text else line.ids[:1])
+                break
+    return text, tokens, tuple(ids)
 
 
-def equal_shares(budget_tokens: int, number: int) -> tuple[int, ...]:
-    """Divides a budget equally among at most three entities.
-
-    >>> equal_shares(100, 2), equal_shares(100, 5)
-    ((50, 50), (33, 33, 33))
-    """
-    given = max(0, min(number, MAX_ENTITIES))
-    return (budget_tokens // max(1, given),) * given
-
-
-def _of_facts(  # noqa: PLR0917
-    kind: BundleType,
-    category: FactCategory,
-    facts: Sequence[Fact],
-    now: datetime,
-    count: Count,
-    cap_tokens: int,
-    before: ContextBundle | None,
-) -> ContextBundle:
-    own = [fact for fact in facts if fact.category == category]
-    lines = [fact_line(fact) for fact in holding(own, now)]
-    return _compiled(
-        kind, lines, LISTED, _expiry(own, now), now, count, cap_tokens, before, {"id": kind, "priority": 1.0}
-    )
-
-
-def _expiry(facts: Iterable[Fact], now: datetime) -> datetime:
-    """Returns the time of the next compilation: when a fact begins or ceases to be true, or after the lifetime."""
-    times = (time for fact in facts if fact.is_current for time in (fact.valid_from, fact.valid_until) if time)
-    return min((later(utc(now), LIFETIME), *(utc(time) for time in times if utc(time) > utc(now))))
-
-
-def _compiled(  # noqa: PLR0917
-    kind: BundleType,
-    lines: Sequence[Line],
-    marks: tuple[str, str],
-    expires_at: datetime,
-    now: datetime,
-    count: Count,
-    cap_tokens: int,
-    before: ContextBundle | None,
-    own: dict[str, Any],
-) -> ContextBundle:
-    """Compiles lines; `marks` separate the parts of the one-line form."""
-    made_from = blake2b(repr((cap_tokens, lines)).encode(errors="surrogatepass"), digest_size=8).hexdigest()
-    is_same = before is not None and before.made_from == made_from and is_fresh(before, now)
-    if before is not None and is_same and before.expires_at and utc(before.expires_at) <= utc(expires_at):
-        return before
-    text, tokens, ids = fitted(lines, BELOW, count, cap_tokens)
-    shorter = [replace(line, text=one_line(line.short or line.text).rstrip(".")) for line in lines]
-    short, short_tokens, _ = fitted(shorter, marks, count, min(cap_tokens, COMPRESSED_TOKENS))
-    if before is not None:
-        own["version"] = before.version + (text != before.compiled_prompt)
-        own |= {name: getattr(before, name) for name in ("last_used_at", "use_count", "hit_count", "miss_count")}
-    return ContextBundle(
-        bundle_type=kind,
-        compiled_prompt=text,
-        token_count=tokens,
-        compressed_prompt=short,
-        compressed_token_count=short_tokens,
-        composition=ids,
-        made_from=made_from,
-        compiled_at=now,
-        expires_at=expires_at,
-        **own,
-    )
+def _parts(line: Line, lead: str, count: Count, cap_tokens: int) -> Iterator[str]:
+    """Yields the texts that may stand for a line, the best first."""
+    text = line.text[: _CHARACTERS_PER_TOKEN * cap_tokens]
+    if len(text) == len(line.text):
+        yield text
+    yield line.short
+    if not line.divisible:
+        return
+    yield shrink_to(text, lambda part: count(lead + part), cap_tokens) or ""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if count(lead + text[:middle] + ELLIPSIS) <= cap_tokens else (low, middle - 1)
+    words = text[:low].rpartition(" ")[0] or text[:low]
+    yield words + ELLIPSIS if words else ""

@@ -17,11 +17,8 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, NaiveDatet
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, locked
 from langchain_ctxbudget.knowledge import facts, known, learning
-from langchain_ctxbudget.knowledge import repositories as repos
-from langchain_ctxbudget.knowledge.facts import begins_later, lasting
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.learned import LearnedFact
-from langchain_ctxbudget.knowledge.merging import line_above
+from langchain_ctxbudget.knowledge.profiles import line_above
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
     Domain,
@@ -30,18 +27,18 @@ from langchain_ctxbudget.knowledge.records import (
     EntityType,
     Fact,
     FactCategory,
+    LearnedFact,
     Proficiency,
+    Profile,
     Source,
     TopicProfile,
 )
 from langchain_ctxbudget.messages.sameness import says_the_same
 from langchain_ctxbudget.messages.text import one_line, terms
 from langchain_ctxbudget.stores.clock import utc
-from langchain_ctxbudget.tokens.estimate import estimate_tokens
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
 T = TypeVar("T")
-P = TypeVar("P", TopicProfile, EntityProfile)
 
 MOST_CHARACTERS = 2_000
 """Length of a text given by hand."""
@@ -54,7 +51,6 @@ def _line(text: str) -> str:
 
 
 Text = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_line)]
-Confidence = Annotated[float, Field(gt=0, le=1, strict=True)]
 Time = Annotated[AwareDatetime | NaiveDatetime, AfterValidator(utc)]
 
 
@@ -63,7 +59,7 @@ class FactChanges(BaseModel):
 
     text: Text = ""
     category: FactCategory = "preference"
-    confidence: Confidence = 1.0
+    confidence: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
     slot: Annotated[str, AfterValidator(one_line)] = ""
     valid_from: Time | None = None
     valid_until: Time | None = None
@@ -130,11 +126,8 @@ def add_fact(store: BaseStore, user_id: str, values: Mapping[str, Any], now: dat
         fact = next((one for one in telling if before.get(one.id) != one), telling[0])
         own = fact.model_copy(update={"made_by": BY_USER, "text": said})
         if pinned:
-            own = facts.pin([*(one for one in merged if one.id != own.id), own], own.id, now)
-        current = [own if one.id == own.id else one for one in merged if one.is_current]
-        pruned = facts.prune(current, now)
-        ended = (*(one for one in merged if not one.is_current), *pruned.ended)
-        return replace(state, facts=pruned.kept, ended=ended), own
+            own = facts.pin((one for one in merged if one.id != own.id), own, now)
+        return learning.with_facts(state, (own if one.id == own.id else one for one in merged), now), own
 
     return (yield from _changing(store, user_id, now, change))
 
@@ -147,46 +140,44 @@ def edit(store: BaseStore, user_id: str, item_id: str, changes: Mapping[str, Any
         given = _checked(_CHANGES[type(item)], changes)
         if not given:
             return state, item
-        update = _of_fact(item, given) if isinstance(item, Fact) else _of_profile(state, item, given, now)
-        new: KnownItem = item.model_copy(update=update)
-        if isinstance(new, Fact) and "slot" in given:
-            return _with_value(state, new, now)
-        return _with(state, new), new
+        if not isinstance(item, Fact):
+            profile = item.model_copy(update=_of_profile(state, item, given, now))
+            return _with(state, profile), profile
+        if "text" in given:  # the user's own words, which end only when the user says so
+            given = {"made_by": BY_USER, "valid_until": facts.lasting(item).valid_until, **given}
+        fact = item.model_copy(update=given)
+        state = _with(state, fact)
+        if "slot" in given:
+            every = {one.id: one for one in facts.sole(state.facts, fact, now)}
+            fact = every[fact.id]
+            current = tuple(one for one in every.values() if one.is_current)
+            ended = (*state.ended, *(one for one in every.values() if not one.is_current))
+            state = replace(state, facts=current, ended=ended)
+        return state, fact
 
     return (yield from _changing(store, user_id, now, change))
 
 
-def _of_fact(fact: Fact, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the update of a fact; a new text makes it the user's own words, which end only when the user says so."""
-    own = {"made_by": BY_USER, "valid_until": lasting(fact).valid_until}
-    return {**own, **changes} if "text" in changes else dict(changes)
-
-
-def _of_profile(
-    state: Knowledge, item: TopicProfile | EntityProfile, changes: Mapping[str, Any], now: datetime
-) -> dict[str, Any]:
-    update = {**changes, "made_by": BY_USER, "is_dirty": True, "updated_at": now}
+def _of_profile(state: Knowledge, item: Profile, changes: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    update = {**changes, "made_by": BY_USER, "updated_at": now}
     if isinstance(item, EntityProfile):
         said = {name: changes[name] for name in EntityDetails.model_fields if name in changes}
         if "name" in changes:
             said.setdefault("aliases", (*item.by_hand.aliases, item.name))
         update["by_hand"] = item.by_hand.model_copy(update=said)
     elif (parent := changes.get("parent_slug")) is not None:
-        _require_parent(state, item, parent)
+        by_slug = {one.slug: one for one in state.topics}
+        if parent not in by_slug:
+            raise InputError(
+                f"parent_slug must be the slug of another topic, not {parent!r}; list the topics for theirs"
+            )
+        if item.slug in line_above(by_slug[parent], by_slug):
+            raise InputError(f"{parent!r} is {item.slug!r} or a part of it, and cannot be what it is a part of")
     if "proficiency_level" in changes:
-        update["proficiency_signals"] = ()  # of which it is computed else
+        update["proficiency_learned"] = False
     if {"label", "name"} & changes.keys():  # users go on saying what they used to
         update.setdefault("aliases", tuple(dict.fromkeys((*item.aliases, item.names[0]))))
     return update
-
-
-def _require_parent(state: Knowledge, topic: TopicProfile, parent: str) -> None:
-    """Refuses a parent that does not exist, or that is a part of the topic."""
-    by_slug = {one.slug: one for one in state.topics}
-    if parent not in by_slug:
-        raise InputError(f"parent_slug must be the slug of another topic, not {parent!r}; list the topics for theirs")
-    if topic.slug in line_above(by_slug[parent], by_slug):
-        raise InputError(f"{parent!r} is {topic.slug!r} or a part of it, and cannot be what it is a part of")
 
 
 def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[None]:
@@ -197,20 +188,13 @@ def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[
         if len(ended) < len(state.ended):
             return replace(state, ended=ended), None
         item = _find(state, item_id)
-        current = tuple(fact for fact in state.facts if fact.id != item_id)
-        topics, entities, labels = state.topics, state.entities, set[str]()
         if isinstance(item, Fact):
-            topics = tuple(_untold(topic, item) for topic in topics)
-            entities = tuple(_untold(entity, item) for entity in entities)
-            if begins_later(item, now):
-                current = tuple(facts.released(current, {item_id}))
-        elif isinstance(item, TopicProfile):
-            labels = set(item.names)
+            return _without_fact(state, item, now), None
+        labels = item.names if isinstance(item, TopicProfile) else ()
         return replace(
             state,
-            facts=current,
-            topics=tuple(topic for topic in topics if topic.id != item_id),
-            entities=tuple(entity for entity in entities if entity.id != item_id),
+            topics=tuple(topic for topic in state.topics if topic.id != item_id),
+            entities=tuple(entity for entity in state.entities if entity.id != item_id),
             links={key: link for key, link in state.links.items() if key[0] != item_id},
             phrases=tuple(phrase for phrase in state.phrases if phrase.label not in labels),
         ), None
@@ -218,18 +202,26 @@ def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[
     yield from _changing(store, user_id, now, change)
 
 
-def _untold(profile: P, fact: Fact) -> P:
-    """Returns a topic or an entity without the sentences that say what a deleted fact says."""
-    if isinstance(profile, TopicProfile):
-        kept = tuple(one for one in profile.highlights if one.source not in fact.sources)
-        return profile if kept == profile.highlights else _dirty(profile, highlights=kept)
+def _without_fact(state: Knowledge, fact: Fact, now: datetime) -> Knowledge:
+    """Returns a state without a fact, and without the sentences of topics and entities that say the same."""
     said = set(terms(fact.text))
-    left = tuple(text for text in profile.facts if not set(terms(text)) <= said)
-    return profile if left == profile.facts else _dirty(profile, facts=left)
+    current = [one for one in state.facts if one.id != fact.id]
+    if facts.begins_later(fact, now):
+        current = facts.released(current, {fact.id})
 
+    def untold_topic(topic: TopicProfile) -> TopicProfile:
+        left = tuple(one for one in topic.highlights if one.source not in fact.sources)
+        return topic.model_copy(update={"highlights": left})
 
-def _dirty(profile: P, **update: object) -> P:
-    return profile.model_copy(update={**update, "is_dirty": True})
+    def untold_entity(entity: EntityProfile) -> EntityProfile:
+        return entity.model_copy(update={"facts": tuple(one for one in entity.facts if not set(terms(one)) <= said)})
+
+    return replace(
+        state,
+        facts=tuple(current),
+        topics=tuple(map(untold_topic, state.topics)),
+        entities=tuple(map(untold_entity, state.entities)),
+    )
 
 
 def pin(store: BaseStore, user_id: str, item_id: str, now: datetime, *, pinned: bool) -> Flow[KnownItem]:
@@ -237,11 +229,11 @@ def pin(store: BaseStore, user_id: str, item_id: str, now: datetime, *, pinned: 
 
     def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
         item = _find(state, item_id)
-        new: KnownItem
-        if isinstance(item, Fact):
-            new = facts.pin(state.facts, item_id, now) if pinned else facts.unpin(state.facts, item_id)
-        else:
-            new = item.model_copy(update={"pinned": pinned, "is_dirty": True, "updated_at": now})
+        new: KnownItem = item.model_copy(update={"pinned": pinned})
+        if not isinstance(new, Fact):
+            new = new.model_copy(update={"updated_at": now})
+        elif pinned and isinstance(item, Fact):
+            new = facts.pin(state.facts, item, now)
         return _with(state, new), new
 
     return (yield from _changing(store, user_id, now, change))
@@ -249,11 +241,9 @@ def pin(store: BaseStore, user_id: str, item_id: str, now: datetime, *, pinned: 
 
 def sources_of(store: BaseStore, user_id: str, item_id: str) -> Flow[tuple[Source, ...]]:
     """Reads the sources of something that is known, also of a fact that has ended."""
-    knowledge = yield from known.read(store, user_id)
-    item = knowledge.by_id.get(item_id) or (yield from repos.ENDED.get(store, user_id, item_id))
-    if item is None:
-        raise InputError(_unknown(item_id))
-    return item.sources
+    knowledge = yield from known.read_all(store, user_id)
+    ended = (fact for fact in knowledge.ended if fact.id == item_id)
+    return (next(ended, None) or _find(knowledge, item_id)).sources
 
 
 def _changing(
@@ -264,7 +254,7 @@ def _changing(
     def body() -> Flow[T]:
         before = yield from known.read_all(store, user_id)
         after, result = change(before)
-        after = learning.compiled(store, user_id, learning.remeasured(after, before, now), now, estimate_tokens)
+        after = learning.compiled(store, user_id, learning.remeasured(after, before, now), now)
         yield from known.save(store, user_id, before, after, edited=True)
         return result
 
@@ -273,12 +263,10 @@ def _changing(
 
 def _find(state: Knowledge, item_id: str) -> KnownItem:
     if (item := state.by_id.get(item_id)) is None:
-        raise InputError(_unknown(item_id))
+        raise InputError(
+            f"Nothing with the id {item_id!r} is known about this user; list facts, topics and entities for their ids"
+        )
     return item
-
-
-def _unknown(item_id: str) -> str:
-    return f"Nothing with the id {item_id!r} is known about this user; list facts, topics and entities for their ids"
 
 
 def _with(state: Knowledge, new: KnownItem) -> Knowledge:
@@ -287,14 +275,6 @@ def _with(state: Knowledge, new: KnownItem) -> Knowledge:
     if isinstance(new, TopicProfile):
         return replace(state, topics=tuple(new if old.id == new.id else old for old in state.topics))
     return replace(state, entities=tuple(new if old.id == new.id else old for old in state.entities))
-
-
-def _with_value(state: Knowledge, value: Fact, now: datetime) -> tuple[Knowledge, Fact]:
-    """Returns a state in which a fact got its slot by hand, and that fact; other values of the slot end."""
-    every = facts.sole(_with(state, value).facts, value, now)
-    current = tuple(fact for fact in every if fact.is_current)
-    ended = tuple(fact for fact in every if not fact.is_current)
-    return replace(state, facts=current, ended=(*state.ended, *ended)), next(f for f in current if f.id == value.id)
 
 
 def _checked(kind: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,27 +65,26 @@ def _asked(source: Callable[[LayerRequest], Any], request: LayerRequest) -> tupl
 
 def render(layer: CustomLayer, items: Sequence[str], count: Callable[[str], int], budget_tokens: int) -> Rendered:
     """Writes the items of a layer that fit a budget, heading included; the first that does not fit is shrunk."""
-    given = {f"{layer.name} {number}": item for number, item in enumerate(items, 1) if item.strip()}
+    given = [(place, item) for place, item in enumerate(items, 1) if item.strip()]
     above = section(layer)
     room = budget_tokens - count(above)
-    costs = [count(_line(item)) for item in given.values()] if room > 0 else [0] * len(given)
+    costs = [count(_line(item)) for _, item in given] if room > 0 else [0] * len(given)
     taken = set(pack(range(len(given)), costs.__getitem__, room, SMALLEST_ITEM_TOKENS))
-    left = room - sum(costs[place] for place in taken)
+    left = room - sum(costs[number] for number in taken)
     fragments: list[Fragment] = []
     omitted: list[ReportItem] = []
-    for place, (name, item) in enumerate(given.items()):
-        text, status, reason = _line(item), Status.INCLUDED, Reason.CONFIGURED
-        if place not in taken:
+    for number, (place, item) in enumerate(given):
+        name, text, status, reason = f"{layer.name} {place}", _line(item), Status.INCLUDED, Reason.CONFIGURED
+        if number not in taken:
             clipped = clip_text(item, lambda part: count(_line(part)), left) if left > 0 else None
             left = 0  # only the first one is shrunk
             if clipped is None:
-                cost, status, reason = costs[place] or count(text), Status.OMITTED, Reason.NO_ROOM
+                cost, status, reason = costs[number] or count(text), Status.OMITTED, Reason.NO_ROOM
                 omitted.append(ReportItem(id=name, tokens=cost, status=status, reason=reason, preview=preview(item)))
                 continue
             text, status, reason = _line(clipped), Status.SHRUNK, Reason.CLIPPED
-        fragment = Fragment(layer=layer.name, id=name, text=text, tokens=count(text), reason=reason, status=status)
-        value = -float(name.rpartition(" ")[2])
-        fragments.append(replace(fragment, section=above, value=value))
+        own = Fragment(layer=layer.name, id=name, text=text, tokens=count(text), reason=reason, status=status)
+        fragments.append(replace(own, section=above, value=-float(place)))
     return Rendered(tuple(fragments), tuple(omitted))
 
 

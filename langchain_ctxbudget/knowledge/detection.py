@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log1p
@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.background import cached_property
-from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages.text import MARKS, STOP_WORDS, UNSPACED, terms
 from langchain_ctxbudget.search.vectors import Vectors, units
 
@@ -74,9 +73,6 @@ class Detector:
         things: with ids that differ.
         vectors: one row per thing, of length 1, zeros where there is none; shape `(things, dimensions)`.
 
-    Raises:
-        InputError: there is not one vector per thing.
-
     Example:
         >>> detector = Detector([Named(id="sarah", names=("Sarah Chen", "Sarah")), Named(id="acme", names=("Acme",))])
         >>> [(found.id, found.how) for found in detector.detect("Does SARAH work at acme?")]
@@ -86,12 +82,23 @@ class Detector:
     """
 
     def __init__(self, things: Sequence[Named], vectors: Vectors | None = None) -> None:
-        if vectors is not None and len(vectors) != len(things):
-            raise InputError(f"{len(vectors)} vectors for {len(things)} things: give one row per thing, zeros for none")
         self._things = tuple(things)
-        self._vectors = vectors
-        self._with_vector = np.flatnonzero(vectors.any(axis=1)) if vectors is not None else np.zeros(0, np.intp)
-        self._names = _Names(self._things)
+        self._vectors = np.zeros((0, 0), np.float32) if vectors is None else vectors
+        self._with_vector = np.flatnonzero(self._vectors.any(axis=1))
+        self._ends: dict[tuple[str, ...], list[tuple[int, bool, str]]] = defaultdict(list)
+        """For the tokens of each name its things: if it is the label, and the spelling of a common word ("Will")."""
+        lengths: defaultdict[str, set[int]] = defaultdict(set)
+        for number, thing in enumerate(things):
+            for place, name in enumerate(thing.names):
+                compared, written = _tokens(name.strip())
+                is_plain_word = len(written) == 1 and compared[0] in STOP_WORDS
+                if not compared or (is_plain_word and written == compared):  # "it" names nothing
+                    continue
+                lengths[compared[0]].add(len(compared))
+                ends = self._ends[tuple(compared)]
+                if all(end[0] != number for end in ends):  # an alias that is the label in another case
+                    ends.append((number, place == 0, written[0] if is_plain_word else ""))
+        self._lengths = {token: sorted(known, reverse=True) for token, known in lengths.items()}
 
     @cached_property
     def _terms(self) -> _TermIndex:
@@ -119,8 +126,8 @@ class Detector:
                     best[thing] = (rounded, how)
 
         named = self._named(message)
-        propose(((thing, NAME) for thing, (is_label, _) in named.items() if is_label), "name")
-        propose(((thing, ALIAS) for thing, (is_label, _) in named.items() if not is_label), "alias")
+        for thing, (is_label, _) in named.items():
+            propose([(thing, NAME if is_label else ALIAS)], "name" if is_label else "alias")
         propose(self._terms.found(message), "terms")
         if query is not None:
             propose(self._similar(query), "similar")
@@ -138,17 +145,25 @@ class Detector:
         return [self._things[thing].id for thing in sorted(self._named(message))]
 
     def _named(self, message: str) -> dict[int, tuple[bool, int]]:
-        """Returns each thing that a message names: if by its label, and how often."""
+        """Returns each thing that a message names: if by its label, and how often; no name inside a longer one."""
         found: dict[int, tuple[bool, int]] = {}
-        for thing, is_label in self._names.found(message):
-            label, times = found.get(thing, (False, 0))
-            found[thing] = (label or is_label, times + 1)
+        compared, written = _tokens(message)
+        covered = 0
+        for start, token in enumerate(compared):
+            for end in (start + length for length in self._lengths.get(token, ())):
+                ends = self._ends.get(tuple(compared[start:end]), ()) if end > covered else ()
+                if named := [one for one in ends if not one[2] or _is_meant(one[2], written, start)]:
+                    covered = end
+                    for thing, is_label, _ in named:
+                        label, times = found.get(thing, (False, 0))
+                        found[thing] = (label or is_label, times + 1)
+                    break
         return found
 
     def _similar(self, query: Vector) -> Iterator[tuple[int, float]]:
         """Yields things whose vectors stand out against all others; one alone cannot."""
         rows = self._with_vector
-        if self._vectors is None or len(rows) < 2:  # noqa: PLR2004 - itself and another one
+        if len(rows) < 2:  # noqa: PLR2004 - itself and another one
             return
         [aim] = units(np.asarray([query], np.float32))
         cosines = np.round((self._vectors @ aim)[rows].astype(np.float64), DECIMALS)
@@ -178,38 +193,6 @@ def _tokens(text: str) -> tuple[list[str], list[str]]:
     return [" " if token.isspace() else token.casefold() for token in written], written
 
 
-class _Names:
-    """The names of things by their tokens; a message is looked up in them once per token."""
-
-    def __init__(self, things: Iterable[Named]) -> None:
-        self._ends: dict[tuple[str, ...], list[tuple[int, bool, str]]] = {}
-        """For each name its things: if it is the label, and the spelling of a common word like "Will"."""
-        lengths: dict[str, set[int]] = {}
-        for number, thing in enumerate(things):
-            for place, name in enumerate(thing.names):
-                compared, written = _tokens(name.strip())
-                is_plain_word = len(written) == 1 and compared[0] in STOP_WORDS
-                if not compared or (is_plain_word and written == compared):  # "it" names nothing
-                    continue
-                lengths.setdefault(compared[0], set()).add(len(compared))
-                ends = self._ends.setdefault(tuple(compared), [])
-                if all(end[0] != number for end in ends):  # an alias that is the label in another case
-                    ends.append((number, place == 0, written[0] if is_plain_word else ""))
-        self._lengths = {token: sorted(known, reverse=True) for token, known in lengths.items()}
-
-    def found(self, message: str) -> Iterator[tuple[int, bool]]:
-        """Yields the things named in a message, and if by their label; no name inside a longer one."""
-        compared, written = _tokens(message)
-        covered = 0
-        for start, token in enumerate(compared):
-            for end in (start + length for length in self._lengths.get(token, ())):
-                ends = self._ends.get(tuple(compared[start:end]), ()) if end > covered else ()
-                if named := [one for one in ends if not one[2] or _is_meant(one[2], written, start)]:
-                    covered = end
-                    yield from ((thing, label) for thing, label, _ in named)
-                    break
-
-
 def _is_meant(name: str, written: Sequence[str], place: int) -> bool:
     """Tells that a word like "will" is the name "Will": capital, and not only for beginning a sentence."""
     if written[place] != name:
@@ -223,26 +206,24 @@ class _TermIndex:
     """The terms of each name of a thing, and of the text about it."""
 
     def __init__(self, things: Sequence[Named]) -> None:
-        owners: list[int] = []
-        texts: list[frozenset[str]] = []
-        found_in: Counter[str] = Counter()
-        for number, thing in enumerate(things):
-            own = {frozenset(terms(text)) for text in (*thing.names, thing.text)}
-            found_in.update(set().union(*own))
-            owners += [number] * len(own)
-            texts += own
+        owned = [
+            (number, text)
+            for number, thing in enumerate(things)
+            for text in {frozenset(terms(text)) for text in (*thing.names, thing.text)}
+        ]
+        owners: defaultdict[str, set[int]] = defaultdict(set)
+        having: defaultdict[str, list[int]] = defaultdict(list)
+        for place, (number, text) in enumerate(owned):
+            for term in text:
+                owners[term].add(number)
+                having[term].append(place)
+        found_in = {term: len(numbers) for term, numbers in owners.items()}
         self._weights = {term: log1p((len(things) - count + 0.5) / (count + 0.5)) for term, count in found_in.items()}
         self._rare = {term for term, count in found_in.items() if count == 1 and len(things) >= _MANY}
-        self._owners = np.asarray(owners, np.intp)
-        self._whole = np.asarray([self._whole_of(text) for text in texts], np.float64)
-        having: dict[str, list[int]] = {}
-        for number, text in enumerate(texts):
-            for term in text:
-                having.setdefault(term, []).append(number)
-        self._having = {term: np.asarray(numbers, np.intp) for term, numbers in having.items()}
-
-    def _whole_of(self, text: Iterable[str]) -> float:
-        return sum(sorted((self._weights[term] for term in text), reverse=True)[:FEW_TERMS]) or 1.0
+        self._owners = [number for number, _ in owned]
+        strongest = (sorted((self._weights[term] for term in text), reverse=True) for _, text in owned)
+        self._whole = np.asarray([sum(weights[:FEW_TERMS]) or 1.0 for weights in strongest], np.float64)
+        self._having = {term: np.asarray(places, np.intp) for term, places in having.items()}
 
     def found(self, message: str) -> Iterator[tuple[int, float]]:
         """Yields things of which a message has all terms of a name, two of one text, or one that only they have."""
@@ -250,11 +231,11 @@ class _TermIndex:
         if not shared:
             return
         having = [self._having[term] for term in shared]
-        sizes = [len(numbers) for numbers in having]
+        sizes = [len(places) for places in having]
         texts, size = np.concatenate(having), len(self._owners)
         weights = np.repeat([self._weights[term] for term in shared], sizes)
         telling = np.repeat([2 if term in self._rare else 1 for term in shared], sizes)
         share = np.bincount(texts, weights, size) / self._whole
         enough = (np.bincount(texts, telling, size) >= 2) | (share >= 1)  # noqa: PLR2004 - two terms, or a rare one
         for text in np.flatnonzero(enough):
-            yield int(self._owners[text]), MOST_BY_TERMS * min(1.0, float(share[text]))
+            yield self._owners[text], MOST_BY_TERMS * min(1.0, float(share[text]))

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
 from math import isfinite
@@ -29,14 +29,20 @@ from langchain_ctxbudget.history.model_summaries import (
     json_object,
     without_thoughts,
 )
-from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
+from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import (
     Domain,
-    EntityProfile,
     EntityType,
     Fact,
     FactCategory,
+    Learned,
+    LearnedEntity,
+    LearnedFact,
+    LearnedTopic,
     Proficiency,
+    Profile,
+    Relation,
+    Said,
     TopicProfile,
 )
 from langchain_ctxbudget.llm import (
@@ -59,7 +65,6 @@ from langchain_ctxbudget.tokens.estimate import estimate_tokens
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
 
-ATTEMPTS = 2
 REPLY_TOKENS = 1_500
 """Kept free for the reply, but at most a quarter of the window."""
 KNOWN_SHARE, EARLIER_SHARE = 1 / 4, 1 / 10
@@ -197,22 +202,14 @@ MESSAGES_HEADING = "The new messages:\n"
 _HEADINGS = (FACTS_HEADING, TOPICS_HEADING, ENTITIES_HEADING, EARLIER_HEADING, MESSAGES_HEADING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """The known items that the model is shown, so that it updates instead of adding.
-
-    Example:
-        >>> Known().facts
-        ()
-    """
-
-    facts: tuple[Fact, ...] = ()
-    topics: tuple[TopicProfile, ...] = ()
-    entities: tuple[EntityProfile, ...] = ()
-
-
 class ChatModelExtractor:
     """Learns about a user with any chat model.
+
+    Args:
+        model: any chat model. One that can be bound to a schema is; the others, and the second attempt, get the
+            format in words.
+        timeout_seconds: how long one call may take, its own retries included, in seconds.
+        window_tokens: the model's window where its profile does not tell it, in tokens.
 
     Example:
         >>> from langchain_core.language_models import FakeListChatModel
@@ -220,34 +217,24 @@ class ChatModelExtractor:
         >>> reply = '{"facts": [{"text": "Lives in Lisbon", "category": "identity", "messages": [1]}]}'
         >>> extractor = ChatModelExtractor(FakeListChatModel(responses=[reply]))
         >>> said = [Said(id="m1", digest="d1", text="I live in Lisbon.")]
-        >>> [(fact.text, fact.message_ids) for fact in drive(extractor.extract(said, [], Known())).facts]
+        >>> [(fact.text, fact.message_ids) for fact in drive(extractor.extract(said, [], Knowledge())).facts]
         [('Lives in Lisbon', ('m1',))]
     """
 
     def __init__(
-        self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int | None = None
+        self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = DEFAULT_WINDOW_TOKENS
     ) -> None:
-        """Sets up the model.
-
-        Args:
-            model: any chat model. One that can be bound to a schema is; the others, and the second attempt, get the
-                format in words.
-            timeout_seconds: how long one call may take, its own retries included, in seconds.
-            window_tokens: the model's window where its profile does not tell it, in tokens; None: 16,000.
-
-        Raises:
-            InputError: one of the numbers is not positive.
-        """
-        for name, value in {"timeout_seconds": timeout_seconds, "window_tokens": window_tokens}.items():
-            if value is not None and not value > 0:
-                raise InputError(f"{name} must be above 0, not {value!r}")
         inner = unwrapped(model)
         self.name: str = name_of(inner)
         """For `Learned.made_by`."""
         self.model, self.timeout_seconds = model, timeout_seconds
-        self.window_tokens = profile_window(inner) or window_tokens or DEFAULT_WINDOW_TOKENS
+        self.window_tokens = profile_window(inner) or window_tokens
         self._with_schema = bound_to_schema(model, SCHEMA)
-        asking_tokens = _asking_tokens(with_schema=self._with_schema is not None) + FRAMING_TOKENS
+        asking_tokens = estimate_tokens(instructions(as_json=True))
+        if self._with_schema is not None:
+            by_schema = estimate_tokens(instructions(as_json=False)) + estimate_tokens(json.dumps(SCHEMA))
+            asking_tokens = max(asking_tokens, by_schema)
+        asking_tokens += sum(estimate_tokens(_block(heading, ["-\n"])) for heading in _HEADINGS) + FRAMING_TOKENS
         self._room_tokens = self.window_tokens - asking_tokens - min(REPLY_TOKENS, self.window_tokens // 4)
 
     def fits(self, said: Sequence[Said]) -> int:
@@ -258,20 +245,18 @@ class ChatModelExtractor:
         """
         return len(self._shown(said))
 
-    def extract(self, said: Sequence[Said], before: Sequence[Said], known: Known) -> Flow[Learned]:
+    def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> Flow[Learned]:
         """Learns from the first messages that fit into one call, as many as `fits` returns.
 
         Args:
             said: the messages to learn from, in order; at least one.
             before: some messages before them, for context only; the last ones that fit are shown.
-            known: what is known of the user; the most relevant that fits is shown.
+            known: what is known of the user; the most relevant that fits is shown, so that it is updated.
 
         Raises:
-            InputError: there are no messages, or not even the first one fits.
+            InputError: not even the first message fits.
             ExtractionError: both attempts failed.
         """
-        if not said:
-            raise InputError("There are no messages to learn from: pass at least one")
         shown = self._shown(said)
         said = said[: len(shown)]
         facts, blocks = _shown_of(known, said, int(self._room_tokens * KNOWN_SHARE))
@@ -288,55 +273,42 @@ class ChatModelExtractor:
         if said and not shown:
             raise InputError(
                 f"{self.name} has a window of {self.window_tokens:,} tokens, of which the prompt and the reply leave "
-                f"{max(0, room_tokens):,} for messages: the first one does not fit. Use a model with a larger window, "
-                "or tell its real one with window_tokens"
+                f"{max(0, room_tokens):,} for messages: the first one does not fit. Use a model with a larger window"
             )
         return shown
 
     def _ask(self, data: str) -> Flow[dict[str, list[Item]]]:
         """Returns the lists of a reply; failures are told without texts, which may repeat what users said."""
         failures: list[str] = []
-        for attempt in range(1, ATTEMPTS + 1):
-            # A server that refuses or garbles a schema may still follow words.
-            bound = self._with_schema if attempt < ATTEMPTS else None
+        # A server that refuses or garbles a schema may still follow words.
+        for number, bound in enumerate((self._with_schema, None), 1):
             messages = [SystemMessage(instructions(as_json=bound is None)), HumanMessage(data)]
+            asked = model_call(
+                bound or self.model,
+                messages,
+                self.timeout_seconds,
+                run_name="learn_about_user",
+                source="knowledge_extraction",
+            )
             try:
-                reply = yield model_call(
-                    self.model if bound is None else bound,
-                    messages,
-                    self.timeout_seconds,
-                    run_name="learn_about_user",
-                    source="knowledge_extraction",
-                )
+                reply = yield asked
             except TooSlowError:
-                failures.append(f"no reply within {self.timeout_seconds:g} seconds")
-                continue
+                failure = f"no reply within {self.timeout_seconds:g} seconds"
             except Exception as error:  # noqa: BLE001 - models and their clients raise anything
-                failures.append(_kind_of(error))
-                continue
-            try:
-                return _lists(content_of(reply))
-            except ValueError as error:
-                failures.append(str(error))
-        told = "; ".join(f"attempt {number}: {failure}" for number, failure in enumerate(failures, 1))
-        raise ExtractionError(f"{self.name} told nothing that can be used: {told}")
-
-
-def _kind_of(error: Exception) -> str:
-    status = getattr(error, "status_code", None)
-    return f"{type(error).__name__} ({status})" if isinstance(status, int) else type(error).__name__
+                status = getattr(error, "status_code", None)
+                failure = f"{type(error).__name__} ({status})" if isinstance(status, int) else type(error).__name__
+            else:
+                try:
+                    return _lists(content_of(reply))
+                except ValueError as error:
+                    failure = str(error)
+            failures.append(f"attempt {number}: {failure}")
+        raise ExtractionError(f"{self.name} told nothing that can be used: {'; '.join(failures)}")
 
 
 def instructions(*, as_json: bool) -> str:
     """Returns the system message; it asks for the format in words where no schema does."""
     return f"{_INSTRUCTIONS}{_AS_JSON if as_json else ''}"
-
-
-def _asking_tokens(*, with_schema: bool) -> int:
-    in_words = estimate_tokens(instructions(as_json=True))
-    by_schema = estimate_tokens(instructions(as_json=False)) + estimate_tokens(json.dumps(SCHEMA))
-    blocks = sum(estimate_tokens(_block(heading, ["-\n"])) for heading in _HEADINGS)
-    return max(in_words, by_schema if with_schema else 0) + blocks
 
 
 # What the model is shown
@@ -364,7 +336,7 @@ def _message(said: Said, room_tokens: int, number: int | None = None) -> str:
     speaker = as_data(clipped(encodable(said.speaker), SPEAKER_CHARACTERS))
     who = "the user" if said.from_user else "not the user"
     place = "" if number is None else f"{number}. "
-    date = f"[{_date(said.at)}] " if said.at else ""
+    date = f"[{said.at.date().isoformat()}] " if said.at else ""
     begin = f"- {place}{date}{who}{f' ({speaker})' if speaker else ''}: "
 
     def item(text: str) -> str:
@@ -374,15 +346,7 @@ def _message(said: Said, room_tokens: int, number: int | None = None) -> str:
     return "" if text is None else item(text)
 
 
-def _date(at: datetime | None) -> str:
-    return at.date().isoformat() if at else ""
-
-
-def _flat(text: str) -> str:
-    return as_data(clipped(encodable(text), TEXT_CHARACTERS))
-
-
-def _shown_of(known: Known, said: Sequence[Said], room_tokens: int) -> tuple[list[Fact], list[str]]:
+def _shown_of(known: Knowledge, said: Sequence[Said], room_tokens: int) -> tuple[list[Fact], list[str]]:
     """Returns the facts that are shown, in the order of their ids, and the blocks of all that is known.
 
     What shares most terms with the new messages comes first, then what is pinned, important, recent. Facts get half
@@ -390,39 +354,41 @@ def _shown_of(known: Known, said: Sequence[Said], room_tokens: int) -> tuple[lis
     """
     wanted = frozenset(term for message in said for term in terms(message.text))
 
-    def rank(one: Fact | TopicProfile | EntityProfile) -> tuple[float, ...]:
+    def rank(one: Fact | Profile) -> tuple[float, float, float, float, str]:
         texts: tuple[str, ...]
-        last: datetime | None
         if isinstance(one, Fact):
-            texts, importance, last = (one.text, one.slot), 0.0, one.last_seen
-        elif isinstance(one, TopicProfile):
-            texts, importance, last = (one.label, *one.aliases), one.importance_score, one.last_engaged_at
+            texts, importance, last = (one.text, one.slot), 0.0, one.last_seen.timestamp()
         else:
-            texts, importance, last = (one.name, *one.aliases), one.importance_score, one.last_mentioned_at
+            texts, importance = one.names, one.importance_score
+            last = one.last_engaged_at.timestamp() if one.last_engaged_at else 0.0
         shared = len(wanted.intersection(term for text in texts for term in terms(text)))
-        return -shared, not one.pinned, -importance, -(last.timestamp() if last else 0.0)
+        return -shared, not one.pinned, -importance, -last, one.id
 
-    facts = sorted((fact for fact in known.facts if fact.is_current), key=lambda one: (rank(one), one.id))[:MOST_FACTS]
-    topics = sorted(known.topics, key=lambda one: (rank(one), one.id))[:MOST_NAMES]
-    entities = sorted(known.entities, key=lambda one: (rank(one), one.id))[:MOST_NAMES]
+    facts = sorted((fact for fact in known.facts if fact.is_current), key=rank)[:MOST_FACTS]
     shown_facts = _taken((_fact_item(number, fact) for number, fact in enumerate(facts, 1)), room_tokens // 2)
     room_tokens -= sum(map(estimate_tokens, shown_facts))
-    shown_topics = _taken((_name_item(topic.label, topic.aliases) for topic in topics), room_tokens // 2)
+    shown_topics = _taken(map(_name_item, sorted(known.topics, key=rank)[:MOST_NAMES]), room_tokens // 2)
     room_tokens -= sum(map(estimate_tokens, shown_topics))
-    notes = ((one, ", ".join(filter(None, (one.type, one.relationship)))) for one in entities)
-    shown_entities = _taken((_name_item(one.name, one.aliases, note) for one, note in notes), room_tokens)
+    shown_entities = _taken(map(_name_item, sorted(known.entities, key=rank)[:MOST_NAMES]), room_tokens)
     shown = ((FACTS_HEADING, shown_facts), (TOPICS_HEADING, shown_topics), (ENTITIES_HEADING, shown_entities))
     return facts[: len(shown_facts)], [_block(heading, items) for heading, items in shown]
 
 
+def _flat(text: str) -> str:
+    return as_data(clipped(encodable(text), TEXT_CHARACTERS))
+
+
 def _fact_item(number: int, fact: Fact) -> str:
     kind = f"{fact.category}, {_flat(fact.slot)}" if fact.slot else fact.category
-    return f"- F{number} [{_date(fact.valid_from or fact.last_seen)}] ({kind}): {_flat(fact.text)}\n"
+    date = (fact.valid_from or fact.last_seen).date().isoformat()
+    return f"- F{number} [{date}] ({kind}): {_flat(fact.text)}\n"
 
 
-def _name_item(name: str, aliases: Iterable[str], note: str = "") -> str:
-    others = f" (also {', '.join(aliases)})" if aliases else ""
-    return f"- {_flat(f'{name}{others}')}{f': {_flat(note)}' if note else ''}\n"
+def _name_item(profile: Profile) -> str:
+    others = f" (also {', '.join(profile.aliases)})" if profile.aliases else ""
+    notes = () if isinstance(profile, TopicProfile) else (profile.type, profile.relationship)
+    note = ", ".join(filter(None, notes))
+    return f"- {_flat(f'{profile.names[0]}{others}')}{f': {_flat(note)}' if note else ''}\n"
 
 
 # What it replied
@@ -483,10 +449,6 @@ def _text(value: object, characters: int = NAME_CHARACTERS) -> str:
     return text if any(map(str.isalnum, text)) else ""
 
 
-def _texts(value: object, characters: int = NAME_CHARACTERS) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text for item in _items(value) if (text := _text(item, characters))))
-
-
 def _choice(value: object, choices: object) -> str | None:
     word = value.strip().casefold().replace("organisation", "organization") if isinstance(value, str) else ""
     return word if word in get_args(choices) else None
@@ -506,14 +468,15 @@ def _numbers(value: object, count: int, pattern: re.Pattern[str] = _WHOLE_NUMBER
     return [number for number in dict.fromkeys(found) if 1 <= number <= count]
 
 
-def _pairs(value: object, first: str, second: str) -> tuple[tuple[str, str], ...]:
+def _pairs(value: object, first: str, second: str) -> Iterator[tuple[str, str]]:
+    """Yields pairs of texts, each once: of objects with both fields, or of one object from names to values."""
     if isinstance(value, Mapping) and not {first, second} <= value.keys():
         found: list[tuple[object, object]] = list(value.items())[:MOST_ITEMS]
     else:
         objects = [value] if isinstance(value, Mapping) else _items(value)
         found = [(item.get(first), item.get(second)) for item in objects if isinstance(item, Mapping)]
     pairs = ((_text(name), _text(told, TEXT_CHARACTERS)) for name, told in found)
-    return tuple(dict.fromkeys((name, told) for name, told in pairs if name and told))
+    yield from dict.fromkeys((name, told) for name, told in pairs if name and told)
 
 
 def _day(value: object) -> datetime | None:
@@ -525,40 +488,36 @@ def _day(value: object) -> datetime | None:
 
 
 def _learned(lists: Mapping[str, Sequence[Item]], said: Sequence[Said], facts: Sequence[Fact], made_by: str) -> Learned:
-    ids = [message.id for message in said]
-
-    def sources(item: Item) -> tuple[str, ...]:
-        return tuple(ids[number - 1] for number in sorted(_numbers(item.get("messages"), len(ids))))
-
-    def sourced(name: str) -> Iterable[tuple[Item, tuple[str, ...]]]:
-        return ((item, found) for item in lists[name] if (found := sources(item)))
+    def sourced(name: str) -> Iterator[tuple[Item, tuple[str, ...]]]:
+        for item in lists[name]:
+            if numbers := sorted(_numbers(item.get("messages"), len(said))):
+                yield item, tuple(said[number - 1].id for number in numbers)
 
     return Learned(
-        facts=_with_own_slots([fact for item, found in sourced("facts") if (fact := _fact(item, found, facts))]),
-        topics=tuple(topic for item, found in sourced("topics") if (topic := _topic(item, found))),
-        entities=tuple(entity for item, found in sourced("entities") if (entity := _entity(item, found))),
+        facts=_with_own_slots([fact for item, ids in sourced("facts") if (fact := _fact(item, ids, facts))]),
+        topics=tuple(topic for item, ids in sourced("topics") if (topic := _topic(item, ids))),
+        entities=tuple(entity for item, ids in sourced("entities") if (entity := _entity(item, ids))),
         made_by=made_by,
     )
 
 
-def _fact(item: Item, sources: tuple[str, ...], facts: Sequence[Fact]) -> LearnedFact | None:
+def _fact(item: Item, message_ids: tuple[str, ...], facts: Sequence[Fact]) -> LearnedFact | None:
     said = _text(item.get("text"), TEXT_CHARACTERS)
     bare = _SUBJECT.sub("", said)
-    text = said if bare == said else f"{bare[0].upper()}{bare[1:]}"
     category = _choice(item.get("category"), FactCategory)
     confidence = _confidence(item.get("confidence"))
-    if not text or not category or not confidence:
+    if not said or not category or not confidence:
         return None
     supersedes = tuple(facts[n - 1].id for n in _numbers(item.get("supersedes"), len(facts), _FACT_ID))
     updates = (facts[n - 1].id for n in _numbers(item.get("updates"), len(facts), _FACT_ID))
     slot = fold(_text(item.get("slot")))
     begin, end = _day(item.get("valid_from")), _day(item.get("valid_until"))
     return LearnedFact(
-        text=text,
+        text=said if bare == said else f"{bare[0].upper()}{bare[1:]}",
         category=cast("FactCategory", category),
         confidence=confidence,
         slot="" if slot in get_args(FactCategory) else slot,
-        message_ids=sources,
+        message_ids=message_ids,
         supersedes=supersedes,
         # What is no longer true is not said again.
         same_as=next((same for same in updates if same not in supersedes), ""),
@@ -568,6 +527,7 @@ def _fact(item: Item, sources: tuple[str, ...], facts: Sequence[Fact]) -> Learne
 
 
 def _with_own_slots(facts: Sequence[LearnedFact]) -> tuple[LearnedFact, ...]:
+    """Returns facts without the slots that several of them share: these have more than one value."""
     values: defaultdict[str, list[str]] = defaultdict(list)
     for fact in facts:
         if fact.valid_until is None:
@@ -576,40 +536,41 @@ def _with_own_slots(facts: Sequence[LearnedFact]) -> tuple[LearnedFact, ...]:
     return tuple(replace(fact, slot="") if fact.slot in shared else fact for fact in facts)
 
 
-def _topic(item: Item, sources: tuple[str, ...]) -> LearnedTopic | None:
+def _topic(item: Item, message_ids: tuple[str, ...]) -> LearnedTopic | None:
     label = _text(item.get("label"))
     if not label:
         return None
     proficiency = _choice(item.get("proficiency"), Proficiency)
     return LearnedTopic(
         label=label,
-        aliases=_others(item, label),
+        aliases=_aliases(item, label),
         parent=_text(item.get("parent")) or None,
         domain=cast("Domain | None", _choice(item.get("domain"), Domain)),
         proficiency=None if proficiency == "unknown" else cast("Proficiency | None", proficiency),
-        message_ids=sources,
+        message_ids=message_ids,
     )
 
 
-def _entity(item: Item, sources: tuple[str, ...]) -> LearnedEntity | None:
+def _entity(item: Item, message_ids: tuple[str, ...]) -> LearnedEntity | None:
     name = _text(item.get("name"))
     if not _is_name(name):
         return None
-    kind = _choice(item.get("type"), EntityType)
+    facts = (_text(text, TEXT_CHARACTERS) for text in _items(item.get("facts")))
+    relations = _pairs(item.get("relations"), "relation", "target")
     return LearnedEntity(
         name=name,
-        type=cast("EntityType", kind or "concept"),
-        aliases=_others(item, name),
+        type=cast("EntityType", _choice(item.get("type"), EntityType) or "concept"),
+        aliases=_aliases(item, name),
         relationship=_text(item.get("relationship")) or None,
-        attributes=_pairs(item.get("attributes"), "name", "value"),
-        relations=_pairs(item.get("relations"), "relation", "target"),
-        facts=_texts(item.get("facts"), TEXT_CHARACTERS),
-        message_ids=sources,
+        attributes=tuple(_pairs(item.get("attributes"), "name", "value")),
+        relations=tuple(Relation(relation=relation, target=target) for relation, target in relations),
+        facts=tuple(dict.fromkeys(filter(None, facts))),
+        message_ids=message_ids,
     )
 
 
-def _others(item: Item, name: str) -> tuple[str, ...]:
-    aliases = _texts(item.get("aliases"))
+def _aliases(item: Item, name: str) -> tuple[str, ...]:
+    aliases = dict.fromkeys(map(_text, _items(item.get("aliases"))))
     return tuple(alias for alias in aliases if _is_name(alias) and fold(alias) != fold(name))
 
 

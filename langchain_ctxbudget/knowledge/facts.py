@@ -1,20 +1,27 @@
-"""What becomes of facts about the user: learned, merged, superseded, pinned, pruned, selected (seed 001)."""
+"""What becomes of facts about the user: learned, merged, superseded, pinned, pruned, ranked (seed 001)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
 from langchain_ctxbudget.errors import FactError
-from langchain_ctxbudget.knowledge.learned import LearnedFact
-from langchain_ctxbudget.knowledge.records import BY_USER, MOST_SOURCES, Ending, Fact, FactCategory, Source
+from langchain_ctxbudget.knowledge.records import (
+    BY_USER,
+    MOST_SOURCES,
+    Ending,
+    Fact,
+    FactCategory,
+    LearnedFact,
+    Source,
+    joined,
+)
 from langchain_ctxbudget.messages.sameness import names_another, says_more, says_the_opposite, says_the_same
 from langchain_ctxbudget.messages.text import fold, one_line
-from langchain_ctxbudget.search.packing import pack
-from langchain_ctxbudget.stores.clock import later
+from langchain_ctxbudget.stores.clock import later, utc
 
 HARD_CAP, PRUNE_THRESHOLD = 150, 120
 """Above the first, facts are evicted down to the second; above the second, expired ones end."""
@@ -41,7 +48,6 @@ _NEAR_DAY = re.compile(
 )
 _LATELY = re.compile(r"\b(?:yesterday|last (?:week|weekend|month|night|\w+day))\b")
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
-_ID_BYTES = 6
 
 
 def is_kept_by_hand(fact: Fact) -> bool:
@@ -59,6 +65,17 @@ def begins_later(fact: Fact, now: datetime) -> bool:
     return fact.valid_from is not None and fact.valid_from > now
 
 
+def holding(facts: Iterable[Fact], now: datetime) -> list[Fact]:
+    """Returns the facts that are true now."""
+    return [
+        fact
+        for fact in facts
+        if fact.is_current
+        and (fact.valid_from is None or utc(fact.valid_from) <= utc(now))
+        and (fact.valid_until is None or utc(fact.valid_until) > utc(now))
+    ]
+
+
 def lasting(fact: Fact) -> Fact:
     """Returns a fact that is kept by hand without the end that nobody has said."""
     if fact.valid_until is None or fact.valid_until != _assumed_end(fact.text, fact.last_seen):
@@ -72,7 +89,7 @@ def _assumed_end(text: str, said: datetime) -> datetime | None:
 
 def _key(category: FactCategory, text: str) -> str:
     said = f"{category}\n{fold(one_line(text)).rstrip('.! ')}"
-    return "fact/" + blake2b(said.encode(errors="surrogatepass"), digest_size=_ID_BYTES).hexdigest()
+    return "fact/" + blake2b(said.encode(errors="surrogatepass"), digest_size=6).hexdigest()
 
 
 # How long facts last
@@ -92,22 +109,13 @@ def _is_over(fact: Fact, now: datetime) -> bool:
     return fact.valid_until is not None and fact.valid_until <= now
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
-    """The current facts after pruning."""
-
-    kept: tuple[Fact, ...]
-    """In the given order."""
-    ended: tuple[Fact, ...]
-    """Those that ended by it, with the reason: expired ones, then evicted ones."""
-
-
-def prune(facts: Iterable[Fact], now: datetime) -> Pruned:
+def pruned(facts: Iterable[Fact], now: datetime) -> list[Fact]:
     """Ends expired facts above 120 current ones, and evicts those with the highest score where 150 are not enough.
 
-    Pinned facts stay; facts that had ended before are in neither part of the result.
+    Pinned facts stay; those that end stay among the facts, with the reason.
     """
-    current = [fact for fact in facts if fact.is_current]
+    every = list(facts)
+    current = [fact for fact in every if fact.is_current]
     gone: dict[str, Fact] = {}
     if len(current) > PRUNE_THRESHOLD:
         gone |= {fact.id: _ended(fact, "expired", now) for fact in current if is_expired(fact, now)}
@@ -115,60 +123,28 @@ def prune(facts: Iterable[Fact], now: datetime) -> Pruned:
     if len(left) > HARD_CAP:
         loose = sorted((one for one in left if not one.pinned), key=lambda one: (-eviction_score(one, now), one.id))
         gone |= {fact.id: _ended(fact, "evicted", now) for fact in loose[: len(left) - PRUNE_THRESHOLD]}
-    return Pruned(tuple(fact for fact in current if fact.id not in gone), tuple(gone.values()))
+    return [gone.get(fact.id, fact) for fact in every]
 
 
 def _ended(fact: Fact, reason: Ending, now: datetime) -> Fact:
     return fact.model_copy(update={"ended": reason, "ended_at": now})
 
 
-def pin(facts: Iterable[Fact], fact_id: str, now: datetime) -> Fact:
-    """Returns the fact, pinned: always kept, shown first, and without an end that nobody has said.
+def pin(facts: Iterable[Fact], fact: Fact, now: datetime) -> Fact:
+    """Returns a current fact, pinned: always kept, shown first, and without an end that nobody has said.
 
     Raises:
-        FactError: it is not a current one, or 10 others are pinned that are not over.
+        FactError: 10 others are pinned that are not over.
     """
-    current = {fact.id: fact for fact in facts if fact.is_current}
-    fact = _known(current, fact_id)
-    pinned = sum(other.pinned and not _is_over(other, now) for other in current.values())
+    pinned = sum(other.pinned and other.is_current and not _is_over(other, now) for other in facts)
     if not fact.pinned and pinned >= MAX_PINNED:
         raise FactError(
-            f"At most {MAX_PINNED} facts can be pinned, and {pinned} are: unpin one of them before pinning {fact_id!r}"
+            f"At most {MAX_PINNED} facts can be pinned, and {pinned} are: unpin one of them before pinning {fact.id!r}"
         )
     return lasting(fact).model_copy(update={"pinned": True})
 
 
-def unpin(facts: Iterable[Fact], fact_id: str) -> Fact:
-    """Returns the fact, no longer pinned.
-
-    Raises:
-        FactError: it is not a current one.
-    """
-    fact = _known({fact.id: fact for fact in facts if fact.is_current}, fact_id)
-    return fact.model_copy(update={"pinned": False})
-
-
-def _known(current: Mapping[str, Fact], fact_id: str) -> Fact:
-    if fact_id not in current:
-        raise FactError(f"{fact_id!r} is none of the {len(current)} current facts; list the facts for their ids")
-    return current[fact_id]
-
-
 # What a prompt shows of them
-
-
-def select(facts: Iterable[Fact], cost: Callable[[Fact], int], budget_tokens: int) -> tuple[Fact, ...]:
-    """Returns the current facts that fit a budget, best first; one that does not fit is skipped.
-
-    The seed keeps 50 tokens free because it estimates; counts are exact here, so the budget is used to the last token.
-
-    Args:
-        facts: to choose from.
-        cost: tokens that a fact costs; asked at most once per fact, in the order of the result.
-        budget_tokens: tokens for all of them.
-    """
-    order = ranked(facts)
-    return tuple(order[i] for i in pack(range(len(order)), lambda i: cost(order[i]), budget_tokens, 1))
 
 
 def ranked(facts: Iterable[Fact]) -> tuple[Fact, ...]:
@@ -200,14 +176,10 @@ def grouped(facts: Iterable[Fact]) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
     return tuple((heading, group) for heading, group in groups if group)
 
 
-def reduced(facts: Iterable[Fact]) -> tuple[Fact, ...]:
-    """Returns what stays where the window is tight: pinned facts, work, and preferences more certain than 0.8."""
-
-    def stays(fact: Fact) -> bool:
-        is_sure = fact.category == "preference" and fact.confidence > KEPT_PREFERENCES_ABOVE
-        return fact.pinned or fact.category == "project" or is_sure
-
-    return tuple(filter(stays, facts))
+def stays_where_it_is_tight(fact: Fact) -> bool:
+    """Returns whether a fact is pinned, about work, or a preference more certain than 0.8."""
+    is_sure = fact.category == "preference" and fact.confidence > KEPT_PREFERENCES_ABOVE
+    return fact.pinned or fact.category == "project" or is_sure
 
 
 # How they are learned
@@ -243,9 +215,11 @@ def learn(
         news = _news(item, sources, said_at or {}, now, made_by)
         if news is None or any(news.is_in(fact) for fact in facts.values()):
             continue
-        same = news.same_among(facts.values())
-        fact = news.merged_into(same) if same else news.as_fact(_free_id(news.key, facts), now)
-        rivals = [other for other in facts.values() if other.is_current and other.id != fact.id and news.ends(other)]
+        current = [fact for fact in facts.values() if fact.is_current]
+        named = (fact for fact in current if fact.id == news.fact.same_as)
+        same = next(named, None) or next((fact for fact in current if news.says(fact)), None)
+        fact = news.merged_into(same) if same else news.as_fact(facts, now)
+        rivals = [other for other in current if other.id != fact.id and news.ends(other)]
         beside = [rival for rival in rivals if news.lets_stand(fact, rival, now)]
         against = [rival for rival in rivals if rival not in beside]
         newest = max(against, key=lambda other: other.last_seen, default=fact)
@@ -260,8 +234,7 @@ def sole(facts: Iterable[Fact], value: Fact, now: datetime) -> list[Fact]:
     """Returns the facts where one was given its slot by hand: it supersedes the other values of that slot."""
     known = {fact.id: fact for fact in facts}
     rivals = [one for one in known.values() if one.is_current and one.id != value.id and _same_slot(one, value.slot)]
-    is_planned = begins_later(value, now)
-    beside = [rival for rival in rivals if begins_later(rival, now) != is_planned]
+    beside = [rival for rival in rivals if begins_later(rival, now) != begins_later(value, now)]
     against = [rival for rival in rivals if rival not in beside]
     return list(_settled(known, value, against, beside, at=now, now=now).values())
 
@@ -296,10 +269,6 @@ class _News:
         return max(self.said, self.fact.valid_from or self.said)
 
     @property
-    def slot(self) -> str:
-        return "" if self.only_ends else self.fact.slot
-
-    @property
     def valid_from(self) -> datetime | None:
         return self.fact.valid_until if self.only_ends else self.fact.valid_from
 
@@ -322,16 +291,9 @@ class _News:
 
     def is_in(self, other: Fact) -> bool:
         """Returns whether it was learned from the same messages before, whatever became of that."""
-        digests = {_place(source): source.digest for source in other.sources}
-        if not self.sources or any(digests.get(_place(source)) != source.digest for source in self.sources):
+        if not self.sources or not {*self.sources} <= {*other.sources}:
             return False
         return other.id == self.fact.same_as or other.id.partition("-")[0] == self.key or self.says(other)
-
-    def same_among(self, facts: Iterable[Fact]) -> Fact | None:
-        """Returns the current fact that it says once more."""
-        current = [fact for fact in facts if fact.is_current]
-        named = (fact for fact in current if fact.id == self.fact.same_as)
-        return next(named, None) or next((fact for fact in current if self.says(fact)), None)
 
     def names(self, other: Fact) -> bool:
         """Returns whether it is told to end another fact; what is kept by hand takes more than that."""
@@ -356,14 +318,18 @@ class _News:
         is_given_up = self.names(rival) or (self.opposes(rival) and fact.superseded_by != rival.id)
         return begins_later(rival, now) and not is_given_up
 
-    def as_fact(self, fact_id: str, now: datetime) -> Fact:
+    def as_fact(self, known: Collection[str], now: datetime) -> Fact:
+        number, free = 1, self.key
+        while free in known:
+            number += 1
+            free = f"{self.key}-{number}"
         return Fact(
-            id=fact_id,
+            id=free,
             text=self.fact.text,
             category=self.fact.category,
             confidence=self.fact.confidence,
-            slot=self.slot,
-            sources=_bounded(self.sources),
+            slot="" if self.only_ends else self.fact.slot,
+            sources=joined((), self.sources),
             made_by=self.made_by,
             created_at=now,
             last_seen=self.said,
@@ -375,24 +341,22 @@ class _News:
         """Returns a known fact that is said once more."""
         if self.made_by == BY_USER:
             known = lasting(known)
-        places = {_place(source): source for source in known.sources}
-        is_new = not self.sources or any(_place(source) not in places for source in self.sources)
-        places |= {_place(source): source for source in self.sources}
+        places = {source.place for source in known.sources}
         changes: dict[str, object] = {
-            "sources": _bounded(tuple(places.values())),
-            "slot": known.slot or self.slot,
+            "sources": joined(known.sources, self.sources),
+            "slot": known.slot or ("" if self.only_ends else self.fact.slot),
             "valid_from": known.valid_from or self.valid_from,
         }
-        if is_new:
+        if not self.sources or any(source.place not in places for source in self.sources):
             was_over = _is_over(known, self.said)
             until = self.fact.valid_until if is_kept_by_hand(known) and not self.only_ends else self.valid_until
             changes["last_seen"] = max(known.last_seen, self.said)
             changes["valid_until"] = until or (None if was_over else known.valid_until)
             changes["superseded_by"] = None if was_over else known.superseded_by
-        if is_new and self.sources and len(known.sources) < MOST_SOURCES:
-            # Of a full list, it is not known which messages have counted.
-            merged = 1 - (1 - known.confidence) * (1 - self.fact.confidence)
-            changes["confidence"] = max(known.confidence, min(MOST_MERGED_CONFIDENCE, merged))
+            if self.sources and len(known.sources) < MOST_SOURCES:
+                # Of a full list, it is not known which messages have counted.
+                merged = 1 - (1 - known.confidence) * (1 - self.fact.confidence)
+                changes["confidence"] = max(known.confidence, min(MOST_MERGED_CONFIDENCE, merged))
         is_named = known.id == self.fact.same_as and known.made_by != BY_USER
         if is_named and says_more(self.fact.text, known.text):
             changes |= {"text": self.fact.text, "made_by": self.made_by}
@@ -422,14 +386,6 @@ def _news(
         made_by=made_by,
         only_ends=bool(fact.slot.strip()) and fact.valid_until is not None and fact.valid_until <= max(now, said),
     )
-
-
-def _place(source: Source) -> tuple[str, str]:
-    return source.conversation_id, source.message_id
-
-
-def _bounded(sources: tuple[Source, ...]) -> tuple[Source, ...]:
-    return sources if len(sources) <= MOST_SOURCES else (sources[0], *sources[1 - MOST_SOURCES :])
 
 
 def _same_slot(fact: Fact, slot: str) -> bool:
@@ -462,11 +418,3 @@ def _settled(
         if begin and (end is None or end > begin):
             settled[first] = settled[first].model_copy(update={"valid_until": begin, "superseded_by": then})
     return settled
-
-
-def _free_id(key: str, taken: Mapping[str, Fact]) -> str:
-    number, free = 1, key
-    while free in taken:
-        number += 1
-        free = f"{key}-{number}"
-    return free

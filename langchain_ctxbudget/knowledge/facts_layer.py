@@ -10,16 +10,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
+from typing import Any
 
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.budget.elastic import MEMORY_MAX
 from langchain_ctxbudget.budget.layers import MEMORIES_HEADING, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.knowledge import facts
-from langchain_ctxbudget.knowledge.bundle_lines import holding
-from langchain_ctxbudget.knowledge.facts import is_kept_by_hand
-from langchain_ctxbudget.knowledge.known import Knowledge, read, shown
+from langchain_ctxbudget.knowledge.facts import (
+    grouped,
+    holding,
+    is_kept_by_hand,
+    ranked,
+    shown,
+    stays_where_it_is_tight,
+)
+from langchain_ctxbudget.knowledge.known import Knowledge, read
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.search.packing import Candidate, Kind, pack
@@ -47,11 +53,6 @@ class FactsLayer:
     """False: reading failed, so nothing becomes the snapshot."""
 
     @property
-    def either(self) -> tuple[tuple[Fact, ...], tuple[Fact, ...]]:
-        """The facts of this snapshot and those of a new one: room is kept for both, so that either fits."""
-        return self.shown, self.all
-
-    @property
     def all(self) -> tuple[Fact, ...]:
         """Every fact that may be known in this conversation."""
         return (*self.shown, *self.learned_since)
@@ -67,28 +68,27 @@ def facts_of(knowledge: Knowledge, snapshot: SnapshotRecord | None, now: datetim
         return FactsLayer(due=False, is_read=False)
     edited = knowledge.mark.edited
     current = {fact.id: fact for fact in holding(knowledge.facts, now)}
-    if (
-        snapshot is None
-        or snapshot.edited != edited
-        or any(key not in current or _fingerprint(current[key]) != said for key, said in snapshot.facts)
-    ):
-        return FactsLayer(shown=tuple(current.values()), edited=edited)
-    known = dict(snapshot.facts)
+    known = dict(snapshot.facts) if snapshot else {}
+    everything = tuple(current.values())
+    if snapshot is None or snapshot.edited != edited:
+        return FactsLayer(shown=everything, edited=edited)
+    if any(key not in current or _fingerprint(current[key]) != said for key, said in known.items()):
+        return FactsLayer(shown=everything, edited=edited)
     return FactsLayer(
-        shown=tuple(fact for fact in current.values() if fact.id in known),
-        learned_since=tuple(fact for fact in current.values() if fact.id not in known),
+        shown=tuple(fact for fact in everything if fact.id in known),
+        learned_since=tuple(fact for fact in everything if fact.id not in known),
         due=False,
         edited=edited,
     )
 
 
-def snapshot_of(shown: Iterable[Fact], edited: str) -> SnapshotRecord:
+def snapshot_of(facts: Iterable[Fact], edited: str) -> SnapshotRecord:
     """Returns the record of what a conversation shows, without the texts, which belong to the facts alone."""
-    return SnapshotRecord(facts=tuple((fact.id, _fingerprint(fact)) for fact in shown), edited=edited)
+    return SnapshotRecord(facts=tuple((fact.id, _fingerprint(fact)) for fact in facts), edited=edited)
 
 
 def _fingerprint(fact: Fact) -> str:
-    said = f"{fact.category}\n{fact.pinned}\n{facts.shown(fact)}"
+    said = f"{fact.category}\n{fact.pinned}\n{shown(fact)}"
     return blake2b(said.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -101,13 +101,13 @@ def preference_fragments(settings: ContextSettings, count: Count) -> tuple[Fragm
         *((f"manner {number}", text) for number, text in enumerate(settings.manner, 1)),
         *((f"preference {number}", text) for number, text in enumerate(settings.preferences, 1)),
     ]
-    return tuple(_fragment(name, text, "", -float(place), count) for place, (name, text) in enumerate(named, 1))
+    return tuple(_fragment(name, text, count, value=-float(place)) for place, (name, text) in enumerate(named, 1))
 
 
 def memory_fragments(settings: ContextSettings, count: Count) -> tuple[Fragment, ...]:
     """Writes the memories of the settings as lines, worth less than any preference."""
     return tuple(
-        _fragment(f"{_MEMORY} {number}", text, MEMORIES_HEADING, -1_000.0 - number, count)
+        _fragment(f"{_MEMORY} {number}", text, count, heading=MEMORIES_HEADING, value=-1_000.0 - number)
         for number, text in enumerate(settings.memories, 1)
     )
 
@@ -126,21 +126,26 @@ def fact_fragments(
     by_hand = tuple(filter(is_kept_by_hand, known))
     chosen: tuple[Fact, ...] = ()
     for some, among in ((by_hand, by_hand), ([fact for fact in known if not is_kept_by_hand(fact)], known)):
-        headings = (f"{heading}\n" for heading, _ in facts.grouped(among))
-        room = budget_tokens - sum(map(count, (title, *headings)))
-        room -= sum(count(_line(facts.shown(fact))) for fact in chosen)
-        chosen += facts.select(some, lambda fact: count(_line(facts.shown(fact))), room)
+        headings = (f"{heading}\n" for heading, _ in grouped(among))
+        room = budget_tokens - sum(map(count, (title, *headings))) - sum(_cost(fact, count) for fact in chosen)
+        order = ranked(some)
+        chosen += tuple(order[n] for n in pack(range(len(order)), lambda n: _cost(order[n], count), room, 1))  # noqa: B023
     chosen = chosen[:most]
-    expendable = {fact.id for fact in chosen} - {fact.id for fact in facts.reduced(chosen)}
     fragments: list[Fragment] = []
-    for heading, group in facts.grouped(chosen):
+    for heading, group in grouped(chosen):
         above = f"{heading}\n" if fragments else f"{title}{heading}\n"
-        for fact in group:
-            reason = Reason.PINNED if fact.pinned else Reason.REMEMBERED
-            value, goes_first = -2_000.0 - len(fragments), fact.id in expendable
-            fragments.append(
-                _fragment(fact.id, facts.shown(fact), above, value, count, reason=reason, expendable=goes_first)
+        fragments += [
+            _fragment(
+                fact.id,
+                shown(fact),
+                count,
+                reason=Reason.PINNED if fact.pinned else Reason.REMEMBERED,
+                heading=above,
+                value=-2_000.0 - place,
+                expendable=not stays_where_it_is_tight(fact),
             )
+            for place, fact in enumerate(group, len(fragments))
+        ]
     return tuple(fragments), chosen
 
 
@@ -149,48 +154,31 @@ def facts_tokens(given: Iterable[Fact], count: Count) -> int:
     known = tuple(given)
     if not known:
         return 0
-    total = sum(count(f"{heading}\n") for heading, _ in facts.grouped(known)) + count(MEMORIES_HEADING)
+    total = sum(count(f"{heading}\n") for heading, _ in grouped(known)) + count(MEMORIES_HEADING)
     for fact in known:
-        total += count(_line(facts.shown(fact)))
+        total += _cost(fact, count)
         if total > MEMORY_MAX:
             break
     return total
 
 
-def _fragment(
-    name: str,
-    text: str,
-    heading: str,
-    value: float,
-    count: Count,
-    *,
-    reason: Reason = Reason.CONFIGURED,
-    expendable: bool = False,
-) -> Fragment:
+def left_out(fact: Fact, count: Count, *, since: bool, limited: bool = False) -> Fragment:
+    """Returns a fact that is not shown, for the report: learned since, near a usage limit, or without room."""
+    reason = Reason.NEXT_SNAPSHOT if since else Reason.USAGE_LIMIT if limited else Reason.NO_ROOM
+    return _fragment(fact.id, shown(fact), count, reason=reason, status=Status.OMITTED)
+
+
+def _fragment(name: str, text: str, count: Count, reason: Reason = Reason.CONFIGURED, **rest: Any) -> Fragment:  # noqa: ANN401
     line = _line(text)
-    return Fragment(
-        layer=Layer.PREFERENCES,
-        id=name,
-        text=line,
-        tokens=count(line),
-        reason=reason,
-        heading=heading,
-        value=value,
-        expendable=expendable,
-    )
+    return Fragment(layer=Layer.PREFERENCES, id=name, text=line, tokens=count(line), reason=reason, **rest)
 
 
 def _line(text: str) -> str:
     return f"- {fences.as_item(text.strip())}\n"
 
 
-def left_out(fact: Fact, count: Count, *, since: bool, limited: bool = False) -> Fragment:
-    """Returns a fact that is not shown, for the report: learned since, near a usage limit, or without room."""
-    reason = Reason.NEXT_SNAPSHOT if since else Reason.USAGE_LIMIT if limited else Reason.NO_ROOM
-    line = _line(facts.shown(fact))
-    return Fragment(
-        layer=Layer.PREFERENCES, id=fact.id, text=line, tokens=count(line), reason=reason, status=Status.OMITTED
-    )
+def _cost(fact: Fact, count: Count) -> int:
+    return count(_line(shown(fact)))
 
 
 def fitting(fragments: Sequence[Fragment], budget_tokens: int) -> tuple[Fragment, ...]:
@@ -208,8 +196,7 @@ def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> t
     if not fragments:
         return ()
     room = budget_tokens - count(fragments[0].heading)
-    costs = [fragment.tokens for fragment in fragments]
-    taken = pack(range(len(fragments)), costs.__getitem__, room, SMALLEST_MEMORY_TOKENS)
+    taken = pack(range(len(fragments)), lambda number: fragments[number].tokens, room, SMALLEST_MEMORY_TOKENS)
     return tuple(fragments[number] for number in sorted(taken))
 
 
@@ -232,7 +219,7 @@ def as_candidates(
         Candidate(
             id=fact.id,
             source="memories",
-            text=facts.shown(fact),
+            text=shown(fact),
             place=place,
             kind=_kind(fact),
             date=fact.last_seen.date().isoformat(),
@@ -246,8 +233,9 @@ def all_candidates(
     store: BaseStore, user_id: str, settings: ContextSettings, now: datetime, count: Count
 ) -> Flow[tuple[Candidate, ...]]:
     """Reads everything that is known about a user, in no conversation in particular."""
-    knowledge = shown((yield from read(store, user_id)), learned=settings.learn)
-    return as_candidates(memory_fragments(settings, count), holding(knowledge.facts, now))
+    known = yield from read(store, user_id)
+    facts = (known if settings.learn else known.by_hand).facts
+    return as_candidates(memory_fragments(settings, count), holding(facts, now))
 
 
 def _kind(fact: Fact) -> Kind:

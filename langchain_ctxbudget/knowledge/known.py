@@ -5,13 +5,11 @@ The value is never changed, only replaced: a prompt that is being made goes on w
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from heapq import nlargest
-from typing import TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -21,7 +19,7 @@ from langchain_ctxbudget.background import cached_property, in_child, new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import repositories as repos
-from langchain_ctxbudget.knowledge.bundles import compile_entity, compile_topic
+from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.detection import Detector, Named
 from langchain_ctxbudget.knowledge.profiles import importance_at
 from langchain_ctxbudget.knowledge.records import (
@@ -32,24 +30,18 @@ from langchain_ctxbudget.knowledge.records import (
     Fact,
     KnowledgeMark,
     PhraseRecord,
+    Profile,
     TopicConversation,
     TopicProfile,
 )
 from langchain_ctxbudget.messages.text import remembering
-from langchain_ctxbudget.search.vectors import Vectors
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.records import new_token
 from langchain_ctxbudget.tokens.estimate import estimate_tokens
 
-Profile: TypeAlias = TopicProfile | EntityProfile
-
 KEPT_USERS = 64
 """Users of a store whose knowledge stays in memory; the one not asked for longest goes first."""
-KEPT_LEARNERS = 8
-"""Users among them whose links, phrases and ended facts stay as well."""
-MOST_USERS = 1_024
-"""Users of a store of whom anything is kept."""
 MOST_ENDED = 500
 """Ended facts that are kept; of more, those that ended last."""
 
@@ -117,18 +109,17 @@ class Knowledge:
         """The part that the user or the application said by hand; its texts say no more than that."""
         topics = tuple(_topic_by_hand(topic) for topic in self.topics if topic.made_by == BY_USER)
         entities = tuple(entity_by_hand(entity) for entity in self.entities if entity.made_by == BY_USER)
+        texts: dict[str, ContextBundle] = {}
         profiles: tuple[Profile, ...] = (*topics, *entities)
-        texts = {one.id: _text_by_hand(one, self.bundles[one.id]) for one in profiles if one.id in self.bundles}
+        for profile in (one for one in profiles if one.id in self.bundles):
+            compiler = Compiler(now=self.bundles[profile.id].compiled_at, count=estimate_tokens)
+            text = compiler.topic(profile) if isinstance(profile, TopicProfile) else compiler.entity(profile)
+            texts[profile.id] = text.model_copy(update={"expires_at": None})  # no fact stands in it
         facts = tuple(fact for fact in self.facts if fact.made_by == BY_USER)
         return replace(self, facts=facts, topics=topics, entities=entities, bundles=texts)
 
 
 NOTHING = Knowledge()
-
-
-def shown(knowledge: Knowledge, *, learned: bool) -> Knowledge:
-    """Returns what a prompt may show: everything, or without `learned` only what was said by hand."""
-    return knowledge if learned else knowledge.by_hand
 
 
 def entity_by_hand(entity: EntityProfile) -> EntityProfile:
@@ -137,18 +128,12 @@ def entity_by_hand(entity: EntityProfile) -> EntityProfile:
 
 
 def _topic_by_hand(topic: TopicProfile) -> TopicProfile:
+    level = "unknown" if topic.proficiency_learned else topic.proficiency_level
     counted = {"total_conversations": 0, "first_engaged_at": None, "last_engaged_at": None}
-    level = "unknown" if topic.proficiency_signals else topic.proficiency_level  # a level by hand has no signals
     return topic.model_copy(update={**counted, "highlights": (), "proficiency_level": level})
 
 
-def _text_by_hand(profile: Profile, bundle: ContextBundle) -> ContextBundle:
-    """Compiles a bundle in which no fact stands, so that it never expires."""
-    if isinstance(profile, TopicProfile):
-        made = compile_topic(profile, (), None, (), now=bundle.compiled_at, count=estimate_tokens)
-    else:
-        made = compile_entity(profile, (), now=bundle.compiled_at, count=estimate_tokens)
-    return made.model_copy(update={"expires_at": None})
+# Detectors
 
 
 def detector(profiles: Sequence[Profile]) -> Detector:
@@ -156,10 +141,16 @@ def detector(profiles: Sequence[Profile]) -> Detector:
 
     Importance is that of when the newest of them came up, so that none fades while nothing is learned.
     """
-    times = (one.last_engaged_at if isinstance(one, TopicProfile) else one.last_mentioned_at for one in profiles)
-    newest = max((utc(time) for time in times if time), default=datetime.max.replace(tzinfo=UTC))
+    times = (utc(one.last_engaged_at) for one in profiles if one.last_engaged_at)
+    newest = max(times, default=datetime.max.replace(tzinfo=UTC))
     compared = (one.model_copy(update={"importance_score": importance_at(one, newest)}) for one in profiles)
-    return Detector(things(compared), _vectors(profiles))
+    vectors, made_by = None, _most_common(profiles)
+    if made_by is not None:
+        vectors = np.zeros((len(profiles), made_by[1]), np.float32)
+        for row, profile in zip(vectors, profiles, strict=True):
+            if (profile.embedding_model, len(profile.embedding)) == made_by:
+                row[:] = profile.embedding
+    return Detector(things(compared), vectors)
 
 
 def by_names(profiles: Iterable[Profile]) -> Detector:
@@ -175,8 +166,16 @@ def _by_names(named: tuple[tuple[str, tuple[str, ...]], ...]) -> Detector:
 def things(profiles: Iterable[Profile]) -> list[Named]:
     """Returns profiles in the form that a detector takes; a first name names the only person who has it."""
     first_names = [(profile, _first_name(profile)) for profile in profiles]
-    times = Counter(name for _, name in first_names if name)
-    return [_named(profile, [name] if times[name] == 1 else []) for profile, name in first_names]
+    times = Counter(name for _, name in first_names)
+    return [
+        Named(
+            id=profile.id,
+            names=(*profile.names, name) if name and times[name] == 1 else profile.names,
+            text=(isinstance(profile, TopicProfile) and profile.compiled_context) or "",
+            importance=profile.importance_score,
+        )
+        for profile, name in first_names
+    ]
 
 
 def _first_name(profile: Profile) -> str:
@@ -184,24 +183,6 @@ def _first_name(profile: Profile) -> str:
         return ""
     first, _, rest = profile.name.partition(" ")
     return first if rest and first.isalpha() else ""
-
-
-def _named(profile: Profile, also: Sequence[str]) -> Named:
-    text = profile.compiled_context if isinstance(profile, TopicProfile) else None
-    names = (*profile.names, *also)
-    return Named(id=profile.id, names=names, text=text or "", importance=profile.importance_score)
-
-
-def _vectors(profiles: Sequence[Profile]) -> Vectors | None:
-    """Returns a row for each profile, zeros where it has no vector of the most common model."""
-    made_by = _most_common(profiles)
-    if made_by is None:
-        return None
-    rows = np.zeros((len(profiles), made_by[1]), np.float32)
-    for row, profile in zip(rows, profiles, strict=True):
-        if (profile.embedding_model, len(profile.embedding)) == made_by:
-            row[:] = profile.embedding
-    return rows
 
 
 def _most_common(profiles: Sequence[Profile]) -> tuple[str | None, int] | None:
@@ -217,8 +198,6 @@ class _Kept:
     """The knowledge of one user, and notes beside it."""
 
     def __init__(self) -> None:
-        self.epoch = next(_epochs)
-        """Renewed by every erasure: work that was begun before must not be written."""
         self.knowledge: Knowledge | None = None
         self.hits: Counter[str] = Counter()
         self.misses: Counter[str] = Counter()
@@ -229,50 +208,54 @@ class _Kept:
         """The mark of the knowledge whose expired texts are being compiled."""
 
 
-_kept: WeakKeyDictionary[BaseStore, OrderedDict[str, _Kept]] = WeakKeyDictionary()
-_locks: WeakKeyDictionary[BaseStore, WeakValueDictionary[str, Lock]] = WeakKeyDictionary()
-_epochs = itertools.count()
+class _Users:
+    """The users of one store."""
+
+    def __init__(self) -> None:
+        self.kept: OrderedDict[str, _Kept] = OrderedDict()
+        self.epochs: Counter[str] = Counter()
+        """Erasures by user: work that was begun before must not be written."""
+        self.locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+
+
+_stores: WeakKeyDictionary[BaseStore, _Users] = WeakKeyDictionary()
 _mutex = new_mutex()
-in_child(_kept.clear)
-in_child(_locks.clear)
+in_child(_stores.clear)
 
 
 def _of(store: BaseStore, user_id: str) -> _Kept:
     with _mutex:
-        users = _kept.setdefault(store, OrderedDict())
+        users = _stores.setdefault(store, _Users()).kept
         kept = users.setdefault(user_id, _Kept())
         users.move_to_end(user_id)
-        if len(users) > MOST_USERS:
+        if len(users) > KEPT_USERS:
             users.popitem(last=False)
-        # The first behind the newest ones has just become that.
-        for other in itertools.islice(reversed(users.values()), KEPT_USERS, KEPT_USERS + 1):
-            other.knowledge = None
-        for other in itertools.islice(reversed(users.values()), KEPT_LEARNERS, KEPT_LEARNERS + 1):
-            if other.knowledge is not None and other.knowledge.is_whole:
-                other.knowledge = replace(other.knowledge, is_whole=False, ended=(), links={}, phrases=())
         return kept
 
 
 def lock_of(store: BaseStore, user_id: str) -> Lock:
     """Returns the lock to hold while a user's knowledge is changed, shared by every pipeline of this process."""
     with _mutex:
-        return _locks.setdefault(store, WeakValueDictionary()).setdefault(user_id, Lock())
+        return _stores.setdefault(store, _Users()).locks.setdefault(user_id, Lock())
 
 
 def epoch_of(store: BaseStore, user_id: str) -> int:
     """Returns a number that every erasure of something of the user renews."""
-    return _of(store, user_id).epoch
+    with _mutex:
+        return _stores.setdefault(store, _Users()).epochs[user_id]
 
 
 def interrupted(store: BaseStore, user_id: str) -> None:
     """Notes that messages of a user are being deleted: what is being learned from them is not written."""
-    _of(store, user_id).epoch = next(_epochs)
+    with _mutex:
+        _stores.setdefault(store, _Users()).epochs[user_id] += 1
 
 
 def erased(store: BaseStore, user_id: str) -> None:
     """Forgets everything kept of a user: work under way is not written, and everything is read again."""
+    interrupted(store, user_id)
     with _mutex:
-        _kept.setdefault(store, OrderedDict()).pop(user_id, None)
+        _stores[store].kept.pop(user_id, None)
 
 
 def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterable[str]) -> None:
@@ -301,11 +284,11 @@ def lacks_vectors(store: BaseStore, user_id: str, model: str) -> bool:
 def is_to_be_renewed(store: BaseStore, user_id: str, now: datetime) -> bool:
     """Tells once that a text of what was read last has expired: the one who asks has it compiled."""
     kept = _of(store, user_id)
-    knowledge = kept.knowledge
-    if knowledge is None or knowledge.expires_at is None or knowledge.expires_at > utc(now):
+    known = kept.knowledge
+    if known is None or known.expires_at is None or known.expires_at > utc(now):
         return False
-    asked, kept.renewed = kept.renewed, knowledge.mark.mark
-    return asked != knowledge.mark.mark
+    asked, kept.renewed = kept.renewed, known.mark.mark
+    return asked != known.mark.mark
 
 
 def last_known(store: BaseStore, user_id: str) -> Knowledge:
@@ -319,7 +302,7 @@ def last_known(store: BaseStore, user_id: str) -> Knowledge:
 def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool = False) -> Flow[Knowledge]:
     """Reads what a prompt needs to know about a user, where the mark, which may be `found` already, has changed."""
     if not marked:
-        [found] = yield from batch(store, [repos.mark_read(user_id)])
+        [found] = yield from batch(store, [repos.mark_place(user_id)])
     mark, kept = repos.found(KnowledgeMark, found), _of(store, user_id)
     if mark is None:
         kept.knowledge = None
@@ -389,10 +372,9 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     gone = {profile.id for profile in before.profiles} - {profile.id for profile in after.profiles}
     puts += yield from _unpredicted(store, user_id, gone)
     mark = KnowledgeMark(mark=new_token(), edited=new_token() if edited else before.mark.edited)
+    kept_mark = None if after.is_empty and not edited else mark
     try:
-        is_alone = yield from _written(
-            store, user_id, puts, before.mark, None if after.is_empty and not edited else mark
-        )
+        is_alone = yield from _write(store, user_id, puts, before.mark, kept_mark)
     except BaseException:
         _of(store, user_id).knowledge = None  # some of it may be written
         raise
@@ -402,7 +384,7 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     _of(store, user_id).knowledge = saved if is_alone else None
 
 
-def _written(
+def _write(
     store: BaseStore, user_id: str, puts: Sequence[PutOp], old: KnowledgeMark, new: KnowledgeMark | None
 ) -> Flow[bool]:
     """Writes the changes and the new mark; tells that nobody else has written meanwhile."""
@@ -411,19 +393,21 @@ def _written(
     is_alone = begun is old or (yield from _marked(store, user_id, begun)) == old
     yield from bulk.write(store, puts)
     found = yield from _marked(store, user_id, new)
+    place = repos.mark_place(user_id)
     if not found.mark:
-        yield from bulk.write(store, [*(put._replace(value=None) for put in puts), repos.mark_write(user_id, None)])
+        yield from bulk.write(store, [*(put._replace(value=None) for put in puts), repos.written(place, None)])
         raise StoreError("All that was known of the user was erased elsewhere at the same moment: nothing is kept")
     if is_alone and found == begun:
         return True
     # Both have written, and the other one perhaps by hand.
-    yield from bulk.write(store, [repos.mark_write(user_id, KnowledgeMark(mark=new_token(), edited=new_token()))])
+    yield from bulk.write(store, [repos.written(place, KnowledgeMark(mark=new_token(), edited=new_token()))])
     return False
 
 
 def _marked(store: BaseStore, user_id: str, mark: KnowledgeMark | None) -> Flow[KnowledgeMark]:
     """Renews or removes the mark; returns the one before, which tells who else has written."""
-    found, _ = yield from batch(store, [repos.mark_read(user_id), repos.mark_write(user_id, mark)])
+    place = repos.mark_place(user_id)
+    found, _ = yield from batch(store, [place, repos.written(place, mark)])
     return repos.found(KnowledgeMark, found) or KnowledgeMark(mark="")
 
 
@@ -431,10 +415,8 @@ def _unpredicted(store: BaseStore, user_id: str, gone: Collection[str]) -> Flow[
     """Returns the writes after which no device expects what is no longer known."""
     puts = []
     for device in (yield from repos.PRESENCE.all(store, user_id)) if gone else ():
-        left = {
-            name: tuple(one for one in getattr(device, name) if one not in gone)
-            for name in ("predicted_topics", "predicted_entities")
-        }
+        names = ("predicted_topics", "predicted_entities")
+        left = {name: tuple(one for one in getattr(device, name) if one not in gone) for name in names}
         if (expected := device.model_copy(update=left)) != device:
             puts.append(repos.PRESENCE.put(user_id, expected))
     return puts

@@ -19,22 +19,18 @@ from langchain_ctxbudget.history import editing
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.knowledge import known, learning, rules
 from langchain_ctxbudget.knowledge import repositories as repos
-from langchain_ctxbudget.knowledge.compiling import embed_topics
-from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor, Known
-from langchain_ctxbudget.knowledge.learned import Learned
+from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.presence import Prediction
-from langchain_ctxbudget.knowledge.records import PhraseRecord
+from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord
 from langchain_ctxbudget.knowledge.taking import Work, take
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import saved_settings
 from langchain_ctxbudget.stores.clock import utc_now
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.tokens.counters import TokenCounter
-from langchain_ctxbudget.tokens.estimate import estimate_tokens
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
-
 
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for a job that has begun."""
@@ -103,7 +99,7 @@ class Learning:
         if new is None or new >= settings.learn_every:
             self.worker.submit(scope)
         elif known.is_to_be_renewed(self._owner.store, scope.user_id, self.clock()):
-            self.prewarm(scope.user_id)
+            self.worker.submit(scope.user_id)
 
     def problem(self, conversation: OpenConversation) -> str:
         """Returns what failed when a conversation was learned from last; empty where nothing did."""
@@ -131,11 +127,11 @@ class Learning:
 
     def warm(self, user_id: str) -> Flow[Prediction]:
         """Predict what is likely to come up, and compile the texts of it."""
-        return (yield from learning.warm(self._owner.store, user_id, self.clock(), estimate_tokens))
+        return learning.warm(self._owner.store, user_id, self.clock())
 
     def forget(self, scope: Scope, there: Mapping[str, str]) -> Flow[None]:
         """Take out of what is known what comes from messages that a conversation no longer has."""
-        yield from learning.forget_messages(self._owner.store, scope, there, self.clock(), estimate_tokens)
+        yield from learning.forget_messages(self._owner.store, scope, there, self.clock())
         if there and self._owner.settings.learn:
             self.worker.submit(scope)
 
@@ -147,7 +143,7 @@ class Learning:
             outdated = key in self._outdated
             self._outdated.discard(key)
         if outdated and self._owner.embeddings:
-            drive(embed_topics(self._owner.store, key, self._owner.embeddings, anew=True))
+            drive(learning.embed_topics(self._owner.store, key, self._owner.embeddings, anew=True))
         if self._settings_of(key).learn:
             drive(self.warm(key))
 
@@ -155,29 +151,25 @@ class Learning:
         with self._mutex:
             ends = scope in self._ending
             self._ending.discard(scope)
-        store = self._owner.store
-        settings = self._settings_of(scope.user_id)
+        owner, settings = self._owner, self._settings_of(scope.user_id)
         at_least = 1 if ends else settings.learn_every
 
         def find(conversation: OpenConversation) -> Flow[Work | None]:
-            yield from editing.refresh(store, conversation)
+            yield from editing.refresh(owner.store, conversation)
             # From now on, others must be able to tell that its prompts show nothing yet.
             if conversation.snapshot_unsaved and conversation.entries:
-                yield from batch(store, [repos.snapshot_write(scope, conversation.snapshot)])
+                yield from batch(owner.store, [repos.written(repos.snapshot_place(scope), conversation.snapshot)])
                 conversation.snapshot_unsaved = False
-            return (
-                yield from take(
-                    store, conversation, self._owner.counter, at_least=at_least, from_tools=settings.learn_from_tools
-                )
-            )
+            from_tools = settings.learn_from_tools
+            return (yield from take(owner.store, conversation, owner.counter, at_least=at_least, from_tools=from_tools))
 
         while settings.learn and not cancelled:
-            work = drive(self._owner.using(scope, find))
+            work = drive(owner.using(scope, find))
             if work is None:
                 break
             self._learn(work, cancelled)
-        if not cancelled and drive(known.read(store, scope.user_id)).topics and self._owner.embeddings:
-            drive(embed_topics(store, scope.user_id, self._owner.embeddings))
+        if not cancelled and drive(known.read(owner.store, scope.user_id)).topics and owner.embeddings:
+            drive(learning.embed_topics(owner.store, scope.user_id, owner.embeddings))
 
     def _settings_of(self, user_id: str) -> ContextSettings:
         [saved] = drive(batch(self._owner.store, [saved_settings.place(user_id, None)]))
@@ -193,15 +185,19 @@ class Learning:
             try:
                 work = work.until_said(max(1, self._extractor.fits(work.said)))
                 knowledge = drive(known.read(self._owner.store, work.scope.user_id))
-                shown = Known(facts=knowledge.facts, topics=knowledge.topics, entities=knowledge.entities)
                 self._asking = True
-                by_model = drive(self._extractor.extract(work.said, work.before, shown))
+                by_model = drive(self._extractor.extract(work.said, work.before, knowledge))
             except (ExtractionError, InputError) as error:
-                problem = str(error)
+                problem = f"{error}; rules have learned instead"
             finally:
                 self._asking = False
         if self._extractor is not None:
-            drive(self._owner.using(work.scope, _noting(problem)))
+
+            def note(conversation: OpenConversation) -> Flow[None]:
+                yield from ()
+                conversation.learning_problem = problem
+
+            drive(self._owner.using(work.scope, note))
         if cancelled:
             return
 
@@ -210,15 +206,7 @@ class Learning:
                 return by_model, phrases
             return rules.learn(work.said, phrases, work.scope.conversation_id)
 
-        drive(learning.learn(self._owner.store, work, extract, self.clock(), estimate_tokens))
-
-
-def _noting(problem: str) -> Callable[[OpenConversation], Flow[None]]:
-    def body(conversation: OpenConversation) -> Flow[None]:
-        yield from ()
-        conversation.learning_problem = f"{problem}; rules have learned instead" if problem else ""
-
-    return body
+        drive(learning.learn(self._owner.store, work, extract, self.clock()))
 
 
 _all: WeakSet[Learning] = WeakSet()

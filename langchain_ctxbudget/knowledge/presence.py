@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -13,13 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.knowledge.records import (
-    ClientPresence,
-    EntityProfile,
-    TopicConversation,
-    TopicProfile,
-    Visit,
-)
+from langchain_ctxbudget.knowledge.records import ClientPresence, Profile, TopicConversation, Visit
 from langchain_ctxbudget.knowledge.repositories import PRESENCE
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.clock import later, utc
@@ -91,20 +85,21 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
         session, is_active = now, True
     else:
         now = max(now, old.last_heartbeat_at)  # another process's clock may be ahead
-        session, is_active = old.session_started_at, _has_changed(old, beat) or _is_back(old, beat)
-    history = _visits(old.navigation_history if old else (), beat.path, now, is_active=is_active)
+        session, is_active = old.session_started_at, _is_active(old, beat)
+    history = old.navigation_history if old else ()
+    path = beat.path or (history[-1].path if history else None)
+    if path is not None and is_active:
+        before = history[:-1] if history and history[-1].path == path else history
+        history = (*before, Visit(path=path, at=now))[-MOST_VISITS:]
     idle_since = None
     if beat.idle:
         idle_since = now if is_active or old is None else old.idle_since or now
     elif not is_active and (end := _idle_from(history)) and now >= end:
         idle_since = end
     return ClientPresence(
+        **beat.model_dump(include=set(_OPENED)),
         device_id=beat.device_id,
-        active_conversation_id=beat.active_conversation_id,
         visible_conversation_ids=tuple(beat.visible_conversation_ids),
-        active_notebook_id=beat.active_notebook_id,
-        active_persona_id=beat.active_persona_id,
-        last_navigation_path=history[-1].path if history else None,
         navigation_history=history,
         local_time=beat.local_time or (old.local_time if old else None),
         session_started_at=session,
@@ -115,33 +110,22 @@ def heartbeat(old: ClientPresence | None, beat: Heartbeat, now: datetime) -> Cli
     )
 
 
-def _has_changed(old: ClientPresence, beat: Heartbeat) -> bool:
-    opened = ("active_conversation_id", "active_notebook_id", "active_persona_id")
+_OPENED = ("active_conversation_id", "active_notebook_id", "active_persona_id")
+
+
+def _is_active(old: ClientPresence, beat: Heartbeat) -> bool:
+    """Tells that something has changed on a device, or that it is idle no more; mere silence does not count."""
     return (
-        any(getattr(old, name) != getattr(beat, name) for name in opened)
+        any(getattr(old, name) != getattr(beat, name) for name in _OPENED)
         or old.visible_conversation_ids != tuple(beat.visible_conversation_ids)
         or beat.path not in (None, old.last_navigation_path)
+        or (not beat.idle and old.idle_since not in (None, _idle_from(old.navigation_history)))
     )
-
-
-def _is_back(old: ClientPresence, beat: Heartbeat) -> bool:
-    """Tells that the device said it was idle, and says so no more; mere silence does not count."""
-    return not beat.idle and old.idle_since not in (None, _idle_from(old.navigation_history))
 
 
 def _idle_from(history: Sequence[Visit]) -> datetime | None:
     """Returns the time from which a device is idle if nothing changes; None for one that tells no paths."""
     return later(history[-1].at, IDLE_AFTER) if history else None
-
-
-def _visits(history: tuple[Visit, ...], path: str | None, now: datetime, *, is_active: bool) -> tuple[Visit, ...]:
-    """Returns the places of a device, each with the time of the last activity there."""
-    if path is None and history:
-        path = history[-1].path
-    if path is None or not is_active:
-        return history
-    before = history[:-1] if history and history[-1].path == path else history
-    return (*before, Visit(path=path, at=now))[-MOST_VISITS:]
 
 
 def as_of(presence: ClientPresence, now: datetime) -> ClientPresence:
@@ -150,9 +134,9 @@ def as_of(presence: ClientPresence, now: datetime) -> ClientPresence:
 
 
 def predict(
-    presence: Sequence[ClientPresence],
-    topics: Iterable[TopicProfile],
-    entities: Iterable[EntityProfile],
+    presence: Iterable[ClientPresence],
+    topics: Iterable[Profile],
+    entities: Iterable[Profile],
     links: Iterable[TopicConversation],
     now: datetime,
 ) -> Prediction:
@@ -162,7 +146,9 @@ def predict(
     `0.5 ** (age / HALF_LIFE)`, plus `USUAL` times the share of its messages at this hour. A score below `FLOOR` is
     left out; of equal ones, the id decides. Messages without a time count as of when they were learned from.
     """
-    weights = _open(as_of(device, now) for device in presence)
+    online = [device for device in presence if as_of(device, now).is_online]
+    weights = dict.fromkeys((name for device in online for name in device.visible_conversation_ids), VISIBLE)
+    weights |= {device.active_conversation_id: ACTIVE for device in online if device.active_conversation_id}
     opened: dict[str, float] = defaultdict(float)
     hours: dict[str, list[int]] = defaultdict(lambda: [0] * 24)
     for link in links:
@@ -171,38 +157,24 @@ def predict(
         if link.hours:
             hours[link.topic_id] = [a + b for a, b in zip(hours[link.topic_id], link.hours, strict=True)]
 
-    def score(name: str, last: datetime | None) -> float:
+    def score(profile: Profile) -> float:
+        last, hour, usual = profile.last_engaged_at or profile.updated_at, utc(now).hour, hours[profile.id]
         recent = 0.0 if last is None else float(0.5 ** (max(now - last, timedelta()) / HALF_LIFE))
-        usual = _usual(hours[name], utc(now).hour) if name in hours else 0.0
-        return round(OPEN * opened.get(name, 0.0) + RECENT * recent + USUAL * usual, 6)
+        near = usual[hour] + BESIDE * (usual[hour - 1] + usual[(hour + 1) % 24])
+        share = near / (sum(usual) + NO_HABIT)
+        return round(OPEN * opened[profile.id] + RECENT * recent + USUAL * share, 6)
 
-    return Prediction(
-        _likeliest({topic.id: score(topic.id, topic.last_engaged_at or topic.updated_at) for topic in topics}),
-        _likeliest({entity.id: score(entity.id, entity.last_mentioned_at or entity.updated_at) for entity in entities}),
-    )
+    def likeliest(profiles: Iterable[Profile]) -> tuple[tuple[str, float], ...]:
+        scores = sorted((-score(profile), profile.id) for profile in profiles)
+        return tuple((name, -negative) for negative, name in scores[:MOST_PREDICTED] if -negative >= FLOOR)
 
-
-def _open(devices: Iterable[ClientPresence]) -> dict[str, float]:
-    """Returns the weight of each open conversation."""
-    online = [device for device in devices if device.is_online]
-    weights = dict.fromkeys((name for device in online for name in device.visible_conversation_ids), VISIBLE)
-    return weights | {device.active_conversation_id: ACTIVE for device in online if device.active_conversation_id}
-
-
-def _usual(hours: Sequence[int], hour: int) -> float:
-    near = hours[hour] + BESIDE * (hours[hour - 1] + hours[(hour + 1) % 24])
-    return near / (sum(hours) + NO_HABIT)
-
-
-def _likeliest(scores: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    likely = sorted((-score, name) for name, score in scores.items() if score >= FLOOR)
-    return tuple((name, -score) for score, name in likely[:MOST_PREDICTED])
+    return Prediction(likeliest(topics), likeliest(entities))
 
 
 def record(store: BaseStore, user_id: str, beat: Heartbeat, now: datetime) -> Flow[ClientPresence]:
     """Writes what a heartbeat tells, and forgets devices that have been silent for 90 days."""
     known = yield from PRESENCE.all(store, user_id)
-    silent = {device.device_id for device in known if _is_forgotten(device, now)}
+    silent = {device.device_id for device in known if now - device.last_heartbeat_at > FORGOTTEN_AFTER}
     old = next((one for one in known if one.device_id == beat.device_id and one.device_id not in silent), None)
     new = heartbeat(old, beat, now)
     gone = [PRESENCE.delete(user_id, name) for name in silent - {beat.device_id}]
@@ -213,8 +185,4 @@ def record(store: BaseStore, user_id: str, beat: Heartbeat, now: datetime) -> Fl
 def devices(store: BaseStore, user_id: str, now: datetime) -> Flow[list[ClientPresence]]:
     """Reads the devices of a user as they are now, sorted by id, without those that are to be forgotten."""
     known = yield from PRESENCE.all(store, user_id)
-    return [as_of(device, now) for device in known if not _is_forgotten(device, now)]
-
-
-def _is_forgotten(device: ClientPresence, now: datetime) -> bool:
-    return now - device.last_heartbeat_at > FORGOTTEN_AFTER
+    return [as_of(device, now) for device in known if now - device.last_heartbeat_at <= FORGOTTEN_AFTER]

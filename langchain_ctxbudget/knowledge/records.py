@@ -1,9 +1,11 @@
-"""The records of what is known about a user: the models of seed 000 and the facts of seed 001. Times are UTC."""
+"""The records of what is known about a user (seeds 000 and 001), and the values that learning gives. Times are UTC."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
@@ -29,6 +31,17 @@ class Source(Record):
     message_id: str
     digest: str = ""
     """Fingerprint of the message's text; a different one now means that it was edited since."""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The message, whatever it says."""
+        return self.conversation_id, self.message_id
+
+
+def joined(old: Iterable[Source], new: Iterable[Source]) -> tuple[Source, ...]:
+    """Returns old and new sources, each message once with what it says now, as many as an item keeps."""
+    both = tuple({one.place: one for one in (*old, *new)}.values())
+    return both if len(both) <= MOST_SOURCES else (both[0], *both[1 - MOST_SOURCES :])
 
 
 class Fact(Record):
@@ -78,8 +91,6 @@ class TopicConversation(Record):
     messages: int = 0
     exchanges: int = 0
     tokens: int = 0
-    sentiment: float = 0.0
-    """The sum over its messages of -1, 0 or 1 each."""
     first_at: datetime | None = None
     last_at: datetime | None = None
     hours: tuple[int, ...] = ()
@@ -117,6 +128,17 @@ class _Profile(Record):
     made_by: str = BY_RULES
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    total_conversations: int = Field(default=0, ge=0)
+    total_messages: int = Field(default=0, ge=0)
+    total_acus: int = 0
+    """Exchanges about it."""
+    total_tokens_spent: int = 0
+    first_engaged_at: datetime | None = None
+    last_engaged_at: datetime | None = None
+    engagement_streak: int = 0
+    """Days in a row, up to the last one, on which it came up."""
+    peak_hour: int | None = None
+    """0 to 23."""
 
 
 class TopicProfile(_Profile):
@@ -131,27 +153,13 @@ class TopicProfile(_Profile):
     label: str
     parent_slug: str | None = None
     domain: Domain = "personal"
-    total_conversations: int = Field(default=0, ge=0)
-    total_acus: int = 0
-    """Exchanges about it."""
-    total_messages: int = Field(default=0, ge=0)
-    total_tokens_spent: int = 0
-    avg_session_depth: float = 0.0
-    """Messages per conversation."""
-    first_engaged_at: datetime | None = None
-    last_engaged_at: datetime | None = None
-    engagement_streak: int = 0
-    """Days in a row, up to the last one, on which it came up."""
-    peak_hour: int | None = None
-    """0 to 23."""
     proficiency_level: Proficiency = "unknown"
-    proficiency_signals: tuple[str, ...] = ()
+    proficiency_learned: bool = False
+    """The level was not said by hand."""
     related_memory_ids: tuple[str, ...] = ()
     """Facts about it."""
     highlights: tuple[Highlight, ...] = ()
     """The last sentences about it, newest at the end."""
-    related_acu_ids: tuple[str, ...] = ()
-    """Its newest messages, each `conversation/message`."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -191,12 +199,6 @@ class EntityProfile(_Profile, EntityDetails):
 
     name: str
     type: EntityType = "concept"
-    sentiment: float = 0.0
-    """-1 to 1, the mean of its messages."""
-    mention_count: int = Field(default=0, ge=0)
-    conversation_count: int = Field(default=0, ge=0)
-    first_mentioned_at: datetime | None = None
-    last_mentioned_at: datetime | None = None
     by_hand: EntityDetails = EntityDetails()
     """The details that were said by hand; the rest was learned."""
 
@@ -206,15 +208,15 @@ class EntityProfile(_Profile, EntityDetails):
         return (self.name, *self.aliases)
 
 
+Profile: TypeAlias = TopicProfile | EntityProfile
+
+
 class ContextBundle(Record):
-    """A text compiled before it is needed (seed 000)."""
+    """A text compiled before it is needed (seed 000); that of a topic or entity has its id."""
 
     id: str
     bundle_type: BundleType
-    topic_profile_id: str | None = None
-    entity_profile_id: str | None = None
     conversation_id: str | None = None
-    persona_id: str | None = None
     compiled_prompt: str
     compressed_prompt: str = ""
     """One line, shown where the whole does not fit."""
@@ -249,7 +251,6 @@ class ClientPresence(Record):
     visible_conversation_ids: tuple[str, ...] = ()
     active_notebook_id: str | None = None
     active_persona_id: str | None = None
-    last_navigation_path: str | None = None
     navigation_history: tuple[Visit, ...] = ()
     local_time: datetime | None = None
     session_started_at: datetime
@@ -258,6 +259,11 @@ class ClientPresence(Record):
     predicted_entities: tuple[str, ...] = ()
     last_heartbeat_at: datetime
     is_online: bool = True
+
+    @property
+    def last_navigation_path(self) -> str | None:
+        """The place in the application; None for a device that tells none."""
+        return self.navigation_history[-1].path if self.navigation_history else None
 
 
 class PhraseRecord(Record):
@@ -286,3 +292,68 @@ class KnowledgeMark(Record):
     mark: str
     edited: str = ""
     """A token that only changes by hand renew."""
+
+
+# What is learned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A message to learn from."""
+
+    id: str
+    digest: str
+    """A fingerprint of what it says."""
+    text: str
+    from_user: bool = True
+    """False: the assistant's, another person's, or a tool's where those are asked for."""
+    from_tool: bool = False
+    speaker: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedFact:
+    """Something about the user."""
+
+    text: str
+    category: FactCategory
+    confidence: float = 0.8
+    slot: str = ""
+    message_ids: tuple[str, ...] = ()
+    supersedes: tuple[str, ...] = ()
+    """Ids of known facts that are no longer true."""
+    same_as: str = ""
+    """The id of the known fact that it says again, or more precisely."""
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+
+
+class LearnedEntity(EntityDetails):
+    """Something or somebody that was spoken of."""
+
+    name: str
+    type: EntityType = "concept"
+    message_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedTopic:
+    """A subject that was spoken about."""
+
+    label: str
+    aliases: tuple[str, ...] = ()
+    parent: str | None = None
+    domain: Domain | None = None
+    proficiency: Proficiency | None = None
+    message_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """All that came out of some messages."""
+
+    facts: tuple[LearnedFact, ...] = ()
+    entities: tuple[LearnedEntity, ...] = ()
+    topics: tuple[LearnedTopic, ...] = ()
+    made_by: str = BY_RULES

@@ -12,20 +12,18 @@ from typing import Generic, TypeVar
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
-from langchain_ctxbudget.flow import Flow, batch
+from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge.records import (
     ClientPresence,
     ContextBundle,
     EntityProfile,
     Fact,
-    KnowledgeMark,
     PhraseRecord,
-    ProgressRecord,
     TopicConversation,
     TopicProfile,
 )
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.records import ROOT, Record, Scope, SnapshotRecord, label, require_id
+from langchain_ctxbudget.stores.records import ROOT, Record, Scope, label, require_id
 
 KNOWLEDGE, LEARNING, SNAPSHOT = "knowledge", "learning", "snapshot"
 R = TypeVar("R", bound=Record)
@@ -49,11 +47,6 @@ class Repository(Generic[R]):
         """Returns the place of a record."""
         return GetOp((*_of_user(user_id), self.kind), label(name))
 
-    def get(self, store: BaseStore, user_id: str, name: str) -> Flow[R | None]:
-        """Reads a record; None where there is none."""
-        [item] = yield from batch(store, [self.place(user_id, name)])
-        return found(self.record, item)
-
     def all(self, store: BaseStore, user_id: str) -> Flow[list[R]]:
         """Reads every record of a user, sorted by key."""
         items = yield from bulk.read_all(store, (*_of_user(user_id), self.kind))
@@ -62,19 +55,19 @@ class Repository(Generic[R]):
 
     def put(self, user_id: str, record: R) -> PutOp:
         """Writes a record in place of the one with its key."""
-        return _put(self.place(user_id, self.key(record)), record)
+        return written(self.place(user_id, self.key(record)), record)
 
     def delete(self, user_id: str, name: str) -> PutOp:
         """Deletes a record."""
-        return _put(self.place(user_id, name), None)
+        return written(self.place(user_id, name), None)
 
     def changes(self, user_id: str, before: Iterable[R], after: Iterable[R]) -> list[PutOp]:
         """Returns the writes that turn some records into others, deletions first."""
         was, becomes = list(before), list(after)
         same = {id(one) for one in was} & {id(one) for one in becomes}
         old, new = ({self.key(one): one for one in all_ if id(one) not in same} for all_ in (was, becomes))
-        written = (self.put(user_id, one) for key, one in new.items() if old.get(key) != one)
-        return [*(self.delete(user_id, key) for key in old if key not in new), *written]
+        changed = (self.put(user_id, one) for key, one in new.items() if old.get(key) != one)
+        return [*(self.delete(user_id, key) for key in old if key not in new), *changed]
 
 
 FACTS = Repository("facts", Fact, lambda fact: fact.id)
@@ -89,34 +82,24 @@ PRESENCE = Repository("presence", ClientPresence, lambda presence: presence.devi
 PHRASES = Repository("phrases", PhraseRecord, lambda phrase: phrase.phrase)
 
 
-def mark_read(user_id: str) -> GetOp:
+def mark_place(user_id: str) -> GetOp:
     """Returns the place of the mark of a user's knowledge."""
     return GetOp(_of_user(user_id), "mark")
 
 
-def mark_write(user_id: str, mark: KnowledgeMark | None) -> PutOp:
-    """Renews the mark; None removes it."""
-    return _put(mark_read(user_id), mark)
-
-
-def progress_read(scope: Scope) -> GetOp:
+def progress_place(scope: Scope) -> GetOp:
     """Returns the place of a conversation's progress in learning."""
     return GetOp(scope.namespace(LEARNING), "progress")
 
 
-def progress_write(scope: Scope, progress: ProgressRecord | None) -> PutOp:
-    """Writes a conversation's progress in learning; None removes it."""
-    return _put(progress_read(scope), progress)
-
-
-def snapshot_read(scope: Scope) -> GetOp:
+def snapshot_place(scope: Scope) -> GetOp:
     """Returns the place of a conversation's snapshot of the facts."""
     return GetOp(scope.namespace(SNAPSHOT), SNAPSHOT)
 
 
-def snapshot_write(scope: Scope, snapshot: SnapshotRecord | None) -> PutOp:
-    """Writes a conversation's snapshot of the facts; None removes it."""
-    return _put(snapshot_read(scope), snapshot)
+def written(place: GetOp, record: Record | None) -> PutOp:
+    """Returns the write of a record at a place; None removes what is there."""
+    return PutOp(place.namespace, place.key, None if record is None else record.to_value(), index=False)
 
 
 def found(record: type[R], item: object) -> R | None:
@@ -128,7 +111,3 @@ def found(record: type[R], item: object) -> R | None:
 
 def _of_user(user_id: str) -> tuple[str, ...]:
     return (ROOT, label(require_id("user_id", user_id)), KNOWLEDGE)
-
-
-def _put(at: GetOp, record: Record | None) -> PutOp:
-    return PutOp(at.namespace, at.key, None if record is None else record.to_value(), index=False)

@@ -8,10 +8,18 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
-from langchain_ctxbudget.knowledge.records import EntityType, PhraseRecord, Source
+from langchain_ctxbudget.knowledge.records import (
+    EntityType,
+    Learned,
+    LearnedEntity,
+    LearnedFact,
+    LearnedTopic,
+    PhraseRecord,
+    Said,
+    Source,
+)
 from langchain_ctxbudget.knowledge.statements import KIN, KIN_CLAUSE, LEANING, TASK, UNSURE, statements, third
 from langchain_ctxbudget.messages.prose import units, without_pasted
 from langchain_ctxbudget.messages.text import STOP_WORDS, fold, remembering, stem
@@ -55,9 +63,16 @@ def learn(
     """
     own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
     entities = _entities(own)
-    counted = _counted(own, phrases, conversation_id, _words_of_names(entities))
-    topics = _topics(counted, conversation_id)
-    return Learned(facts=_facts(own), entities=entities, topics=topics), _kept(counted)
+    heard, kept = _heard(own), {record.phrase: record for record in phrases}
+    for key, phrase in heard.items():
+        kept[key] = _counted(kept.pop(key, PhraseRecord(phrase=key, label="")), phrase, conversation_id)
+    named = _words_of_names(entities)
+    records = [record for key, record in kept.items() if named.isdisjoint((key, *key.split()))]
+    topics = _topics(records, heard, conversation_id)
+    # Those of many messages stay, and those that came up last.
+    promise = sorted(range(len(records)), key=lambda at: _messages(records[at]) ** 2 / (len(records) - at))
+    most_promising = tuple(records[at] for at in sorted(promise[-MOST_KEPT:]))
+    return Learned(facts=_facts(own), entities=entities, topics=topics), most_promising
 
 
 Read = tuple[Said, Sequence[str]]
@@ -128,8 +143,8 @@ def _entities(own: Iterable[Read]) -> tuple[LearnedEntity, ...]:
                 break
             for new in _names(sentence, message.id):
                 known = entities.get(fold(new.name), new)
-                entities[fold(new.name)] = replace(
-                    known,
+                entities[fold(new.name)] = LearnedEntity(
+                    name=known.name,
                     type=new.type if known.type == "concept" else known.type,
                     relationship=new.relationship or known.relationship,
                     attributes=tuple((dict(known.attributes) | dict(new.attributes)).items()),
@@ -246,92 +261,85 @@ def _runs(read: Iterable[str]) -> Iterator[tuple[list[str], set[str]]]:
 
 
 @dataclass(slots=True)
-class _Counted:
-    """A phrase, and the messages that have it now."""
+class _Heard:
+    """A phrase in the messages that are read now."""
 
-    record: PhraseRecord
-    """Its label is empty until it was surely a noun phrase."""
-    was_topic: bool = False
     labels: list[str] = field(default_factory=list)
+    noun: str = ""
+    """The first label that is surely a noun phrase."""
     new: list[Said] = field(default_factory=list)
-
-    @property
-    def messages(self) -> int:
-        return sum(count for _, count in self.record.counts)
-
-    @property
-    def is_topic(self) -> bool:
-        """A single word, which is more easily met by chance, is a topic by its messages only."""
-        is_known = " " in self.record.phrase and len(self.record.counts) >= TOPIC_CONVERSATIONS
-        return bool(self.record.label) and (is_known or self.messages >= TOPIC_MESSAGES)
+    """Messages with it; those that were counted before are taken out."""
+    was_topic: bool = False
 
 
-def _counted(
-    own: Iterable[Read], phrases: Iterable[PhraseRecord], conversation_id: str, named: set[str]
-) -> list[_Counted]:
-    """Counts these messages; the phrases that came up last stand at the end, mere names are left out."""
-    found = {record.phrase: _Counted(record) for record in phrases}
-    heard: dict[str, _Counted] = {}
+def _heard(own: Iterable[Read]) -> dict[str, _Heard]:
+    """Returns the phrases of messages by key, those that come up last at the end."""
+    found: dict[str, _Heard] = {}
     for message, read in own:
         for key, (label, is_noun) in _phrases(read).items():
-            counted = found.pop(key, None) or _Counted(PhraseRecord(phrase=key, label=""))
-            if is_noun and not counted.record.label:
-                counted.record = counted.record.model_copy(update={"label": label})
-            counted.labels.append(label)
-            counted.new.append(message)
-            heard[key] = found[key] = counted
-    for counted in heard.values():
-        _count(counted, conversation_id)
-    return [counted for key, counted in found.items() if named.isdisjoint((key, *key.split()))]
+            found[key] = heard = found.pop(key, None) or _Heard()
+            heard.labels.append(label)
+            heard.noun = heard.noun or (label if is_noun else "")
+            heard.new.append(message)
+    return found
 
 
-def _count(counted: _Counted, conversation_id: str) -> None:
+def _messages(record: PhraseRecord) -> int:
+    return sum(count for _, count in record.counts)
+
+
+def _is_topic(record: PhraseRecord) -> bool:
+    """Tells that a phrase comes up often enough; a single word, more easily met by chance, by its messages only."""
+    is_known = " " in record.phrase and len(record.counts) >= TOPIC_CONVERSATIONS
+    return bool(record.label) and (is_known or _messages(record) >= TOPIC_MESSAGES)
+
+
+def _counted(record: PhraseRecord, heard: _Heard, conversation_id: str) -> PhraseRecord:
     """Adds the messages that are new to a phrase; what stands before one that is known was counted as well."""
-    record, counted.was_topic = counted.record, counted.is_topic
+    record = record.model_copy(update={"label": record.label or heard.noun})
+    heard.was_topic = _is_topic(record)
     known = {source.message_id for source in record.sources if source.conversation_id == conversation_id}
-    last = max((at for at, message in enumerate(counted.new) if message.id in known), default=-1)
-    counted.new = counted.new[last + 1 :]
-    if not counted.new:
-        return
+    last = max((at for at, message in enumerate(heard.new) if message.id in known), default=-1)
+    heard.new = heard.new[last + 1 :]
+    if not heard.new:
+        return record
     counts = dict(record.counts)
-    counts[conversation_id] = counts.pop(conversation_id, 0) + len(counted.new)
-    newest = counted.new[-MOST_SOURCES:]
+    counts[conversation_id] = counts.pop(conversation_id, 0) + len(heard.new)
+    newest = heard.new[-MOST_SOURCES:]
     sources = (Source(conversation_id=conversation_id, message_id=one.id, digest=one.digest) for one in newest)
-    counted.record = record.model_copy(
+    return record.model_copy(
         update={
             "counts": tuple(counts.items())[-MOST_COUNTED:],
-            "last_at": max((at for at in (record.last_at, *(one.at for one in counted.new)) if at), default=None),
+            "last_at": max((at for at in (record.last_at, *(one.at for one in heard.new)) if at), default=None),
             "sources": (*record.sources, *sources)[-MOST_SOURCES:],
         }
     )
 
 
-def _kept(phrases: Sequence[_Counted]) -> tuple[PhraseRecord, ...]:
-    """Returns the most promising phrases: those of many messages, and those that came up last."""
-    by_promise = sorted(range(len(phrases)), key=lambda at: phrases[at].messages ** 2 / (len(phrases) - at))
-    return tuple(phrases[at].record for at in sorted(by_promise[-MOST_KEPT:]))
-
-
-def _topics(counted: Iterable[_Counted], conversation_id: str) -> tuple[LearnedTopic, ...]:
+def _topics(
+    records: Iterable[PhraseRecord], heard: Mapping[str, _Heard], conversation_id: str
+) -> tuple[LearnedTopic, ...]:
     """Returns the recurring phrases that came up now, without those that are only part of a longer one."""
-    recurring = {phrase.record.phrase: phrase for phrase in counted if phrase.is_topic}
-    for phrase in list(recurring.values()):
-        for part in _parts(phrase.record.phrase):
-            if part in recurring and phrase.messages >= NEARLY_AS_OFTEN * recurring[part].messages:
+    recurring = {record.phrase: record for record in records if _is_topic(record)}
+    for record in list(recurring.values()):
+        for part in _parts(record.phrase):
+            if part in recurring and _messages(record) >= NEARLY_AS_OFTEN * _messages(recurring[part]):
                 del recurring[part]
-    return tuple(_topic(phrase, recurring, conversation_id) for phrase in recurring.values() if phrase.new)
-
-
-def _topic(phrase: _Counted, recurring: Mapping[str, _Counted], conversation_id: str) -> LearnedTopic:
-    record = phrase.record
-    earlier = () if phrase.was_topic else record.sources
-    before = (source.message_id for source in earlier if source.conversation_id == conversation_id)
-    return LearnedTopic(
-        label=record.label,
-        aliases=tuple(label for label in dict.fromkeys(phrase.labels) if label != record.label),
-        parent=next((recurring[part].record.label for part in _parts(record.phrase) if part in recurring), None),
-        message_ids=_union(before, (message.id for message in phrase.new)),
-    )
+    topics = []
+    for key, record in recurring.items():
+        if key not in heard or not heard[key].new:
+            continue
+        earlier = () if heard[key].was_topic else record.sources
+        before = (source.message_id for source in earlier if source.conversation_id == conversation_id)
+        labels = dict.fromkeys(heard[key].labels)
+        topic = LearnedTopic(
+            label=record.label,
+            aliases=tuple(label for label in labels if label != record.label),
+            parent=next((recurring[part].label for part in _parts(key) if part in recurring), None),
+            message_ids=_union(before, (message.id for message in heard[key].new)),
+        )
+        topics.append(topic)
+    return tuple(topics)
 
 
 def _parts(phrase: str) -> list[str]:

@@ -8,8 +8,7 @@ from datetime import datetime
 
 from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.budget.tiers import Tier
-from langchain_ctxbudget.knowledge.bundle_lines import without_ended
-from langchain_ctxbudget.knowledge.bundles import MAX_ENTITIES, MAX_TOPICS, equal_shares, is_fresh, shares
+from langchain_ctxbudget.knowledge.bundles import is_fresh, without_ended
 from langchain_ctxbudget.knowledge.detection import Detection, Detector, Named, Vector
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.records import ContextBundle, Fact
@@ -21,7 +20,11 @@ from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 
 TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"
 SECTIONS = {Layer.TOPICS: TOPICS_SECTION, Layer.ENTITIES: ENTITIES_SECTION}
-_MOST = {Layer.TOPICS: MAX_TOPICS, Layer.ENTITIES: MAX_ENTITIES}
+MAX_TOPICS, MAX_ENTITIES = 2, 3
+PRIMARY_PERCENT = 70
+"""Share of the first of two topics (seed 000)."""
+
+Count = Callable[[str], int]
 Declared = tuple[Topic | Entity, ...]
 
 
@@ -54,10 +57,6 @@ class Detected:
     not_listed: tuple[tuple[Layer, Reason, int], ...] = ()
     """The number of all others of a layer, and the reason."""
 
-    def of(self, layer: Layer) -> tuple[Subject, ...]:
-        """Returns those of one layer."""
-        return self.topics if layer is Layer.TOPICS else self.entities
-
     @property
     def hits(self) -> list[str]:
         """The bundles that can be used as they are."""
@@ -87,7 +86,7 @@ def detect(
     recent: Sequence[str] = (),
     query: Vector | None = None,
     expected: Sequence[str] = (),
-    count: Callable[[str], int] = len,
+    count: Count = len,
 ) -> Detected:
     """Finds the topics and entities that a text is about.
 
@@ -104,34 +103,30 @@ def detect(
         expected: ids of learned ones, likeliest first: of two found as surely, these come first.
         count: returns the tokens of a text.
     """
-    declared: dict[Layer, Declared] = {
-        Layer.TOPICS: tuple(settings.topics),
-        Layer.ENTITIES: tuple(settings.entities) if settings.include_entities else (),
-    }
-    learned: dict[Layer, list[Detection]] = {Layer.TOPICS: [], Layer.ENTITIES: []}
+    topics: list[Detection] = []
+    entities: list[Detection] = []
     if knowledge.topics:
-        learned[Layer.TOPICS] = knowledge.topic_detector.detect(text, query=query)
+        topics = knowledge.topic_detector.detect(text, query=query)
     if knowledge.entities and settings.include_entities:
-        learned[Layer.ENTITIES] = knowledge.entity_detector.detect(text, recent=recent, salience=True)
-    taken = _names((*settings.topics, *settings.entities)) if knowledge.profiles else frozenset()
-    found: dict[Layer, tuple[Subject, ...]] = {}
+        entities = knowledge.entity_detector.detect(text, recent=recent, salience=True)
+    off = Reason.NOT_DETECTED if settings.include_entities else Reason.SWITCHED_OFF
+    declared_names = _names((*settings.topics, *settings.entities)) if knowledge.profiles else frozenset()
+    found: list[tuple[Subject, ...]] = []
     omitted: list[tuple[Layer, ReportItem]] = []
     not_listed: list[tuple[Layer, Reason, int]] = []
-    for layer, every, profiles in (
-        (Layer.TOPICS, settings.topics, knowledge.topics),
-        (Layer.ENTITIES, settings.entities, knowledge.entities),
+    for layer, every, learned, known, reason in (
+        (Layer.TOPICS, settings.topics, topics, knowledge.topics, Reason.NOT_DETECTED),
+        (Layer.ENTITIES, settings.entities, entities, knowledge.entities, off),
     ):
-        off = layer is Layer.ENTITIES and not settings.include_entities
-        reason = Reason.SWITCHED_OFF if off else Reason.NOT_DETECTED
-        own = _declared(text, declared[layer])
-        others = _learned(learned[layer], knowledge, taken, now, expected)
-        found[layer] = tuple(sorted((*own, *others), key=lambda one: -one.confidence))
+        own = _declared(text, tuple(every)) if reason is Reason.NOT_DETECTED else []
+        others = _learned(learned, knowledge, declared_names, now, expected)
+        found.append(tuple(sorted((*own, *others), key=lambda one: -one.confidence)))
         named = {one.id for one in own}
         rest = [item for item in every if item.names[0] not in named]
         omitted += [(layer, _left_out(i.names[0], declared_line(i), reason, count)) for i in rest[:LISTED_OMISSIONS]]
-        if number := len(profiles) - len(others) + len(rest[LISTED_OMISSIONS:]):
+        if number := len(known) - len(others) + len(rest[LISTED_OMISSIONS:]):
             not_listed.append((layer, reason, number))
-    return Detected(found[Layer.TOPICS], found[Layer.ENTITIES], tuple(omitted), tuple(not_listed))
+    return Detected(found[0], found[1], tuple(omitted), tuple(not_listed))
 
 
 def facts_within(tier: Tier) -> int | None:
@@ -139,7 +134,7 @@ def facts_within(tier: Tier) -> int | None:
     return None if tier.knowledge_items is None else tier.knowledge_items // 2
 
 
-def within(detected: Detected, tier: Tier, count: Callable[[str], int]) -> Detected:
+def within(detected: Detected, tier: Tier, count: Count) -> Detected:
     """Returns the surest of what was detected, as many as a usage tier lets in beside its facts."""
     if tier.knowledge_items is None:
         return detected
@@ -172,11 +167,7 @@ def _detector(declared: Declared) -> Detector:
 
 @remembering(64)
 def _names(declared: Declared) -> frozenset[str]:
-    return frozenset(_compared(name) for item in declared for name in item.names)
-
-
-def _compared(name: str) -> str:
-    return one_line(fold(name))
+    return frozenset(one_line(fold(name)) for item in declared for name in item.names)
 
 
 def _declared(text: str, declared: Declared) -> list[Subject]:
@@ -188,7 +179,7 @@ def _declared(text: str, declared: Declared) -> list[Subject]:
 def _learned(
     found: Iterable[Detection],
     knowledge: Knowledge,
-    taken: Collection[str],
+    declared_names: Collection[str],
     now: datetime | None,
     expected: Sequence[str],
 ) -> list[Subject]:
@@ -199,7 +190,7 @@ def _learned(
         assert not isinstance(profile, Fact)  # noqa: S101 - no detector knows facts
         bundle = _bundle(one.id, knowledge, now)
         # Without a text nothing is known of it but the name.
-        if _compared(profile.names[0]) in taken or (bundle is not None and not bundle.compiled_prompt):
+        if one_line(fold(profile.names[0])) in declared_names or (bundle is not None and not bundle.compiled_prompt):
             continue
         fresh = bundle is None or (is_fresh(bundle, now) if now else not bundle.is_dirty)
         subjects.append(
@@ -227,7 +218,7 @@ def _bundle(name: str, knowledge: Knowledge, now: datetime | None) -> ContextBun
     return bundle.model_copy(update={"compiled_prompt": text, "compressed_prompt": ""})
 
 
-def render(detected: Detected, count: Callable[[str], int], *, topic_tokens: int, entity_tokens: int) -> Bundles:
+def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens: int) -> Bundles:
     """Writes the detected topics and entities within the budgets of their layers.
 
     The first topic gets 70 %, the second the rest (seed 000); at most three entities share theirs equally. Where the
@@ -235,12 +226,15 @@ def render(detected: Detected, count: Callable[[str], int], *, topic_tokens: int
     """
     fragments: list[Fragment] = []
     omitted = list(detected.omitted)
-    for layer, tokens in ((Layer.TOPICS, topic_tokens), (Layer.ENTITIES, entity_tokens)):
-        compiled = [one for one in detected.of(layer) if one.line]
-        missing = (one.id for one in detected.of(layer) if not one.line)
+    for layer, subjects in ((Layer.TOPICS, detected.topics), (Layer.ENTITIES, detected.entities)):
+        compiled = [one for one in subjects if one.line]
+        missing = (one.id for one in subjects if not one.line)
         omitted += [(layer, _left_out(name, name, Reason.NOT_COMPILED, count)) for name in missing]
-        divide = shares if layer is Layer.TOPICS else equal_shares
-        rooms = divide(tokens, min(len(compiled), _MOST[layer]))
+        if layer is Layer.TOPICS:
+            rooms = topic_shares(topic_tokens, len(compiled))
+        else:
+            number = min(len(compiled), MAX_ENTITIES)
+            rooms = [entity_tokens // max(1, number)] * number
         for rank, subject in enumerate(compiled):
             fragment = _fragment(layer, subject, rank, rooms[rank], count) if rank < len(rooms) else None
             if fragment is None:
@@ -252,7 +246,19 @@ def render(detected: Detected, count: Callable[[str], int], *, topic_tokens: int
     return Bundles(tuple(fragments), tuple(omitted), more)
 
 
-def _fragment(layer: Layer, subject: Subject, rank: int, room: int, count: Callable[[str], int]) -> Fragment | None:
+def topic_shares(budget_tokens: int, number: int) -> list[int]:
+    """Divides a budget among topics: all for one, else 70 % for the first and the rest for the second.
+
+    >>> topic_shares(100, 1), topic_shares(100, 5)
+    ([100], [70, 30])
+    """
+    if number < MAX_TOPICS:
+        return [budget_tokens] * number
+    primary = budget_tokens * PRIMARY_PERCENT // 100
+    return [primary, budget_tokens - primary]
+
+
+def _fragment(layer: Layer, subject: Subject, rank: int, room: int, count: Count) -> Fragment | None:
     text = subject.line
     if count(text) > room:
         if subject.short and count(subject.short) <= room:
@@ -275,5 +281,5 @@ def _fragment(layer: Layer, subject: Subject, rank: int, room: int, count: Calla
     )
 
 
-def _left_out(name: str, line: str, reason: Reason, count: Callable[[str], int]) -> ReportItem:
+def _left_out(name: str, line: str, reason: Reason, count: Count) -> ReportItem:
     return ReportItem(id=name, tokens=count(line), status=Status.OMITTED, reason=reason, preview=preview(line))

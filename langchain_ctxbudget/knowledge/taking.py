@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.flow import Flow, batch
@@ -19,8 +19,7 @@ from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.knowledge import repositories as repos
-from langchain_ctxbudget.knowledge.learned import Said
-from langchain_ctxbudget.knowledge.records import ProgressRecord
+from langchain_ctxbudget.knowledge.records import ProgressRecord, Said
 from langchain_ctxbudget.messages.calls import is_user, result_ids
 from langchain_ctxbudget.messages.messages import own_words
 from langchain_ctxbudget.messages.text import fold
@@ -58,61 +57,40 @@ class Work:
     """True: a model learns from results of tools, too."""
 
     @property
-    def new(self) -> Sequence[Entry]:
-        """The messages themselves."""
-        return self.entries[self.first :]
-
-    @property
     def said(self) -> list[Said]:
         """The words in them that may be learned from."""
-        return as_said(self.new, from_tools=self.from_tools, others=self._others)
+        others = others_in(self.entries, self.scope.user_id)
+        return as_said(self.entries[self.first :], from_tools=self.from_tools, others=others)
 
     @property
     def before(self) -> list[Said]:
         """The messages right before them."""
         entries = self.entries[max(0, self.first - BEFORE_MESSAGES) : self.first]
-        return as_said(entries, from_tools=False, others=self._others)
-
-    @property
-    def _others(self) -> frozenset[str]:
-        return others_in(self.entries, self.scope.user_id)
-
-    @property
-    def changed(self) -> bool:
-        """True: messages that were learned from were edited or removed since."""
-        return self.there is not None
+        return as_said(entries, from_tools=False, others=others_in(self.entries, self.scope.user_id))
 
     def until_said(self, count: int) -> Work:
         """The same, up to the `count`th of the messages that say something; what follows is for the next time."""
         said = self.said
         if count >= len(said):
             return self
-        end = next(place for place, entry in enumerate(self.new, self.first) if entry.id == said[count].id)
+        places = range(self.first, len(self.entries))
+        end = next(place for place in places if self.entries[place].id == said[count].id)
         return replace(self, entries=self.entries[:end])
 
     @property
     def done(self) -> ProgressRecord:
         """The progress once they were learned from."""
-        if not self.entries:
-            return ProgressRecord()
         before = (mark for mark in self.progress.marks if _fits(self.entries, mark))
-        return ProgressRecord(
-            position=len(self.entries),
-            marks=thinned((*before, (len(self.entries), self.entries[-1].digest))),
-        )
+        marks = thinned((*before, (len(self.entries), self.entries[-1].digest)))
+        return ProgressRecord(position=len(self.entries), marks=marks)
 
 
 def take(
-    store: BaseStore,
-    conversation: OpenConversation,
-    counter: TokenCounter,
-    *,
-    at_least: int,
-    from_tools: bool = False,
+    store: BaseStore, conversation: OpenConversation, counter: TokenCounter, *, at_least: int, from_tools: bool = False
 ) -> Flow[Work | None]:
     """Returns the next messages to learn from; None where there are too few new ones."""
     epoch = known.epoch_of(store, conversation.scope.user_id)
-    [item] = yield from batch(store, [repos.progress_read(conversation.scope)])
+    [item] = yield from batch(store, [repos.progress_place(conversation.scope)])
     progress = repos.found(ProgressRecord, item) or ProgressRecord()
     entries = conversation.entries
     last = next((mark for mark in reversed(progress.marks) if _fits(entries, mark)), (0, ""))
@@ -168,49 +146,37 @@ def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
     names = {message.name for message in people if message.name}
     if not names or (len(names) == 1 and not any(is_user(message) and not message.name for message in people)):
         return frozenset()
-    return frozenset(names - _of_user(names, _words(user_id)))
-
-
-def _of_user(names: Collection[str], user: list[str]) -> set[str]:
-    same = {name for name in names if _words(name) == user}
-    alike = {name for name in names if _begins_alike(_words(name), user)}
-    return same or (alike if len(alike) == 1 else set())
-
-
-def _begins_alike(name: list[str], user: list[str]) -> bool:
-    size = min(len(name), len(user))
-    return size > 0 and name[:size] == user[:size]
-
-
-def _words(name: str) -> list[str]:
-    return _WORD.findall(fold(name))
+    user = _WORD.findall(fold(user_id))
+    words = {name: _WORD.findall(fold(name)) for name in names}
+    same = {name for name in names if words[name] == user}
+    sizes = {name: min(len(words[name]), len(user)) for name in names}
+    alike = {name for name, size in sizes.items() if size > 0 and words[name][:size] == user[:size]}
+    return frozenset(names - (same or (alike if len(alike) == 1 else set())))
 
 
 def as_said(entries: Sequence[Entry], *, from_tools: bool, others: Collection[str] = ()) -> list[Said]:
     """Returns messages as an extraction reads them, but for those without words."""
-    return [
-        Said(
-            id=entry.id,
-            digest=entry.fingerprint,
-            text=text,
-            from_user=is_user(entry.message) and entry.message.name not in others,
-            from_tool=_is_result(entry.message),
-            speaker=entry.speaker,
-            at=time_of(entry),
-        )
-        for entry in entries
-        if entry.preservation != "drop" and (text := _readable(entry, from_tools=from_tools))
-    ]
-
-
-def _readable(entry: Entry, *, from_tools: bool) -> str:
-    if _is_result(entry.message):
-        return entry.text if from_tools else ""
-    return own_words(entry.message) if isinstance(entry.message, HumanMessage | AIMessage) else ""
-
-
-def _is_result(message: BaseMessage) -> bool:
-    return bool(result_ids(message)) and not is_user(message)
+    read: list[Said] = []
+    for entry in entries:
+        message = entry.message
+        is_result = bool(result_ids(message)) and not is_user(message)
+        text = ""
+        if is_result:
+            text = entry.text if from_tools else ""
+        elif isinstance(message, HumanMessage | AIMessage):
+            text = own_words(message)
+        if text and entry.preservation != "drop":
+            one = Said(
+                id=entry.id,
+                digest=entry.fingerprint,
+                text=text,
+                from_user=is_user(message) and message.name not in others,
+                from_tool=is_result,
+                speaker=entry.speaker,
+                at=time_of(entry),
+            )
+            read.append(one)
+    return read
 
 
 def time_of(entry: Entry) -> datetime | None:

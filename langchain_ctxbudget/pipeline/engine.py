@@ -370,7 +370,7 @@ class Engine:
         stored = yield from workspace.read_stored(conversation, request, failures)
         settings, now = stored.settings, workspace.learning.clock()
         tier, usage = yield from workspace.bookkeeping.state(scope, settings, failures)
-        knowledge = known.shown(stored.knowledge, learned=settings.learn)
+        knowledge = stored.knowledge if settings.learn else stored.knowledge.by_hand
         window = with_setting((yield from self.target.find_window()), settings.window_tokens)
         failures += [window.failure] if window.failure else []
         failures += [] if workspace.embeddings else [NO_EMBEDDINGS]
@@ -511,7 +511,7 @@ class Engine:
             puts.append(PutOp(place.namespace, place.key, record.to_value(), index=False))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
         if with_snapshot:
-            puts.append(repos.snapshot_write(scope, conversation.snapshot))
+            puts.append(repos.written(repos.snapshot_place(scope), conversation.snapshot))
         try:
             yield from batch(self.workspace.store, puts if scope.is_kept else [])
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again

@@ -414,7 +414,7 @@ class Workspace:
         if request.persona_id is not None:
             saved_at["persona"] = saved_settings.place(scope.user_id, request.persona_id)
         of_device = [repos.PRESENCE.place(scope.user_id, request.device_id)] if request.device_id is not None else []
-        beside = [cuts_place(scope), pins_place(scope), repos.snapshot_read(scope), repos.mark_read(scope.user_id)]
+        beside = [cuts_place(scope), pins_place(scope), repos.snapshot_place(scope), repos.mark_place(scope.user_id)]
         saved: dict[str, dict[str, Any]] = {}
         device = None
         try:

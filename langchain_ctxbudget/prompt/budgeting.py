@@ -20,8 +20,8 @@ from langchain_ctxbudget.errors import (
 from langchain_ctxbudget.history import compact
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.knowledge import facts_layer, subjects
-from langchain_ctxbudget.knowledge.bundles import MAX_ENTITIES, MAX_TOPICS
 from langchain_ctxbudget.knowledge.facts import is_kept_by_hand
+from langchain_ctxbudget.knowledge.subjects import MAX_ENTITIES, MAX_TOPICS
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.messages.messages import as_sent
@@ -139,8 +139,9 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     preferences = facts_layer.preference_fragments(settings, counter.count_text)
     memories = facts_layer.memory_fragments(settings, counter.count_text)
     memory_heading = counter.count_text(MEMORIES_HEADING) if memories else 0
+    given = request.remembered
     known, by_hand = (
-        max(facts_layer.facts_tokens(filter(which, part), counter.count_text) for part in request.remembered.either)
+        max(facts_layer.facts_tokens(filter(which, part), counter.count_text) for part in (given.shown, given.all))
         for which in (None, is_kept_by_hand)
     )
     topics = [one for one in plan.detected.topics if one.line][:MAX_TOPICS]

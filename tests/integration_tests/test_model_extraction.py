@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from langchain_openai import ChatOpenAI
 
 from langchain_ctxbudget.errors import ExtractionError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor, Known
-from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from langchain_ctxbudget.knowledge.records import Fact
 from tests.integration_tests.openai_server import (
     ANOTHER_PAGE,

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langchain_ctxbudget.knowledge.compiling import MOST_FACTS, compile_all
 
 from langchain_ctxbudget.knowledge.bundles import (
     COMPRESSED_TOKENS,
@@ -20,7 +21,6 @@ from langchain_ctxbudget.knowledge.bundles import (
     shares,
     used,
 )
-from langchain_ctxbudget.knowledge.compiling import MOST_FACTS, compile_all
 from langchain_ctxbudget.knowledge.records import (
     ContextBundle,
     EntityProfile,

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
+from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from pydantic import BaseModel, create_model
 
 from langchain_ctxbudget import TiktokenCounter
@@ -22,7 +23,6 @@ from langchain_ctxbudget.errors import ExtractionError, InputError
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.knowledge import extraction
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor, Known
-from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from langchain_ctxbudget.knowledge.records import (
     EntityProfile,
     Fact,

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langchain_ctxbudget.knowledge.bundle_lines import holding
+from langchain_ctxbudget.knowledge.learned import LearnedFact
 
 from langchain_ctxbudget.errors import FactError, InputError
-from langchain_ctxbudget.knowledge.bundle_lines import holding
 from langchain_ctxbudget.knowledge.facts import (
     MOST_NAMED,
     SOON,
@@ -20,7 +21,6 @@ from langchain_ctxbudget.knowledge.facts import (
     reduced,
     select,
 )
-from langchain_ctxbudget.knowledge.learned import LearnedFact
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact, Source
 from langchain_ctxbudget.messages.sameness import says_the_same
 

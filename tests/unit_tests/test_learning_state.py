@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from langchain_ctxbudget.knowledge.learned import Learned, LearnedFact
 
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.learned import Learned, LearnedFact
 from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, updated, without
 from langchain_ctxbudget.knowledge.records import (
     BY_RULES,

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
 from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedTopic
 from langchain_ctxbudget.knowledge.merging import (
     MOST_ALIASES,
@@ -18,6 +17,7 @@ from langchain_ctxbudget.knowledge.merging import (
     merge_entities,
     merge_topics,
 )
+
 from langchain_ctxbudget.knowledge.records import BY_USER, MOST_SOURCES, EntityProfile, Source, TopicProfile
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
