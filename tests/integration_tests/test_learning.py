@@ -19,7 +19,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget.layers import Layer, Reason, Status
-from langchain_ctxbudget.knowledge import compiling, facts, learning, rules
+from langchain_ctxbudget.knowledge import bundles, facts, learning, rules
 from langchain_ctxbudget.knowledge import repositories as repos
 from langchain_ctxbudget.knowledge.control import KnownItem
 from langchain_ctxbudget.report.report import ReportItem
@@ -166,12 +166,8 @@ def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(
     here = threading.get_ident()
     worked: list[str] = []
     for module, name in [
-        (learning, "compile_all"),
-        (learning, "compile_identity"),
-        (learning, "compile_preferences"),
-        (learning, "compile_composite"),
-        (compiling, "compile_topic"),
-        (compiling, "compile_entity"),
+        (learning, "compiled"),
+        (bundles.Compiler, "_made"),
         (rules, "learn"),
         (facts, "learn"),
     ]:
@@ -199,14 +195,14 @@ def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(
         learn(pipeline, human(*STORY))
         shown = pipeline.assemble("What about home brewing?", **HERE)
         assert items(shown, Layer.TOPICS)[0].reason is Reason.DETECTED
-    assert {"compile_all", "compile_topic", "compile_entity", "learn"} <= set(worked)
+    assert {"compiled", "_made", "learn"} <= set(worked)
 
 
 def rewrite(store: BaseStore, *changes: PutOp) -> None:
     """Change what is known behind the back of everybody, as another process would."""
-    mark = store.batch([repos.mark_read("ada")])[0]
+    mark = store.batch([repos.mark_place("ada")])[0]
     renewed = {**mark.value, "mark": mark.value["mark"] + "+"}  # type: ignore[union-attr]
-    place = repos.mark_read("ada")
+    place = repos.mark_place("ada")
     store.batch([*changes, PutOp(place.namespace, place.key, renewed, index=False)])
 
 
@@ -469,13 +465,13 @@ def test_two_pipelines_on_one_store_learn_everything_once() -> None:
         assert other.flush(30)
         assert known(one) == known(other)
         together = {key: value for key, value in known(one).items() if not key.startswith("topic/")}
-        counts = {entity.name: entity.mention_count for entity in one.knowledge.list_entities(**ADA)}
+        counts = {entity.name: entity.total_messages for entity in one.knowledge.list_entities(**ADA)}
     with opened() as pipeline:
         learn(pipeline, human(*STORY, *CHANGES))
         assert texts(pipeline) == sorted(
             value["text"] for value in together.values() if "text" in value and not value["ended"]
         )
-        assert counts == {entity.name: entity.mention_count for entity in pipeline.knowledge.list_entities(**ADA)}
+        assert counts == {entity.name: entity.total_messages for entity in pipeline.knowledge.list_entities(**ADA)}
 
 
 # What a prompt shows of the facts

@@ -82,7 +82,7 @@ LEARNED = Knowledge(
             relationship="sister",
             relations=(Relation(relation="works at", target="Acme"),),
             sources=tuple(SOURCES[1:]),
-            last_mentioned_at=NOW,
+            last_engaged_at=NOW,
         ),
     ),
     links={(BREWING, "c1"): link(BREWING, 1), (SARAH, "c1"): link(SARAH, 3)},

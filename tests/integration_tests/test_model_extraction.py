@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from langchain_ctxbudget.knowledge.learned import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from langchain_openai import ChatOpenAI
 
 from langchain_ctxbudget.errors import ExtractionError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor, Known
-from langchain_ctxbudget.knowledge.records import Fact
+from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
+from langchain_ctxbudget.knowledge.known import Knowledge
+from langchain_ctxbudget.knowledge.records import Fact, Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from tests.integration_tests.openai_server import (
     ANOTHER_PAGE,
     CUT,
@@ -34,7 +34,7 @@ SAID = (
     Said(id="m7", digest="d7", text="I moved to Lisbon last week.", speaker="Ada", at=NOW),
     Said(id="m8", digest="d8", text="Sarah, my sister, helps me with the oak chairs.", speaker="Ada", at=NOW),
 )
-KNOWN = Known(facts=(Fact(id="a", text="Lives in Porto", category="identity", created_at=NOW, last_seen=NOW),))
+KNOWN = Knowledge(facts=(Fact(id="a", text="Lives in Porto", category="identity", created_at=NOW, last_seen=NOW),))
 FIELDS: dict[str, Any] = {
     "facts": [
         {

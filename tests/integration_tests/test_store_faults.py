@@ -85,7 +85,7 @@ def test_a_record_with_an_impossible_date_or_count_leaves_a_layer_empty_and_the_
 ) -> None:
     for kind, damage in (
         ("manifest", {"date": "soon"}),
-        ("entities", {"mention_count": -1, "conversation_count": -1}),
+        ("entities", {"total_messages": -1, "total_conversations": -1}),
         ("topics", {"total_messages": -1, "total_conversations": -1}),
     ):
         store = InMemoryStore()

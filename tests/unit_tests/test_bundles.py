@@ -5,22 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_ctxbudget.knowledge.compiling import MOST_FACTS, compile_all
+from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget.knowledge.bundles import (
-    COMPRESSED_TOKENS,
-    LIFETIME,
-    compile_composite,
-    compile_conversation,
-    compile_entity,
-    compile_identity,
-    compile_preferences,
-    compile_topic,
-    equal_shares,
-    is_fresh,
-    shares,
-    used,
-)
+from langchain_ctxbudget.knowledge.bundles import COMPRESSED_TOKENS, LIFETIME, Compiler, is_fresh
+from langchain_ctxbudget.knowledge.known import Knowledge, note_use
+from langchain_ctxbudget.knowledge.learning import MOST_FACTS, compiled
 from langchain_ctxbudget.knowledge.records import (
     ContextBundle,
     EntityProfile,
@@ -30,6 +19,7 @@ from langchain_ctxbudget.knowledge.records import (
     Source,
     TopicProfile,
 )
+from langchain_ctxbudget.knowledge.subjects import topic_shares
 from langchain_ctxbudget.tokens.counters import TiktokenCounter
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
@@ -39,6 +29,9 @@ SOURCE = Source(conversation_id="c", message_id="m")
 
 def words(text):
     return len(text.split())
+
+
+COMPILER = Compiler(now=NOW, count=words)
 
 
 def topic(label="Home brewing", **rest):
@@ -55,11 +48,12 @@ def fact(text, category="project", key=None, **rest):
 
 
 def of_topic(profile, facts=(), parent=None, children=(), *, count=words, cap=1_000, before=None, now=NOW):
-    return compile_topic(profile, facts, parent, children, now=now, count=count, cap_tokens=cap, before=before)
+    compiler = Compiler(now=now, count=count, old={before.id: before} if before else {})
+    return compiler.topic(profile, facts, parent, children, cap_tokens=cap)
 
 
 def of_entity(profile, facts=()):
-    return compile_entity(profile, facts, now=NOW, count=words, cap_tokens=1_000)
+    return COMPILER.entity(profile, facts, cap_tokens=1_000)
 
 
 def lines(bundle):
@@ -91,7 +85,7 @@ def test_a_topic_says_what_it_is_what_is_known_and_when_it_came_up():
         "Includes: Hops, Malt",
     ]
     assert bundle.composition == ("topic/Home brewing", "topic/Brewing", "fact/Brews IPA", "topic/Hops", "topic/Malt")
-    assert (bundle.id, bundle.bundle_type, bundle.topic_profile_id) == (profile.id, "topic", profile.id)
+    assert (bundle.id, bundle.bundle_type) == (profile.id, "topic")
 
 
 def test_an_entity_is_in_the_order_of_the_seed():
@@ -123,7 +117,7 @@ def test_an_entity_is_in_the_order_of_the_seed():
 
 def test_of_what_no_more_is_known_than_its_name_and_its_counts_there_is_no_text():
     counted = topic(total_conversations=3, first_engaged_at=NOW, proficiency_level="expert")
-    for bundle in (of_topic(counted, (), topic("Brewing")), of_entity(entity(mention_count=9))):
+    for bundle in (of_topic(counted, (), topic("Brewing")), of_entity(entity(total_messages=9))):
         assert (bundle.compiled_prompt, bundle.compressed_prompt, bundle.token_count) == ("", "", 0)
 
 
@@ -146,13 +140,13 @@ def test_the_short_form_is_one_line_of_what_matters_most():
 
 def test_the_other_bundles_say_who_the_user_is_what_they_prefer_and_what_is_open():
     facts = [fact("Lives in Lisbon", "identity"), fact("Prefers tea", "preference"), fact("Is a nurse", "identity")]
-    who = compile_identity(facts, now=NOW, count=words, cap_tokens=50)
+    who = COMPILER.of_facts("identity_core", facts)
     assert (who.id, lines(who)) == ("identity_core", ["Lives in Lisbon", "Is a nurse"])
     assert who.compressed_prompt == "Lives in Lisbon; Is a nurse"
-    likes = compile_preferences(facts, now=NOW, count=words, cap_tokens=50)
+    likes = COMPILER.of_facts("global_prefs", facts)
     assert (likes.id, lines(likes)) == ("global_prefs", ["Prefers tea"])
     people = [entity(relationship="cofounder"), entity("Tom")]
-    here = compile_conversation([topic("Hops"), topic("Malt")], people, "c1", now=NOW, count=words, cap_tokens=50)
+    here = COMPILER.conversation("c1", [topic("Hops"), topic("Malt")], people)
     assert lines(here) == ["Topics: Hops, Malt", "People and things: Sarah (cofounder), Tom (person)"]
     assert (here.id, here.conversation_id) == ("conversation/c1", "c1")
 
@@ -161,13 +155,11 @@ def test_a_composite_is_its_parts_each_whole_or_in_short():
     brewing = of_topic(topic(), [fact("Brews IPA", valid_until=NOW + DAY)])
     sarah = of_entity(entity(relationship="sister"))
     parts = [brewing, of_topic(topic("Hops")), sarah]
-    bundle = compile_composite(parts, now=NOW, count=words, cap_tokens=50)
+    bundle = COMPILER.composite(parts)
     assert lines(bundle) == ["Home brewing", "Brews IPA", "Sarah (person)", "sister"]
     assert (bundle.composition, bundle.expires_at) == (("topic/Home brewing", "entity/person/Sarah"), NOW + DAY)
     long = of_topic(topic(), [fact("one two three four five six")])
-    short = compile_composite(
-        [long.model_copy(update={"compressed_prompt": "Home brewing"}), sarah], now=NOW, count=words, cap_tokens=6
-    )
+    short = COMPILER.composite([long.model_copy(update={"compressed_prompt": "Home brewing"}), sarah], cap_tokens=6)
     assert lines(short) == ["Home brewing", "Sarah (person)", "sister"]
 
 
@@ -190,11 +182,12 @@ COUNTS = st.sampled_from([TiktokenCounter().count_text, len, words])
 @settings(deadline=None)
 @given(st.lists(TOPICS, max_size=3), st.lists(ENTITIES, max_size=3), FACTS, st.integers(-1, 60), COUNTS)
 def test_no_bundle_ever_costs_more_than_its_cap(topics, entities, facts, cap, count):
-    given_ = {"now": NOW, "count": count, "cap_tokens": cap}
-    made = [compile_topic(one, facts, None, topics, **given_) for one in topics]
-    made += [compile_entity(one, facts, **given_) for one in entities]
-    made += [compile_identity(facts, **given_), compile_conversation(topics, entities, "c", **given_)]
-    made.append(compile_composite(made, **given_))
+    compiler = Compiler(now=NOW, count=count)
+    made = [compiler.topic(one, facts, None, topics, cap_tokens=cap) for one in topics]
+    made += [compiler.entity(one, facts, cap_tokens=cap) for one in entities]
+    made.append(compiler.of_facts("identity_core", facts, cap_tokens=cap))
+    made.append(compiler.conversation("c", topics, entities, cap_tokens=cap))
+    made.append(compiler.composite(made, cap_tokens=cap))
     for bundle in made:
         assert bundle.token_count == count(bundle.compiled_prompt) <= max(cap, 0)
         assert bundle.compressed_token_count == count(bundle.compressed_prompt) <= max(0, min(cap, COMPRESSED_TOKENS))
@@ -216,8 +209,7 @@ def test_a_bundle_expires_after_a_week_or_when_a_fact_begins_or_ends_to_hold():
 
 
 def test_a_clean_bundle_is_never_made_again_and_another_text_is_another_version_with_the_same_use():
-    first = used(used(of_topic(topic(), [fact("Old")]), 1, 0, NOW - DAY), 2, 3, NOW)
-    assert (first.use_count, first.hit_count, first.miss_count, first.last_used_at) == (6, 3, 3, NOW)
+    first = of_topic(topic(), [fact("Old")]).model_copy(update={"use_count": 6, "hit_count": 3, "last_used_at": NOW})
     assert of_topic(topic(), [fact("Old")], before=first, now=LATER) is first
     for change in ({"is_dirty": True}, {"expires_at": LATER}):
         old = first.model_copy(update=change)
@@ -225,24 +217,28 @@ def test_a_clean_bundle_is_never_made_again_and_another_text_is_another_version_
         again = of_topic(topic(), [fact("Old")], before=old, now=LATER)
         assert (again.compiled_at, again.version, again.is_dirty) == (LATER, 1, False)
     new = of_topic(topic(), [fact("New")], before=first)
-    assert (new.version, new.use_count, new.hit_count, new.miss_count, new.last_used_at) == (2, 6, 3, 3, NOW)
+    assert (new.version, new.use_count, new.hit_count, new.last_used_at) == (2, 6, 3, NOW)
+
+
+STORE = InMemoryStore()
+
+
+def made(topics=(), entities=(), facts=(), old=None, now=NOW):
+    state = Knowledge(topics=tuple(topics), entities=tuple(entities), facts=tuple(facts), bundles=old or {})
+    return compiled(STORE, "ada", state, now)
 
 
 def again(before, *, topics=None, facts=(), now=LATER):
-    """The ids of what is compiled again."""
-    topics = before.topics if topics is None else topics
-    after = compile_all(topics, before.entities, facts, before.bundles, now, words)
-    return {key for key, bundle in after.bundles.items() if bundle is not before.bundles.get(key)}
-
-
-def compiled(topics=(), entities=(), facts=(), old=None):
-    return compile_all(topics, entities, facts, old or {}, NOW, words)
+    """The ids of the texts of topics and entities that are compiled again."""
+    after = made(before.topics if topics is None else topics, before.entities, facts, before.bundles, now)
+    of_profiles = {key: text for key, text in after.bundles.items() if text.bundle_type in ("topic", "entity")}
+    return {key for key, text in of_profiles.items() if text is not before.bundles.get(key)}
 
 
 def test_of_all_bundles_exactly_those_are_made_again_that_show_something_else():
     facts = [fact("Sarah grows hops", key="f"), fact("Likes malt")]
     parts = [topic("beer"), topic("hops", parent_slug="beer"), topic("malt")]
-    before = compiled(parts, [entity(), entity("Tom")], facts)
+    before = made(parts, [entity(), entity("Tom")], facts)
     both, sarah = {"topic/hops", "entity/person/Sarah"}, "Sarah grows hops"
     new = fact("Tom sells malt", created_at=LATER)
     assert again(before, facts=facts) == set()
@@ -254,28 +250,29 @@ def test_of_all_bundles_exactly_those_are_made_again_that_show_something_else():
     assert again(before, topics=(renamed, *before.topics[1:]), facts=facts) == {"topic/beer", "topic/hops"}
     more = (*before.topics, topic("yeast", parent_slug="beer"))
     assert again(before, topics=more, facts=facts) == {"topic/beer", "topic/yeast"}
-    assert again(before, facts=facts, now=NOW + LIFETIME) == before.bundles.keys()
+    assert again(before, facts=facts, now=NOW + LIFETIME) == {one.id for one in before.profiles}
 
 
-def test_what_is_compiled_is_clean_and_what_is_gone_has_no_bundle():
-    other = ContextBundle(id="x", bundle_type="identity_core", compiled_prompt="", token_count=0, compiled_at=NOW)
-    after = compiled([topic("hops")], [entity()], [fact("Sarah grows hops")], {"x": other})
-    assert [(one.is_dirty, one.context_version) for one in (*after.topics, *after.entities)] == [(False, 1)] * 2
+def test_what_is_compiled_is_clean_and_what_is_gone_has_no_bundle_and_uses_are_counted():
+    other = ContextBundle(id="x", bundle_type="composite", compiled_prompt="", token_count=0, compiled_at=NOW)
+    after = made([topic("hops")], [entity()], [fact("Sarah grows hops")], {"x": other})
+    assert [(one.is_dirty, one.context_version) for one in after.profiles] == [(False, 1)] * 2
     assert after.topics[0].related_memory_ids == ("fact/Sarah grows hops",)
-    assert compiled(old=after.bundles).bundles == {"x": other}
+    assert made(old=after.bundles).bundles == {"x": other}
+    note_use(STORE, "ada", ["topic/hops"], ["topic/hops", "x"])
+    hops = made(after.topics, old=after.bundles).bundles["topic/hops"]
+    assert (hops.use_count, hops.hit_count, hops.miss_count, hops.last_used_at) == (2, 1, 1, NOW)
 
 
 def test_a_bundle_is_offered_the_pinned_then_the_surest_facts_in_one_order():
     facts = [fact(f"hops {number}", confidence=number / 100) for number in range(1, 20)]
     facts.append(fact("hops pinned", pinned=True, confidence=0.001))
-    [after] = compiled([topic("hops")], (), facts).topics
+    [after] = made([topic("hops")], (), facts).topics
     assert after.related_memory_ids[:3] == ("fact/hops pinned", "fact/hops 19", "fact/hops 18")
     assert len(after.related_memory_ids) == MOST_FACTS
-    assert compiled([topic("hops")], (), facts[::-1]).topics == (after,)
+    assert made([topic("hops")], (), facts[::-1]).topics == (after,)
 
 
-def test_the_first_topic_gets_70_percent_and_at_most_three_entities_share_equally():
-    cases = {0: (), 1: (101,), 2: (70, 31), 7: (70, 31)}
-    assert {number: shares(101, number) for number in cases} == cases
-    cases = {0: (), 1: (100,), 2: (50, 50), 3: (33, 33, 33), 9: (33, 33, 33)}
-    assert {number: equal_shares(100, number) for number in cases} == cases
+def test_the_first_topic_gets_70_percent():
+    cases = {0: [], 1: [101], 2: [70, 31], 7: [70, 31]}
+    assert {number: topic_shares(101, number) for number in cases} == cases

@@ -5,8 +5,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_ctxbudget.knowledge.bundle_lines import holding
-from langchain_ctxbudget.knowledge.learned import LearnedFact
 
 from langchain_ctxbudget.errors import FactError, InputError
 from langchain_ctxbudget.knowledge.facts import (
@@ -14,14 +12,15 @@ from langchain_ctxbudget.knowledge.facts import (
     SOON,
     eviction_score,
     grouped,
+    holding,
     is_expired,
     learn,
     pin,
-    prune,
-    reduced,
-    select,
+    pruned,
+    ranked,
+    stays_where_it_is_tight,
 )
-from langchain_ctxbudget.knowledge.records import BY_USER, Fact, Source
+from langchain_ctxbudget.knowledge.records import BY_USER, Fact, LearnedFact, Source
 from langchain_ctxbudget.messages.sameness import says_the_same
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -70,17 +69,19 @@ def test_a_fact_expires_past_the_days_of_its_category(category, days):
     assert not is_expired(fact(category=category, days=9_999, pinned=True), NOW)
 
 
+def ended(facts):
+    return {each.id: (each.ended, each.ended_at) for each in facts if each.ended}
+
+
 def test_above_120_facts_expired_ones_end():
-    pruned = prune([*many(119), *many(2, start=119, days=181)], NOW)
-    assert (len(pruned.kept), ids(pruned.ended)) == (119, ["f119", "f120"])
-    assert {(end.ended, end.ended_at) for end in pruned.ended} == {("expired", NOW)}
+    facts = [*many(119), *many(2, start=119, days=181)]
+    assert ended(pruned(facts, NOW)) == {"f119": ("expired", NOW), "f120": ("expired", NOW)}
+    assert ended(pruned(facts[:120], NOW)) == {}
 
 
-@pytest.mark.parametrize(("count", "kept"), [(121, 121), (150, 150), (151, 120), (200, 120)])
-def test_above_150_facts_are_evicted_down_to_120(count, kept):
-    pruned = prune(many(count, days=1), NOW)
-    assert len(pruned.kept) == kept
-    assert {(end.ended, end.ended_at) for end in pruned.ended} <= {("evicted", NOW)}
+@pytest.mark.parametrize(("count", "gone"), [(121, 0), (150, 0), (151, 31), (200, 80)])
+def test_above_150_facts_are_evicted_down_to_120(count, gone):
+    assert list(ended(pruned(many(count, days=1), NOW)).values()) == [("evicted", NOW)] * gone
 
 
 facts_of_any_kind = st.lists(
@@ -100,13 +101,13 @@ facts_of_any_kind = st.lists(
 @settings(deadline=None, max_examples=50)
 @given(facts_of_any_kind)
 def test_pruning_leaves_at_most_150_and_every_pinned_fact(facts):
-    pruned = prune(facts, NOW)
-    pinned = [each for each in facts if each.pinned]
-    assert set(ids(pinned)) <= set(ids(pruned.kept))
-    assert len(pruned.kept) <= max(150, len(pinned))
-    if any(end.ended == "evicted" for end in pruned.ended):
-        assert len(pruned.kept) == max(120, len(pinned))
-    assert sorted(ids([*pruned.kept, *pruned.ended])) == sorted(ids(facts))
+    after = pruned(facts, NOW)
+    kept, pinned = [each for each in after if each.is_current], [each for each in facts if each.pinned]
+    assert set(ids(pinned)) <= set(ids(kept))
+    assert len(kept) <= max(150, len(pinned))
+    if any(each.ended == "evicted" for each in after):
+        assert len(kept) == max(120, len(pinned))
+    assert ids(after) == ids(facts)
 
 
 # Pins
@@ -115,7 +116,7 @@ def test_pruning_leaves_at_most_150_and_every_pinned_fact(facts):
 def test_an_eleventh_pin_is_refused_with_the_numbers():
     facts = [*many(10, pinned=True), fact("one more")]
     with pytest.raises(FactError, match="At most 10 facts can be pinned, and 10 are: unpin one") as raised:
-        pin(facts, "one more", NOW)
+        pin(facts, facts[-1], NOW)
     assert isinstance(raised.value, InputError)
 
 
@@ -132,12 +133,7 @@ def test_facts_are_selected_by_pin_category_confidence_recency_and_id():
         fact("6", category="identity", confidence=0.9),
         fact("7", category="identity", confidence=0.9),
     ]
-    assert list(select(order[::-1], lambda _: 1, 100)) == order
-
-
-def test_a_fact_that_does_not_fit_is_skipped():
-    costs = {"a": 6, "b": 5, "c": 4}
-    assert ids(select(map(fact, costs), lambda each: costs[each.id], 10)) == ["a", "c"]
+    assert list(ranked(order[::-1])) == order
 
 
 def test_facts_are_grouped_under_the_headings_that_have_some():
@@ -166,8 +162,7 @@ def test_facts_are_grouped_under_the_headings_that_have_some():
     ],
 )
 def test_a_tight_window_keeps_work_sure_preferences_and_pins(category, confidence, pinned, stays):
-    facts = (fact(category=category, confidence=confidence, pinned=pinned),)
-    assert reduced(facts) == (facts if stays else ())
+    assert stays_where_it_is_tight(fact(category=category, confidence=confidence, pinned=pinned)) is stays
 
 
 # Near-duplicates

@@ -197,7 +197,6 @@ def test_a_conversation_keeps_what_it_shows_while_facts_are_learned():
     surer = TEA.model_copy(update={"confidence": 0.95, "last_seen": NOW})
     found = facts_of(knowing(BOAT, surer), KEPT, NOW)
     assert found == FactsLayer(shown=(surer,), learned_since=(BOAT,), due=False, edited="e1")
-    assert found.either == ((surer,), (surer, BOAT))
     assert found.renewed() == FactsLayer(shown=(surer, BOAT), due=True, edited="e1")
     unread = facts_of(Knowledge(is_read=False), KEPT, NOW)
     assert (unread.all, unread.due, unread.renewed().due) == ((), False, False)

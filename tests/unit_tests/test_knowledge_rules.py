@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_ctxbudget.knowledge.learned import Learned, Said
 
+from langchain_ctxbudget.knowledge.records import Learned, Said
 from langchain_ctxbudget.knowledge.rules import MOST_CHARACTERS, MOST_COUNTED, MOST_KEPT, MOST_SOURCES, learn
 from langchain_ctxbudget.knowledge.statements import MOST_STATED
 

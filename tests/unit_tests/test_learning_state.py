@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from langchain_ctxbudget.knowledge.learned import Learned, LearnedFact
 
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, updated, without
@@ -16,6 +15,8 @@ from langchain_ctxbudget.knowledge.records import (
     EntityProfile,
     Fact,
     Highlight,
+    Learned,
+    LearnedFact,
     PhraseRecord,
     ProgressRecord,
     Source,
@@ -74,7 +75,7 @@ def test_an_entity_that_loses_a_source_loses_its_details() -> None:
         id="e", name="Sarah", facts=("x",), attributes=(("a", "b"),), sources=(source("m0"), source("m1"))
     )
     [left] = without(Knowledge(entities=(sarah,)), "c1", CUT).entities
-    assert (left.facts, left.attributes, left.sources, left.is_dirty) == ((), (), (source("m0"),), True)
+    assert (left.facts, left.attributes, left.sources) == ((), (), (source("m0"),))
 
 
 def test_what_a_model_has_written_goes_with_any_message_that_it_comes_from() -> None:
@@ -92,12 +93,10 @@ def test_a_topic_loses_what_was_said_about_it() -> None:
         is_dirty=False,
         highlights=highlights,
         sources=(source("m0"), source("m1")),
-        related_acu_ids=("c1/m0", "c1/m1", "c2/m1"),
     )
     [left] = without(Knowledge(topics=(topic,)), "c1", CUT).topics
     assert left.highlights == highlights[:1]
-    assert left.related_acu_ids == ("c1/m0", "c2/m1")
-    assert left.is_dirty
+    assert left.sources == (source("m0"),)
 
 
 def phrase(*sources: Source, **counts: int) -> PhraseRecord:

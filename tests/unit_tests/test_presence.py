@@ -133,7 +133,7 @@ def topic(name: str, days_ago: float | None = None) -> TopicProfile:
 
 
 def entity(name: str, days_ago: float | None = None) -> EntityProfile:
-    return EntityProfile(id=name, name=name, last_mentioned_at=_ago(days_ago))
+    return EntityProfile(id=name, name=name, last_engaged_at=_ago(days_ago))
 
 
 def _ago(days: float | None) -> datetime | None:

@@ -1,231 +1,55 @@
-"""The numbers of topics and entities, computed from their conversations; formulas with hand-computed values."""
+"""Topics and entities: what is learned of them is merged, and their numbers are added up from conversations."""
+
+from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ToolMessage
 
-from langchain_ctxbudget.knowledge.learning import counted
+from langchain_ctxbudget.knowledge import profiles
+from langchain_ctxbudget.knowledge.known import Knowledge
+from langchain_ctxbudget.knowledge.learning import updated
 from langchain_ctxbudget.knowledge.profiles import (
     Engagement,
     engaged,
-    entity_metrics,
-    importance,
-    sentiment_of,
-    similar,
+    importance_at,
+    is_called,
+    measured,
+    merge_entities,
+    merge_topics,
     slug,
     topic_id,
-    topic_metrics,
 )
-from langchain_ctxbudget.knowledge.records import EntityProfile, ProgressRecord, TopicConversation, TopicProfile
+from langchain_ctxbudget.knowledge.records import (
+    BY_USER,
+    MOST_SOURCES,
+    EntityProfile,
+    Learned,
+    LearnedEntity,
+    LearnedTopic,
+    ProgressRecord,
+    Relation,
+    Source,
+    TopicConversation,
+    TopicProfile,
+)
 from langchain_ctxbudget.knowledge.taking import Work, still_there
 from tests.open_conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MANY = 40
+SOURCES = {f"m{n}": Source(conversation_id="c1", message_id=f"m{n}", digest=f"d{n}") for n in range(MANY)}
 
 
-def at(day, hour=9):
-    return datetime(2026, 1, day, hour, tzinfo=UTC)
-
-
-def said(when=None, *, tokens=10, from_user=True, sentiment=0):
-    return Engagement(at=when, tokens=tokens, from_user=from_user, sentiment=sentiment)
-
-
-def link(*messages, conversation="c1", until=0):
-    empty = TopicConversation(topic_id="t", conversation_id=conversation)
-    return engaged(empty, messages, until=until)
-
-
-def topic(label="Cycling", **rest):
+def topic(label: str = "Cycling", **rest: Any) -> TopicProfile:
     return TopicProfile(id=topic_id(slug(label)), slug=slug(label), label=label, **rest)
 
 
-def entity(**rest):
-    return EntityProfile(id="entity/person/sarah", name="Sarah", type="person", **rest)
-
-
-def measured(*links, **rest):
-    return topic_metrics(topic(**rest), links, NOW)
-
-
-def test_a_link_counts_messages_exchanges_tokens_and_mood():
-    counted = link(
-        said(tokens=7, sentiment=1), said(tokens=5, from_user=False, sentiment=-1), said(tokens=1, sentiment=1)
-    )
-    assert (counted.messages, counted.exchanges, counted.tokens, counted.sentiment) == (3, 2, 13, 1)
-
-
-MOMENTS = st.none() | st.datetimes(datetime(2025, 1, 1), datetime(2025, 3, 1), timezones=st.just(UTC))  # noqa: DTZ001
-SAID = st.lists(
-    st.builds(
-        Engagement,
-        at=MOMENTS,
-        tokens=st.integers(0, 99),
-        from_user=st.booleans(),
-        sentiment=st.sampled_from([-1, 0, 1]),
-    )
-)
-
-
-@given(SAID, SAID)
-def test_counting_in_two_steps_is_counting_at_once(first, second):
-    assert engaged(link(*first), second) == link(*first, *second)
-
-
-BEER = TopicProfile(id="topic/beer", slug="beer", label="Beer", aliases=("ale",))
-SARAH = EntityProfile(id="entity/person/sarah", name="Sarah", type="person")
-TEXTS = ("I like beer.", "Nothing.", "Ale with Sarah!", "Sarah.", "Beer and beer and ale.", "No.")
-
-
-def count(links, texts=TEXTS, first=0, end=None, new=(), *, changed=False):
-    """Counts a conversation from a message on; returns the links, and messages and exchanges about beer and Sarah."""
-    whole = opened(*texts)
-    seen, there = whole.seen_with(COUNTER), still_there(whole) if changed else None
-    progress = ProgressRecord()
-    work = Work(
-        scope=SCOPE, entries=seen.entries[:end], costs=seen.costs, first=first, progress=progress, there=there, epoch=0
-    )
-    after, touched = counted(links, [BEER], [SARAH], work, new)
-    found = [after.get((thing.id, "c1")) for thing in (BEER, SARAH)]
-    return after, [(one.messages, one.exchanges) if one else (0, 0) for one in found], touched
-
-
-def test_a_message_counts_once_however_often_it_names_something():
-    assert count({})[1] == [(3, 3), (2, 2)]
-    assert count({}, first=4, new=[BEER.id])[1][0] == (3, 3)  # of what is new, older messages count too
-    assert count(links := count({})[0]) == (links, [(3, 3), (2, 2)], set())  # taken again, it counts no more
-
-
-def test_results_of_tools_do_not_count_and_answers_begin_no_exchange():
-    for message, expected in ((AIMessage("Beer."), (1, 0)), (ToolMessage("Beer.", tool_call_id="1"), (0, 0))):
-        assert count({}, [message])[1][0] == expected
-
-
-@given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_a_conversation_counted_in_parts_is_the_one_counted_at_once(sizes):
-    texts = [TEXTS[number % len(TEXTS)] for number in range(sum(sizes))]
-    links, first = {}, 0
-    for size in sizes:
-        links, first = count(links, texts, first, first + size)[0], first + size
-    shown = {"messages", "exchanges", "tokens", "sentiment"}
-    parts, at_once = (
-        {key: one.model_dump(include=shown) for key, one in it.items()} for it in (links, count({}, texts)[0])
-    )
-    assert parts == at_once
-
-
-def test_after_a_change_the_whole_conversation_is_counted_again():
-    elsewhere = TopicConversation(topic_id=BEER.id, conversation_id="c2", messages=7)
-    links = {**count({})[0], (BEER.id, "c2"): elsewhere}
-    after, numbers, touched = count(links, ["Beer.", "No."], 1, changed=True)
-    assert numbers == [(1, 1), (0, 0)]
-    assert after[BEER.id, "c2"] == elsewhere
-    assert touched == {BEER.id, SARAH.id}
-
-
-def test_a_topic_adds_up_its_conversations():
-    first = link(said(at(3)), said(at(3), from_user=False), said(at(4)))
-    second = link(said(at(8), tokens=4), conversation="c2")
-    after = measured(first, second)
-    assert (after.total_conversations, after.total_messages, after.total_acus, after.total_tokens_spent) == (
-        2,
-        4,
-        3,
-        34,
-    )
-    assert (after.avg_session_depth, after.first_engaged_at, after.last_engaged_at) == (2.0, at(3), at(8))
-
-
-@pytest.mark.parametrize(
-    ("days", "streak"),
-    [([5], 1), ([3, 4, 5], 3), ([1, 2, 4, 5], 2), ([1, 2, 3, 9], 1), ([5, 5, 4], 2), ([], 0)],
-)
-def test_a_streak_is_days_in_a_row_up_to_the_last_one(days, streak):
-    assert measured(link(*(said(at(day)) for day in days), said())).engagement_streak == streak
-
-
-@pytest.mark.parametrize(
-    ("signals", "level"),
-    [
-        ((), "unknown"),
-        (("expert",), "expert"),
-        (("beginner", "beginner", "expert"), "beginner"),
-        (("beginner", "expert"), "expert"),
-        (("expert", "beginner"), "beginner"),
-        (("expert: maintains one",), "expert"),
-        (("nonsense",), "unknown"),
-        (("beginner",) * 9 + ("expert",) * 10, "expert"),
-    ],
-)
-def test_the_level_is_what_most_of_the_newest_signals_say(signals, level):
-    assert measured(proficiency_signals=signals).proficiency_level == level
-
-
-@pytest.mark.parametrize(
-    ("messages", "conversations", "days", "score"),
-    [
-        (0, 0, None, 0.0),
-        (100, 10, 0, 1.0),
-        (5_000, 500, 0, 1.0),
-        (100, 10, 30, 0.8),  # 0.4 * 0.5 + 0.35 + 0.25
-        (100, 10, 60, 0.7),  # 0.4 * 0.25 + 0.6
-        (100, 5, 30, 0.675),  # 0.2 + 0.35 + 0.125
-        (1, 1, 0, 0.47757),  # 0.4 + 0.35 * 0.6931472 / 4.6151205 + 0.025
-        (9, 1, None, 0.19962),  # 0.35 * 2.3025851 / 4.6151205 + 0.025
-        (100, 10, -5, 1.0),
-    ],
-)
-def test_importance_is_recency_frequency_and_breadth(messages, conversations, days, score):
-    last = None if days is None else NOW - timedelta(days=days)
-    assert importance(messages, conversations, last, NOW, pinned=False) == pytest.approx(score, abs=1e-5)
-
-
-def test_an_entity_adds_up_its_conversations():
-    first = link(said(at(3), sentiment=1), said(at(4), sentiment=1), said(at(4)))
-    second = link(said(at(8), sentiment=-1), conversation="c2")
-    after = entity_metrics(entity(), [first, second], NOW)
-    assert (after.mention_count, after.conversation_count, after.sentiment) == (4, 2, 0.25)
-    assert (after.first_mentioned_at, after.last_mentioned_at) == (at(3), at(8))
-    assert after.importance_score == pytest.approx(importance(4, 2, at(8), NOW, pinned=False))
-
-
-CLEAN = {"is_dirty": False}
-
-
-def test_another_message_of_the_same_day_does_not_make_a_topic_dirty():
-    before = topic_metrics(topic(), [link(said(at(3)))], NOW).model_copy(update=CLEAN)
-    after = topic_metrics(before, [link(said(at(3)), said(at(3, 22)))], NOW + timedelta(days=9))
-    assert after.total_messages == 2
-    assert not after.is_dirty
-
-
-@pytest.mark.parametrize(
-    ("text", "mood"),
-    [
-        ("I love it", 1),
-        ("This is terrible", -1),
-        ("It is Tuesday", 0),
-        ("", 0),
-        ("not good", -1),
-        ("not bad at all", 1),
-        ("It isn't a very good idea", -1),
-        ("It isn’t good", -1),
-        ("No, it is good", 1),
-        ("I'm not sure what to say about this good cake", 1),
-        ("good but terrible", 0),
-        ("GREAT!", 1),
-        ("I like it", 1),
-        ("I don't like it", -1),
-        ("It looks like rain", 0),
-        ("no problem", 1),
-        ("goodness", 0),
-    ],
-)
-def test_mood_is_read_from_words_and_negations(text, mood):
-    assert sentiment_of(text) == mood
+# Ids
 
 
 @pytest.mark.parametrize(
@@ -238,33 +62,227 @@ def test_mood_is_read_from_words_and_negations(text, mood):
         ("C#", "C++", False),
         (".NET", "net", False),
         ("Node.js", "node js", True),
-        ("To do", "To do", True),
         ("To do", "What is", False),
         ("東京旅行", "東京旅行", True),
         ("🙂", "🙃", False),
     ],
 )
-def test_topics_are_the_same_with_the_same_stems(first, second, same):
-    assert similar(topic(first), topic(second)) is same
-    assert similar(topic(second), topic(first)) is same
+def test_topics_are_the_same_with_the_same_stems(first: str, second: str, *, same: bool) -> None:
+    assert is_called(topic(first), second) is is_called(topic(second), first) is same
+
+
+def test_a_slug_is_the_folded_words() -> None:
+    slugs = {
+        "  Prisma  ORM! ": "prisma-orm",
+        "C": "c",
+        "C++": "c-plus-plus",
+        "C#": "c-sharp",
+        ".NET": "dot-net",
+        "Ｆull": "full",
+        "हिन्दी": "हिन्दी",
+        "🙂": "u1f642",
+        " ": "",
+    }
+    assert {label: slug(label) for label in slugs} == slugs
+
+
+# Numbers
+
+
+def at(day: int, hour: int = 9) -> datetime:
+    return datetime(2026, 1, day, hour, tzinfo=UTC)
+
+
+def said(when: datetime | None = None, *, tokens: int = 10, from_user: bool = True) -> Engagement:
+    return Engagement(at=when, tokens=tokens, from_user=from_user)
+
+
+def link(*messages: Engagement, conversation: str = "c1") -> TopicConversation:
+    return engaged(TopicConversation(topic_id="t", conversation_id=conversation), messages)
+
+
+MOMENTS = st.none() | st.datetimes(datetime(2025, 1, 1), datetime(2025, 3, 1), timezones=st.just(UTC))  # noqa: DTZ001
+SAID = st.lists(st.builds(Engagement, at=MOMENTS, tokens=st.integers(0, 99), from_user=st.booleans()))
+
+
+@given(SAID, SAID)
+def test_counting_in_two_steps_is_counting_at_once(first: list[Engagement], second: list[Engagement]) -> None:
+    assert engaged(link(*first), second) == link(*first, *second)
+
+
+def test_a_topic_adds_up_its_conversations() -> None:
+    first = link(said(at(3)), said(at(3), from_user=False), said(at(4, 20)))
+    after = measured(topic(), [first, link(said(at(8), tokens=4), conversation="c2")], NOW)
+    assert (after.total_conversations, after.total_messages, after.total_acus) == (2, 4, 3)
+    assert (after.total_tokens_spent, after.peak_hour) == (34, 9)
+    assert (after.first_engaged_at, after.last_engaged_at) == (at(3), at(8))
 
 
 @pytest.mark.parametrize(
-    ("label", "expected"),
+    ("days", "streak"),
+    [([5], 1), ([3, 4, 5], 3), ([1, 2, 4, 5], 2), ([1, 2, 3, 9], 1), ([5, 5, 4], 2), ([], 0)],
+)
+def test_a_streak_is_days_in_a_row_up_to_the_last_one(days: list[int], streak: int) -> None:
+    assert measured(topic(), [link(*(said(at(day)) for day in days), said())], NOW).engagement_streak == streak
+
+
+@pytest.mark.parametrize(
+    ("messages", "conversations", "days", "score"),
     [
-        ("Home brewing", "home-brewing"),
-        ("  Prisma  ORM! ", "prisma-orm"),
-        ("C", "c"),
-        ("C++", "c-plus-plus"),
-        ("C#", "c-sharp"),
-        (".NET", "dot-net"),
-        ("Node.js", "node-js"),
-        ("Ｆull", "full"),
-        ("हिन्दी", "हिन्दी"),
-        ("東京", "東京"),
-        ("🙂", "u1f642"),
-        (" ", ""),
+        (0, 0, None, 0.0),
+        (5_000, 500, 0, 1.0),
+        (100, 10, 30, 0.8),  # 0.4 * 0.5 + 0.35 + 0.25
+        (100, 5, 30, 0.675),  # 0.2 + 0.35 + 0.125
+        (1, 1, 0, 0.47757),  # 0.4 + 0.35 * 0.6931472 / 4.6151205 + 0.025
+        (9, 1, None, 0.19962),  # 0.35 * 2.3025851 / 4.6151205 + 0.025
+        (100, 10, -5, 1.0),
     ],
 )
-def test_a_slug_is_the_folded_words(label, expected):
-    assert slug(label) == expected
+def test_importance_is_recency_frequency_and_breadth(
+    messages: int, conversations: int, days: int | None, score: float
+) -> None:
+    last = None if days is None else NOW - timedelta(days=days)
+    one = topic(total_messages=messages, total_conversations=conversations, last_engaged_at=last)
+    assert importance_at(one, NOW) == pytest.approx(score, abs=1e-5)
+    assert importance_at(one.model_copy(update={"pinned": True}), NOW) == 1.0
+
+
+BEER = TopicProfile(id="topic/beer", slug="beer", label="Beer", aliases=("ale",), made_by=BY_USER)
+SARAH = EntityProfile(id="entity/person/sarah", name="Sarah", type="person", made_by=BY_USER)
+TEXTS = ("I like beer.", "Nothing.", "Ale with Sarah!", "Sarah.", "Beer and beer and ale.", "No.")
+Counts = list[tuple[int, int]]
+
+
+def count(
+    state: Knowledge, texts: Any = TEXTS, first: int = 0, end: int | None = None, *, changed: bool = False
+) -> tuple[Knowledge, Counts]:
+    """Counts a conversation from a message on; returns messages and exchanges about beer and Sarah."""
+    whole = opened(*texts)
+    seen, there = whole.seen_with(COUNTER), still_there(whole) if changed else None
+    entries, progress = seen.entries[:end], ProgressRecord()
+    work = Work(scope=SCOPE, entries=entries, costs=seen.costs, first=first, progress=progress, there=there, epoch=0)
+    after = updated(state, work, Learned(), NOW)
+    found = [after.links.get((thing.id, "c1")) for thing in (BEER, SARAH)]
+    return after, [(one.messages, one.exchanges) if one else (0, 0) for one in found]
+
+
+KNOWN = Knowledge(topics=(BEER,), entities=(SARAH,))
+
+
+def test_a_message_counts_once_however_often_it_names_something() -> None:
+    once, numbers = count(KNOWN)
+    assert numbers == [(3, 3), (2, 2)]
+    assert count(KNOWN, first=4)[1][0] == (3, 3)  # of what is named for the first time, older messages count, too
+    assert count(once) == (once, [(3, 3), (2, 2)])  # taken again, it counts no more
+
+
+def test_results_of_tools_do_not_count_and_answers_begin_no_exchange() -> None:
+    for message, expected in ((AIMessage("Beer."), (1, 0)), (ToolMessage("Beer.", tool_call_id="1"), (0, 0))):
+        assert count(KNOWN, [message])[1][0] == expected
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_a_conversation_counted_in_parts_is_the_one_counted_at_once(sizes: list[int]) -> None:
+    texts = [TEXTS[number % len(TEXTS)] for number in range(sum(sizes))]
+    state, first, numbers = KNOWN, 0, [(0, 0), (0, 0)]
+    for size in sizes:
+        (state, numbers), first = count(state, texts, first, first + size), first + size
+    assert numbers == count(KNOWN, texts)[1]
+
+
+def test_after_a_change_the_whole_conversation_is_counted_again() -> None:
+    elsewhere = TopicConversation(topic_id=BEER.id, conversation_id="c2", messages=7)
+    before = count(Knowledge(topics=(BEER,), entities=(SARAH,), links={(BEER.id, "c2"): elsewhere}))[0]
+    after, numbers = count(before, ["Beer.", "No."], 1, changed=True)
+    assert numbers == [(1, 1), (0, 0)]
+    assert after.links[BEER.id, "c2"] == elsewhere
+    assert (after.topics[0].total_messages, after.entities[0].total_messages) == (8, 0)
+
+
+# What is learned of topics
+
+
+def topics(known: tuple[TopicProfile, ...], *labels: str, **fields: Any) -> tuple[TopicProfile, ...]:
+    new = tuple(LearnedTopic(label=label, **{"message_ids": ("m0",), **fields}) for label in labels)
+    return merge_topics(known, Learned(topics=new), SOURCES, NOW)
+
+
+def entities(known: tuple[EntityProfile, ...], *names: str, **fields: Any) -> tuple[EntityProfile, ...]:
+    new = tuple(LearnedEntity(name=name, **{"type": "person", "message_ids": ("m0",), **fields}) for name in names)
+    return merge_entities(known, Learned(entities=new), SOURCES, NOW)
+
+
+def test_a_topic_in_another_form_is_the_same() -> None:
+    for label in ("home brewing", "HOME  Brewing", "Brewing home", "home brewings"):
+        [one] = topics(topics((), "Home brewing"), label)
+        assert (one.id, one.label) == ("topic/home-brewing", "Home brewing")
+
+
+def test_learning_again_from_the_same_messages_changes_nothing() -> None:
+    fields = {"proficiency": "expert", "domain": "creative", "aliases": ("x",), "parent": "Beer"}
+    first = topics(topics((), "Beer"), "Home brewing", **fields)
+    assert topics(first, "Home brewing", **fields) == first
+    assert first[1].proficiency_level == "expert"
+    details = {
+        "relationship": "sister",
+        "attributes": (("age", "7"),),
+        "relations": (Relation(relation="works at", target="Acme"),),
+        "facts": ("Plays the cello",),
+        "aliases": ("Sal",),
+    }
+    people = entities((), "Sarah", **details)
+    assert entities(people, "Sarah", **details) == people
+
+
+def test_nothing_is_a_part_of_itself() -> None:
+    known = topics(topics((), "A one"), "B two", parent="A one")
+    known = topics(known, "C three", parent="B two")
+    known = topics(known, "A one", parent="C three")
+    assert {one.label: one.parent_slug for one in known} == {"A one": None, "B two": "a-one", "C three": "b-two"}
+
+
+def test_what_the_user_said_of_a_topic_stays() -> None:
+    changes = {"made_by": BY_USER, "domain": "business", "label": "Ale"}
+    own = topics((), "Beer")[0].model_copy(update=changes)
+    [one] = topics((own,), "Beer", domain="creative", proficiency="expert", message_ids=("m1",))
+    assert (one.label, one.domain, one.proficiency_level) == ("Ale", "business", "unknown")
+    assert [source.message_id for source in one.sources] == ["m0", "m1"]
+
+
+def test_nothing_grows_for_ever() -> None:
+    known: tuple[TopicProfile, ...] = ()
+    people: tuple[EntityProfile, ...] = ()
+    for number in range(MANY):
+        aliases, message_ids = (f"alias {number}",), (f"m{number}",)
+        known = topics(known, "Beer", aliases=aliases, message_ids=message_ids)
+        long = {"facts": (f"fact {number} " + "x" * 500,), "attributes": ((f"a{number}", "v" * 500),)}
+        people = entities(people, "Sarah", **long, aliases=aliases, message_ids=message_ids)
+    for profile in (*known, *people):
+        assert (len(profile.aliases), len(profile.sources)) == (profiles.MOST_ITEMS, MOST_SOURCES)
+    [sarah] = people
+    assert len(sarah.facts) == len(sarah.attributes) == profiles.MOST_ITEMS
+    assert max(map(len, sarah.facts)) == len(sarah.attributes[0][1]) == profiles.MOST_CHARACTERS
+
+
+# What is learned of entities
+
+
+def test_a_full_name_completes_a_first_name_and_a_first_name_that_two_have_is_nobodys() -> None:
+    [sarah] = entities(entities((), "Sarah"), "Sarah Chen")
+    assert (sarah.id, sarah.name, sarah.aliases) == ("entity/person/sarah", "Sarah Chen", ("Sarah",))
+    assert len(entities((sarah,), "Sarah")) == 1
+    assert len(entities(entities((), "Sarah Chen", "Sarah Lee"), "Sarah")) == 3
+
+
+def test_a_concept_becomes_what_it_turns_out_to_be() -> None:
+    [entity] = entities(entities((), "Acme", type="concept"), "Acme", type="organization")
+    assert (entity.type, entity.id) == ("organization", "entity/concept/acme")
+
+
+def test_what_the_user_said_of_an_entity_stays() -> None:
+    changes = {"made_by": BY_USER, "name": "Sally", "relationship": "friend", "attributes": (("age", "7"),)}
+    own = entities((), "Sarah")[0].model_copy(update={**changes, "aliases": ("Sarah",), "type": "concept"})
+    learned = {"relationship": "wife", "attributes": (("age", "8"), ("eyes", "brown")), "aliases": ("Sarah",)}
+    [sally] = entities((own,), "Sarah Chen", **learned)
+    assert (sally.name, sally.type, sally.relationship) == ("Sally", "concept", "friend")
+    assert dict(sally.attributes) == {"age": "7", "eyes": "brown"}

@@ -26,8 +26,8 @@ def learned(store: InMemoryStore, of: OpenConversation) -> list[int]:
     """Learns until nothing is new; how many messages were taken each time."""
     sizes = []
     while (work := taken(store, of)) is not None:
-        drive(batch(store, [repos.progress_write(SCOPE, work.done)]))
-        sizes.append(len(work.new))
+        drive(batch(store, [repos.written(repos.progress_place(SCOPE), work.done)]))
+        sizes.append(len(work.entries) - work.first)
     return sizes
 
 
@@ -49,7 +49,7 @@ def test_after_a_change_reading_goes_on_where_nothing_has_changed() -> None:
     work = taken(store, other, at_least=100)
     assert work is not None
     assert work.changed
-    assert (work.first, len(work.new)) == (3, 6)
+    assert (work.first, len(work.entries) - work.first) == (3, 6)
 
 
 # What may be read
