@@ -36,9 +36,9 @@ def test_every_message_is_taken_once_and_in_order() -> None:
     assert learned(store, numbered(7)) == [7]
     work = taken(store, numbered(12))
     assert work is not None
-    assert [entry.id for entry in work.new] == [f"m{number}" for number in range(7, 12)]
+    assert [entry.id for entry in work.entries[work.first :]] == [f"m{number}" for number in range(7, 12)]
     assert list(work.costs) == [COUNTER.count_message(entry.sent) for entry in work.entries]
-    assert not work.changed
+    assert work.there is None
 
 
 def test_after_a_change_reading_goes_on_where_nothing_has_changed() -> None:
@@ -48,7 +48,7 @@ def test_after_a_change_reading_goes_on_where_nothing_has_changed() -> None:
     other = opened(*(f"text {number}" if number != 4 else "another" for number in range(9)))
     work = taken(store, other, at_least=100)
     assert work is not None
-    assert work.changed
+    assert work.there is not None
     assert (work.first, len(work.entries) - work.first) == (3, 6)
 
 
