@@ -19,7 +19,6 @@ from langgraph.store.postgres import PostgresStore
 from psycopg import sql
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ChromaStore, ContextPipeline, create_recall_tool
-from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.stores.records import label
 from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, exchange, learned, summary
@@ -181,15 +180,6 @@ def test_after_erasing_no_read_tells_of_the_user(store: BaseStore) -> None:
             assert call(reader, "get_settings", user_id=ADA, persona_id=SECRET) == {}
             assert call(reader, "export_user", user_id=ADA) == []
         assert call(pipeline, "export_user", user_id=GRACE) == graces
-
-
-def test_after_erasing_the_last_report_is_gone() -> None:
-    with new_pipeline(InMemoryStore()) as pipeline:
-        pipeline.add_messages(told(1, SECRET), **SCOPE)
-        pipeline.assemble("What was it about?", **SCOPE)
-        pipeline.erase_user(user_id=ADA)
-        with pytest.raises(InputError, match="Nothing was assembled yet"):
-            pipeline.what_if([600])
 
 
 def test_an_erased_user_may_come_back_and_begins_anew(store: BaseStore) -> None:
@@ -354,29 +344,3 @@ def test_no_table_of_postgres_has_a_row_of_an_erased_user(postgres: str) -> None
             texts = [row for (row,) in found]
             assert traces(texts) == []
             assert table not in ("store", "store_vectors") or any(GRACE in text for text in texts)
-
-
-def test_after_a_vacuum_no_byte_of_postgres_is_an_erased_users(postgres: str) -> None:
-    """Rows that were deleted stay in the table's file until then. The command: `VACUUM (FULL) store, store_vectors`.
-
-    The write-ahead log keeps them until the server has overwritten it, which is the server's business.
-    """
-    with erased_schema(postgres) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
-        names = ("store", "store_vectors")
-        assert in_pages(connection, names)
-        connection.execute("VACUUM (FULL) store, store_vectors")
-        connection.execute("CHECKPOINT")
-        assert in_pages(connection, names) == []
-
-
-def in_pages(connection: psycopg.Connection[Any], tables: Iterable[str]) -> list[str]:
-    """The tables whose files have a trace of the user who left; large texts are compressed, ids are not."""
-    connection.execute("CHECKPOINT")
-    found = []
-    for table in tables:
-        [data] = connection.execute(
-            "SELECT pg_read_binary_file(pg_relation_filepath(%s::regclass))", [table]
-        ).fetchone() or [b""]
-        if any(word.encode() in data for word in (SECRET, ADA, label(ADA))):
-            found.append(table)
-    return found

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -137,13 +137,16 @@ def test_the_end_of_a_session_is_learned_from_however_little_is_new(call: Call) 
         assert texts(pipeline) == ["Lives in Lisbon"]
 
 
-def test_facts_entities_and_topics_are_learned(call: Call) -> None:
-    with opened() as pipeline:
-        call(pipeline, "add_messages", human(*STORY), **HERE)
-        assert call(pipeline, "flush", 30)
-        assert {"Favourite colour is amber", "Lives in Lisbon"} <= set(texts(pipeline))
-        assert [entity.name for entity in pipeline.knowledge.list_entities(**ADA)] == ["Sarah", "Acme"]
-        assert [topic.label for topic in pipeline.knowledge.list_topics(**ADA)] == ["Home brewing"]
+def test_a_model_is_asked_once_for_five_messages_at_most() -> None:
+    model = Reader()
+    with opened(model=model) as pipeline:
+        for first in range(0, 50, 5):
+            learn(pipeline, human(*(f"I like thing{number}x." for number in range(first, first + 5)), first=first))
+        assert len(model.learned) == 10
+        for one in pipeline.knowledge.list_facts(**ADA):
+            [source] = pipeline.knowledge.why(one.id, **ADA)
+            assert source.message is not None
+            assert one.text.split()[-1] in source.message.text
 
 
 # On the path of a turn
@@ -302,7 +305,7 @@ def test_what_came_from_a_message_goes_with_it(call: Call, how: str, *, again: b
     store = restarted(first) if again else first
     with opened(store) as pipeline:
         if how == "remove":
-            call(pipeline, "remove_messages", ["m0", "m2"], on_removal="forget", **HERE)
+            call(pipeline, "remove_messages", ["m0", "m2"], on_removal="archive", **HERE)
         elif how == "sync":
             kept = [message for message in human(*STORY) if message.id not in {"m0", "m2"}]
             call(pipeline, "sync", kept, on_removal="forget", **HERE)
@@ -321,48 +324,11 @@ def test_what_came_from_a_message_goes_with_it(call: Call, how: str, *, again: b
         assert [entity.name for entity in pipeline.knowledge.list_entities(**ADA)] == ["Sarah"]  # of m4
 
 
-def said_in(where: Any, text: str, *, pinned: bool = False) -> Callable[[ContextPipeline], None]:
-    """Says something in a conversation, and has it learned."""
-
-    def act(pipeline: ContextPipeline) -> None:
-        learn(pipeline, [HumanMessage(text, id="said"), *human(*FILLER[:4], first=1)], where)
-        if pinned:
-            [one] = pipeline.knowledge.list_facts(**ADA)
-            pipeline.knowledge.pin(one.id, **ADA)
-
-    return act
-
-
-REMOVALS: dict[str, Callable[[Call, ContextPipeline], Any]] = {
-    "remove": lambda call, pipeline: call(pipeline, "remove_messages", ["said"], **HERE),
-    "sync": lambda call, pipeline: call(pipeline, "sync", human(*FILLER[:4], first=1), **HERE),
-    "edit": lambda call, pipeline: call(
-        pipeline, "sync", [HumanMessage("Hm.", id="said"), *human(*FILLER[:4], first=1)], **HERE
-    ),
-}
-
-
-@pytest.mark.parametrize("by_model", [False, True])
-@pytest.mark.parametrize("how", REMOVALS)
-def test_what_was_archived_is_in_no_prompt_of_any_conversation_from_then_on(
-    call: Call, how: str, *, by_model: bool
-) -> None:
-    store = InMemoryStore()
-    with opened(store, Reader() if by_model else None) as pipeline:
-        said_in(HERE, "I like penicillin.")(pipeline)
-        assert "penicillin" in system(pipeline.assemble("Hi", **THERE))
-    with opened(store, learn_every=100) as pipeline:  # has not learned from it itself
-        REMOVALS[how](call, pipeline)
-        context = pipeline.assemble("What about penicillin?", **THERE)
-        assert "penicillin" not in "".join(message.text for message in context.messages[:-1])
-        assert texts(pipeline) == []
-
-
 def test_after_messages_are_removed_it_is_known_what_the_others_say(call: Call) -> None:
     """Exactly: what is known is what would be known if they had never been there."""
     with opened() as pipeline:
         learn(pipeline, human(*STORY, *FILLER))
-        call(pipeline, "remove_messages", ["m0", "m2"], on_removal="forget", **HERE)
+        call(pipeline, "remove_messages", ["m0", "m2"], on_removal="archive", **HERE)
         assert pipeline.flush(30)
         after = known(pipeline)
     with opened() as pipeline:
@@ -511,29 +477,6 @@ def test_a_compaction_step_renews_it() -> None:
         assert context.report.stability.compaction_step
 
 
-@pytest.mark.parametrize("how", ["add", "edit", "delete", "pin"])
-def test_a_change_by_hand_renews_it_at_once(call: Call, how: str) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        before = system(pipeline.assemble("Hi", **HERE))
-        elsewhere = system(pipeline.assemble("Hi", **THERE))
-        learn(pipeline, human("I like papaya.", *FILLER[:4], first=6))
-        [home] = [one for one in pipeline.knowledge.list_facts(**ADA) if "Lisbon" in one.text]
-        by_hand: dict[str, Callable[[], Any]] = {
-            "add": lambda: call(pipeline.knowledge, "add_fact", "Plays the cello", **ADA),
-            "edit": lambda: call(pipeline.knowledge, "edit", home.id, text="Lives in Lisbon, Alfama", **ADA),
-            "delete": lambda: call(pipeline.knowledge, "delete", home.id, **ADA),
-            "pin": lambda: call(pipeline.knowledge, "pin", home.id, **ADA),
-        }
-        by_hand[how]()
-        assert "papaya" not in before + elsewhere
-        for where in (HERE, THERE):
-            after = system(pipeline.assemble("Hi", **where))
-            assert "papaya" in after
-            assert ("cello" in after, "Alfama" in after) == (how == "add", how == "edit")
-            assert ("Lisbon" in after) == (how != "delete")
-
-
 # What is not learned from
 
 
@@ -590,23 +533,15 @@ HOSTILE = (
 )
 TEXT_BLOCK = {"type": "text", "text": HOSTILE}
 RESULT_TYPES = (
-    *("tool_result", "server_tool_result", "web_search_tool_result", "web_fetch_tool_result", "mcp_tool_result"),
-    *("code_execution_tool_result", "bash_code_execution_tool_result", "tool_search_tool_result"),
-    *("function_call_output", "custom_tool_call_output", "computer_call_output", "local_shell_call_output"),
-    *("mcp_call", "web_search_call", "file_search_call", "function_response", "code_execution_result"),
-    *("document", "file", "input_file", "text-plain", "search_result", "container_upload", "media"),
-    *("image", "image_url", "input_image", "audio", "input_audio", "video", "citation", "reasoning", "thinking"),
-    *("tool_use", "tool_call", "function_call", "non_standard", "whatever_comes_next", "TEXT", None),
+    *("tool_result", "web_search_tool_result", "function_call_output", "mcp_call", "document", "search_result"),
+    *("image_url", "citation", "thinking", "tool_use", "non_standard", "whatever_comes_next", "TEXT", None),
 )
 """Types of blocks, of LangChain and of the providers, that are not what the user says."""
 SHAPES: tuple[dict[str, Any], ...] = (
     {"text": HOSTILE},
     {"content": HOSTILE},
     {"content": [TEXT_BLOCK], "tool_use_id": "1"},
-    {"content": {"type": "document", "source": {"type": "text", "data": HOSTILE}, "title": HOSTILE}},
     {"output": HOSTILE, "call_id": "1"},
-    {"output": [{"type": "input_text", "text": HOSTILE}], "call_id": "1"},
-    {"source": {"type": "content", "content": [TEXT_BLOCK]}, "context": HOSTILE},
     {"value": {"type": "tool_result", "tool_use_id": "1", "content": HOSTILE}},
     {"results": [{"text": HOSTILE}], "stdout": HOSTILE, "extras": {"text": HOSTILE}},
 )
@@ -619,18 +554,13 @@ PASTED = (
     f"<document>\n{HOSTILE}\n</document>",
     f'Sum this up: <DOC index="1" title="a > b">{HOSTILE}</doc> Thanks.',
     f"<context>\n## Notes\n{HOSTILE}\n</context>\n\nWhat is this?",
-    f"<documents><document>x</document>\n{HOSTILE}\n</documents>",
     f"<document>x</document>\n{HOSTILE}\n<document>y</document>",
-    f"Read <file>\n{HOSTILE}",
     f"```\nx\n```\n{HOSTILE}\n```\ny\n```",
     f"```text\n{HOSTILE}",
-    f"~~~\n{HOSTILE}\n~~~",
     f'What is """{HOSTILE}""" in French?',
     "\n".join(f"> {line}." for line in HOSTILE.split(". ")),
     f"How is <div> closed? ```\n</div>\n{HOSTILE}\n```",
-    f"> <b>x\n> y</b> {HOSTILE}",
     f"```\nx\n```\n```\n{HOSTILE}",
-    f"<документ>{HOSTILE}</документ>",
     f"<_{'a' * 80}>{HOSTILE}</_{'a' * 80}>",
     f"<doc source=https://x.example/>{HOSTILE}</doc>",
 )
@@ -673,26 +603,6 @@ def test_the_summary_that_langchain_writes_in_the_users_place_teaches_nothing() 
 
 
 # The same for everybody, and for nobody else
-
-
-def plain(report: Any) -> dict[str, Any]:
-    data: dict[str, Any] = report.to_dict()
-    for name in ("timings_ms", "stability", "tokenizer_calls"):
-        data.pop(name, None)
-    return data
-
-
-@pytest.mark.parametrize("other", ["ad", "ada2", "ada~", "ada/", "ADA", "ada knowledge"])
-def test_users_whose_ids_begin_alike_know_nothing_of_each_other(other: str) -> None:
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY))
-        learn(pipeline, human("I like papaya.", *FILLER[:4]), {"user_id": other, "conversation_id": "c1"})
-        assert texts(pipeline, other) == ["Likes papaya"]
-        assert "Likes papaya" not in texts(pipeline)
-        assert pipeline.knowledge.list_entities(user_id=other) == []
-        context = pipeline.assemble("Sarah, home brewing, colour, Lisbon", user_id=other, conversation_id="c9")
-        shown = "".join(message.text for message in context.messages[:-1])
-        assert not any(word in shown for word in ("amber", "Acme", "Lives"))
 
 
 # What fails

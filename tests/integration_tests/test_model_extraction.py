@@ -37,63 +37,17 @@ SAID = (
 KNOWN = Knowledge(facts=(Fact(id="a", text="Lives in Porto", category="identity", created_at=NOW, last_seen=NOW),))
 FIELDS: dict[str, Any] = {
     "facts": [
-        {
-            "text": "Lives in Lisbon",
-            "category": "identity",
-            "confidence": 0.95,
-            "messages": [1],
-            "updates": "",
-            "supersedes": ["F1"],
-            "valid_from": "",
-            "valid_until": "",
-            "slot": "home",
-        }
+        {"text": "Lives in Lisbon", "category": "identity", "messages": [1], "supersedes": ["F1"], "slot": "home"}
     ],
-    "topics": [
-        {
-            "label": "Oak chairs",
-            "aliases": [],
-            "parent": "",
-            "domain": "creative",
-            "proficiency": "unknown",
-            "messages": [2],
-        }
-    ],
-    "entities": [
-        {
-            "name": "Sarah",
-            "type": "person",
-            "aliases": [],
-            "relationship": "sister",
-            "attributes": [],
-            "relations": [],
-            "facts": ["Helps with the oak chairs"],
-            "messages": [2],
-        }
-    ],
+    "topics": [{"label": "Oak chairs", "domain": "creative", "messages": [2]}],
+    "entities": [{"name": "Sarah", "type": "person", "relationship": "sister", "messages": [2]}],
 }
 GOOD = json.dumps(FIELDS)
+HOME = LearnedFact(text="Lives in Lisbon", category="identity", slot="home", message_ids=("m7",), supersedes=("a",))
 LEARNED = Learned(
-    facts=(
-        LearnedFact(
-            text="Lives in Lisbon",
-            category="identity",
-            confidence=0.95,
-            slot="home",
-            message_ids=("m7",),
-            supersedes=("a",),
-        ),
-    ),
+    facts=(HOME,),
     topics=(LearnedTopic(label="Oak chairs", domain="creative", message_ids=("m8",)),),
-    entities=(
-        LearnedEntity(
-            name="Sarah",
-            type="person",
-            relationship="sister",
-            facts=("Helps with the oak chairs",),
-            message_ids=("m8",),
-        ),
-    ),
+    entities=(LearnedEntity(name="Sarah", type="person", relationship="sister", message_ids=("m8",)),),
     made_by="gpt-4o-mini",
 )
 
@@ -134,16 +88,12 @@ def test_the_answer_is_asked_for_by_schema_in_one_request(server: OpenAIServer, 
     ("fault", "streaming", "told"),
     [
         (refuses(429), False, r"\w+ \(429\)"),
-        (refuses(500), False, r"\w+ \(500\)"),
         (refuses(429), True, r"\w+ \(429\)"),
         (CUT, False, ""),
         (CUT, True, ""),
-        (ENDS_EARLY, False, ""),
         (ENDS_EARLY, True, "invalid JSON"),
         (GARBAGE, False, ""),
-        (GARBAGE, True, ""),
         (ANOTHER_PAGE, False, ""),
-        (ANOTHER_PAGE, True, ""),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -153,14 +103,6 @@ def test_a_failing_server_is_an_extraction_error(
     server.fault = fault
     with pytest.raises(ExtractionError, match=f"attempt 2: {told}"):
         learn(extractor(server, streaming=streaming))
-    assert len(server.received) == 2
-
-
-@pytest.mark.parametrize("reply", ["", "   \n", "Ada lives in Lisbon.", GOOD[:80], "[1, 2]", "```json\n{]\n```"])
-def test_an_unusable_answer_is_an_extraction_error(server: OpenAIServer, learn: Learn, reply: str) -> None:
-    server.answer = lambda _: says(reply)
-    with pytest.raises(ExtractionError, match=r"attempt 2: (an empty reply|invalid JSON|a reply that is not a JSON)"):
-        learn(extractor(server))
     assert len(server.received) == 2
 
 

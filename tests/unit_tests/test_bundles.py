@@ -179,7 +179,7 @@ ENTITIES = st.builds(
 COUNTS = st.sampled_from([TiktokenCounter().count_text, len, words])
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(st.lists(TOPICS, max_size=3), st.lists(ENTITIES, max_size=3), FACTS, st.integers(-1, 60), COUNTS)
 def test_no_bundle_ever_costs_more_than_its_cap(topics, entities, facts, cap, count):
     compiler = Compiler(now=NOW, count=count)

@@ -222,11 +222,6 @@ def test_the_snapshot_is_renewed_when_what_it_shows_is_no_longer_so(knowledge, n
     assert TEA not in found.shown or knowledge.mark.edited == "e2"
 
 
-def test_a_fact_that_does_not_hold_yet_is_not_shown():
-    later = fact("Lives in Porto", "identity", valid_from=NOW + DAY)
-    assert [facts_of(knowing(later), None, now).shown for now in (NOW, NOW + DAY)] == [(), (later,)]
-
-
 @settings(deadline=None)
 @given(any_facts)
 def test_a_snapshot_of_what_is_shown_shows_the_same_and_has_no_text(facts):

@@ -39,44 +39,31 @@ def topics(*texts: str) -> list[str]:
 # message | text of the fact | category | slot
 STATED = """
 My name is Ben | Name is Ben | identity | name
-Hi, I'm Ben! | Name is Ben | identity | name
 I live in Lisbon | Lives in Lisbon | identity | home
 i live in leeds | Lives in leeds | identity | home
 I’m based in Nairobi | Is based in Nairobi | identity | home
-We moved to Oslo last year | Moved to Oslo last year | identity | home
-I recently moved from Rome to Milan. | Recently moved from Rome to Milan | identity | home
-I grew up in Kerala | Grew up in Kerala | identity | childhood home
 I was born in 1984 in Turin | Was born in 1984 in Turin | identity | birth
 I am 34 years old | Is 34 years old | identity | age
 I work as a paralegal in Dublin | Works as a paralegal in Dublin | identity | job
 I work at Acme | Works at Acme | identity | employer
 I'm a software engineer at Siemens | Is a software engineer at Siemens | identity |
-I'm not a programmer | Is not a programmer | identity |
 My birthday is on 3 May | Birthday is on 3 May | identity | birthday
-My wife is called Ana | Wife is called Ana | identity | partner
 My son is allergic to eggs | Son is allergic to eggs | identity |
 I've got two cats, Miso and Tofu | Has two cats | identity |
 I'm allergic to peanuts | Is allergic to peanuts | identity |
 im vegetarian btw | Is vegetarian | identity | diet
-I don't eat pork either. | Does not eat pork | identity |
 I don't drive | Does not drive | identity |
 I speak Portuguese and a bit of Dutch | | |
 I teach chemistry at a high school | Teaches chemistry at a high school | identity |
-I used to live in Paris | Used to live in Paris | identity |
-I got married in June | Got married in June | identity | marital status
 I love hiking | Loves hiking | preference | prefers:hike
-I really like Thai food | Really likes Thai food | preference | prefers:thai food
-I hate cilantro | Hates cilantro | preference | prefers:cilantro
 I don't like horror movies | Does not like horror movies | preference | prefers:horror movi
 I can't stand olives | Cannot stand olives | preference | prefers:oliv
 My favourite colour is green | Favourite colour is green | preference | favourite colour
-my favorite color is red | Favorite color is red | preference | favourite colour
 I use Neovim | Uses Neovim | preference |
 Call me Ben | Wants to be called Ben | preference | called
 Please keep your answers short | Wants the assistant to keep its answers short | preference | answer length
 Please always answer in French | Wants the assistant to always answer in French | preference | answer language
 Never use emojis | Wants the assistant to never use emojis | preference |
-From now on, reply in Spanish | Wants the assistant to reply in Spanish | preference | answer language
 Don't use emojis in your answers | Wants the assistant not to use emojis in its answers | preference |
 I'm building a local-first chat app | Building a local-first chat app | project |
 I'm writing my master's thesis | Writing their master's thesis | project |
@@ -112,71 +99,36 @@ def test_a_message_is_read_clause_by_clause(message: str, found: list[str]) -> N
 # What teaches nothing, whatever it looks like.
 SILENT = r"""
 Do I live in a flood zone?
-I live in Lisbon, right?
-Is it bad that I like pineapple on pizza?
 If I lived in Paris, I would eat croissants every day.
-Suppose I work at NASA.
 Imagine I'm a pirate. I live on a ship.
-Let's say I have two kids and a dog.
-Pretend I am your teacher. I'm 50 years old.
 I wish I lived in Rome.
-Let's role-play. I'm a detective from Chicago.
 You are the dragon and I'm a knight. I live in a castle.
-Unless I get a raise, I'm leaving.
-Maybe I'm lactose intolerant
 She said I love cats.
-My boss told me I am a good manager.
 "I live in Paris" is my example sentence.
-He wrote: I work at Acme.
 > I live in Lisbon
 Translate this: I live in Lisbon and work as a nurse.
-Can you proofread this? I am a teacher from Spain.
 Write a story: I live in a castle and have a dragon.
-The lyrics: I was born in the USA
 My sister thinks I'm lazy
-He is allergic to peanuts.
 You are a helpful assistant.
 ```\nI live in Lisbon\n```
-<document>I live in Lisbon</document>
 {"name": "Ben", "text": "I live in Lisbon"}
 | I live in | Lisbon |\n|---|---|\n| my | dog |
-name = "I live in Lisbon"
 SELECT name FROM users WHERE bio LIKE '%I live in Paris%';
 I want you to write a poem about autumn
-I need help with my homework
-I'd like a table with three columns
-I want to know how to cook rice
 I'm looking for a way to sort a list
 Call me back when it is done
-Don't change the function name
 Always returns None for some reason
-Always happy to help
 I'm tired
-I'm looking at line 3
 I have a question
-I have a problem with my code
-I'm sure it works
-I'm in a meeting
 I'm having trouble with the install
 I moved the file to /tmp
-I'm 90% sure
-I'm a bit lost
-I'm 5 minutes late
 I'm going to try that
 My code is broken
-My boss is angry today
-My dog is barking
 I'm working on it
-I have a list of numbers
 I love it, thanks!
-I like the second option
-I like how you explained it
 I hate to bother you
-Yeah right, I love waiting in line
 Sure, I love how this crashes every time
-I walk into the tavern
 My last exam was awful
-We should fix it
 """.strip().split("\n")
 
 
@@ -291,11 +243,6 @@ def test_a_longer_phrase_stands_for_its_parts_unless_they_come_up_much_more_ofte
         ("Marathon", None),
         ("Marathon training", "Marathon"),
     }
-
-
-def test_other_forms_are_aliases() -> None:
-    [topic] = learned("I like the guitar-solo.", "The guitar solos are fun.", "Is the guitar-solo long?").topics
-    assert (topic.label, topic.aliases) == ("Guitar-solo", ("Guitar solos",))
 
 
 @pytest.mark.parametrize(

@@ -66,12 +66,6 @@ def test_the_history_has_each_place_once_in_a_row_and_the_fifty_newest() -> None
     assert [visit.path for visit in known.navigation_history] == [f"/{n}" for n in range(10, 60)]
 
 
-def test_a_clock_that_is_behind_does_not_turn_time_back() -> None:
-    known = after((MINUTE, beat("/a")), (0 * MINUTE, beat("/b")))
-    assert known.last_heartbeat_at == NOW + MINUTE
-    assert [visit.at for visit in known.navigation_history] == [NOW + MINUTE, NOW + MINUTE]
-
-
 @pytest.mark.parametrize(
     ("beats", "since"),
     [

@@ -110,13 +110,6 @@ def test_what_was_learned_is_found_by_name_alias_and_terms_and_an_entity_by_bein
     assert learned("And its price?", *given_, recent=recent) == [("entity/tool/redis", pytest.approx(0.7 * 0.8))]
 
 
-def test_of_two_as_sure_the_expected_one_comes_first():
-    given = [learned_topic("Cycling"), learned_topic("Rowing")]
-    [first, second] = learned("rowing or cycling", *given, expected=["topic/rowing"])
-    assert (first, second) == (("topic/rowing", 1.0), ("topic/cycling", 1.0))
-    assert learned("rowing or cycling", *given, expected=["topic/cycling"]) == [second, first]
-
-
 def test_what_is_declared_counts_where_something_learned_has_the_same_name():
     for name in ("Home  Brewing", "C++", "T-shirts", ".NET", "東京", "Straße"):
         found = detect(f"about {name}", declared(topic(name.upper())), known(learned_topic(name), learned_entity(name)))
@@ -171,12 +164,6 @@ def test_what_is_shown_is_within_its_budget_and_everything_is_accounted_for(case
         assert sorted(one for one in listed if "/" not in one) == sorted(given_)
         assert len(set(listed)) == len(listed)
         assert len(listed) - len(given_) + sum(result.more_omitted.get(layer, {}).values()) == len(profiles)
-
-
-def test_the_line_break_of_a_shrunk_line_is_paid_for():
-    settings_ = declared(topic("Beer", context="One. Two. Three."))
-    for room in range(40):
-        assert all(len(f.text) <= room for f in rendered("beer", settings_, topic_tokens=room, count=len).fragments)
 
 
 def test_what_is_too_large_is_shown_in_short_or_omitted():
