@@ -14,7 +14,7 @@ from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation,
 from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, printable, progress_bar, table, tell
 from langchain_ctxbudget.errors import MessageConflictError
 from langchain_ctxbudget.flow import batch, drive
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.records import ProgressRecord
 from langchain_ctxbudget.messages.messages import fingerprint
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
@@ -128,8 +128,8 @@ def _learn(pipeline: ContextPipeline, scopes: Sequence[Scope], progress: Progres
 
     def is_done() -> bool:
         done = pipeline.flush(LOOK_EVERY_SECONDS)
-        items = drive(batch(pipeline.store, [repos.progress_place(scope) for scope in scopes]))
-        read = [repos.found(ProgressRecord, item) for item in items]
+        items = drive(batch(pipeline.store, [records.progress_place(scope) for scope in scopes]))
+        read = [records.found(ProgressRecord, item) for item in items]
         progress.update(task, completed=sum(one.position for one in read if one))
         return done
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from langchain_ctxbudget.cli.terminal import Row, cell, require_store, table, tell
 from langchain_ctxbudget.errors import InputError, MissingScopeError
 from langchain_ctxbudget.flow import batch, drive
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage
 from langchain_ctxbudget.knowledge.records import (
     BY_RULES,
@@ -139,12 +139,12 @@ def _conversations(pipeline: ContextPipeline, user: str) -> list[dict[str, Any]]
     names = {topic.id: topic.label for topic in knowledge.list_topics(user_id=user)}
     names |= {entity.id: entity.name for entity in knowledge.list_entities(user_id=user)}
     about: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
-    for link in drive(repos.LINKS.all(pipeline.store, user)):
+    for link in drive(records.LINKS.all(pipeline.store, user)):
         if link.messages and link.topic_id in names:
             about[link.conversation_id].append((-link.relevance_score, link.topic_id))
     ids = pipeline.list_conversations(user_id=user)
-    read = drive(batch(pipeline.store, [repos.progress_place(Scope(user, one)) for one in ids]))
-    progress = [repos.found(ProgressRecord, item) or ProgressRecord() for item in read]
+    read = drive(batch(pipeline.store, [records.progress_place(Scope(user, one)) for one in ids]))
+    progress = [records.found(ProgressRecord, item) or ProgressRecord() for item in read]
     return [
         {
             "conversation_id": one,

@@ -261,22 +261,11 @@ class _News:
     only_ends: bool
     """It says no more than that the value of its slot is no longer true."""
 
-    @property
-    def ended_at(self) -> datetime:
-        """The time at which what it supersedes stopped being true."""
-        if self.only_ends and self.fact.valid_until:
-            return self.fact.valid_until
-        return max(self.said, self.fact.valid_from or self.said)
-
-    @property
-    def valid_from(self) -> datetime | None:
-        return self.fact.valid_until if self.only_ends else self.fact.valid_from
-
-    @property
-    def valid_until(self) -> datetime | None:
-        if self.only_ends:
-            return None
-        return self.fact.valid_until or (None if self.made_by == BY_USER else _assumed_end(self.fact.text, self.said))
+    slot: str
+    valid_from: datetime | None
+    valid_until: datetime | None
+    ended_at: datetime
+    """The time at which what it supersedes stopped being true."""
 
     def says(self, other: Fact) -> bool:
         return self._is_of_kind(other) and says_the_same(other.text, self.fact.text)
@@ -328,7 +317,7 @@ class _News:
             text=self.fact.text,
             category=self.fact.category,
             confidence=self.fact.confidence,
-            slot="" if self.only_ends else self.fact.slot,
+            slot=self.slot,
             sources=joined((), self.sources),
             made_by=self.made_by,
             created_at=now,
@@ -344,7 +333,7 @@ class _News:
         places = {source.place for source in known.sources}
         changes: dict[str, object] = {
             "sources": joined(known.sources, self.sources),
-            "slot": known.slot or ("" if self.only_ends else self.fact.slot),
+            "slot": known.slot or self.slot,
             "valid_from": known.valid_from or self.valid_from,
         }
         if not self.sources or any(source.place not in places for source in self.sources):
@@ -372,19 +361,23 @@ def _news(
     if not text or (fact.message_ids and not found):
         return None
     said = max((said_at[message] for message in found if message in said_at), default=now)
+    only_ends = bool(fact.slot.strip()) and fact.valid_until is not None and fact.valid_until <= max(now, said)
+    said = min(now, said)
+    assumed = None if made_by == BY_USER else _assumed_end(text, said)
+    slot = one_line(fact.slot)
+    confidence = min(1.0, max(LEAST_CONFIDENCE, fact.confidence))
+    supersedes = fact.supersedes if len(fact.supersedes) <= MOST_NAMED else ()
     return _News(
-        fact=replace(
-            fact,
-            text=text,
-            slot=one_line(fact.slot),
-            confidence=min(1.0, max(LEAST_CONFIDENCE, fact.confidence)),
-            supersedes=fact.supersedes if len(fact.supersedes) <= MOST_NAMED else (),
-        ),
+        fact=replace(fact, text=text, slot=slot, confidence=confidence, supersedes=supersedes),
         key=_key(fact.category, text),
         sources=tuple(sources[message] for message in found),
-        said=min(now, said),
+        said=said,
         made_by=made_by,
-        only_ends=bool(fact.slot.strip()) and fact.valid_until is not None and fact.valid_until <= max(now, said),
+        only_ends=only_ends,
+        slot="" if only_ends else slot,
+        valid_from=fact.valid_until if only_ends else fact.valid_from,
+        valid_until=None if only_ends else fact.valid_until or assumed,
+        ended_at=fact.valid_until if only_ends and fact.valid_until else max(said, fact.valid_from or said),
     )
 
 

@@ -18,7 +18,7 @@ from langgraph.store.base import BaseStore, PutOp
 from langchain_ctxbudget.background import cached_property, in_child, new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.detection import Detector, Named
 from langchain_ctxbudget.knowledge.profiles import importance_at
@@ -302,8 +302,8 @@ def last_known(store: BaseStore, user_id: str) -> Knowledge:
 def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool = False) -> Flow[Knowledge]:
     """Reads what a prompt needs to know about a user, where the mark, which may be `found` already, has changed."""
     if not marked:
-        [found] = yield from batch(store, [repos.mark_place(user_id)])
-    mark, kept = repos.found(KnowledgeMark, found), _of(store, user_id)
+        [found] = yield from batch(store, [records.mark_place(user_id)])
+    mark, kept = records.found(KnowledgeMark, found), _of(store, user_id)
     if mark is None:
         kept.knowledge = None
         return NOTHING
@@ -311,10 +311,10 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
         return kept.knowledge
     known = Knowledge(
         mark=mark,  # read before what it marks, so never newer
-        facts=tuple((yield from repos.FACTS.all(store, user_id))),
-        topics=tuple((yield from repos.TOPICS.all(store, user_id))),
-        entities=tuple((yield from repos.ENTITIES.all(store, user_id))),
-        bundles={bundle.id: bundle for bundle in (yield from repos.BUNDLES.all(store, user_id))},
+        facts=tuple((yield from records.FACTS.all(store, user_id))),
+        topics=tuple((yield from records.TOPICS.all(store, user_id))),
+        entities=tuple((yield from records.ENTITIES.all(store, user_id))),
+        bundles={bundle.id: bundle for bundle in (yield from records.BUNDLES.all(store, user_id))},
     )
     _of(store, user_id).knowledge = known
     return known
@@ -325,9 +325,9 @@ def read_all(store: BaseStore, user_id: str) -> Flow[Knowledge]:
     known = yield from read(store, user_id)
     if known is NOTHING or known.is_whole:
         return known
-    links = yield from repos.LINKS.all(store, user_id)
-    phrases = yield from repos.PHRASES.all(store, user_id)
-    ended = yield from repos.ENDED.all(store, user_id)
+    links = yield from records.LINKS.all(store, user_id)
+    phrases = yield from records.PHRASES.all(store, user_id)
+    ended = yield from records.ENDED.all(store, user_id)
     current = {fact.id for fact in known.facts}  # a fact among both is current: ending it was cut short
     whole = replace(
         known,
@@ -356,16 +356,16 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
         StoreError: another process has erased the user since `before` was read; what was written is deleted again.
     """
     ended = tuple(nlargest(MOST_ENDED, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)))
-    moved = repos.ENDED.changes(user_id, before.ended, ended)
+    moved = records.ENDED.changes(user_id, before.ended, ended)
     puts = [
-        *repos.BUNDLES.changes(user_id, before.bundles.values(), after.bundles.values()),
-        *repos.TOPICS.changes(user_id, before.topics, after.topics),
-        *repos.ENTITIES.changes(user_id, before.entities, after.entities),
-        *repos.LINKS.changes(user_id, before.links.values(), after.links.values()),
+        *records.BUNDLES.changes(user_id, before.bundles.values(), after.bundles.values()),
+        *records.TOPICS.changes(user_id, before.topics, after.topics),
+        *records.ENTITIES.changes(user_id, before.entities, after.entities),
+        *records.LINKS.changes(user_id, before.links.values(), after.links.values()),
         *(put for put in moved if put.value is not None),
-        *repos.FACTS.changes(user_id, before.facts, after.facts),
+        *records.FACTS.changes(user_id, before.facts, after.facts),
         *(put for put in moved if put.value is None),
-        *repos.PHRASES.changes(user_id, before.phrases, after.phrases),
+        *records.PHRASES.changes(user_id, before.phrases, after.phrases),
     ]
     if not puts:
         return
@@ -393,30 +393,30 @@ def _write(
     is_alone = begun is old or (yield from _marked(store, user_id, begun)) == old
     yield from bulk.write(store, puts)
     found = yield from _marked(store, user_id, new)
-    place = repos.mark_place(user_id)
+    place = records.mark_place(user_id)
     if not found.mark:
-        yield from bulk.write(store, [*(put._replace(value=None) for put in puts), repos.written(place, None)])
+        yield from bulk.write(store, [*(put._replace(value=None) for put in puts), records.written(place, None)])
         raise StoreError("All that was known of the user was erased elsewhere at the same moment: nothing is kept")
     if is_alone and found == begun:
         return True
     # Both have written, and the other one perhaps by hand.
-    yield from bulk.write(store, [repos.written(place, KnowledgeMark(mark=new_token(), edited=new_token()))])
+    yield from bulk.write(store, [records.written(place, KnowledgeMark(mark=new_token(), edited=new_token()))])
     return False
 
 
 def _marked(store: BaseStore, user_id: str, mark: KnowledgeMark | None) -> Flow[KnowledgeMark]:
     """Renews or removes the mark; returns the one before, which tells who else has written."""
-    place = repos.mark_place(user_id)
-    found, _ = yield from batch(store, [place, repos.written(place, mark)])
-    return repos.found(KnowledgeMark, found) or KnowledgeMark(mark="")
+    place = records.mark_place(user_id)
+    found, _ = yield from batch(store, [place, records.written(place, mark)])
+    return records.found(KnowledgeMark, found) or KnowledgeMark(mark="")
 
 
 def _unpredicted(store: BaseStore, user_id: str, gone: Collection[str]) -> Flow[list[PutOp]]:
     """Returns the writes after which no device expects what is no longer known."""
     puts = []
-    for device in (yield from repos.PRESENCE.all(store, user_id)) if gone else ():
+    for device in (yield from records.PRESENCE.all(store, user_id)) if gone else ():
         names = ("predicted_topics", "predicted_entities")
         left = {name: tuple(one for one in getattr(device, name) if one not in gone) for name in names}
         if (expected := device.model_copy(update=left)) != device:
-            puts.append(repos.PRESENCE.put(user_id, expected))
+            puts.append(records.PRESENCE.put(user_id, expected))
     return puts

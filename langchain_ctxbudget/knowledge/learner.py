@@ -1,4 +1,8 @@
-"""A pipeline that learns about its users: in the background, a few messages at a time, by rules or with a model."""
+"""A pipeline that learns about its users: in the background, a few messages at a time, by rules or with a model.
+
+Progress is kept with digests of everything before: where one does not fit, messages were edited or removed, and reading
+goes on from the newest that fits. What came from messages that are no longer there is then dropped.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,11 @@ from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputE
 from langchain_ctxbudget.flow import Flow, T, batch, drive, running_loop
 from langchain_ctxbudget.history import editing
 from langchain_ctxbudget.history.open import OpenConversation
-from langchain_ctxbudget.knowledge import known, learning, rules
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import known, learning, records, rules
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
+from langchain_ctxbudget.knowledge.learning import Work, fits
 from langchain_ctxbudget.knowledge.presence import Prediction
-from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord
-from langchain_ctxbudget.knowledge.taking import Work, take
+from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, ProgressRecord
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import saved_settings
 from langchain_ctxbudget.stores.clock import utc_now
@@ -34,6 +37,10 @@ if TYPE_CHECKING:
 
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for a job that has begun."""
+
+
+MOST_MESSAGES = 200
+"""The most that are read at once."""
 
 
 class Owner(Protocol):
@@ -52,6 +59,39 @@ class Owner(Protocol):
 
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Run a flow with a conversation's working set, alone."""
+
+
+def take(
+    store: BaseStore, conversation: OpenConversation, counter: TokenCounter, *, at_least: int, from_tools: bool = False
+) -> Flow[Work | None]:
+    """Returns the next messages to learn from; None where there are too few new ones."""
+    epoch = known.epoch_of(store, conversation.scope.user_id)
+    [item] = yield from batch(store, [records.progress_place(conversation.scope)])
+    progress = records.found(ProgressRecord, item) or ProgressRecord()
+    entries = conversation.entries
+    last = next((mark for mark in reversed(progress.marks) if fits(entries, mark)), (0, ""))
+    first = last[0]
+    changed = first < progress.position
+    conversation.learned = last
+    new = len(entries) - first
+    if not changed and (not new or new < at_least):
+        return None
+    end = min(len(entries), first + MOST_MESSAGES)
+    return Work(
+        scope=conversation.scope,
+        entries=entries[:end],
+        costs=conversation.table.costs(counter).tokens[:end],
+        first=first,
+        progress=progress,
+        there=still_there(conversation) if changed else None,
+        epoch=epoch,
+        from_tools=from_tools,
+    )
+
+
+def still_there(conversation: OpenConversation) -> dict[str, str]:
+    """Returns the messages of a conversation with their fingerprints; archived ones are not among them."""
+    return {one.id: one.fingerprint for one in conversation.entries}
 
 
 class Learning:
@@ -158,7 +198,7 @@ class Learning:
             yield from editing.refresh(owner.store, conversation)
             # From now on, others must be able to tell that its prompts show nothing yet.
             if conversation.snapshot_unsaved and conversation.entries:
-                yield from batch(owner.store, [repos.written(repos.snapshot_place(scope), conversation.snapshot)])
+                yield from batch(owner.store, [records.written(records.snapshot_place(scope), conversation.snapshot)])
                 conversation.snapshot_unsaved = False
             from_tools = settings.learn_from_tools
             return (yield from take(owner.store, conversation, owner.counter, at_least=at_least, from_tools=from_tools))

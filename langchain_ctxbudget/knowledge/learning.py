@@ -6,21 +6,22 @@ written last. A process that is killed in between learns the same messages once 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
 from typing import TypeVar
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.flow import Flow, batch, embed, locked
 from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.knowledge import facts, known, presence
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import facts, known, presence, records
 from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.detection import Detector
 from langchain_ctxbudget.knowledge.known import Knowledge, by_names, entity_by_hand, things
@@ -46,14 +47,15 @@ from langchain_ctxbudget.knowledge.records import (
     PhraseRecord,
     Profile,
     ProgressRecord,
+    Said,
     Source,
     TopicConversation,
     TopicProfile,
 )
-from langchain_ctxbudget.knowledge.taking import Work, time_of
-from langchain_ctxbudget.messages.calls import is_user
+from langchain_ctxbudget.messages.calls import is_user, result_ids
 from langchain_ctxbudget.messages.messages import own_words
 from langchain_ctxbudget.messages.prose import units as sentences_of
+from langchain_ctxbudget.messages.text import fold
 from langchain_ctxbudget.search.vectors import units
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.clock import utc
@@ -67,6 +69,9 @@ Extract = Callable[[Sequence[PhraseRecord]], tuple[Learned, Sequence[PhraseRecor
 """Gives what was learned, and what may become a topic."""
 Links = Mapping[tuple[str, str], TopicConversation]
 
+MOST_MARKS = 32
+BEFORE_MESSAGES = 4
+"""Messages before the new ones that a model is shown, to understand them."""
 MOST_FACTS = 10
 """Facts of the user that one bundle is offered."""
 MOST_OPEN = 20
@@ -80,6 +85,138 @@ FEWEST_CHARACTERS, MOST_HIGHLIGHT_CHARACTERS = 20, 160
 LOOK_BACK = 1_000
 """Messages before the new ones in which a new topic or entity is looked for."""
 
+_WORD = re.compile(r"[^\W_]+")
+
+
+# The messages that are learned from
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Messages that are to be learned from."""
+
+    scope: Scope
+    entries: Sequence[Entry]
+    """The conversation from its beginning to the last of them."""
+    costs: Sequence[int]
+    """What each of these costs, in tokens."""
+    first: int
+    """The position of the first of them."""
+    progress: ProgressRecord
+    """As it was found."""
+    there: Mapping[str, str] | None
+    """All messages of the conversation, and what each says, as a fingerprint; None: those that were learned from have
+    not changed."""
+    epoch: int
+    """Of the user's knowledge when they were taken up."""
+    from_tools: bool = False
+    """True: a model learns from results of tools, too."""
+
+    @property
+    def said(self) -> list[Said]:
+        """The words in them that may be learned from."""
+        others = others_in(self.entries, self.scope.user_id)
+        return as_said(self.entries[self.first :], from_tools=self.from_tools, others=others)
+
+    @property
+    def before(self) -> list[Said]:
+        """The messages right before them."""
+        entries = self.entries[max(0, self.first - BEFORE_MESSAGES) : self.first]
+        return as_said(entries, from_tools=False, others=others_in(self.entries, self.scope.user_id))
+
+    def until_said(self, count: int) -> Work:
+        """The same, up to the `count`th of the messages that say something; what follows is for the next time."""
+        said = self.said
+        if count >= len(said):
+            return self
+        places = range(self.first, len(self.entries))
+        end = next(place for place in places if self.entries[place].id == said[count].id)
+        return replace(self, entries=self.entries[:end])
+
+    @property
+    def done(self) -> ProgressRecord:
+        """The progress once they were learned from."""
+        before = (mark for mark in self.progress.marks if fits(self.entries, mark))
+        marks = thinned((*before, (len(self.entries), self.entries[-1].digest)))
+        return ProgressRecord(position=len(self.entries), marks=marks)
+
+
+def fits(entries: Sequence[Entry], mark: tuple[int, str]) -> bool:
+    """Returns whether nothing before a mark of progress has changed since."""
+    position, digest = mark
+    return 0 < position <= len(entries) and entries[position - 1].digest == digest
+
+
+def thinned(marks: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
+    """Returns at most `MOST_MARKS` marks: the newest half, and every other one of the older ones.
+
+    >>> len(thinned([(n, "") for n in range(100)])) <= MOST_MARKS
+    True
+    """
+    kept = list(marks)
+    while len(kept) > MOST_MARKS:
+        old = kept[: len(kept) - MOST_MARKS // 2]
+        kept = [*old[::2], *kept[len(old) :]]
+    return tuple(kept)
+
+
+def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
+    """Returns the names of those who write beside the user.
+
+    A message without a name is the user's, and so is one whose name is the user's id, or the beginning of it, or begins
+    with it, in any case and punctuation. Where nobody writes but under one name, that is the user, whatever it is.
+    """
+    people = [entry.message for entry in entries if isinstance(entry.message, HumanMessage)]
+    names = {message.name for message in people if message.name}
+    if not names or (len(names) == 1 and not any(is_user(message) and not message.name for message in people)):
+        return frozenset()
+    user = _WORD.findall(fold(user_id))
+    words = {name: _WORD.findall(fold(name)) for name in names}
+    same = {name for name in names if words[name] == user}
+    sizes = {name: min(len(words[name]), len(user)) for name in names}
+    alike = {name for name, size in sizes.items() if size > 0 and words[name][:size] == user[:size]}
+    return frozenset(names - (same or (alike if len(alike) == 1 else set())))
+
+
+def as_said(entries: Sequence[Entry], *, from_tools: bool, others: Collection[str] = ()) -> list[Said]:
+    """Returns messages as an extraction reads them, but for those without words."""
+    read: list[Said] = []
+    for entry in entries:
+        message = entry.message
+        is_result = bool(result_ids(message)) and not is_user(message)
+        text = ""
+        if is_result:
+            text = entry.text if from_tools else ""
+        elif isinstance(message, HumanMessage | AIMessage):
+            text = own_words(message)
+        if text and entry.preservation != "drop":
+            one = Said(
+                id=entry.id,
+                digest=entry.fingerprint,
+                text=text,
+                from_user=is_user(message) and message.name not in others,
+                from_tool=is_result,
+                speaker=entry.speaker,
+                at=time_of(entry),
+            )
+            read.append(one)
+    return read
+
+
+def time_of(entry: Entry) -> datetime | None:
+    """Returns the time of a message that tells it; UTC where it names no offset."""
+    said = entry.message.additional_kwargs.get("created_at")
+    if not isinstance(said, str):
+        return None
+    try:
+        at = datetime.fromisoformat(said)
+        return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # no date, or one that is another day, of no year that there is, in UTC
+        return None
+
+
+# What they say is merged
+
 
 def learn(store: BaseStore, work: Work, extract: Extract, now: datetime) -> Flow[None]:
     """Merges what messages say into what is known of their user.
@@ -87,20 +224,20 @@ def learn(store: BaseStore, work: Work, extract: Extract, now: datetime) -> Flow
     It does nothing where something of the user was erased since they were taken, or somebody else has learned from the
     conversation: they are taken again.
     """
-    user, place = work.scope.user_id, repos.progress_place(work.scope)
+    user, place = work.scope.user_id, records.progress_place(work.scope)
 
     def body() -> Flow[None]:
         if known.epoch_of(store, user) != work.epoch:
             return
         [item] = yield from batch(store, [place])
-        if (repos.found(ProgressRecord, item) or ProgressRecord()) != work.progress:
+        if (records.found(ProgressRecord, item) or ProgressRecord()) != work.progress:
             return
         before = yield from known.read_all(store, user)
         state = before if work.there is None else without(before, work.scope.conversation_id, work.there)
         learned, phrases = extract(state.phrases)
         after = updated(replace(state, phrases=tuple(phrases)), work, learned, now)
         yield from known.save(store, user, before, compiled(store, user, after, now))
-        yield from bulk.write(store, [repos.written(place, work.done if work.entries else None)])
+        yield from bulk.write(store, [records.written(place, work.done if work.entries else None)])
 
     yield from locked(known.lock_of(store, user), body())
 
@@ -151,7 +288,7 @@ def warm(store: BaseStore, user_id: str, now: datetime) -> Flow[Prediction]:
         texts |= {text.id: text for text in made if text.compiled_prompt}
         yield from known.save(store, user_id, before, replace(state, bundles=texts))
         renewed = [(device, device.model_copy(update=told)) for device in devices if device.is_online]
-        yield from bulk.write(store, [repos.PRESENCE.put(user_id, new) for old, new in renewed if new != old])
+        yield from bulk.write(store, [records.PRESENCE.put(user_id, new) for old, new in renewed if new != old])
         return likely
 
     return (yield from locked(known.lock_of(store, user_id), body()))

@@ -13,8 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.knowledge.records import ClientPresence, Profile, TopicConversation, Visit
-from langchain_ctxbudget.knowledge.repositories import PRESENCE
+from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile, TopicConversation, Visit
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.clock import later, utc
 

@@ -21,8 +21,7 @@ from langchain_ctxbudget.history import editing
 from langchain_ctxbudget.history.compact import HistoryPlan, HistoryRoom, HistoryView
 from langchain_ctxbudget.history.conversation import Conversation, TurnBlock, is_of_earlier_turn
 from langchain_ctxbudget.history.open import OpenConversation
-from langchain_ctxbudget.knowledge import facts_layer, known
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import facts_layer, known, records
 from langchain_ctxbudget.messages.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.pipeline.workspace import CLOSED, Kept, Workspace, cuts_place
 from langchain_ctxbudget.prompt.assembly import asking
@@ -301,7 +300,7 @@ class Engine:
         try:
             [found] = yield from batch(self.workspace.store, [CountsRecord.place(self.target.identity)])
             self._counts_read, self._counts_problem = True, ""
-            if record := repos.found(CountsRecord, found):
+            if record := records.found(CountsRecord, found):
                 known_counts = Calibration(exact=self.target.tokenizer.mode == "exact")
                 for counted, measured in (*record.requests, *record.small_requests):
                     known_counts = known_counts.observe(counted, measured)
@@ -511,7 +510,7 @@ class Engine:
             puts.append(PutOp(place.namespace, place.key, record.to_value(), index=False))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
         if with_snapshot:
-            puts.append(repos.written(repos.snapshot_place(scope), conversation.snapshot))
+            puts.append(records.written(records.snapshot_place(scope), conversation.snapshot))
         try:
             yield from batch(self.workspace.store, puts if scope.is_kept else [])
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again

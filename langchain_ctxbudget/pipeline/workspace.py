@@ -23,12 +23,10 @@ from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS
 from langchain_ctxbudget.history.open import OpenConversation, OpenConversations, in_use
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions
-from langchain_ctxbudget.knowledge import known
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import known, records
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.learner import Learning
+from langchain_ctxbudget.knowledge.learner import Learning, still_there
 from langchain_ctxbudget.knowledge.records import ClientPresence
-from langchain_ctxbudget.knowledge.taking import still_there
 from langchain_ctxbudget.messages.messages import checked, split_instructions
 from langchain_ctxbudget.messages.preservation import Preservation
 from langchain_ctxbudget.messages.text import forget_texts
@@ -413,8 +411,13 @@ class Workspace:
         saved_at = {"user": saved_settings.place(scope.user_id, None)}
         if request.persona_id is not None:
             saved_at["persona"] = saved_settings.place(scope.user_id, request.persona_id)
-        of_device = [repos.PRESENCE.place(scope.user_id, request.device_id)] if request.device_id is not None else []
-        beside = [cuts_place(scope), pins_place(scope), repos.snapshot_place(scope), repos.mark_place(scope.user_id)]
+        of_device = [records.PRESENCE.place(scope.user_id, request.device_id)] if request.device_id is not None else []
+        beside = [
+            cuts_place(scope),
+            pins_place(scope),
+            records.snapshot_place(scope),
+            records.mark_place(scope.user_id),
+        ]
         saved: dict[str, dict[str, Any]] = {}
         device = None
         try:
@@ -460,7 +463,7 @@ def pins_place(scope: Scope) -> GetOp:
 def _read(record: type[R], found: object, what: str, failures: list[str]) -> R | None:
     """Returns a record that was found; one that is damaged is derived, and made again."""
     try:
-        return repos.found(record, found)
+        return records.found(record, found)
     except StoreDataError as error:
         failures.append(f"{what} not read: {error}")
         return None

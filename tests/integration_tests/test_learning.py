@@ -19,8 +19,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget.layers import Layer, Reason, Status
-from langchain_ctxbudget.knowledge import bundles, facts, learning, rules
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import bundles, facts, learning, records, rules
 from langchain_ctxbudget.knowledge.control import KnownItem
 from langchain_ctxbudget.report.report import ReportItem
 from langchain_ctxbudget.stores.records import ROOT
@@ -100,7 +99,7 @@ def everything(store: BaseStore, *path: str) -> list[str]:
 
 def of_learning(store: BaseStore) -> list[str]:
     """Every record that learning writes."""
-    kinds = {repos.KNOWLEDGE, repos.LEARNING, repos.SNAPSHOT}
+    kinds = {records.KNOWLEDGE, records.LEARNING, records.SNAPSHOT}
     return [text for text in everything(store) if kinds & set(json.loads(text)[0])]
 
 
@@ -203,9 +202,9 @@ def test_a_prompt_neither_asks_a_model_nor_learns_nor_compiles(
 
 def rewrite(store: BaseStore, *changes: PutOp) -> None:
     """Change what is known behind the back of everybody, as another process would."""
-    mark = store.batch([repos.mark_place("ada")])[0]
+    mark = store.batch([records.mark_place("ada")])[0]
     renewed = {**mark.value, "mark": mark.value["mark"] + "+"}  # type: ignore[union-attr]
-    place = repos.mark_place("ada")
+    place = records.mark_place("ada")
     store.batch([*changes, PutOp(place.namespace, place.key, renewed, index=False)])
 
 
@@ -214,7 +213,7 @@ def test_a_dirty_bundle_is_served_as_stale_and_reported() -> None:
     with opened(store) as pipeline:
         learn(pipeline, human(*STORY))
         [topic] = pipeline.knowledge.list_topics(**ADA)
-        rewrite(store, repos.TOPICS.put("ada", topic.model_copy(update={"is_dirty": True, "domain": "business"})))
+        rewrite(store, records.TOPICS.put("ada", topic.model_copy(update={"is_dirty": True, "domain": "business"})))
         context = pipeline.assemble("What about home brewing?", **HERE)
         [item] = [one for one in items(context, Layer.TOPICS) if one.id == topic.id]
         assert (item.status, item.reason) == (Status.INCLUDED, Reason.STALE)
@@ -353,7 +352,9 @@ class Mortal(InMemoryStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = list(ops)
-        puts = [op for op in todo if isinstance(op, PutOp) and {repos.KNOWLEDGE, repos.LEARNING} & set(op.namespace)]
+        puts = [
+            op for op in todo if isinstance(op, PutOp) and {records.KNOWLEDGE, records.LEARNING} & set(op.namespace)
+        ]
         if self.left is not None and len(puts) > self.left:
             super().batch(puts[: self.left])
             self.left = 0
@@ -625,9 +626,9 @@ class Unreadable(InMemoryStore):
 
     def check(self, todo: list[Op]) -> None:
         for op in todo:
-            if self.broken == "lists" and isinstance(op, SearchOp) and repos.KNOWLEDGE in op.namespace_prefix:
+            if self.broken == "lists" and isinstance(op, SearchOp) and records.KNOWLEDGE in op.namespace_prefix:
                 raise OSError("the disk is gone")
-            if self.broken == "marks" and isinstance(op, GetOp) and repos.KNOWLEDGE in op.namespace:
+            if self.broken == "marks" and isinstance(op, GetOp) and records.KNOWLEDGE in op.namespace:
                 raise OSError("the disk is gone")
 
 

@@ -8,7 +8,7 @@ from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import records
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_learning import (
     ADA,
@@ -38,7 +38,7 @@ class Shared(InMemoryStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         todo = list(ops)
-        if self.meanwhile and any(isinstance(op, PutOp) and repos.KNOWLEDGE in op.namespace for op in todo):
+        if self.meanwhile and any(isinstance(op, PutOp) and records.KNOWLEDGE in op.namespace for op in todo):
             work, self.meanwhile, self.happened = self.meanwhile, None, True
             work()
         return super().batch(todo)
@@ -78,4 +78,4 @@ def test_erasing_a_user_elsewhere_while_something_is_learned_leaves_nothing_know
         assert store.happened
         one.end_session(**HERE)
         assert one.flush(30)
-        assert not [text for text in everything(store) if f'"{repos.KNOWLEDGE}' in text]
+        assert not [text for text in everything(store) if f'"{records.KNOWLEDGE}' in text]

@@ -13,8 +13,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, flow
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.knowledge import known
-from langchain_ctxbudget.knowledge import repositories as repos
+from langchain_ctxbudget.knowledge import known, records
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.records import (
     ClientPresence,
@@ -27,12 +26,12 @@ from langchain_ctxbudget.knowledge.records import (
     PhraseRecord,
     ProgressRecord,
     Relation,
+    Repository,
     Source,
     TopicConversation,
     TopicProfile,
     Visit,
 )
-from langchain_ctxbudget.knowledge.repositories import Repository
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.records import Record, Scope, SnapshotRecord
 
@@ -87,14 +86,14 @@ def phrase(name: str, text: str = "text") -> PhraseRecord:
 
 
 KINDS: dict[str, tuple[Repository[Any], Any]] = {
-    "facts": (repos.FACTS, fact),
-    "ended": (repos.ENDED, fact),
-    "topics": (repos.TOPICS, topic),
-    "entities": (repos.ENTITIES, entity),
-    "links": (repos.LINKS, link),
-    "bundles": (repos.BUNDLES, bundle),
-    "presence": (repos.PRESENCE, device),
-    "phrases": (repos.PHRASES, phrase),
+    "facts": (records.FACTS, fact),
+    "ended": (records.ENDED, fact),
+    "topics": (records.TOPICS, topic),
+    "entities": (records.ENTITIES, entity),
+    "links": (records.LINKS, link),
+    "bundles": (records.BUNDLES, bundle),
+    "presence": (records.PRESENCE, device),
+    "phrases": (records.PHRASES, phrase),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -104,9 +103,9 @@ def single_records(scope: Scope, text: str) -> list[tuple[Record, GetOp]]:
     mark, progress = KnowledgeMark(mark=text, edited=text), ProgressRecord(position=7, marks=((5, text),))
     snapshot = SnapshotRecord(facts=(("f", text),), edited=text)
     return [
-        (mark, repos.mark_place(scope.user_id)),
-        (progress, repos.progress_place(scope)),
-        (snapshot, repos.snapshot_place(scope)),
+        (mark, records.mark_place(scope.user_id)),
+        (progress, records.progress_place(scope)),
+        (snapshot, records.snapshot_place(scope)),
     ]
 
 
@@ -120,27 +119,27 @@ def write(store: InMemoryStore, *puts: PutOp) -> None:
 @every_kind
 def test_a_record_is_given_back_whatever_it_says_and_is_called(kind: str) -> None:
     store, (repository, make) = InMemoryStore(), KINDS[kind]
-    records = [make(name, "text") for name in IDS] + [make(f"{n} {text}", text) for n, text in enumerate(TEXTS)]
-    write(store, *(repository.put("ada", record) for record in records))
-    assert drive(repository.all(store, "ada")) == sorted(records, key=repository.key)
-    write(store, *(repository.delete("ada", repository.key(record)) for record in records[1:]))
-    assert drive(repository.all(store, "ada")) == records[:1]
+    written_records = [make(name, "text") for name in IDS] + [make(f"{n} {text}", text) for n, text in enumerate(TEXTS)]
+    write(store, *(repository.put("ada", record) for record in written_records))
+    assert drive(repository.all(store, "ada")) == sorted(written_records, key=repository.key)
+    write(store, *(repository.delete("ada", repository.key(record)) for record in written_records[1:]))
+    assert drive(repository.all(store, "ada")) == written_records[:1]
 
 
 def test_a_single_record_is_given_back_and_removed() -> None:
     for number, text in enumerate(TEXTS):
         store, scope = InMemoryStore(), Scope("ada", IDS[number])
         for record, at in single_records(scope, text):
-            write(store, repos.written(at, record))
-            assert repos.found(type(record), drive(flow.batch(store, [at]))[0]) == record
+            write(store, records.written(at, record))
+            assert records.found(type(record), drive(flow.batch(store, [at]))[0]) == record
         places = [at for _, at in single_records(scope, text)]
-        write(store, *(repos.written(at, None) for at in places))
+        write(store, *(records.written(at, None) for at in places))
         assert drive(flow.batch(store, places)) == [None] * 3
 
 
 def everything(user: str) -> list[PutOp]:
     several = [repository.put(user, make("x", user)) for repository, make in KINDS.values()]
-    return several + [repos.written(at, one) for one, at in single_records(Scope(user, "c1"), user)]
+    return several + [records.written(at, one) for one, at in single_records(Scope(user, "c1"), user)]
 
 
 def test_every_user_has_their_own_and_erasing_one_leaves_nothing_of_theirs() -> None:
@@ -284,9 +283,9 @@ def test_of_ended_facts_the_newest_stay() -> None:
 def test_what_is_no_longer_known_is_expected_on_no_device() -> None:
     store = InMemoryStore()
     before = save(store, STATE)
-    write(store, repos.PRESENCE.put("ada", device("phone", "t")))
+    write(store, records.PRESENCE.put("ada", device("phone", "t")))
     save(store, replace(before, topics=()))
-    assert drive(repos.PRESENCE.all(store, "ada")) == [device("phone").model_copy(update={"navigation_history":
+    assert drive(records.PRESENCE.all(store, "ada")) == [device("phone").model_copy(update={"navigation_history":
         device("phone", "t").navigation_history, "predicted_topics": ()})]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, updated, without
+from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, updated, without
 from langchain_ctxbudget.knowledge.records import (
     BY_RULES,
     BY_USER,
@@ -23,7 +23,6 @@ from langchain_ctxbudget.knowledge.records import (
     TopicConversation,
     TopicProfile,
 )
-from langchain_ctxbudget.knowledge.taking import Work
 from tests.open_conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

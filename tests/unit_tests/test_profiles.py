@@ -12,7 +12,8 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from langchain_ctxbudget.knowledge import profiles
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.learning import updated
+from langchain_ctxbudget.knowledge.learner import still_there
+from langchain_ctxbudget.knowledge.learning import Work, updated
 from langchain_ctxbudget.knowledge.profiles import (
     Engagement,
     engaged,
@@ -37,7 +38,6 @@ from langchain_ctxbudget.knowledge.records import (
     TopicConversation,
     TopicProfile,
 )
-from langchain_ctxbudget.knowledge.taking import Work, still_there
 from tests.open_conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

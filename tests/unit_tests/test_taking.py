@@ -9,8 +9,9 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import batch, drive
 from langchain_ctxbudget.history.open import OpenConversation
-from langchain_ctxbudget.knowledge import repositories as repos
-from langchain_ctxbudget.knowledge.taking import Work, as_said, others_in, take, time_of
+from langchain_ctxbudget.knowledge import records
+from langchain_ctxbudget.knowledge.learner import take
+from langchain_ctxbudget.knowledge.learning import Work, as_said, others_in, time_of
 from tests.open_conversations import COUNTER, SCOPE, opened
 
 
@@ -26,7 +27,7 @@ def learned(store: InMemoryStore, of: OpenConversation) -> list[int]:
     """Learns until nothing is new; how many messages were taken each time."""
     sizes = []
     while (work := taken(store, of)) is not None:
-        drive(batch(store, [repos.written(repos.progress_place(SCOPE), work.done)]))
+        drive(batch(store, [records.written(records.progress_place(SCOPE), work.done)]))
         sizes.append(len(work.entries) - work.first)
     return sizes
 
