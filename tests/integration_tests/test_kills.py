@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from itertools import count, product
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.store.base import BaseStore, Item, Op, PutOp, Result
+from langgraph.store.base import BaseStore, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import PostgresStore
 
@@ -75,19 +75,12 @@ def outcomes(shown: Sequence[Shown], doing: Doing) -> list[list[Shown]]:
 # The writer
 
 
-@contextmanager
-def opened(kind: str, place: str) -> Iterator[BaseStore]:
+def opened(kind: str, place: str) -> AbstractContextManager[BaseStore]:
     """A store that another process may have written to."""
-    if kind == "chroma-folder":
-        with ChromaStore(place) as chroma:
-            yield chroma
-    elif kind == "chroma-server":
-        url, database = place.split()
-        with ChromaStore(url=url, database=database) as chroma:
-            yield chroma
-    else:
-        with PostgresStore.from_conn_string(place) as postgres:
-            yield postgres
+    if kind == "postgres":
+        return PostgresStore.from_conn_string(place)
+    url, _, database = place.partition(" ")
+    return ChromaStore(url=url, database=database) if kind == "chroma-server" else ChromaStore(place)
 
 
 def new_pipeline(store: BaseStore) -> ContextPipeline:
@@ -201,12 +194,12 @@ def check_works(store: BaseStore) -> list[Shown]:
     return found
 
 
-def kill_again_and_again(kind: str, place: str, kills: int, seed: int, settle_seconds: float = 0) -> None:
+def kill_again_and_again(kind: str, place: str, kills: int, seed: int) -> None:
     rng = random.Random(seed)
     known: list[Shown] = []
     for kill in range(1, kills + 1):
         begun, lines = killed(kind, place, seed * 1_000 + kill, rng.uniform(0, KILL_WITHIN_SECONDS))
-        time.sleep(settle_seconds)
+        time.sleep(0 if kind == "chroma-folder" else SETTLE_SECONDS)
         assert begun == known
         with opened(kind, place) as store:
             found = check_works(store)
@@ -221,14 +214,14 @@ def test_a_writer_of_a_folder_is_killed_again_and_again(tmp_path: Path) -> None:
 @LOOPBACK
 def test_a_writer_to_a_chroma_server_is_killed_again_and_again(chroma_server: str) -> None:
     with new_chroma_database(chroma_server) as database:
-        kill_again_and_again("chroma-server", f"{chroma_server} {database}", 4, 4, SETTLE_SECONDS)
+        kill_again_and_again("chroma-server", f"{chroma_server} {database}", 4, 4)
 
 
 def test_a_writer_to_postgres_is_killed_again_and_again(postgres: str) -> None:
     with new_postgres_schema(postgres) as dsn:
         with PostgresStore.from_conn_string(dsn) as store:
             store.setup()
-        kill_again_and_again("postgres", dsn, 4, 5, SETTLE_SECONDS)
+        kill_again_and_again("postgres", dsn, 4, 5)
 
 
 # The same without a process: cut short after every single write
@@ -344,36 +337,26 @@ def test_a_deletion_that_was_cut_short_can_be_done_again(method: str) -> None:
 # What is derived
 
 
-def derived(store: BaseStore) -> list[Item]:
-    items = store.search((), limit=1_000)
-    return [item for item in items if item.namespace[2] in ("compactions", "cuts")]
-
-
-@pytest.mark.parametrize("damage", [None, {"summary": 7}, {"json": "not JSON"}], ids=str)
-def test_damage_of_what_is_derived_costs_work_and_nothing_else(damage: dict[str, Any] | None) -> None:
+def test_damage_of_what_is_derived_costs_work_and_nothing_else() -> None:
     store = InMemoryStore()
     with new_pipeline(store) as pipeline:
         pipeline.add_messages(said([pair for number in range(20) for pair in exchange(number)]), **SCOPE)
         pipeline.assemble("What did we say?", **SCOPE)
         assert pipeline.flush(30)
-        whole = pipeline.assemble("What did we say?", **SCOPE)
-        compactions = pipeline.get_compactions(**SCOPE)
-        messages = shown(pipeline.get_messages(**SCOPE))
-    assert {item.namespace[2] for item in derived(store)} == {"compactions", "cuts"}
-    for item in derived(store):
-        if damage is None:
-            store.delete(item.namespace, item.key)
-        else:
-            store.put(item.namespace, item.key, damage, index=False)
-    with new_pipeline(store) as pipeline:
-        report = pipeline.assemble("What did we say?", **SCOPE).report
-        assert all("compaction cuts not read" in failure for failure in report.failures)
-        assert pipeline.flush(30)
-        again = pipeline.assemble("What did we say?", **SCOPE)
-        assert again.report.failures == ()
-        assert shown(pipeline.get_messages(**SCOPE)) == messages
-        assert [(c.id, c.summary) for c in pipeline.get_compactions(**SCOPE)] == [
-            (c.id, c.summary) for c in compactions
-        ]
-        assert again.messages == whole.messages
-    assert check_works(store) == messages
+        whole, compactions = pipeline.assemble("What did we say?", **SCOPE), pipeline.get_compactions(**SCOPE)
+    damages: list[dict[str, Any] | None] = [None, {"summary": 7}, {"json": "not JSON"}]
+    for damage in damages:
+        derived = [it for it in store.search((), limit=1_000) if it.namespace[2] in ("compactions", "cuts")]
+        assert {item.namespace[2] for item in derived} == {"compactions", "cuts"}
+        store.batch([PutOp(item.namespace, item.key, damage, index=False) for item in derived])
+        with new_pipeline(store) as pipeline:
+            report = pipeline.assemble("What did we say?", **SCOPE).report
+            assert all("compaction cuts not read" in failure for failure in report.failures)
+            assert pipeline.flush(30)
+            again = pipeline.assemble("What did we say?", **SCOPE)
+            assert (again.report.failures, again.messages) == ((), whole.messages)
+            summaries = [
+                [(it.id, it.summary) for it in each] for each in (compactions, pipeline.get_compactions(**SCOPE))
+            ]
+            assert summaries[0] == summaries[1]
+        assert check_works(store) == [pair for number in range(20) for pair in exchange(number)]
