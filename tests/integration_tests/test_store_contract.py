@@ -6,16 +6,15 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import psycopg
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.store.base import GetOp, PutOp
+from langgraph.store.base import GetOp
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 
 from langchain_ctxbudget import ContextPipeline
 from tests.integration_tests.conftest import Run
 from tests.servers import LOOPBACK
-from tests.store_contract import INDEX, SqlStoreContract, Store, StoreContract, keys
+from tests.store_contract import INDEX, SqlStoreContract, Store, StoreContract
 from tests.stores import new_stores
 
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c"}
@@ -62,28 +61,6 @@ class TestPostgres(SqlStoreContract):
 
     async def test_async_methods_are_those_of_the_async_store(self, store: Store, asynchronous: bool) -> None:
         assert type(store.store) is (AsyncPostgresStore if asynchronous else PostgresStore)
-
-    async def test_an_item_that_postgres_refuses_spoils_its_whole_batch(self, store: Store) -> None:
-        """Whoever writes to it has to know. No contract: `ChromaStore` takes all of it."""
-        long_key = "".join(map(chr, range(0x4E00, 0x4E00 + 1000)))
-        for key, value in [
-            ("k", {"text": "nul \0"}),
-            ("nul \0", {}),
-            ("k", {"text": "half a pair \ud800"}),
-            ("k", {"number": float("nan")}),
-            (long_key, {}),
-        ]:
-            with pytest.raises((psycopg.Error, UnicodeEncodeError)):
-                await store("batch", [PutOp(("good",), "k", {}), PutOp(("bad",), key, value)])
-            assert keys(await store("search", ())) == []
-
-    async def test_postgres_takes_16_383_puts_at_once(self, store: Store) -> None:
-        puts = [PutOp(("n",), str(number), {}) for number in range(16_384)]
-        with pytest.raises(psycopg.OperationalError, match="number of parameters"):
-            await store("batch", puts)
-        await store("batch", puts[1:])
-        refused, taken = await store("batch", [GetOp(("n",), "0"), GetOp(("n",), "1")])
-        assert (refused, taken.key) == (None, "1")
 
 
 @pytest.mark.parametrize(
