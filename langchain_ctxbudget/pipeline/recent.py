@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping
 from langchain_ctxbudget.report.report import ContextReport
-from langchain_ctxbudget.stores.records import PassingScope, Scope
+from langchain_ctxbudget.stores.records import Scope
 
 _log = logging.getLogger(__name__)
 NO_THREAD = (
@@ -70,7 +70,7 @@ class RecentPrompts:
 
     def books_of(self, report: ContextReport) -> tuple[Scope, Bookkeeping | None]:
         """Returns the conversation of a report, and its books; None where it is not among the latest."""
-        passing = PassingScope(report.user_id, report.conversation_id)
+        passing = Scope(report.user_id, report.conversation_id, is_kept=False)
         scope = passing if passing in self._books else Scope(report.user_id, report.conversation_id)
         return scope, self._books.get(scope)
 

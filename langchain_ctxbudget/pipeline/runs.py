@@ -30,7 +30,7 @@ from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.prompt.request import Request
 from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import PassingScope, Scope
+from langchain_ctxbudget.stores.records import Scope
 
 _UNSAID: Any = object()
 
@@ -127,11 +127,10 @@ def run_of(
     if conversation is None and messages is None:
         raise MissingScopeError('The run names no conversation: pass config={"configurable": {"thread_id": ...}}')
     key = _own_id(messages or ()) if conversation is None else _text(conversation)
-    kind = PassingScope if conversation is None else Scope
     settings = context if isinstance(context, ContextSettings) else getattr(context, "settings", None)
     ours = isinstance(context, RunContext | ContextSettings) and settings is not None
     return Run(
-        scope=kind(user, f"{key} (agent {agent})" if agent else key),
+        scope=Scope(user, f"{key} (agent {agent})" if agent else key, is_kept=conversation is not None),
         persona_id=_said("persona_id", context, configurable),
         device_id=_said("device_id", context, configurable),
         settings=settings if ours else configurable.get("context_settings"),

@@ -91,29 +91,16 @@ class Scope:
 
     user_id: str
     conversation_id: str
+    is_kept: bool = True
+    """False for a run without a thread, a conversation in memory only; its scope equals no other, whatever its id."""
 
     def __post_init__(self) -> None:
         require_id("user_id", self.user_id)
         require_id("conversation_id", self.conversation_id)
 
-    @property
-    def is_kept(self) -> bool:
-        """Returns whether anything of the conversation is written."""
-        return True
-
     def namespace(self, kind: str) -> tuple[str, ...]:
         """Returns the namespace of one kind of record of this conversation."""
         return (ROOT, label(self.user_id), kind, label(self.conversation_id))
-
-
-@dataclass(frozen=True, slots=True)
-class PassingScope(Scope):
-    """The scope of a run without a thread, a conversation in memory only; it equals no `Scope`, whatever its id."""
-
-    @property
-    def is_kept(self) -> bool:
-        """Returns that nothing of the conversation is written."""
-        return False
 
 
 def new_token() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,6 @@ from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.records import Record, Scope
 
 SNAPSHOTS = "reports"
-_SCOPE = ("user_id", "conversation_id")
 _KEY = re.compile(r"(?P<moment>[0-9T]+)-(?P<number>[0-9]+)-[^-]*")
 
 
@@ -64,7 +63,8 @@ def without_previews(report: ContextReport) -> ContextReport:
 
 def record_of(report: ContextReport, created_at: datetime, messages: int) -> ReportRecord:
     """Returns the record of a prompt; its place says whose it is."""
-    said = {name: value for name, value in without_previews(report).to_dict().items() if name not in _SCOPE}
+    whose = ("user_id", "conversation_id")
+    said = {name: value for name, value in without_previews(report).to_dict().items() if name not in whose}
     return ReportRecord(created_at=created_at, messages=messages, report=said)
 
 
@@ -110,10 +110,14 @@ def read_one(store: BaseStore, scope: Scope, key: str) -> Flow[ContextSnapshot |
 def _snapshot(scope: Scope, item: Item) -> ContextSnapshot:
     record = ReportRecord.read(item.value, f"the snapshot {item.key!r}")
     try:
-        report = ContextReport.from_dict(record.report | dict(zip(_SCOPE, astuple(scope), strict=True)))
+        ids = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
+        report = ContextReport.from_dict(record.report | ids)
     except ValueError as error:
         raise StoreDataError(f"the report of the snapshot {item.key!r} cannot be read: {error}") from error
-    made, messages = record.created_at, record.messages
     return ContextSnapshot(
-        id=item.key, created_at=made, conversation_id=scope.conversation_id, messages=messages, report=report
+        id=item.key,
+        created_at=record.created_at,
+        conversation_id=scope.conversation_id,
+        messages=record.messages,
+        report=report,
     )
