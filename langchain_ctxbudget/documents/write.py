@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import partial
 from os import PathLike
@@ -98,12 +98,7 @@ class Added:
         return (*self.added, *self.updated, *self.unchanged)
 
     def __add__(self, other: Added) -> Added:
-        return Added(
-            added=self.added + other.added,
-            updated=self.updated + other.updated,
-            unchanged=self.unchanged + other.unchanged,
-            failures=self.failures + other.failures,
-        )
+        return Added(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
 
 @dataclass(slots=True)

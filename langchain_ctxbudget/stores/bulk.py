@@ -74,11 +74,8 @@ def read_namespaces(store: BaseStore, path: tuple[str, ...]) -> Flow[list[tuple[
     """Returns every namespace that begins with a path, in which `*` stands for any label."""
     found = yield from _every(store, ListNamespacesOp((MatchCondition("prefix", path),)))
     # Here, too, some stores find more.
-    return [one for one in found if len(one) >= len(path) and all(map(_fits, one, path))]
-
-
-def _fits(label: str, wanted: str) -> bool:
-    return wanted in ("*", label)
+    pairs = ((one, zip(one, path, strict=False)) for one in found if len(one) >= len(path))
+    return [one for one, labels in pairs if all(wanted in ("*", label) for label, wanted in labels)]
 
 
 def _every(store: BaseStore, op: SearchOp | ListNamespacesOp) -> Flow[list[Any]]:

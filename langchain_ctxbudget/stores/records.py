@@ -220,6 +220,25 @@ class LaneRecord(Record):
     """Records in it: messages and changes."""
 
 
+class SummaryLine(Record):
+    """One line of a summary or of the arc."""
+
+    position: int
+    """The message that it comes from."""
+    order: int = 0
+    """Its place among the lines of that message."""
+    heading: str
+    text: str
+    first: int = 0
+    """The position of the first message that it stands for."""
+    end: int = 0
+    """The position behind the last one; the same for a line that stands for none, as a title."""
+    made_by: str = EXTRACTION
+    """`extraction`, or the model that wrote it."""
+    value: float = 0.0
+    """The line with the least value is taken out first."""
+
+
 class CutRecord(Record):
     """The beginning of verbatim history, and what stands for the messages before it."""
 
@@ -244,25 +263,6 @@ class CutRecord(Record):
     arc: tuple[SummaryLine, ...]
     waiting: tuple[str, ...] = ()
     """Hashes of the spans that a model had not written about yet."""
-
-
-class SummaryLine(Record):
-    """One line of a summary or of the arc."""
-
-    position: int
-    """The message that it comes from."""
-    order: int = 0
-    """Its place among the lines of that message."""
-    heading: str
-    text: str
-    first: int = 0
-    """The position of the first message that it stands for."""
-    end: int = 0
-    """The position behind the last one; the same for a line that stands for none, as a title."""
-    made_by: str = EXTRACTION
-    """`extraction`, or the model that wrote it."""
-    value: float = 0.0
-    """The line with the least value is taken out first."""
 
 
 class CutsRecord(Record):
@@ -298,7 +298,3 @@ class CountsRecord(Record):
     def place(model: str) -> GetOp:
         """Returns where the record of a model is kept: under a label that no user can have."""
         return GetOp((ROOT, "counts"), blake2b(model.encode(errors="surrogatepass"), digest_size=16).hexdigest())
-
-
-CutRecord.model_rebuild()
-CutsRecord.model_rebuild()
