@@ -281,7 +281,7 @@ class Writer:
 
     def _broken(self, records: Sequence[DocumentInfo]) -> Flow[set[str]]:
         """Returns the documents that have lost chunks; the last one tells, which nearly every change changes."""
-        last = {record.id: record.sections[-1].chunks[-1] for record in records if record.chunks}
+        last = {record.id: key for record in records for section in record.sections for key in section.chunks}
         where = namespace(self.owner, "chunks")
         found = yield from self._batch([GetOp(where, f"{id_}/{name}") for id_, name in last.items()])
         return {id_ for id_, item in zip(last, found, strict=True) if item is None}
