@@ -17,21 +17,16 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import nullcontext
 from contextvars import Context, ContextVar
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError
 
 
-class _BeginsAnew(Protocol):
-    def begin_anew(self) -> None:
-        """Resets the object."""
-
-
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-B = TypeVar("B", bound=_BeginsAnew)
+B = TypeVar("B")
 F = TypeVar("F", bound=Callable[[], None])
 
 _mutexes: WeakSet[Any] = WeakSet()

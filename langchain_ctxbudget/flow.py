@@ -272,15 +272,12 @@ def locked(lock: Lock, flow: Flow[T]) -> Flow[T]:
 def twins(
     flow: Callable[Concatenate[S, P], Flow[T]],
 ) -> tuple[Callable[Concatenate[S, P], T], Callable[Concatenate[S, P], Coroutine[Any, Any, T]]]:
-    """Makes the blocking and the awaitable method of a class from one flow, documented once.
-
-    Args:
-        flow: a method whose name begins with an underscore.
+    """Makes the blocking and the awaitable method of a class from one whose name begins with an underscore.
 
     Example:
         >>> class Greeter:
         ...     def _greet(self, name: str) -> Flow[str]:
-        ...         yield Call(lambda: None, lambda: asyncio.sleep(0))
+        ...         yield in_thread(lambda: None)
         ...         return f"Hello {name}"
         ...
         ...     greet, agreet = twins(_greet)

@@ -38,14 +38,9 @@ def model_call(
     run_name: str = "summarize_history",
     source: str = "summarization",
 ) -> Call:
-    """A question to a model, or to what is bound to one; a call that takes too long is left to itself.
+    """Returns a question to a model, or to what is bound to one; `run_name` and `source` name it in traces.
 
-    Args:
-        runnable: the model, or the model with its schema bound.
-        messages: what it is sent.
-        seconds: how long it may take; after that the call raises a `TooSlowError`.
-        run_name: what the call is named in traces.
-        source: what it is for, in the metadata of traces.
+    A call that takes longer than so many seconds is left to itself, and raises a `TooSlowError`.
     """
     from langgraph.constants import TAG_NOSTREAM  # noqa: PLC0415 - not needed before a model is called
 
@@ -86,13 +81,13 @@ def model_call(
 
 
 def _whose(error: asyncio.CancelledError) -> BaseException:
-    """A cancellation of the task that waits, or what it is when only the model's own call was cancelled."""
+    """Returns the cancellation of the task that waits, or an error where only the model's own call was cancelled."""
     task = asyncio.current_task()
     return error if task is None or task.cancelling() else RuntimeError("the model's call was cancelled")
 
 
 def _in_daemon_thread(function: Callable[[], T]) -> Future[T]:
-    """Run a function in a thread that the interpreter does not wait for, unlike those of a pool."""
+    """Runs a function in a thread that the interpreter does not wait for, unlike those of a pool."""
     future: Future[T] = Future()
     context = copy_context()
 
@@ -125,7 +120,7 @@ def _is_async(runnable: Runnable[Any, Any]) -> bool:
 
 
 def bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[Any, Any] | None:
-    """The model bound to the JSON schema of its reply; None where it cannot be.
+    """Returns the model bound to the JSON schema of its reply; None where it cannot be.
 
     Where it can be told apart, it is only the model, without the parser behind it: the parser would throw prose away,
     and take JSON that was cut off for whole. (`include_raw=True` keeps the prose, but runs the model in a pool, whose
@@ -143,23 +138,20 @@ def bound_to_schema(model: BaseChatModel, schema: dict[str, Any]) -> Runnable[An
     return chain
 
 
-# What a model is, and what it replied
-
-
 def name_of(inner: object) -> str:
-    """The name of a model, as its client knows it; else of its class."""
+    """Returns the name of a model, as its client knows it; else of its class."""
     names = (getattr(inner, attribute, None) for attribute in ("model_name", "model"))
     return next((name for name in names if isinstance(name, str) and name), type(inner).__name__)
 
 
 def profile_window(inner: object) -> int | None:
-    """The window that a model's profile tells, in tokens."""
+    """Returns the window that a model's profile tells, in tokens."""
     profile = getattr(inner, "profile", None)
     return token_count(profile.get("max_input_tokens")) if isinstance(profile, Mapping) else None
 
 
 def content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a message, or what a chain makes of one
-    """The fields of a reply where the client has read them, else its text."""
+    """Returns the fields of a reply where the client has read them, else its text."""
     if isinstance(reply, BaseMessage):
         calls = getattr(reply, "tool_calls", None) or getattr(reply, "invalid_tool_calls", None)
         if calls:

@@ -128,19 +128,12 @@ class ResponseStyle(Parameters):
 
 
 class Topic(Parameters):
-    """A topic that the application declares, with the text that goes into the prompt when it comes up.
-
-    Example:
-        >>> Topic(label="Billing", aliases=("invoice",), context="Invoices go out on the 1st.").label
-        'Billing'
-    """
+    """A topic that the application declares, with the text that goes into the prompt when it comes up."""
 
     label: Text
-    """Its name; also detected when it stands in a message."""
+    """Its name; detected in messages, as its aliases are."""
     context: Text
-    """The text that goes into the prompt when it is detected."""
     aliases: tuple[Text, ...] = ()
-    """Other words for it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,21 +142,14 @@ class Topic(Parameters):
 
 
 class Entity(Parameters):
-    """A person, project, organisation or tool that the application declares.
-
-    Example:
-        >>> Entity(name="Ada", type="person", context="Ada runs the billing team.").names
-        ('Ada',)
-    """
+    """A person, project, organisation or tool that the application declares."""
 
     name: Text
-    """Its name; also detected when it stands in a message."""
+    """Its name; detected in messages, as its aliases are."""
     context: Text
-    """The text that goes into the prompt when it is detected."""
     type: Text = "concept"
     """`person`, `project`, `organization`, `tool`, `concept` or any other word."""
     aliases: tuple[Text, ...] = ()
-    """Other names for it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -374,10 +360,7 @@ class ContextSettings(Parameters):
         return strategy_of(self.allocation)
 
     def override(self, changes: ContextSettings | Mapping[str, Any] | None) -> Self:
-        """Returns settings with `changes` laid over these.
-
-        Args:
-            changes: a mapping of setting names to values; whole settings replace these; None changes nothing.
+        """Returns these settings with some of them changed; whole settings replace these; None changes nothing.
 
         Raises:
             InvalidSettingsError: an unknown setting, or a value outside its range.

@@ -144,15 +144,6 @@ def test_a_process_that_ends_without_closing_anything_has_written_it(tmp_path: P
         assert len(it.snapshots.list(**SCOPE)) == 1
 
 
-def test_a_clock_without_a_time_zone_is_taken_for_utc(store: Store, call: Call) -> None:
-    it = ContextPipeline(SETTINGS, store=store, clock=lambda: datetime(2026, 11, 30, 23, 59))  # noqa: DTZ001
-    call(it, "assemble", "Hello", **SCOPE)
-    assert it.flush(30)
-    latest = call(it.snapshots, "latest", **SCOPE)
-    assert latest.created_at.isoformat() == "2026-11-30T23:59:00+00:00"
-    assert latest.id.startswith("20261130T235900")
-
-
 def test_a_call_that_the_middleware_observes_is_not_counted_again_by_a_handler(store: Store) -> None:
     budget = ContextBudgetMiddleware(SETTINGS, store=store, default_user="ada", recall_tool=False)
     model = GenericFakeChatModel(messages=iter([AIMessage("Good day!", usage_metadata=USAGE)]))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 
 from langchain_ctxbudget import ChromaStore
 from tests.integration_tests.scripted_agent import TOOLS, Script
@@ -22,7 +22,6 @@ from tests.integration_tests.ways_in import (
     WITHOUT_TOOLS,
     Agent,
     Parts,
-    WithoutThePackage,
     converse,
     make_pipeline,
     model_at,
@@ -74,16 +73,6 @@ def branched(agent: Agent) -> None:
     converse(other, TURNS[KEPT:])
 
 
-def begun_with(said: Sequence[BaseMessage]) -> Callable[[Agent], None]:
-    """A conversation that is not this package's begins with these messages."""
-
-    def story(agent: Agent) -> None:
-        agent.take_over(said)
-        converse(agent, TURNS[KEPT:])
-
-    return story
-
-
 def prompts(way: type[Agent], story: Callable[[Agent], Any], tools: Sequence[Any] = TOOLS) -> Prompts:
     """What the model is sent while the story goes on."""
     with StrictOpenAIServer(SCRIPT.answer) as server, make_pipeline(BUDGET_TOKENS) as pipeline:
@@ -114,15 +103,6 @@ def test_every_way_gives_the_prompts_of_the_plain_object(story: Callable[[Agent]
 @pytest.mark.parametrize("name", PLAIN_WAYS)
 def test_without_tools_every_way_gives_the_prompts_of_the_plain_object(name: str) -> None:
     assert prompts(PLAIN_WAYS[name], simply, ()) == expected(simply, ())
-
-
-@every_way
-def test_a_thread_that_begins_with_another_s_messages_has_the_prompts_of_one_that_has_only_these(name: str) -> None:
-    with StrictOpenAIServer(SCRIPT.answer) as server, make_pipeline(BUDGET_TOKENS) as pipeline:
-        first = WithoutThePackage(Parts(model=model_at(server.url), pipeline=pipeline, tools=TOOLS, named_results=True))
-        said = converse(first, TURNS[:KEPT])
-    alone = prompts(WITH_TOOLS[name], begun_with(said))
-    assert prompts(WITH_TOOLS[name], branched)[-len(alone) :] == alone
 
 
 # -- In another process
