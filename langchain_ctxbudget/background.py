@@ -23,7 +23,6 @@ from weakref import WeakSet
 
 from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError
 
-
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 B = TypeVar("B")
