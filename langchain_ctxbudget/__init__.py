@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from langchain_ctxbudget.search.embeddings import LocalEmbeddings
     from langchain_ctxbudget.settings import ContextSettings
     from langchain_ctxbudget.stores.chroma import ChromaStore
-    from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter, TokenCounter
-    from langchain_ctxbudget.tokens.other_counters import HuggingFaceCounter, ModelCounter
+    from langchain_ctxbudget.tokens.counters import (
+        EstimatingCounter,
+        HuggingFaceCounter,
+        ModelCounter,
+        TiktokenCounter,
+        TokenCounter,
+    )
 
 __all__ = [
     "AssembledContext",
@@ -49,10 +54,10 @@ _HOMES = {
     "ContextReport": "report.report",
     "ContextSettings": "settings",
     "EstimatingCounter": "tokens.counters",
-    "HuggingFaceCounter": "tokens.other_counters",
+    "HuggingFaceCounter": "tokens.counters",
     "KnowledgeBase": "documents.knowledge_base",
     "LocalEmbeddings": "search.embeddings",
-    "ModelCounter": "tokens.other_counters",
+    "ModelCounter": "tokens.counters",
     "TiktokenCounter": "tokens.counters",
     "TokenCounter": "tokens.counters",
     "build_context_graph": "integrations.graph",

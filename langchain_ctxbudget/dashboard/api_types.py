@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget.budget.tiers import Documents, Forced, TierName, UsageLimits
-from langchain_ctxbudget.messages.preservation import Preservation
+from langchain_ctxbudget.messages.messages import Preservation
 from langchain_ctxbudget.report.report import ContextReport, HistoryStrategy
 
 LONGEST_ID, LONGEST_MESSAGE = 2_000, 10_000

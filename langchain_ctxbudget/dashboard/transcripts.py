@@ -21,8 +21,7 @@ from langchain_ctxbudget.dashboard.api_types import SaidMessage
 from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
 from langchain_ctxbudget.flow import adrive, batch
 from langchain_ctxbudget.history.log import MessagePage
-from langchain_ctxbudget.messages.messages import plain_text
-from langchain_ctxbudget.messages.preservation import preservation_of
+from langchain_ctxbudget.messages.messages import plain_text, preservation_of
 from langchain_ctxbudget.messages.text import also_forgets
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline.workspace import pins_place

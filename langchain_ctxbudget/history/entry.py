@@ -10,8 +10,17 @@ from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.messages.calls import is_user, provider_name
-from langchain_ctxbudget.messages.messages import as_sent, date_of, fingerprint, is_plain, plain_text, speaker
-from langchain_ctxbudget.messages.preservation import Preservation, excerpt, preservation_of
+from langchain_ctxbudget.messages.messages import (
+    Preservation,
+    as_sent,
+    date_of,
+    excerpt,
+    fingerprint,
+    is_plain,
+    plain_text,
+    preservation_of,
+    speaker,
+)
 from langchain_ctxbudget.messages.turns import safe_cuts
 from langchain_ctxbudget.stores.records import MessageRecord
 

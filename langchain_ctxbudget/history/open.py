@@ -16,7 +16,7 @@ from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.log import Heads, News, fold, in_order
 from langchain_ctxbudget.history.other_conversations import OtherConversations
 from langchain_ctxbudget.history.table import MessageTable
-from langchain_ctxbudget.messages.preservation import Preservation
+from langchain_ctxbudget.messages.messages import Preservation
 from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Place, Scope, SnapshotRecord
 from langchain_ctxbudget.tokens.counters import TokenCounter
 

@@ -29,8 +29,7 @@ from langchain_ctxbudget.history.log import (
     lane_of,
     told_place,
 )
-from langchain_ctxbudget.messages.messages import date_of, plain_text, speaker
-from langchain_ctxbudget.messages.preservation import preservation_of
+from langchain_ctxbudget.messages.messages import date_of, plain_text, preservation_of, speaker
 from langchain_ctxbudget.search.packing import Candidate
 from langchain_ctxbudget.stores.bulk import has_index
 from langchain_ctxbudget.stores.records import (

@@ -17,7 +17,7 @@ from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.open_questions import OpenQuestions
 from langchain_ctxbudget.history.tree import KnownDigests, Tree
 from langchain_ctxbudget.messages.calls import is_user
-from langchain_ctxbudget.messages.preservation import Preservation
+from langchain_ctxbudget.messages.messages import Preservation
 from langchain_ctxbudget.messages.text import terms
 from langchain_ctxbudget.messages.turns import as_note
 from langchain_ctxbudget.search.lexical import LexicalIndex, Piece, pieces

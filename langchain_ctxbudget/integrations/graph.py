@@ -36,7 +36,7 @@ from langchain_ctxbudget.pipeline.runs import RunContext, describe_run, run_of
 from langchain_ctxbudget.prompt.request import Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.tokens.calibration import is_of_one_call
+from langchain_ctxbudget.tokens.target import is_of_one_call
 
 MOST_ATTEMPTS = 3
 """The most times a prompt is begun because another run has changed the conversation meanwhile."""

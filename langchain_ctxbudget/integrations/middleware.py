@@ -59,7 +59,7 @@ from langchain_ctxbudget.prompt.request import Request
 from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS
 from langchain_ctxbudget.retrieval.recall import has_recall_tool
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens.calibration import is_of_one_call
+from langchain_ctxbudget.tokens.target import is_of_one_call
 
 NOT_FOLLOWED = (
     "other middleware changed messages before the current turn in the request only: they are shown as the agent's "

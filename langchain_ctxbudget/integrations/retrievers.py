@@ -28,7 +28,7 @@ from langchain_ctxbudget.pipeline.runs import current_runtime, run_of
 from langchain_ctxbudget.retrieval.search import Hit, Sources, document, reranked, search
 from langchain_ctxbudget.settings import SOURCES, Source
 from langchain_ctxbudget.stores.records import Scope, require_id
-from langchain_ctxbudget.tokens.schema_cost import Count
+from langchain_ctxbudget.tokens.cost import Count
 
 SEPARATOR = "\n\n"
 """Stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""

@@ -33,8 +33,7 @@ from langchain_ctxbudget.knowledge.records import (
     Source,
     TopicProfile,
 )
-from langchain_ctxbudget.messages.sameness import says_the_same
-from langchain_ctxbudget.messages.text import one_line, terms
+from langchain_ctxbudget.messages.text import one_line, says_the_same, terms
 from langchain_ctxbudget.stores.clock import utc
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile

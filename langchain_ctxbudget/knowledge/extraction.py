@@ -57,10 +57,8 @@ from langchain_ctxbudget.llm import (
 )
 from langchain_ctxbudget.messages.clipping import clip_text
 from langchain_ctxbudget.messages.fences import CONTEXT, as_data, as_item, closing, opening
-from langchain_ctxbudget.messages.sameness import says_the_same
-from langchain_ctxbudget.messages.text import fold, iso_date, terms
-from langchain_ctxbudget.tokens.counters import encodable, unwrapped
-from langchain_ctxbudget.tokens.estimate import estimate_tokens
+from langchain_ctxbudget.messages.text import fold, iso_date, says_the_same, terms
+from langchain_ctxbudget.tokens.counters import encodable, estimate_tokens, unwrapped
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import

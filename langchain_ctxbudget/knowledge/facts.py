@@ -19,8 +19,7 @@ from langchain_ctxbudget.knowledge.records import (
     Source,
     joined,
 )
-from langchain_ctxbudget.messages.sameness import names_another, says_more, says_the_opposite, says_the_same
-from langchain_ctxbudget.messages.text import fold, one_line
+from langchain_ctxbudget.messages.text import fold, names_another, one_line, says_more, says_the_opposite, says_the_same
 from langchain_ctxbudget.stores.clock import later, utc
 
 HARD_CAP, PRUNE_THRESHOLD = 150, 120

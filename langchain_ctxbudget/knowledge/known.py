@@ -38,7 +38,7 @@ from langchain_ctxbudget.messages.text import remembering
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.records import new_token
-from langchain_ctxbudget.tokens.estimate import estimate_tokens
+from langchain_ctxbudget.tokens.counters import estimate_tokens
 
 KEPT_USERS = 64
 """Users of a store whose knowledge stays in memory; the one not asked for longest goes first."""

@@ -61,7 +61,7 @@ from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.operations import embeddings_name
 from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.tokens.estimate import estimate_tokens
+from langchain_ctxbudget.tokens.counters import estimate_tokens
 
 P = TypeVar("P", TopicProfile, EntityProfile)
 

@@ -42,10 +42,9 @@ from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.retrieval.search import Sources
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import CountsRecord, CutRecord, CutsRecord, Scope
-from langchain_ctxbudget.tokens.calibration import Calibration
+from langchain_ctxbudget.tokens.cost import require_schemas
 from langchain_ctxbudget.tokens.counters import TokenCounter, model_names, unwrapped
-from langchain_ctxbudget.tokens.schema_cost import require_schemas
-from langchain_ctxbudget.tokens.target import Model, ModelTarget, kind_of
+from langchain_ctxbudget.tokens.target import Calibration, Model, ModelTarget, kind_of
 from langchain_ctxbudget.tokens.windows import with_setting
 
 if TYPE_CHECKING:

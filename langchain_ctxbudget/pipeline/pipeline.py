@@ -23,8 +23,7 @@ from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.editing import OnRemoval
 from langchain_ctxbudget.history.log import MessagePage
 from langchain_ctxbudget.history.summarizing import ConversationCompaction
-from langchain_ctxbudget.messages.messages import model_of
-from langchain_ctxbudget.messages.preservation import Preservation, require_preservation
+from langchain_ctxbudget.messages.messages import Preservation, model_of, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices
 from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook, UserKnowledge
 from langchain_ctxbudget.pipeline.engine import Engine
@@ -37,9 +36,8 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import bulk, saved_settings
 from langchain_ctxbudget.stores.clock import with_offset
 from langchain_ctxbudget.stores.records import ROOT, Scope, label, require_id
-from langchain_ctxbudget.tokens.calibration import is_of_one_call
 from langchain_ctxbudget.tokens.counters import TokenCounter
-from langchain_ctxbudget.tokens.target import ModelTarget
+from langchain_ctxbudget.tokens.target import ModelTarget, is_of_one_call
 
 
 class ContextPipeline:

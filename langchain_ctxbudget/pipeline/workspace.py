@@ -27,8 +27,7 @@ from langchain_ctxbudget.knowledge import known, records
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learner import Learning, still_there
 from langchain_ctxbudget.knowledge.records import ClientPresence
-from langchain_ctxbudget.messages.messages import checked, split_instructions
-from langchain_ctxbudget.messages.preservation import Preservation
+from langchain_ctxbudget.messages.messages import Preservation, checked, split_instructions
 from langchain_ctxbudget.messages.text import forget_texts
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices
 from langchain_ctxbudget.pipeline.recent import RecentPrompts

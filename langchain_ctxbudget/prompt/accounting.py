@@ -34,8 +34,8 @@ from langchain_ctxbudget.report.report import (
     ranges,
 )
 from langchain_ctxbudget.report.view import JOINED
-from langchain_ctxbudget.tokens.calibration import CalibratedCounter
 from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.tokens.target import CalibratedCounter
 
 
 def account(plan: Plan, content: Content, prompt: BuiltPrompt, measured: Measure) -> ContextReport:

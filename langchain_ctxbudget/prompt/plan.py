@@ -26,8 +26,8 @@ from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.retrieval.selecting import Retrieved
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import CutRecord, SnapshotRecord
-from langchain_ctxbudget.tokens.calibration import CalibratedCounter
 from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.tokens.target import CalibratedCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

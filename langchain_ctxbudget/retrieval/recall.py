@@ -32,14 +32,22 @@ from langchain_ctxbudget.history.table import searched_text
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.messages.clipping import head_end
-from langchain_ctxbudget.messages.messages import content_id, date_of, fingerprint, plain_text, plainly_same, speaker
-from langchain_ctxbudget.messages.preservation import Preservation, preservation_of
+from langchain_ctxbudget.messages.messages import (
+    Preservation,
+    content_id,
+    date_of,
+    fingerprint,
+    plain_text,
+    plainly_same,
+    preservation_of,
+    speaker,
+)
 from langchain_ctxbudget.messages.text import terms
 from langchain_ctxbudget.retrieval.pool import Searched, similarities
 from langchain_ctxbudget.search.lexical import LexicalIndex, passage, pieces
 from langchain_ctxbudget.search.ranking import z_scores
+from langchain_ctxbudget.tokens.cost import Count
 from langchain_ctxbudget.tokens.counters import TokenCounter
-from langchain_ctxbudget.tokens.schema_cost import Count
 
 IS_RECALL = {"ctxbudget": "recall"}
 """In the metadata of the recall tool."""

@@ -1,31 +1,42 @@
 """Counting tokens: exactly where the tokenizer is known, with a margin where it is not.
 
 o200k_base (gpt-4o and everything after it) is exact without a network, as the package carries its vocabulary; the older
-encodings of OpenAI come from tiktoken, which fetches them once. What a message costs beyond its texts is in
-`message_cost`, tools and response formats in `schema_cost`.
+encodings of OpenAI come from tiktoken, which fetches them once. What is sent beyond texts is counted in `cost`.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
+from langchain_ctxbudget.messages.messages import fingerprint
 from langchain_ctxbudget.messages.text import digest
 from langchain_ctxbudget.tokens import vocab
-from langchain_ctxbudget.tokens.estimate import estimate_tokens
-from langchain_ctxbudget.tokens.message_cost import REPLY_TOKENS, Framing, image_rate, message_tokens
-from langchain_ctxbudget.tokens.schema_cost import response_format_tokens, tools_tokens
+from langchain_ctxbudget.tokens.cost import (
+    REPLY_TOKENS,
+    Framing,
+    image_rate,
+    is_text,
+    message_tokens,
+    response_format_tokens,
+    tools_tokens,
+)
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
     from tiktoken import Encoding
+    from tokenizers import Tokenizer
 
 CountMode = Literal["exact", "estimated"]
 
@@ -36,6 +47,9 @@ _CARRIED = frozenset({"o200k_base", "o200k_harmony"})  # they differ in special 
 # Names that tiktoken does not know yet; the rule of `ChatOpenAI`.
 _O200K_FAMILIES = ("gpt-4o", "gpt-4.1", "gpt-5", "gpt-6")
 _NAME_ATTRIBUTES = ("tiktoken_model_name", "model_name", "model", "deployment_name", "azure_deployment")
+_CHAT_FRAMING = Framing(message_tokens=5)
+_CHAT_REPLY_TOKENS = 5
+_TOKENIZER_FILE = "tokenizer.json"
 
 
 class TokenCounter(ABC):
@@ -58,6 +72,7 @@ class TokenCounter(ABC):
     mode: CountMode
     framing: Framing = Framing()
     """The tokens that the model adds around a message."""
+    _reply_tokens: int = REPLY_TOKENS
 
     def __init__(self) -> None:
         self._lock = new_mutex()
@@ -101,7 +116,7 @@ class TokenCounter(ABC):
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Returns the tokens of a request with these messages, the priming of the reply included."""
-        return sum(map(self.count_message, messages)) + REPLY_TOKENS
+        return sum(map(self.count_message, messages)) + self._reply_tokens
 
     def count_tools(self, tools: Sequence[Any]) -> int:
         """Returns the tokens of tool schemas as they are sent; 0 for none.
@@ -141,11 +156,14 @@ class TiktokenCounter(TokenCounter):
         encoding = _encoding_name(encoding_or_model)
         if encoding is None:
             raise InputError(
-                f"{encoding_or_model!r} is neither an encoding ({', '.join(_encoding_names())}) nor the name of a "
-                "model whose encoding tiktoken knows, such as 'gpt-4o'. For other models use EstimatingCounter"
+                f"{encoding_or_model!r} is neither an encoding such as 'o200k_base' nor the name of a model whose "
+                "encoding tiktoken knows, such as 'gpt-4o'. For other models use EstimatingCounter"
             )
         self.name = encoding
-        self.framing = _framing(PROVIDER_PREFIX.sub("", encoding_or_model), encoding)
+        model = PROVIDER_PREFIX.sub("", encoding_or_model)
+        self.framing = Framing(function_tokens=10 if encoding == "cl100k_base" else 7, image=image_rate(model))
+        if model.startswith("gpt-3.5-turbo-0301"):  # the role is left out where there is a name
+            self.framing = self.framing._replace(message_tokens=4, name_tokens=-1)
         self._fetched = None if encoding in _CARRIED else _fetch(encoding)
 
     def load(self) -> None:
@@ -180,6 +198,147 @@ class EstimatingCounter(TokenCounter):
         return estimate_tokens(text)
 
 
+class HuggingFaceCounter(TokenCounter):
+    """Counts exactly, with the tokenizer of an open model (Llama, Qwen, Gemma, Mistral, ...).
+
+    A tokenizer does not know the chat template. Five tokens and the role per message, and five for the reply, cover
+    those of Qwen, Llama 3 and Gemma. A template's own additions (the date, a system prompt where there is none) are not
+    counted.
+
+    Example:
+        >>> from tokenizers import Tokenizer, models, pre_tokenizers
+        >>> words = Tokenizer(models.WordLevel({"hello": 0, "world": 1, "?": 2}, unk_token="?"))
+        >>> words.pre_tokenizer = pre_tokenizers.Whitespace()
+        >>> HuggingFaceCounter(words).count_text("hello world")
+        2
+    """
+
+    mode = "exact"
+    _reply_tokens = _CHAT_REPLY_TOKENS
+
+    def __init__(self, tokenizer: Tokenizer | PathLike[str] | str, *, framing: Framing = _CHAT_FRAMING) -> None:
+        """Load the tokenizer.
+
+        Args:
+            tokenizer: a `tokenizers.Tokenizer`, which is copied; a `tokenizer.json` or the folder that holds it; or
+                the name of a model on the Hugging Face hub, which is fetched once unless it was fetched before.
+            framing: what the model adds around a message.
+
+        Raises:
+            InputError: it is none of these, or the file is not a tokenizer's.
+            TokenizerUnavailableError: the hub cannot be reached, or has no such model for you.
+        """
+        super().__init__()
+        self.framing = framing
+        self._tokenizer, label = _loaded(tokenizer)
+        self.name = f"huggingface:{label}"
+        self._tokenizer.encode_special_tokens = True  # a text that imitates them is text
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        if getattr(self._tokenizer.model, "dropout", None):
+            self._tokenizer.model.dropout = None  # at random, for training
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenizer.encode(encodable(text), add_special_tokens=False).ids)
+
+
+class ModelCounter(TokenCounter):
+    """Counts with the model's own functions: `get_num_tokens` and `get_num_tokens_from_messages`.
+
+    Each message is counted once. Images, and all that the model cannot count or counts as less, are counted by this
+    package's own rule, and nothing is fetched. The counter is `exact` where the model has a function of its own for
+    messages; where it has not, messages are counted by this package's own rule with the model's count of texts.
+
+    A model that counts over the network (Anthropic, Gemini) is asked once per new message and text, also per line of
+    retrieved text: `EstimatingCounter`, corrected by what the provider reports as used, answers at once.
+
+    Example:
+        >>> from langchain_core.language_models import FakeListChatModel
+        >>> model = FakeListChatModel(responses=["x"], custom_get_token_ids=lambda text: list(map(ord, text)))
+        >>> ModelCounter(model).count_text("four")
+        4
+    """
+
+    def __init__(self, model: BaseChatModel) -> None:
+        """Ask the model for a first count.
+
+        Args:
+            model: a chat model, also one that is bound.
+
+        Raises:
+            InputError: it is something else.
+            TokenizerUnavailableError: the model cannot count here.
+        """
+        super().__init__()
+        from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415 - takes 0.2 s
+
+        self._model: Any = unwrapped(model)
+        if not isinstance(self._model, BaseLanguageModel):
+            raise InputError(f"model must be a LangChain chat model, not {type(model).__name__}")
+        own: Any = type(self._model)
+        model_name = next(model_names(model), "")
+        self.name = f"model:{model_name or own.__name__}"
+        self.framing = Framing(image=image_rate(model_name))
+        ask: Any = self._model.get_num_tokens_from_messages
+        if "allow_fetching_images" in inspect.signature(ask).parameters:
+            ask = partial(ask, allow_fetching_images=False)
+        self._ask: Callable[..., int] = ask
+        self._frame_tokens = 0
+        self._counts_messages = own.get_num_tokens_from_messages is not BaseLanguageModel.get_num_tokens_from_messages
+        self._counts_texts = not self._counts_messages or (
+            own.get_num_tokens is not BaseLanguageModel.get_num_tokens
+            or own.get_token_ids is not BaseLanguageModel.get_token_ids
+            or self._model.custom_get_token_ids is not None
+        )
+        self._check()
+        self.mode = "exact" if self._counts_messages else "estimated"
+
+    def count_message(self, message: BaseMessage) -> int:
+        """Returns the tokens of a message with its framing, without the priming of the reply."""
+        if not self._counts_messages:
+            return super().count_message(message)
+        return self._cached(b"message" + bytes.fromhex(fingerprint(message)), lambda: self._asked_message(message))
+
+    def _check(self) -> None:
+        """Asks for a first count, which tells what the model adds to a request and to a message."""
+        if self._counts_messages:
+            probe = HumanMessage("a")
+            try:
+                one_tokens, two_tokens = self._ask([probe]), self._ask([probe, probe])
+            except Exception:  # noqa: BLE001 - `ChatOpenAI` with another provider's model, for one
+                self._counts_messages = False
+            else:
+                self._reply_tokens = max(0, 2 * one_tokens - two_tokens)
+                self._frame_tokens = one_tokens - 1
+        try:
+            self._asked_text("a")
+        except Exception as error:
+            raise TokenizerUnavailableError(
+                f"{type(self._model).__name__} cannot count tokens here ({type(error).__name__}: {error}). Pass "
+                "another token_counter: TiktokenCounter for a model of OpenAI, HuggingFaceCounter for one whose "
+                "tokenizer is open, EstimatingCounter() for any other"
+            ) from error
+
+    def _asked_message(self, message: BaseMessage) -> int:
+        try:
+            tokens: int = self._ask([message]) - self._reply_tokens
+        except Exception:  # noqa: BLE001 - whatever a model raises on what it does not know
+            return super().count_message(message)
+        return tokens if is_text(message) else max(tokens, super().count_message(message))
+
+    def _asked_text(self, text: str) -> int:
+        if self._counts_texts:
+            return int(self._model.get_num_tokens(text))
+        return max(1, self._ask([HumanMessage(text)]) - self._frame_tokens)
+
+    def _count(self, text: str) -> int:
+        text = encodable(text)
+        try:
+            return self._asked_text(text)
+        except Exception:  # noqa: BLE001 - tiktoken refuses special tokens and endless white space, a network fails
+            return estimate_tokens(text)
+
+
 def counter_for(model: BaseChatModel | str | None) -> TokenCounter:
     """Returns the counter for a model: exact where its tokenizer is known and can be had, else an estimate.
 
@@ -208,11 +367,8 @@ def unwrapped(model: Any) -> Any:  # noqa: ANN401 - a binding passes for a model
 
 def model_names(model: BaseChatModel | str) -> Iterator[str]:
     """Yields the names by which a model may be known, the one that says most first."""
-    if isinstance(model, str):
-        yield model
-        return
     inner = unwrapped(model)
-    names = (getattr(inner, attribute, None) for attribute in _NAME_ATTRIBUTES)
+    names = [inner] if isinstance(inner, str) else [getattr(inner, name, None) for name in _NAME_ATTRIBUTES]
     yield from (name for name in names if isinstance(name, str))
 
 
@@ -229,21 +385,16 @@ def _encoding_name(encoding_or_model: str) -> str | None:
     """Returns the encoding of that name or of that model; None where neither is known."""
     if encoding_or_model in _CARRIED:
         return encoding_or_model
-    from tiktoken.model import encoding_name_for_model  # noqa: PLC0415 - not needed for what is carried
+    from tiktoken import list_encoding_names  # noqa: PLC0415 - not needed for what is carried
+    from tiktoken.model import encoding_name_for_model  # noqa: PLC0415
 
-    if encoding_or_model in _encoding_names():
+    if encoding_or_model in list_encoding_names():
         return encoding_or_model
     model = PROVIDER_PREFIX.sub("", encoding_or_model)
     try:
         return encoding_name_for_model(model)
     except KeyError:
         return "o200k_base" if model.lower().startswith(_O200K_FAMILIES) else None
-
-
-def _encoding_names() -> list[str]:
-    from tiktoken import list_encoding_names  # noqa: PLC0415
-
-    return list_encoding_names()
 
 
 def _fetch(encoding: str) -> Encoding:
@@ -259,9 +410,59 @@ def _fetch(encoding: str) -> Encoding:
         ) from error
 
 
-def _framing(model: str, encoding: str) -> Framing:
-    """Returns the constants of `ChatOpenAI`, for functions of the OpenAI cookbook, for images of the vision guide."""
-    function_tokens = 10 if encoding == "cl100k_base" else Framing().function_tokens
-    if model.startswith("gpt-3.5-turbo-0301"):  # the role is left out where there is a name
-        return Framing(message_tokens=4, name_tokens=-1, function_tokens=function_tokens)
-    return Framing(function_tokens=function_tokens, image=image_rate(model))
+def _loaded(tokenizer: Tokenizer | PathLike[str] | str) -> tuple[Tokenizer, str]:
+    """Returns a tokenizer of our own, and its label."""
+    from tokenizers import Tokenizer  # noqa: PLC0415 - not needed by those who only import the package
+
+    if isinstance(tokenizer, Tokenizer):
+        kind = type(tokenizer.model).__name__.lower()
+        return Tokenizer.from_str(tokenizer.to_str()), f"{kind}-{tokenizer.get_vocab_size()}"
+    if not isinstance(tokenizer, str | PathLike):
+        raise InputError(
+            f"tokenizer must be a tokenizers.Tokenizer, a {_TOKENIZER_FILE} or the name of a model on the Hugging Face "
+            f"hub, not {type(tokenizer).__name__}; for a fast tokenizer of transformers pass its `backend_tokenizer`"
+        )
+    path = Path(tokenizer)
+    file = path / _TOKENIZER_FILE if path.is_dir() else path
+    if file.is_file():
+        try:
+            read = Tokenizer.from_file(str(file))
+        except Exception as error:
+            raise InputError(f"{file} is not the {_TOKENIZER_FILE} of a Hugging Face tokenizer ({error})") from error
+        return read, file.parent.resolve().name if file.name == _TOKENIZER_FILE else file.stem
+    if isinstance(tokenizer, PathLike):
+        raise InputError(f"There is no tokenizer at {file}: give the {_TOKENIZER_FILE} of the model, or its folder")
+    try:
+        return Tokenizer.from_pretrained(tokenizer), tokenizer
+    except Exception as error:  # whatever the network, the hub's answer or the disk of its cache raises
+        raise TokenizerUnavailableError(
+            f"{tokenizer!r} is no file here, and the Hugging Face hub did not give a tokenizer of that name "
+            f"({type(error).__name__}: {error}). Give the path of the model's {_TOKENIZER_FILE}, set HF_TOKEN if the "
+            "model is gated, or pass EstimatingCounter(), which needs no network"
+        ) from error
+
+
+_BORDER = re.compile(r"\n(?=[-\[#<])")
+_OTHER_SCRIPT = re.compile("[^\x00-\u024f]+")
+_FIFTHS = 7
+
+
+def text_pieces(text: str) -> list[str]:
+    """Cuts a text before every line that begins with one of `-`, `[`, `#`, `<`, as the lines of a fence do.
+
+    No tokenizer of the tiktoken family joins tokens across such a border, so what is counted by the piece adds up.
+    """
+    pieces = _BORDER.split(text)
+    return [*(piece + "\n" for piece in pieces[:-1]), pieces[-1]]
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimates the tokens of a text; never below the exact count of o200k_base."""
+    return sum(map(_piece_tokens, text_pieces(text))) if text else 0
+
+
+def _piece_tokens(piece: str) -> int:
+    twentieths = vocab.count_tokens(vocab.encoding(), piece) * _FIFTHS * 4
+    if not piece.isascii():
+        twentieths += 5 * sum(map(len, _OTHER_SCRIPT.findall(piece)))
+    return -(-twentieths // 20)

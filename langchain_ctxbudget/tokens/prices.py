@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import resources
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
+from langchain_ctxbudget.budget.parameters import Parameters
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 
 _MOST_TOKENS = 10**9
@@ -38,7 +39,7 @@ _Dollars = Annotated[float, Field(strict=True, ge=0, le=1_000_000, allow_inf_nan
 _Count = Annotated[int, Field(strict=True, ge=0)]
 
 
-class Price(BaseModel):
+class Price(Parameters):
     """The price of a model, in US dollars per million tokens: numbers from 0 to 1,000,000.
 
     Raises:
@@ -49,40 +50,12 @@ class Price(BaseModel):
         True
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     input: _Dollars
     output: _Dollars
     cached_input: _Dollars | None = None
     """Input that the provider has cached; None: as all input."""
     cache_write: _Dollars | None = None
     """Input that the provider caches now; None: as all input."""
-
-    __str__ = BaseModel.__repr__
-
-    def __init__(self, **values: object) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            problems = "; ".join(f"{one['loc'][0]}: {one['msg']}, not {one['input']!r}" for one in error.errors())
-            raise InvalidSettingsError(
-                f"A price is in US dollars per million tokens, such as {{'input': 2.5, 'output': 10}}: {problems}"
-            ) from error
-
-    @classmethod
-    def of(cls, value: object) -> Self:
-        """Reads a price from a mapping of its fields.
-
-        Raises:
-            InvalidSettingsError: it is something else, or lacks a field, or has unknown ones.
-        """
-        if isinstance(value, cls):
-            return value
-        if not isinstance(value, Mapping):
-            raise InvalidSettingsError(
-                f"A price must be a mapping such as {{'input': 2.5, 'output': 10}}, not {value!r}"
-            )
-        return cls(**{str(name): number for name, number in value.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +129,7 @@ def load_prices(given: object = None) -> Mapping[str, Price]:
         try:
             over[model] = Price.of(value)
         except InvalidSettingsError as error:
-            raise InvalidSettingsError(f"prices[{model!r}]: {error}") from error
+            raise InvalidSettingsError(f"prices[{model!r}] (dollars per million tokens): {error}") from error
     return MappingProxyType({**PRICES, **over})
 
 
@@ -214,20 +187,15 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
     read, whole, parts = (sum(_tokens(details, name, 0) for name in names) for names in (_READ, _WRITTEN, _WRITTEN_FOR))
     cached = min(given, read)
     written = min(given - cached, max(whole, parts))
-    price, cost = price_of(model, prices), 0.0
-    if price:
-        of_cached = price.input if price.cached_input is None else price.cached_input
-        of_written = price.input if price.cache_write is None else price.cache_write
-        plain = (given - cached - written) * price.input
-        cost = (plain + cached * of_cached + written * of_written + made * price.output) / 1_000_000
-    return Usage(
-        calls=1,
-        input_tokens=given,
-        cached_tokens=cached,
-        output_tokens=made,
-        cost=cost,
-        unpriced_calls=int(price is None),
-    )
+    used = Usage(calls=1, input_tokens=given, cached_tokens=cached, output_tokens=made)
+    price = price_of(model, prices)
+    if price is None:
+        return replace(used, unpriced_calls=1)
+    of_cached = price.input if price.cached_input is None else price.cached_input
+    of_written = price.input if price.cache_write is None else price.cache_write
+    plain = (given - cached - written) * price.input
+    cost = plain + cached * of_cached + written * of_written + made * price.output
+    return replace(used, cost=cost / 1_000_000)
 
 
 def _tokens(counts: Mapping[str, Any], name: str, default: int | None) -> int:

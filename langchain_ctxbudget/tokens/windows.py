@@ -16,6 +16,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import ip_address
@@ -89,11 +90,6 @@ class ModelServer:
     """The window that the model object asks Ollama for, in tokens."""
     is_ollama: bool
     is_this_machine: bool
-
-    @property
-    def root(self) -> str:
-        """The base URL without its trailing `/v1`, `/api/v1` or `/openai/v1`."""
-        return _API_SUFFIX.sub("", self.base)
 
 
 class _NotToldError(Exception):
@@ -250,11 +246,17 @@ def _secret(key: object) -> str | None:
 
 def _ask(server: ModelServer) -> Flow[Window]:
     """Asks in one dialect after the other until an answer names the window; anything that fails is in `failure`."""
+    root = _API_SUFFIX.sub("", server.base)
+    dialects = [
+        partial(_listed, server, f"{server.base}/models", "OpenAI-compatible server"),
+        partial(_listed, server, f"{root}/api/v0/models", "LM Studio"),
+        partial(_ollama, server, root),
+    ]
     failures: list[str] = []
     hangs = False
-    for dialect in (_ollama,) if server.is_ollama else (_openai_compatible, _lm_studio, _ollama):
+    for ask in dialects[2:] if server.is_ollama else dialects:
         try:
-            return (yield from dialect(server))
+            return (yield from ask())
         except _NotToldError as error:
             failures.append(str(error))
             hangs = error.hangs
@@ -264,42 +266,13 @@ def _ask(server: ModelServer) -> Flow[Window]:
     return Window(failure=failure, hangs=hangs)
 
 
-def _openai_compatible(server: ModelServer) -> Flow[Window]:
-    return _listed((yield from _exchange(server, "GET", f"{server.base}/models")), server, "OpenAI-compatible server")
-
-
-def _lm_studio(server: ModelServer) -> Flow[Window]:
-    return _listed((yield from _exchange(server, "GET", f"{server.root}/api/v0/models")), server, "LM Studio")
-
-
-def _ollama(server: ModelServer) -> Flow[Window]:
-    """Reads the length that Ollama uses: `num_ctx` of the model object or of the Modelfile, or of a loaded model."""
-    shown = _mapping((yield from _exchange(server, "POST", f"{server.root}/api/show", {"model": server.model})))
-    info, parameters = _mapping(shown.get("model_info")), shown.get("parameters")
-    trained = token_count(info.get(f"{info.get('general.architecture')}.context_length"))
-    set_there = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
-    served = server.num_ctx or (token_count(int(set_there[1])) if set_there else None)
-    if served is None and trained is None:
-        raise _NotToldError("POST /api/show names no context length")
-    if served is None:
-        try:
-            running = _mapping((yield from _exchange(server, "GET", f"{server.root}/api/ps"))).get("models")
-            served = token_count((_named(_entries(running), server.model) or {}).get("context_length"))
-        except _NotToldError:
-            served = None
-    detail = f"Ollama at {server.address}"
-    if served is None:
-        detail += " (the length of its training; without num_ctx it may serve less)"
-    tokens = min(length for length in (served, trained) if length is not None)
-    return Window(tokens=tokens, source="served", detail=detail)
-
-
-def _listed(answer: object, server: ModelServer, kind: str) -> Window:
+def _listed(server: ModelServer, url: str, kind: str) -> Flow[Window]:
     """Reads the window in a list of models; the only model of a list is taken under any name.
 
     Raises:
         _NotToldError: the list does not have the model, or not its length.
     """
+    answer = yield from _exchange(server, "GET", url)
     entries = _entries(answer.get("data") if isinstance(answer, dict) else answer)  # Together sends the bare list
     entry, detail = _named(entries, server.model), f"{kind} at {server.address}"
     if entry is None:
@@ -313,6 +286,26 @@ def _listed(answer: object, server: ModelServer, kind: str) -> Window:
         raise _NotToldError("a list of models names no context length")
     outputs = min(_numbers(entry, _OUTPUTS), default=None)
     return Window(tokens=min(lengths), output_tokens=outputs, source="served", detail=detail)
+
+
+def _ollama(server: ModelServer, root: str) -> Flow[Window]:
+    """Reads the length that Ollama uses: `num_ctx` of the model object or of the Modelfile, or of a loaded model."""
+    shown = _mapping((yield from _exchange(server, "POST", f"{root}/api/show", {"model": server.model})))
+    info, parameters = _mapping(shown.get("model_info")), shown.get("parameters")
+    trained = token_count(info.get(f"{info.get('general.architecture')}.context_length"))
+    set_there = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
+    served = server.num_ctx or (token_count(int(set_there[1])) if set_there else None)
+    if served is None and trained is None:
+        raise _NotToldError("POST /api/show names no context length")
+    if served is None:
+        with suppress(_NotToldError):
+            running = _mapping((yield from _exchange(server, "GET", f"{root}/api/ps"))).get("models")
+            served = token_count((_named(_entries(running), server.model) or {}).get("context_length"))
+    detail = f"Ollama at {server.address}"
+    if served is None:
+        detail += " (the length of its training; without num_ctx it may serve less)"
+    tokens = min(length for length in (served, trained) if length is not None)
+    return Window(tokens=tokens, source="served", detail=detail)
 
 
 def _named(entries: list[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
@@ -340,14 +333,25 @@ def _entries(value: object) -> list[Mapping[str, Any]]:
 
 
 def _exchange(server: ModelServer, method: str, url: str, body: object = None) -> Flow[object]:
-    """Sends a request and reads its answer as JSON; raises a `_NotToldError` where there is none."""
+    """Sends a request and reads its answer as JSON; raises a `_NotToldError` where there is none.
+
+    It says why without the text of an error, which may hold an address.
+    """
+    import httpx  # noqa: PLC0415 - takes 0.1 s to import
+
     asked = f"{method} {urlsplit(url).path}"
     headers = {**server.headers, "Accept-Encoding": "identity"}
     request = {"method": method, "url": url, "headers": headers, "json": body}
     try:
         status, content = yield in_thread(partial(_send, request, is_this_machine=server.is_this_machine))
+    except (TimeoutError, httpx.TimeoutException) as error:
+        raise _NotToldError(f"{asked} got no answer in {_ANSWER_SECONDS:g} s", hangs=True) from error
+    except httpx.ConnectError as error:
+        raise _NotToldError(f"{asked} could not connect", ends=True) from error
+    except OverflowError as error:
+        raise _NotToldError(f"{asked} answered more than {_LARGEST_ANSWER_BYTES // 1_000_000} MB") from error
     except Exception as error:  # whatever a socket, a proxy, a certificate or an odd key raises
-        raise _not_told(asked, error) from error
+        raise _NotToldError(f"{asked} failed ({type(error).__name__})") from error
     if status != _SUCCESS:
         raise _NotToldError(f"{asked} answered {status}")
     try:
@@ -357,7 +361,7 @@ def _exchange(server: ModelServer, method: str, url: str, body: object = None) -
 
 
 def _send(request: dict[str, Any], *, is_this_machine: bool) -> tuple[int, bytearray]:
-    import httpx  # noqa: PLC0415 - takes 0.1 s to import
+    import httpx  # noqa: PLC0415
 
     content, until = bytearray(), time.monotonic() + _ANSWER_SECONDS
     timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
@@ -372,16 +376,3 @@ def _send(request: dict[str, Any], *, is_this_machine: bool) -> tuple[int, bytea
             if time.monotonic() > until:
                 raise TimeoutError
     return response.status_code, content
-
-
-def _not_told(asked: str, error: Exception) -> _NotToldError:
-    """Says why there is no answer, without the text of the error, which may hold an address."""
-    import httpx  # noqa: PLC0415
-
-    if isinstance(error, TimeoutError | httpx.TimeoutException):
-        return _NotToldError(f"{asked} got no answer in {_ANSWER_SECONDS:g} s", hangs=True)
-    if isinstance(error, httpx.ConnectError):
-        return _NotToldError(f"{asked} could not connect", ends=True)
-    if isinstance(error, OverflowError):
-        return _NotToldError(f"{asked} answered more than {_LARGEST_ANSWER_BYTES // 1_000_000} MB")
-    return _NotToldError(f"{asked} failed ({type(error).__name__})")

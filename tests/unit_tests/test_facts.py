@@ -18,7 +18,7 @@ from langchain_ctxbudget.knowledge.facts import (
     stays_where_it_is_tight,
 )
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact, LearnedFact, Source
-from langchain_ctxbudget.messages.sameness import says_the_same
+from langchain_ctxbudget.messages.text import says_the_same
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 CATEGORIES = ["project", "preference", "identity"]

@@ -24,13 +24,13 @@ from langchain_core.messages import (
 from langchain_openai import ChatOpenAI
 from PIL import Image
 
-from langchain_ctxbudget.tokens.counters import TiktokenCounter
-from langchain_ctxbudget.tokens.message_cost import (
+from langchain_ctxbudget.tokens.cost import (
+    compact_json,
     image_rate,
     image_size,
     image_tokens,
 )
-from langchain_ctxbudget.tokens.schema_cost import compact_json
+from langchain_ctxbudget.tokens.counters import TiktokenCounter
 
 COUNTER = TiktokenCounter()
 count = COUNTER.count_text
@@ -180,7 +180,7 @@ def test_images_of_any_size_cost_what_chat_openai_says(chat_openai: ChatOpenAI, 
     width=st.integers(1, 4_000),
     height=st.integers(1, 60),
     tall=st.booleans(),
-    form=st.sampled_from(["PNG", "GIF", "JPEG", "WEBP", "BMP"]),
+    form=st.sampled_from(["PNG", "GIF", "JPEG", "WEBP"]),
 )
 def test_the_size_of_an_image_is_read_from_its_header(width: int, height: int, tall: bool, form: str) -> None:
     size = (height, width) if tall else (width, height)

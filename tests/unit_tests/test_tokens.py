@@ -30,10 +30,17 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
 from langchain_ctxbudget.tokens import counters, vocab
-from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter, TokenCounter, counter_for, encodable
-from langchain_ctxbudget.tokens.estimate import text_pieces
-from langchain_ctxbudget.tokens.message_cost import Framing
-from langchain_ctxbudget.tokens.other_counters import HuggingFaceCounter, ModelCounter
+from langchain_ctxbudget.tokens.cost import Framing
+from langchain_ctxbudget.tokens.counters import (
+    EstimatingCounter,
+    HuggingFaceCounter,
+    ModelCounter,
+    TiktokenCounter,
+    TokenCounter,
+    counter_for,
+    encodable,
+    text_pieces,
+)
 
 EXACT, ESTIMATE = TiktokenCounter(), EstimatingCounter()
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))

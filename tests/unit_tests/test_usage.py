@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from importlib import resources
 from typing import Any
 
@@ -207,7 +206,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"mine": {}}, "input.*output"),
     ({"mine": {"input": 1, "output": 2, "per_image": 3}}, "per_image"),
     ({"mine": {"input": None, "output": 2}}, "input"),
-    ({"mine": 2.5}, "must be a mapping"),
+    ({"mine": 2.5}, "made from a mapping"),
     ({"": {"input": 1, "output": 2}}, "by the name"),
     ({4: {"input": 1, "output": 2}}, "by the name"),
     ([("mine", {"input": 1, "output": 2})], "must be a mapping"),
@@ -248,9 +247,7 @@ def test_the_prices_of_an_application_lie_over_the_packaged_ones() -> None:
 def test_prices_that_cannot_be_used_are_refused_by_name() -> None:
     for name in ("input", "output", "cached_input", "cache_write"):
         for value in (-0.01, math.nan, math.inf, "2.5", True, [1], 1_000_001):
-            with pytest.raises(
-                InvalidSettingsError, match=rf"prices\['mine'\].* {name}: .*, not {re.escape(repr(value))}"
-            ):
+            with pytest.raises(InvalidSettingsError, match=rf"prices\['mine'\].* {name} must be .*, not "):
                 load_prices({"mine": {"input": 1, "output": 2, name: value}})
     for wrong, says in REFUSED:
         with pytest.raises(InvalidSettingsError, match=says):

@@ -71,7 +71,7 @@ def ranks(packed: bytes) -> dict[bytes, int]:
 
 
 def encoding() -> Encoding:
-    """The o200k_base encoding, built when first asked for, once per process.
+    """Returns the o200k_base encoding, built when first asked for, once per process.
 
     Raises:
         TokenizerUnavailableError: the vocabulary file is damaged or missing.

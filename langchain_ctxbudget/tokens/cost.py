@@ -1,0 +1,396 @@
+"""The cost of messages, images, tools and response formats as they are sent to a model, framing included.
+
+For text, names, roles, tool calls, tool results and images this is, to the token, what
+`ChatOpenAI.get_num_tokens_from_messages` answers. Where that function says nothing, or raises, this one has a rule:
+
+| content | `ChatOpenAI` | here |
+|---|---|---|
+| image whose size cannot be read (link, file id, other format) | fetched, 0 or an error | the dearest (gpt-4o: 1,445) |
+| a call in the content that is also in `tool_calls` | 0 or an error | 0: it is sent once |
+| any other block (file, sound, thought, a call in the content alone) | 0 or an error | compact JSON, long base64 at 0.75 tokens per character |
+| text that looks like a special token | an error | as text |
+| tools | not counted | the rule that OpenAI's cookbook publishes, which knows one level of properties; at least compact JSON |
+| response format | not counted | compact JSON and a frame |
+"""  # noqa: E501
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from typing import Any, NamedTuple
+
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ChatMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.utils.function_calling import convert_to_openai_function, convert_to_openai_tool
+from pydantic import BaseModel
+
+from langchain_ctxbudget.errors import InputError
+
+Count = Callable[[str], int]
+"""Tokens of a text."""
+
+REPLY_TOKENS = 3
+"""Every reply is primed with the assistant's role."""
+TOOL_CALL_ID_TOKENS = 3
+TOOLS_END_TOKENS = 12
+RESPONSE_FORMAT_TOKENS = 12
+"""The frame of a response format. Nothing is published; the frame of the tools is taken."""
+_PROPERTY_TOKENS = _ENUM_TOKENS = 3
+PAYLOAD_CHARACTERS = 4_096
+"""Base64 of at least this length is not tokenized."""
+PAYLOAD_TOKENS_PER_CHARACTER = 0.75
+"""One token per decoded byte. Base64 of random bytes costs 0.68 to 0.73 tokens per character in o200k_base; what can
+be compressed costs less."""
+_PAYLOAD = re.compile(rf"(?<![\w+/-])[A-Za-z0-9+/_-]{{{PAYLOAD_CHARACTERS},}}")
+_CALL_BLOCKS = frozenset({"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "function_call"})
+_IMAGE_BLOCKS = frozenset({"image_url", "input_image", "image"})
+_CALL_KEYS = frozenset({"tool_calls", "function_call", "audio"})
+_ROLES: tuple[tuple[type[BaseMessage], str], ...] = ((HumanMessage, "user"), (AIMessage, "assistant"))
+
+_TILE, _LONG_SIDE, _SHORT_SIDE = 512, 2048, 768
+_MOST_TILES = 8
+"""After resizing no image is larger than 2,048 x 768."""
+_PATCH, _MOST_PATCHES = 32, 1_536
+_JPEG_SEGMENTS = 1_000
+# Start-of-frame markers: C0 to CF without the tables C4 (Huffman), C8 (reserved) and CC (arithmetic coding).
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_SCAN, _JPEG_FILL = 0xDA, 0xFF
+
+
+class ImageRate(NamedTuple):
+    """The price of an image for a model, in tokens (OpenAI's vision guide, "Calculating costs")."""
+
+    base_tokens: int = 85
+    tile_tokens: int = 170
+    patch_tokens: float = 0.0
+    """For each of at most 1,536 patches of 32 x 32 pixels; never less than by the tiles, as `ChatOpenAI` counts."""
+
+
+_RATES = {
+    "gpt-4o-mini": ImageRate(base_tokens=2_833, tile_tokens=5_667),
+    "gpt-4.1-mini": ImageRate(patch_tokens=1.62),
+    "gpt-4.1-nano": ImageRate(patch_tokens=2.46),
+    "gpt-5-mini": ImageRate(patch_tokens=1.62),
+    "gpt-5-nano": ImageRate(patch_tokens=2.46),
+    "o4-mini": ImageRate(patch_tokens=1.72),
+}
+"""The rate for each beginning of a model's name. All others cost as gpt-4o does, or less."""
+
+
+class Framing(NamedTuple):
+    """Tokens that a model adds around what is said."""
+
+    message_tokens: int = 3
+    name_tokens: int = 1
+    function_tokens: int = 7
+    """Of the frame of one function for gpt-4o and later; 10 for the cl100k_base models."""
+    image: ImageRate = ImageRate()
+
+
+def compact_json(value: object) -> str:
+    """Returns a value as JSON without spaces, with the text of whatever JSON cannot hold."""
+    try:
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # keys that are no strings, and circles
+        return repr(value)
+
+
+def _json_tokens(value: object, count: Count) -> int:
+    """Returns the tokens of a value as compact JSON, long base64 in it at its fixed rate."""
+    text = compact_json(value)
+    rest = _PAYLOAD.sub("", text) if len(text) >= PAYLOAD_CHARACTERS else text
+    return count(rest) + ceil((len(text) - len(rest)) * PAYLOAD_TOKENS_PER_CHARACTER)
+
+
+# Messages
+
+
+def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
+    """Returns the tokens of one message."""
+    tokens = framing.message_tokens + count(_role(message))
+    if isinstance(message, ToolMessage):  # its name is not sent
+        tokens += TOOL_CALL_ID_TOKENS
+    elif name := message.name or message.additional_kwargs.get("name"):
+        tokens += count(str(name)) + framing.name_tokens
+    calls: list[Any] = []
+    if isinstance(message, AIMessage):
+        calls = _calls(message)
+        tokens += sum(_call_tokens(call, count) for call in calls) + _extra_tokens(message, count)
+    if isinstance(message.content, str):
+        return tokens + count(message.content)
+    sent_ids = [call["id"] for call in calls if isinstance(call, Mapping) and call.get("id")]
+    return tokens + sum(_block_tokens(block, sent_ids, count, framing.image) for block in message.content)
+
+
+def is_text(message: BaseMessage) -> bool:
+    """Tells if a message is text alone, which any model can count."""
+    is_called = isinstance(message, AIMessage) and (
+        message.tool_calls or message.invalid_tool_calls or _CALL_KEYS & message.additional_kwargs.keys()
+    )
+    return isinstance(message.content, str) and not is_called
+
+
+def _role(message: BaseMessage) -> str:
+    if isinstance(message, ChatMessage):
+        return message.role
+    if isinstance(message, SystemMessage):
+        return str(message.additional_kwargs.get("__openai_role__", "system"))
+    return next((role for kind, role in _ROLES if isinstance(message, kind)), message.type)
+
+
+def _calls(message: AIMessage) -> list[Any]:
+    """Returns the calls as they are sent: the message's own, else those in the form of the provider."""
+    if not message.tool_calls and not message.invalid_tool_calls:
+        raw = message.additional_kwargs.get("tool_calls")
+        return raw if isinstance(raw, list) else []
+    written = [
+        {**call, "args": json.dumps(call["args"], ensure_ascii=False, default=str)} for call in message.tool_calls
+    ]
+    return [
+        {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["args"]}}
+        for call in [*written, *message.invalid_tool_calls]
+    ]
+
+
+def _call_tokens(call: Any, count: Count) -> int:  # noqa: ANN401 - `additional_kwargs` holds anything
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if isinstance(function, Mapping) and call.get("type") == "function":
+        return count(str(function.get("arguments") or "")) + count(str(function.get("name") or ""))
+    return _json_tokens(call, count)
+
+
+def _extra_tokens(message: AIMessage, count: Count) -> int:
+    """Returns the tokens of a call in the old form, and of the reference to an answer that was spoken."""
+    tokens = 0
+    extra = message.additional_kwargs
+    has_calls = message.tool_calls or message.invalid_tool_calls or "tool_calls" in extra
+    if not has_calls and (legacy := extra.get("function_call")):
+        tokens += count(str(legacy))
+    if audio := extra.get("audio"):
+        has_id = isinstance(audio, Mapping) and "id" in audio
+        tokens += count(str({"id": audio["id"]})) if has_id else _json_tokens(audio, count)
+    return tokens
+
+
+def _block_tokens(block: str | Mapping[str, Any], sent_ids: list[Any], count: Count, rate: ImageRate) -> int:
+    if isinstance(block, str):
+        return count(block)
+    kind = str(block.get("type"))
+    if kind == "text" and "text" in block:
+        return count(str(block["text"]))
+    if kind in _IMAGE_BLOCKS:
+        return _image_block_tokens(block, rate)
+    if kind in _CALL_BLOCKS and (block.get("id") in sent_ids or block.get("call_id") in sent_ids):
+        return 0
+    return _json_tokens(block, count)
+
+
+# Images
+
+
+def image_rate(model: str) -> ImageRate:
+    """Returns the price of images for a model of that name."""
+    return next((rate for start, rate in _RATES.items() if model.lower().startswith(start)), ImageRate())
+
+
+def _image_block_tokens(block: Mapping[str, Any], rate: ImageRate) -> int:
+    """Reads an image in any of the forms in which providers and LangChain write it."""
+    inner = block.get("image_url") or block.get("source")
+    place = inner if isinstance(inner, Mapping) else block
+    image = inner if isinstance(inner, str) else place.get("url") or place.get("data") or place.get("base64")
+    low_detail = block["type"] != "image" and place.get("detail") == "low"
+    return image_tokens(image if isinstance(image, str) else None, low_detail=low_detail, rate=rate)
+
+
+def image_tokens(image: str | None, *, low_detail: bool = False, rate: ImageRate = ImageRate()) -> int:  # noqa: B008
+    """Returns the tokens of an image; the dearest that the rule can give where its size cannot be read.
+
+    Args:
+        image: its data URL, or its bytes in base64; a link or None where there is no more.
+        low_detail: True where the request asks for `detail="low"`.
+        rate: the model's.
+    """
+    if low_detail and not rate.patch_tokens:
+        return rate.base_tokens
+    size = image_size(image) if image else None
+    tiles, patches = (_MOST_TILES, _MOST_PATCHES) if size is None else (_tiles(*size), _patches(*size))
+    return max(rate.base_tokens + rate.tile_tokens * tiles, ceil(patches * rate.patch_tokens))
+
+
+def _tiles(width: int, height: int) -> int:
+    """Returns the tiles of 512 x 512 pixels that an image of this size has after the provider's resizing."""
+    short, long = sorted((width, height))
+    if long > _LONG_SIDE:
+        short, long = short * _LONG_SIDE // long, _LONG_SIDE
+    if short > _SHORT_SIDE:
+        short, long = _SHORT_SIDE, long * _SHORT_SIDE // short
+    return ceil(max(1, short) / _TILE) * ceil(max(1, long) / _TILE)
+
+
+def _patches(width: int, height: int) -> int:
+    """Returns patches of 32 x 32 pixels; a larger image is shrunk to the most that there may be."""
+    return min(_MOST_PATCHES, ceil(width / _PATCH) * ceil(height / _PATCH))
+
+
+def image_size(image: str) -> tuple[int, int] | None:
+    """Reads width and height in pixels from the header of a PNG, GIF, JPEG or WebP; None where it says nothing.
+
+    Neither the image nor the whole of its base64 is decoded: base64 can be entered at any group of 4 characters.
+    """
+    payload = image.partition(",")[2] if image.startswith("data:") else image
+    if any(space in payload for space in "\r\n\t "):
+        payload = "".join(payload.split())
+    try:
+        size = _size(payload)
+    except (struct.error, ValueError, IndexError):  # binascii.Error is a ValueError
+        return None
+    return size if size and min(size) > 0 else None
+
+
+def _size(payload: str) -> tuple[int, int] | None:
+    head = _peek(payload, 0, 32)
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
+        return _pair(">II", head, 16)
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return _pair("<HH", head, 6)
+    if head.startswith(b"\xff\xd8"):
+        return _jpeg_size(payload)
+    return _webp_size(head) if head.startswith(b"RIFF") else None
+
+
+def _webp_size(head: bytes) -> tuple[int, int] | None:
+    match head[8:16]:
+        case b"WEBPVP8 ":
+            width, height = _pair("<HH", head, 26)
+            return width & 0x3FFF, height & 0x3FFF  # the upper two bits are a scale
+        case b"WEBPVP8L":
+            bits = int.from_bytes(head[21:25], "little")
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"WEBPVP8X":
+            return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
+        case _:
+            return None
+
+
+def _jpeg_size(payload: str) -> tuple[int, int] | None:
+    """Reads the size in the first frame header; segments before it (EXIF, colour profiles) are stepped over."""
+    offset = 2
+    for _ in range(_JPEG_SEGMENTS):
+        segment = _peek(payload, offset, 9)
+        if segment[:1] != b"\xff":
+            return None
+        marker, length = struct.unpack_from(">BH", segment, 1)
+        if marker in _JPEG_FRAMES:
+            height, width = _pair(">HH", segment, 5)
+            return width, height
+        if marker == _JPEG_SCAN:
+            return None
+        offset += 1 if marker == _JPEG_FILL else 2 + length
+    return None
+
+
+def _pair(layout: str, data: bytes, offset: int) -> tuple[int, int]:
+    first, second = struct.unpack_from(layout, data, offset)
+    return first, second
+
+
+def _peek(payload: str, offset: int, size: int) -> bytes:
+    """Returns some bytes of a base64 text: 4 characters hold 3 bytes."""
+    raw = binascii.a2b_base64(payload[offset // 3 * 4 : -(-(offset + size) // 3) * 4])
+    return raw[offset % 3 : offset % 3 + size]
+
+
+# Tools and response formats
+
+
+def require_schemas(tools: object, response_format: object) -> None:
+    """Raises an `InputError` for what is no list of tools, and no response format."""
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
+        raise InputError(f"tools must be a list of tools, not {type(tools).__name__}; one tool is a list of one")
+    for number, tool in enumerate(tools):
+        if tool is None or isinstance(tool, str | bytes | int | float):
+            raise InputError(f"tools[{number}] is {tool!r}: give a LangChain tool, a function, a class or a schema")
+    if isinstance(response_format, str | bytes | int | float | Sequence):
+        raise InputError(f"response_format must be a class or a schema, not {response_format!r}")
+
+
+def tools_tokens(tools: Sequence[Any], count: Count, function_tokens: int) -> int:
+    """Returns the tokens of tool schemas as they are sent; each function has a frame of `function_tokens`."""
+    tokens = TOOLS_END_TOKENS if tools else 0
+    for tool in tools:
+        try:
+            schema = convert_to_openai_tool(tool)
+        except Exception:  # noqa: BLE001 - a tool that only its provider knows is sent as it is
+            schema = _json_schema(tool)
+        function = schema.get("function") if isinstance(schema, Mapping) else None
+        by_rule = function_tokens + _function_tokens(function, count) if isinstance(function, Mapping) else 0
+        tokens += max(_json_tokens(schema, count), by_rule)
+    return tokens
+
+
+def _function_tokens(function: Mapping[str, Any], count: Count) -> int:
+    """Returns the tokens of one function by the published rule."""
+    tokens = count(f"{function.get('name', '')}:{_described(function)}")
+    parameters = function.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+    if not isinstance(properties, Mapping) or not properties:
+        return tokens
+    tokens += _PROPERTY_TOKENS * (1 + len(properties))
+    for key, value in properties.items():
+        schema = value if isinstance(value, Mapping) else {}
+        tokens += count(f"{key}:{schema.get('type', '')}:{_described(schema)}")
+        if isinstance(items := schema.get("enum"), Sequence):
+            tokens += _ENUM_TOKENS * (len(items) - 1) + sum(count(str(item)) for item in items)
+    return tokens
+
+
+def _described(schema: Mapping[str, Any]) -> str:
+    return str(schema.get("description") or "").removesuffix(".")
+
+
+def response_format_tokens(response_format: Any, count: Count) -> int:  # noqa: ANN401 - schemas come in any type
+    """Returns the tokens of a response format as it is sent; 0 for None."""
+    if response_format is None:
+        return 0
+    schema = response_format
+    if not isinstance(schema, type | Mapping):
+        schema = getattr(schema, "schema", schema)
+    return max(_json_tokens(form, count) for form in _sent_formats(schema)) + RESPONSE_FORMAT_TOKENS
+
+
+def _sent_formats(schema: Any) -> list[Any]:  # noqa: ANN401
+    """Returns the forms in which a response format may be sent: LangChain's, and a pydantic class's own."""
+    if isinstance(schema, Mapping) and "type" in schema and "properties" not in schema:
+        return [schema]  # {"type": "json_object"}, or a whole {"type": "json_schema", ...}
+    try:
+        forms = [{**convert_to_openai_function(schema)}]
+    except Exception:  # noqa: BLE001 - whatever a schema class does when it is asked for its schema
+        return [_json_schema(schema)]
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
+        forms.append({"name": schema.__name__, "schema": _strict(schema.model_json_schema())})
+    return [{"type": "json_schema", "json_schema": {**form, "strict": True}} for form in forms]
+
+
+def _strict(schema: Any) -> Any:  # noqa: ANN401
+    """Returns a schema in the strict form: all fields of every object required, no others allowed."""
+    if isinstance(schema, Mapping):
+        strict = {key: _strict(value) for key, value in schema.items()}
+        if isinstance(properties := strict.get("properties"), dict):
+            strict |= {"required": list(properties), "additionalProperties": False}
+        return strict
+    return [_strict(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def _json_schema(value: Any) -> Any:  # noqa: ANN401
+    """Returns the JSON schema of a pydantic class; anything else as it is."""
+    return value.model_json_schema() if isinstance(value, type) and issubclass(value, BaseModel) else value
