@@ -162,7 +162,7 @@ def _take(counts: Counter[str], key: str) -> bool:
 def group(messages: Sequence[BaseMessage]) -> tuple[list[Group], list[Repair]]:
     """Returns groups that every provider accepts, in order, and the repairs.
 
-    Calls, results and contents are brought into one form (see `calls`, `contents`). Results move right behind their
+    Calls, results and contents are brought into one form (see `calls`, and below). Results move right behind their
     call in the order of the calls; a call without a result gets a stand-in; a result without a call, and a message with
     nothing in it, is left out; a call id that is missing or used before, and a name that is refused, is replaced; an id
     of an item that was sent before (see `calls`) is left out; a system message in the middle becomes a note.
