@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 
 from tests.integration_tests.openai_server import calls, says
@@ -18,7 +18,6 @@ from tests.integration_tests.strict_openai_server import (
     chat_form,
     chat_problems,
     count,
-    json_call_tokens,
     recount,
     responses_problems,
 )
@@ -204,17 +203,6 @@ RESPONSES_FAULTS: Mapping[str, tuple[Change, str]] = {
 }
 
 
-@pytest.fixture
-def server() -> Iterator[StrictOpenAIServer]:
-    with StrictOpenAIServer() as running:
-        yield running
-
-
-def post(server: StrictOpenAIServer, path: str, body: Mapping[str, Any]) -> httpx.Response:
-    with httpx.Client(trust_env=False) as client:
-        return client.post(f"{server.url}/{path}", json=body)
-
-
 def changed(body: Body, change: Change) -> Body:
     changed_body = copy.deepcopy(body)
     change(changed_body)
@@ -239,74 +227,29 @@ def test_responses_refuses() -> None:
         assert told in "; ".join(responses_problems(changed(RESPONSES, change))), fault
 
 
-# -- over HTTP
+# -- over HTTP, and sizes
 
 
 @pytest.mark.parametrize(("path", "body"), [("chat/completions", CHAT), ("responses", RESPONSES)])
-def test_a_good_request_is_received_and_answered_with_its_size(
-    server: StrictOpenAIServer, path: str, body: Body
-) -> None:
-    response = post(server, path, body)
-    assert response.status_code == 200
-    assert server.received == [body]
-    assert server.refused == []
-    usage = response.json()["usage"]
+def test_a_good_request_is_answered_with_its_size_and_a_bad_one_gets_400(path: str, body: Body) -> None:
+    with StrictOpenAIServer() as server, httpx.Client(trust_env=False) as client:
+        good = client.post(f"{server.url}/{path}", json=body)
+        bad = client.post(f"{server.url}/{path}", json={**body, "cache_control": {"type": "ephemeral"}})
+    usage, error = good.json()["usage"], bad.json()["error"]
+    assert (good.status_code, server.received) == (200, [body])
     assert (usage.get("prompt_tokens") or usage["input_tokens"]) == recount(body) > 0
-
-
-@pytest.mark.parametrize(("path", "body"), [("chat/completions", CHAT), ("responses", RESPONSES)])
-def test_a_bad_request_gets_400_and_is_recorded_as_refused(server: StrictOpenAIServer, path: str, body: Body) -> None:
-    response = post(server, path, {**body, "cache_control": {"type": "ephemeral"}})
-    error = response.json()["error"]
-    assert response.status_code == 400
-    assert (error["type"], error["code"]) == ("invalid_request_error", None)
+    assert (bad.status_code, error["type"], error["code"]) == (400, "invalid_request_error", None)
     assert server.refused == [error["message"]] == ["body: unknown parameter 'cache_control'"]
-    assert server.received == []
-
-
-# -- sizes
 
 
 def test_tools_and_calls_are_counted() -> None:
     bare = {"messages": [{"role": "assistant", "content": None}]}
-    arguments = '{"page": 1}'
-    calling = {
-        "messages": [{"role": "assistant", "content": None, "tool_calls": [made_call("a", arguments=arguments)]}]
-    }
-    assert recount(calling) - recount(bare) == count("search") + count(arguments)
-    compact = json.dumps(TOOL, separators=(",", ":"))
-    assert recount({**bare, "tools": [TOOL]}) - recount(bare) == count(compact)
-    assert recount(calling, call_tokens=json_call_tokens) > recount(calling)
-
-
-def test_the_two_endpoints_count_a_conversation_alike() -> None:
-    messages: list[BaseMessage] = [
-        SystemMessage("You are a clerk."),
-        HumanMessage("Who ordered it?"),
-        AIMessage("", tool_calls=[{"name": "search", "args": {"page": 1}, "id": "a"}]),
-        ToolMessage("Bea.", tool_call_id="a"),
-    ]
-    chat, responses = (
-        ChatOpenAI(model="gpt-4o", api_key="x", use_responses_api=choice)._get_request_payload(messages)
-        for choice in (False, True)
-    )
-    assert recount(chat) == recount(responses)
-    assert [message["role"] for message in chat_form(responses)["messages"]] == ["system", "user", "assistant", "tool"]
+    calling = {"messages": [{"role": "assistant", "content": None, "tool_calls": [made_call("a")]}]}
+    assert recount(calling) - recount(bare) == count("search") + count('{"page": 1}')
+    assert recount({**bare, "tools": [TOOL]}) - recount(bare) == count(json.dumps(TOOL, separators=(",", ":")))
 
 
 # -- through langchain-openai
-
-
-def chat_model(server: StrictOpenAIServer, *, responses: bool, streaming: bool = False) -> ChatOpenAI:
-    return ChatOpenAI(
-        model="gpt-4o",
-        base_url=server.url,
-        api_key="x",
-        max_retries=0,
-        use_responses_api=responses,
-        streaming=streaming,
-        stream_usage=True,
-    )
 
 
 def search(page: int) -> str:
@@ -324,8 +267,10 @@ def looks_up(body: Mapping[str, Any]) -> Mapping[str, Any]:
 @pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
 def test_a_model_calls_tools_and_answers(*, responses: bool, streaming: bool) -> None:
     messages: list[BaseMessage] = [SystemMessage("You are a clerk."), HumanMessage("Who ordered it?")]
+    options: dict[str, Any] = {"use_responses_api": responses, "streaming": streaming, "stream_usage": True}
     with StrictOpenAIServer(looks_up) as server:
-        model = chat_model(server, responses=responses, streaming=streaming).bind_tools([search])
+        plain = ChatOpenAI(model="gpt-4o", base_url=server.url, api_key="x", max_retries=0, **options)
+        model = plain.bind_tools([search])
         calling = model.invoke(messages)
         results = [ToolMessage(f"page {call['args']['page']}", tool_call_id=call["id"]) for call in calling.tool_calls]
         answer = model.invoke([*messages, calling, *results])
@@ -333,4 +278,9 @@ def test_a_model_calls_tools_and_answers(*, responses: bool, streaming: bool) ->
     assert answer.text == "Bea ordered it, last Monday, in Bonn. 田中 signed."
     assert answer.usage_metadata is not None
     assert answer.usage_metadata["input_tokens"] == recount(server.received[1])
+    assert [message["role"] for message in chat_form(server.received[1])["messages"]][-3:] == [
+        "assistant",
+        "tool",
+        "tool",
+    ]
     assert server.refused == []

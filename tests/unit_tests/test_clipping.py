@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.messages.clipping import MIN_TEXT_TOKENS, clip_message, clip_text
-from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter
+from langchain_ctxbudget.tokens.counters import TiktokenCounter
 
 TIKTOKEN = TiktokenCounter()
-ESTIMATING = EstimatingCounter()
 FAMILY = "👩‍👩‍👧‍👦"
 MARKER = re.compile(r"\n\[… ([0-9,]+) tokens left out …\]\n")
 SENTENCE = "The parcel came on Tuesday, so Ada wrote back before lunch and asked who had sent it. "
 LINES = "".join(
-    f"2026-11-20 10:{i // 60 % 60:02}:{i % 60:02} INFO request {i * 7919:08x} took {i} ms\n" for i in range(4000)
+    f"2026-11-20 10:{i // 60 % 60:02}:{i % 60:02} request {i * 7919:08x} took it\n" for i in range(4000)
 )
 PIECES = (
     SENTENCE * 4,
@@ -35,21 +34,14 @@ PIECES = (
     "for i in range(10):\n    print(i)\n" * 3,
     "\ud800\udc00 lone \ud83d",
 )
-ANY_TEXT = st.one_of(
-    st.text(max_size=300),
-    st.lists(st.sampled_from(PIECES), max_size=30).map("".join),
-)
-LONG_TEXT = st.lists(
-    st.sampled_from(PIECES), max_size=30
-).map(  # more than 600 tokens, whatever counts
-    lambda pieces: "".join([*pieces[::2], SENTENCE * 40, *pieces[1::2]])
-)
+
+
+ANY_TEXT = st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
+LONG_TEXT = ANY_TEXT.map(lambda text: SENTENCE * 40 + text)  # more than 600 tokens, whatever counts
 COUNTERS = {
     "o200k_base": TIKTOKEN.count_text,
-    "estimate": ESTIMATING.count_text,
     "characters": len,
     "bytes": lambda text: len(text.encode("utf-8", "surrogatepass")),
-    "words": lambda text: len(text.split()),
     "ten a digit": lambda text: len(text) // 4 + 10 * sum(map(str.isdigit, text)),
     "noisy": lambda text: len(text) // 3 + crc32(text.encode("utf-8", "surrogatepass")) % 23,
     "in steps": lambda text: len(text) // 500 * 100,
@@ -87,7 +79,7 @@ REFERENCES = st.one_of(st.none(), st.text(max_size=120), st.sampled_from(["m-abc
 
 
 @pytest.mark.parametrize("name", COUNTERS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(ANY_TEXT, st.integers(-5, 600), REFERENCES)
 def test_a_clipped_text_fits_whatever_counts_and_takes_seven_counts_at_most(name, text, budget, reference):
     count = Watched(COUNTERS[name])
@@ -96,8 +88,8 @@ def test_a_clipped_text_fits_whatever_counts_and_takes_seven_counts_at_most(name
     assert clipped is None or COUNTERS[name](clipped) <= budget
 
 
-@pytest.mark.parametrize("name", ["o200k_base", "estimate", "characters", "bytes"])
-@settings(deadline=None, max_examples=60)
+@pytest.mark.parametrize("name", ["o200k_base", "characters", "bytes"])
+@settings(deadline=None, max_examples=40)
 @given(LONG_TEXT, st.integers(60, 600))
 def test_a_text_over_sixty_tokens_is_clipped_and_the_marker_is_true_to_a_few_tokens(name, text, budget):
     count = COUNTERS[name]
@@ -105,7 +97,7 @@ def test_a_text_over_sixty_tokens_is_clipped_and_the_marker_is_true_to_a_few_tok
     assert number == pytest.approx(count(text) - count(head) - count(tail), abs=7)
 
 
-@pytest.mark.parametrize("name", ["o200k_base", "estimate", "characters"])
+@pytest.mark.parametrize("name", ["o200k_base", "characters"])
 def test_ordinary_text_uses_85_percent_of_the_budget(name):
     for text in (SENTENCE * 3000, LINES, PIECES[1] * 3000, PIECES[2] * 3000, PIECES[8] * 1000):
         for budget in (100, 1_000, 5_000):
@@ -131,9 +123,7 @@ NAMED = re.compile(r'\n\[… ([0-9,]+) tokens left out; all of it has the refere
 
 def test_the_marker_names_the_reference():
     head, _, reference, tail = NAMED.split(clip_text(LINES, TIKTOKEN.count_text, 500, reference="m-abc"))
-    assert reference == "m-abc"
-    assert LINES.startswith(head)
-    assert LINES.endswith(tail)
+    assert (reference, LINES.startswith(head), LINES.endswith(tail)) == ("m-abc", True, True)
 
 
 def test_a_reference_that_cannot_be_quoted_or_has_no_room_is_left_out():
@@ -149,11 +139,12 @@ def test_a_reference_that_cannot_be_quoted_or_has_no_room_is_left_out():
 
 # Messages
 
-PNG = (  # 1 x 1 pixel: 255 tokens
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-SMALL_IMAGE = {"type": "image", "base64": PNG, "mime_type": "image/png"}
 LARGE_IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/large.png"}}
+BLOCKS = st.one_of(
+    ANY_TEXT,
+    ANY_TEXT.map(lambda said: {"type": "text", "text": said}),
+    st.sampled_from([LARGE_IMAGE, {"type": "file", "base64": "QUJD" * 400}, {"strange": True}]),
+)
 
 
 def clip(message, budget):
@@ -162,10 +153,6 @@ def clip(message, budget):
 
 def result(content, **fields):
     return ToolMessage(content, tool_call_id="call-1", **fields)
-
-
-def texts_of(message):
-    return [block if isinstance(block, str) else block.get("text") for block in message.content]
 
 
 def text(words):
@@ -180,59 +167,34 @@ def test_a_message_of_any_kind_is_clipped(make):
     assert MARKER.search(clipped.content)
 
 
-def test_the_given_message_is_not_changed():
-    message = result([{"type": "text", "text": LINES}, LARGE_IMAGE, LINES])
+def test_of_several_blocks_the_large_texts_are_clipped():
+    whole, _, plain = clip(result([text(10), text(5_000), "Plain."]), 500).content
+    assert (whole, plain) == (text(10), "Plain.")
+    joined = clip(result([text(40) for _ in range(100)]), 200)  # too many of them are clipped as one
+    assert (len(joined.content), TIKTOKEN.count_message(joined) <= 200) == (1, True)
+
+
+def test_only_a_tools_result_loses_an_image_and_no_message_a_call():
+    message = result([text(5_000), LARGE_IMAGE])
     before = deepcopy(message)
-    clip(message, 500)
+    assert clip(message, 500).content[1] == {"type": "text", "text": "[image left out]"}
     assert message == before
-
-
-def test_a_call_is_never_cut():
+    for make in (HumanMessage, AIMessage, SystemMessage):
+        assert clip(make([text(5_000), LARGE_IMAGE]), 500) is None
     call = {"name": "f", "args": {"x": LINES}, "id": "call-1", "type": "tool_call"}
     assert clip(AIMessage(SENTENCE, tool_calls=[call]), 500) is None
 
 
-def test_small_texts_stay_whole():
-    clipped = clip(result([text(10), text(5_000), "Plain."]), 500)
-    assert texts_of(clipped)[0] == text(10)["text"]
-    assert texts_of(clipped)[2] == "Plain."
-    assert TIKTOKEN.count_message(clipped) >= 0.85 * 500
-
-
-def test_too_many_texts_are_joined_and_clipped_as_one():
-    clipped = clip(result([text(40) for _ in range(100)]), 200)
-    assert TIKTOKEN.count_message(clipped) <= 200
-    assert len(clipped.content) == 1
-
-
-def test_an_image_too_large_for_a_result_is_replaced_by_a_note():
-    clipped = clip(result([text(5_000), LARGE_IMAGE]), 500)
-    assert clipped.content[1] == {"type": "text", "text": "[image left out]"}
-
-
-@pytest.mark.parametrize("make", [HumanMessage, AIMessage, SystemMessage])
-def test_only_a_tools_result_loses_an_image(make):
-    assert clip(make([text(5_000), LARGE_IMAGE]), 500) is None
-
-
-BLOCKS = st.one_of(
-    ANY_TEXT,
-    ANY_TEXT.map(lambda said: {"type": "text", "text": said}),
-    st.sampled_from([SMALL_IMAGE, LARGE_IMAGE, {"type": "file", "base64": "QUJD" * 400}, {"strange": True}]),
+@settings(deadline=None, max_examples=100)
+@given(
+    st.sampled_from([HumanMessage, AIMessage, result]),
+    ANY_TEXT | st.lists(BLOCKS, max_size=8),
+    st.integers(-5, 2_000),
+    REFERENCES,
 )
-MESSAGES = st.builds(
-    lambda make, content: make(content),
-    st.sampled_from([HumanMessage, AIMessage, SystemMessage, result]),
-    st.one_of(ANY_TEXT, st.lists(BLOCKS, max_size=8)),
-)
-
-
-@pytest.mark.parametrize("counter", [TIKTOKEN, ESTIMATING], ids=lambda counter: counter.name)
-@settings(deadline=None, max_examples=150)
-@given(MESSAGES, st.integers(-5, 2_000), REFERENCES)
-def test_a_clipped_message_fits(counter, message, budget, reference):
-    clipped = clip_message(message, counter.count_message, counter.count_text, budget, reference=reference)
-    assert clipped is None or counter.count_message(clipped) <= budget
+def test_a_clipped_message_fits(make, content, budget, reference):
+    clipped = clip_message(make(content), TIKTOKEN.count_message, TIKTOKEN.count_text, budget, reference=reference)
+    assert clipped is None or TIKTOKEN.count_message(clipped) <= budget
 
 
 @settings(deadline=None, max_examples=100)

@@ -37,28 +37,30 @@ CUSTOM_CALL = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "a", "name"
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
 
 
-@pytest.mark.parametrize(
-    ("message", "name"),
-    [
+LIKE_ASSISTANT = ("assistant", "Assistant.", "ａｓｓｉｓｔａｎｔ", "– assistant", "assistant:")
+
+
+def test_the_speaker_is_the_name_or_the_role():
+    for message, name in (
         (HumanMessage("x"), "user"),
         (AIMessage("x"), "assistant"),
-        (SystemMessage("x"), "system"),
         (ToolMessage("x", tool_call_id="a"), "tool"),
         (ToolMessage("x", tool_call_id="a", name="search"), "tool search"),
         (ChatMessage("x", role="critic"), "critic"),
         (FunctionMessage("x", name="f"), "f"),
-        (HumanMessage("x", name="Ada"), "Ada"),
         (HumanMessage("x", name="李"), "李"),
         (HumanMessage("x", name=" \n "), "user"),
         (HumanMessage("x", name="Ada\n## Topics"), "Ada ## Topics"),
         (HumanMessage("x", name="</context>"), "‹/context>"),
-    ],
-)
-def test_the_speaker_is_the_name_or_the_role(message, name):
-    assert speaker(message) == name
+    ):
+        assert speaker(message) == name
+    for name in LIKE_ASSISTANT:
+        assert speaker(HumanMessage("Hi.", name=name)).startswith("user named ")
 
 
-def test_the_date_is_that_of_created_at():
+def test_a_message_is_sent_with_an_accepted_name_and_its_heading():
+    sent = as_sent(HumanMessage("x", name="Ada L."), heading="[2024]")
+    assert (sent.name, sent.content) == ("Ada_L_", "[2024]\nx")
     assert date_of(HumanMessage("x", additional_kwargs={"created_at": "2024-05-01T10:00:00Z"})) == "2024-05-01"
 
 
@@ -82,29 +84,16 @@ def test_plain_text_says_what_a_message_says(message, text):
 
 
 DIFFERENT = [
-    HumanMessage("hi"),
-    HumanMessage("hi "),
-    AIMessage("hi"),
-    SystemMessage("hi"),
-    ChatMessage("hi", role="critic"),
-    ChatMessage("hi", role="judge"),
+    *(HumanMessage(content) for content in ("hi", "hi ", "\ud800", "\ud801", ["hi"], [{"type": "text", "text": "hi"}])),
+    *(kind("hi") for kind in (AIMessage, SystemMessage)),
+    *(ChatMessage("hi", role=role) for role in ("critic", "judge")),
     HumanMessage("hi", name="ada"),
-    HumanMessage(["hi"]),
-    HumanMessage([{"type": "text", "text": "hi"}]),
-    HumanMessage("hi", additional_kwargs={"created_at": "2024-05-01"}),
-    AIMessage("hi", tool_calls=[CALL]),
-    AIMessage("hi", tool_calls=[{**CALL, "id": "b"}]),
-    AIMessage("hi", tool_calls=[{**CALL, "args": {"q": "car"}}]),
+    *(HumanMessage("", additional_kwargs=extra) for extra in ({"created_at": "x"}, {"raw": b"\xff"}, {"raw": b"\xfe"})),
+    *(AIMessage("hi", tool_calls=[{**CALL, **change}]) for change in ({}, {"id": "b"}, {"args": {"q": "car"}})),
     AIMessage("hi", tool_calls=[CALL, {**CALL, "id": "b"}]),
     AIMessage("hi", invalid_tool_calls=[{"name": "f", "args": "{", "id": "a", "error": "e"}]),
-    ToolMessage("hi", tool_call_id="a"),
-    ToolMessage("hi", tool_call_id="b"),
-    ToolMessage("hi", tool_call_id="a", status="error"),
-    ToolMessage("hi", tool_call_id="a", name="search"),
-    HumanMessage("\ud800"),
-    HumanMessage("\ud801"),
-    HumanMessage("", additional_kwargs={"raw": b"\xff"}),
-    HumanMessage("", additional_kwargs={"raw": b"\xfe"}),
+    *(ToolMessage("hi", tool_call_id=key) for key in "ab"),
+    *(ToolMessage("hi", tool_call_id="a", **rest) for rest in ({"status": "error"}, {"name": "search"})),
 ]
 
 
@@ -159,67 +148,40 @@ def test_what_only_python_takes_for_the_same_is_not_plainly_the_same(one, other)
         assert not plainly_same(made(one), made(other))
 
 
+# What is given
+
+
 def test_chunks_become_whole_messages():
-    assert checked([HumanMessageChunk("a"), AIMessageChunk("b", id="i")], "x") == [
-        HumanMessage("a"),
-        AIMessage("b", id="i"),
-    ]
+    whole = [HumanMessage("a"), AIMessage("b", id="i")]
+    assert checked([HumanMessageChunk("a"), AIMessageChunk("b", id="i")], "x") == whole
 
 
-@pytest.mark.parametrize("wrong", ["hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])])
-def test_what_is_no_list_of_messages_is_refused(wrong):
-    with pytest.raises(UnsupportedContentError, match="messages must be a list of LangChain messages"):
-        checked(wrong, "messages")
-
-
-@pytest.mark.parametrize("wrong", [("user", "hi"), {"role": "user", "content": "hi"}, "hi", None])
-def test_what_is_no_message_is_refused_with_its_place_and_a_way_out(wrong):
-    with pytest.raises(UnsupportedContentError, match=r"messages\[1\] is a \w+.*convert_to_messages"):
-        checked([HumanMessage("x"), wrong], "messages")
-
-
-def test_an_instruction_to_remove_is_refused_with_a_way_out():
+def test_what_is_no_list_of_messages_is_refused_with_its_place_and_a_way_out():
+    for wrong in ("hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])):
+        with pytest.raises(UnsupportedContentError, match="messages must be a list of LangChain messages"):
+            checked(wrong, "messages")
+    for wrong in (("user", "hi"), {"role": "user", "content": "hi"}, "hi", None):
+        with pytest.raises(UnsupportedContentError, match=r"messages\[1\] is a \w+.*convert_to_messages"):
+            checked([HumanMessage("x"), wrong], "messages")
     with pytest.raises(UnsupportedContentError, match=r"messages\[0\] is a RemoveMessage.*sync"):
         checked([RemoveMessage(id="a")], "messages")
 
 
-@pytest.mark.parametrize("given", ["hi", HumanMessage("hi"), [HumanMessage("hi")]])
-def test_a_turn_can_be_a_string_a_message_or_a_list(given):
-    assert current_turn(given) == [HumanMessage("hi")]
-
-
-@pytest.mark.parametrize(
-    "empty",
-    [
+def test_a_turn_is_a_string_a_human_message_or_a_list_with_something_to_answer():
+    for given_ in ("hi", HumanMessage("hi"), [HumanMessage("hi")]):
+        assert current_turn(given_) == [HumanMessage("hi")]
+    empty = HumanMessage(" ")
+    for nothing in (
         "",
         " \n",
         [],
-        HumanMessage(""),
-        HumanMessage([]),
+        empty,
         [AIMessage("")],
-        [HumanMessage("hi"), HumanMessage(" ")],
+        [HumanMessage("hi"), empty],
         [ToolMessage("x", tool_call_id="a")],
-    ],
-)
-def test_a_turn_with_nothing_to_answer_is_refused(empty):
-    with pytest.raises(EmptyMessageError):
-        current_turn(empty)
-
-
-@pytest.mark.parametrize("wrong", [AIMessage("x"), SystemMessage("x"), ToolMessage("x", tool_call_id="a")])
-def test_a_single_message_that_is_not_human_is_refused(wrong):
-    with pytest.raises(UnsupportedContentError, match=f"not a single {type(wrong).__name__}"):
-        current_turn(wrong)
-
-
-def test_a_name_is_sent_in_the_form_that_providers_accept():
-    assert as_sent(HumanMessage("x", name="Ada L.")).name == "Ada_L_"
-
-
-def test_a_heading_stands_on_its_own_line():
-    assert as_sent(HumanMessage("x"), heading="[2024]").content == "[2024]\nx"
-
-
-@pytest.mark.parametrize("name", ["assistant", "Assistant.", "ａｓｓｉｓｔａｎｔ", "– assistant", "assistant:"])
-def test_a_name_that_looks_like_another_role_is_told_from_it(name):
-    assert speaker(HumanMessage("Hi.", name=name)).startswith("user named ")
+    ):
+        with pytest.raises(EmptyMessageError):
+            current_turn(nothing)
+    for wrong in (AIMessage("x"), SystemMessage("x"), ToolMessage("x", tool_call_id="a")):
+        with pytest.raises(UnsupportedContentError, match=f"not a single {type(wrong).__name__}"):
+            current_turn(wrong)
