@@ -51,10 +51,11 @@ _CUSTOM_ARGUMENT = "__arg1"
 _PREFIXES = {"text": "msg_", "output_text": "msg_", "refusal": "msg_", "reasoning": "rs_"}
 _STANDARD_CALLS = ("tool_call", "invalid_tool_call")
 """LangChain's own blocks have the id of a call as theirs, and that of its item among the extras."""
+_RUN_RESULT = "server_tool_result"
 _RUN_BY_PROVIDER = (
     *("compaction", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
     *("mcp_call", "mcp_list_tools", "mcp_approval_request", "tool_search_call", "tool_search_output"),
-    *("server_tool_call", "server_tool_result"),
+    *("server_tool_call", _RUN_RESULT),
 )
 _REASONING, _OUTPUTS, _CALLS = "reasoning", "tool_outputs", "__openai_function_call_ids__"
 """Keys of `additional_kwargs` in which langchain-openai kept items until output version 1."""
@@ -286,7 +287,7 @@ def _result_of(block: Mapping[str, Any]) -> ToolMessage:
 
 def item_ids(message: BaseMessage) -> set[str]:
     """Returns the ids of the items in a message."""
-    return _call_items(message) | {key for block in _item_blocks(message) if (key := _item_id(block))}
+    return {key for key, _ in _items(message)}
 
 
 def repeated_items(message: BaseMessage, sent: Collection[str]) -> set[str]:
@@ -294,17 +295,18 @@ def repeated_items(message: BaseMessage, sent: Collection[str]) -> set[str]:
 
     Parts of one text, of one thought, or of a call and its result by the provider have one id rightly.
     """
-    repeated, own = item_ids(message).intersection(sent), _call_items(message)
+    repeated = item_ids(message).intersection(sent)
+    own: set[str] = set()
     before = None
-    for block in _item_blocks(message):
-        kind, key = block.get("type"), _item_id(block)
-        if not key or kind == "server_tool_result" or _PREFIXES.get(str(kind)) == "msg_":
-            before = None
-            continue
-        if key in own and not (kind == _REASONING and key == before and "summary" not in block):
+    for key, block in _items(message):
+        kind = block.get("type")
+        is_part = kind == _RUN_RESULT or _PREFIXES.get(str(kind)) == "msg_"
+        goes_on = kind == _REASONING and key == before and "summary" not in block
+        if key in own and not is_part and not goes_on:
             repeated.add(key)
-        own.add(key)
-        before = key
+        before = None if is_part else key
+        if not is_part:
+            own.add(key)
     return repeated
 
 
@@ -316,34 +318,45 @@ def without_items(message: BaseMessage, sent: Collection[str] = ()) -> BaseMessa
     if not item_ids(message):
         return message
     here: set[tuple[str, bool]] = set()
+
+    def kept(block: Any) -> Any:  # noqa: ANN401 - a block can hold anything
+        """Returns a block without its id; None for reasoning, and for a repeated call of the provider's."""
+        inner = _opened(block) if isinstance(block, dict) else {}
+        if not (key := _item_id(inner)):
+            return block
+        kind = inner.get("type")
+        if kind not in _RUN_BY_PROVIDER:
+            return None if kind == _REASONING else _without_id(inner)
+        part = (key, kind == _RUN_RESULT)  # a call and its result have one id
+        if key in sent or part in here:
+            return None
+        here.add(part)
+        return block
+
     changes: dict[str, Any] = {}
     if not isinstance(message.content, str):
-        blocks = [kept for block in message.content if (kept := _kept(block, sent, here))]
-        has_calls = bool(isinstance(message, AIMessage) and message.tool_calls)
-        changes["content"] = blocks or ("" if has_calls else _SAID_BEFORE)
+        has_calls = isinstance(message, AIMessage) and message.tool_calls
+        changes["content"] = [*filter(None, map(kept, message.content))] or ("" if has_calls else _SAID_BEFORE)
     if isinstance(message, AIMessage):
         others = {key: value for key, value in message.additional_kwargs.items() if key not in (_REASONING, _CALLS)}
         if isinstance(outputs := others.get(_OUTPUTS), list):
-            others[_OUTPUTS] = [kept for block in outputs if (kept := _kept(block, sent, here))]
+            others[_OUTPUTS] = [*filter(None, map(kept, outputs))]
         changes["additional_kwargs"] = others
     return message.model_copy(update=changes)
 
 
-def _call_items(message: BaseMessage) -> set[str]:
-    """Returns the ids of calls' items in the older form; langchain-openai sends one that is a block as well twice."""
-    kept = message.additional_kwargs.get(_CALLS) if isinstance(message, AIMessage) else None
-    return {str(key) for key in kept.values()} if isinstance(kept, Mapping) else set()
-
-
-def _item_blocks(message: BaseMessage) -> Iterator[Mapping[str, Any]]:
-    """Yields all that may be an item in a message."""
+def _items(message: BaseMessage) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields everything that is an item in a message, with its id, also in the older form of langchain-openai."""
+    blocks: list[Any] = [] if isinstance(message.content, str) else message.content
     if isinstance(message, AIMessage):
-        thought, outputs = message.additional_kwargs.get(_REASONING), message.additional_kwargs.get(_OUTPUTS)
-        if isinstance(thought, Mapping):
-            yield {"type": _REASONING, **thought}
-        yield from (block for block in (outputs if isinstance(outputs, list) else ()) if isinstance(block, Mapping))
-    if not isinstance(message.content, str):
-        yield from (_opened(block) for block in message.content if isinstance(block, dict))
+        extra = message.additional_kwargs
+        called, thought, outputs = extra.get(_CALLS), extra.get(_REASONING), extra.get(_OUTPUTS)
+        older = [{"call_id": "", "id": str(key)} for key in called.values()] if isinstance(called, Mapping) else []
+        older += [{"type": _REASONING, **thought}] if isinstance(thought, Mapping) else []
+        blocks = [*older, *(outputs if isinstance(outputs, list) else ()), *blocks]
+    for block in blocks:
+        if isinstance(block, dict) and (key := _item_id(_opened(block))):
+            yield key, _opened(block)
 
 
 def _opened(block: dict[str, Any]) -> dict[str, Any]:
@@ -352,28 +365,13 @@ def _opened(block: dict[str, Any]) -> dict[str, Any]:
     return value if isinstance(value, dict) else block
 
 
-def _kept(block: Any, sent: Collection[str], here: set[tuple[str, bool]]) -> Any:  # noqa: ANN401 - a block can hold anything
-    """Returns a block without its id; None for reasoning, and for a repeated call of the provider's."""
-    inner = _opened(block) if isinstance(block, dict) else {}
-    if not (key := _item_id(inner)):
-        return block
-    kind = inner.get("type")
-    if kind not in _RUN_BY_PROVIDER:
-        return None if kind == _REASONING else _without_id(inner)
-    part = (key, kind == "server_tool_result")  # a call and its result have one id
-    if key in sent or part in here:
-        return None
-    here.add(part)
-    return block
-
-
 def _item_id(block: Mapping[str, Any]) -> str | None:
     kind = block.get("type")
     if kind in _STANDARD_CALLS:
         extras = block.get("extras")
         key = extras.get("item_id") if isinstance(extras, Mapping) else None
         return key if isinstance(key, str) else None
-    key = block.get("tool_call_id" if kind == "server_tool_result" else "id")
+    key = block.get("tool_call_id" if kind == _RUN_RESULT else "id")
     if not isinstance(key, str) or not key:
         return None
     prefix = _PREFIXES.get(str(kind))

@@ -19,9 +19,7 @@ TIKTOKEN = TiktokenCounter()
 FAMILY = "👩‍👩‍👧‍👦"
 MARKER = re.compile(r"\n\[… ([0-9,]+) tokens left out …\]\n")
 SENTENCE = "The parcel came on Tuesday, so Ada wrote back before lunch and asked who had sent it. "
-LINES = "".join(
-    f"2026-11-20 10:{i // 60 % 60:02}:{i % 60:02} request {i * 7919:08x} took it\n" for i in range(4000)
-)
+LINES = "".join(f"2026-11-20 10:{i // 60 % 60:02}:{i % 60:02} request {i * 7919:08x} took it\n" for i in range(4000))
 PIECES = (
     SENTENCE * 4,
     "我住在柏林的一个小房子里。今天天气很好。" * 4,
