@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -82,11 +82,6 @@ class OpenAIServer:
             return 404, {"error": {"message": f"no {path}"}}
         return 200, self.complete(body)
 
-    def events(self, reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """An answer as the events of a stream."""
-        usage = bool((body.get("stream_options") or {}).get("include_usage"))
-        return _chunks(reply, usage=usage)
-
     def complete(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         self.received.append(body)
         message = self.answer(body)
@@ -128,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.hangs:
             self.models.stopped.wait()
         streams = status == HTTPStatus.OK and bool(body.get("stream"))
-        content = fault.body or (_sent(self.models.events(reply, body)) if streams else json.dumps(reply).encode())
+        content = fault.body or (_sent(reply, body) if streams else json.dumps(reply).encode())
         half = content[: len(content) // 2]
         if fault.ends_early:
             content = half
@@ -143,36 +138,23 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def pieces_of(text: str) -> list[str]:
-    """A text as it comes in a stream."""
-    return [text[i : i + 20] for i in range(0, len(text), 20)]
-
-
-def _sent(events: Iterator[Mapping[str, Any]]) -> bytes:
-    """Server-sent events and their end."""
-    data = [*map(json.dumps, events), "[DONE]"]
-    return "".join(f"data: {event}\n\n" for event in data).encode()
-
-
-def _chunks(reply: Mapping[str, Any], *, usage: bool) -> Iterator[Mapping[str, Any]]:
-    """A completion in chunks: its text and its calls in pieces, why it ended, its usage where that is asked for."""
+def _sent(reply: Mapping[str, Any], body: Mapping[str, Any]) -> bytes:
+    """A completion as a stream: its text and its calls in pieces, why it ended, its usage where that is asked for."""
     [choice] = reply["choices"]
+    message = choice["message"]
     chunk = {**reply, "usage": None, "object": "chat.completion.chunk"}
-    deltas: list[dict[str, Any]] = [
-        {"role": "assistant", "content": piece} for piece in pieces_of(choice["message"]["content"] or "")
-    ]
-    for index, called in enumerate(choice["message"].get("tool_calls") or ()):
+    deltas: list[dict[str, Any]] = [{"content": piece} for piece in _pieces(message["content"] or "")]
+    for index, called in enumerate(message.get("tool_calls") or ()):
         begun = {**called, "index": index, "function": {"name": called["function"]["name"], "arguments": ""}}
-        arguments = [
-            {"index": index, "function": {"arguments": piece}} for piece in pieces_of(called["function"]["arguments"])
-        ]
-        deltas += [{"role": "assistant", "tool_calls": [part]} for part in (begun, *arguments)]
-    for delta in deltas:
-        yield {**chunk, "choices": [_choice(delta, None)]}
-    yield {**chunk, "choices": [_choice({}, choice["finish_reason"])]}
-    if usage:
-        yield {**chunk, "choices": [], "usage": reply["usage"]}
+        pieces = _pieces(called["function"]["arguments"])
+        parts = [begun, *({"index": index, "function": {"arguments": piece}} for piece in pieces)]
+        deltas += [{"tool_calls": [part]} for part in parts]
+    ends = [*((delta | {"role": "assistant"}, None) for delta in deltas), ({}, choice["finish_reason"])]
+    events = [{**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": end}]} for delta, end in ends]
+    if (body.get("stream_options") or {}).get("include_usage"):
+        events.append({**chunk, "choices": [], "usage": reply["usage"]})
+    return "".join(f"data: {event}\n\n" for event in [*map(json.dumps, events), "[DONE]"]).encode()
 
 
-def _choice(delta: Mapping[str, Any], finish_reason: str | None) -> Mapping[str, Any]:
-    return {"index": 0, "delta": delta, "finish_reason": finish_reason}
+def _pieces(text: str) -> list[str]:
+    return [text[i : i + 20] for i in range(0, len(text), 20)]

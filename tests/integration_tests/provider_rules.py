@@ -1,10 +1,8 @@
 """What providers refuse, written from their documentation and from what their LangChain packages send.
 
-Nothing of `langchain_ctxbudget` is used here: this is what its prompts are judged by.
+This is what the prompts of `langchain_ctxbudget` are judged by.
 
-OpenAI, Chat Completions, through `langchain-openai`: "An assistant message with 'tool_calls' must be followed by tool
-messages responding to each 'tool_call_id'"; "messages with role 'tool' must be a response to a preceeding message with
-'tool_calls'"; `content` or `tool_calls` must be set of an assistant message; an array of parts has at least one.
+OpenAI, Chat Completions: by the rules of `strict_openai_server`, on what `langchain-openai` sends.
 
 Anthropic, Messages, through `langchain-anthropic`: "`tool_use` ids were found without `tool_result` blocks immediately
 after"; "unexpected `tool_use_id` found in `tool_result` blocks"; "`tool_use` ids must be unique"; "each tool_use must
@@ -23,32 +21,35 @@ from langchain_core.messages import (
     AIMessage,
     BaseMessage,
     FunctionMessage,
-    HumanMessage,
     SystemMessage,
     ToolMessage,
 )
+from langchain_openai.chat_models.base import _convert_message_to_dict
 
+from tests.integration_tests.strict_openai_server import chat_problems
+
+_NOT_JUDGED = {"assistant": ("reasoning", "web_search_call"), "tool": ("image_url",)}
+"""Parts that only Responses reads, which a model that answers with them is asked through."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_OPENAI_DROPS = ("tool_use", "thinking", "reasoning_content", "function_call", "code_interpreter_call")
-_OPENAI_USER_BLOCKS = ("text", "image_url", "image", "input_audio", "audio", "file")
 
 
 def check_openai(messages: Sequence[BaseMessage]) -> list[str]:
     """What OpenAI's Chat Completions would refuse in a request with these messages."""
-    found = [*_system_first(messages), *_openai_runs(messages), *_openai_contents(messages)]
-    found += _names(messages, _openai_calls)
-    return found + _ids(messages, _openai_calls)
+    sent = [_convert_message_to_dict(message) for message in messages]
+    for message in sent:
+        if message["role"] in _NOT_JUDGED and isinstance(message["content"], list):
+            kept = [part for part in message["content"] if part.get("type") not in _NOT_JUDGED[message["role"]]]
+            texts = [{"type": "text", "text": part["text"]} if part.get("type") == "text" else part for part in kept]
+            message["content"] = texts or (None if message["role"] == "assistant" else "")
+    return chat_problems({"model": "gpt-4o", "messages": sent})
 
 
 def check_anthropic(messages: Sequence[BaseMessage]) -> list[str]:
     """What Anthropic's Messages would refuse in a request with these messages."""
     found = [*_system_first(messages), *_anthropic_roles(messages), *_anthropic_turns(messages)]
     found += _anthropic_contents(messages)
-    found += _names(messages, _anthropic_calls)
-    return found + _ids(messages, _anthropic_calls)
-
-
-# -- for both
+    found += _names(messages)
+    return found + _ids(messages)
 
 
 def _system_first(messages: Sequence[BaseMessage]) -> Iterator[str]:
@@ -57,21 +58,21 @@ def _system_first(messages: Sequence[BaseMessage]) -> Iterator[str]:
             yield f"{position}: a system message that is not the first"
 
 
-def _names(messages: Sequence[BaseMessage], calls_of: Any) -> list[str]:
+def _names(messages: Sequence[BaseMessage]) -> list[str]:
     found = []
     for position, message in enumerate(messages):
         if message.name is not None and not isinstance(message, ToolMessage) and not _NAME.fullmatch(message.name):
             found.append(f"{position}: refused name {message.name!r}")
         found += [
             f"{position}: refused name {name!r} of a call"
-            for _, name in calls_of(message)
+            for _, name in _anthropic_calls(message)
             if not _NAME.fullmatch(name or "")
         ]
     return found
 
 
-def _ids(messages: Sequence[BaseMessage], calls_of: Any) -> list[str]:
-    counts = Counter(call_id for message in messages for call_id, _ in calls_of(message))
+def _ids(messages: Sequence[BaseMessage]) -> list[str]:
+    counts = Counter(call_id for message in messages for call_id, _ in _anthropic_calls(message))
     return [
         f"call id {call_id!r} used {count} times" if call_id else f"{count} calls without an id"
         for call_id, count in counts.items()
@@ -83,56 +84,6 @@ def _blocks(message: BaseMessage) -> list[Any]:
     """The blocks of a message, a string as one of text."""
     blocks = [message.content] if isinstance(message.content, str) else message.content
     return [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
-
-
-# -- OpenAI
-
-
-def _openai_calls(message: BaseMessage) -> list[tuple[str, str]]:
-    """Id and name of the calls that are sent: those in the content are not."""
-    if not isinstance(message, AIMessage):
-        return []
-    calls = [(call["id"] or "", call["name"] or "") for call in (*message.tool_calls, *message.invalid_tool_calls)]
-    raw = message.additional_kwargs.get("tool_calls") or []
-    return calls or [(call.get("id") or "", call.get("function", {}).get("name") or "") for call in raw]
-
-
-def _openai_runs(messages: Sequence[BaseMessage]) -> Iterator[str]:
-    """Every call is answered once, right behind its message; every result answers one."""
-    waiting: list[str] = []
-    function: str | None = None
-    for position, message in enumerate(messages):
-        if isinstance(message, ToolMessage):
-            if message.tool_call_id not in waiting:
-                yield f"{position}: a result without its call right before it"
-            else:
-                waiting.remove(message.tool_call_id)
-            continue
-        if waiting:
-            yield f"{position}: calls {waiting} have no result right behind them"
-        if isinstance(message, FunctionMessage) and message.name != function:
-            yield f"{position}: a function's result without its call right before it"
-        waiting = [call_id for call_id, _ in _openai_calls(message)]
-        function = None if waiting else (message.additional_kwargs.get("function_call") or {}).get("name")
-    if waiting:
-        yield f"end: calls {waiting} have no result right behind them"
-
-
-def _openai_contents(messages: Sequence[BaseMessage]) -> Iterator[str]:
-    for position, message in enumerate(messages):
-        if message.type == "chat":
-            yield f"{position}: a role of its own"
-        if message.content == [] and not _openai_calls(message):
-            yield f"{position}: an empty list of parts"
-        if isinstance(message, AIMessage):
-            sent = [block for block in _blocks(message) if block.get("type") not in _OPENAI_DROPS]
-            does = _openai_calls(message) or "function_call" in message.additional_kwargs
-            if not does and not any(block.get("type") != "text" or block.get("text") for block in sent):
-                yield f"{position}: an assistant message without content or calls"
-        elif isinstance(message, HumanMessage):
-            for block in _blocks(message):
-                if block.get("type") not in _OPENAI_USER_BLOCKS:
-                    yield f"{position}: a user's part of type {block.get('type')!r}"
 
 
 # -- Anthropic

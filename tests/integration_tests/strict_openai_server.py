@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that refuses what OpenAI refuses, by its published rules.
+"""What OpenAI refuses, by its published rules, for both of its endpoints; and a server that does so.
 
 The rules are written on the JSON of a request and use nothing of `langchain_ctxbudget` but the vocabulary file: a
 prompt is judged by what is sent, not by what the package or LangChain means by it.
@@ -18,9 +18,7 @@ from functools import cache
 from typing import Any
 
 from langchain_ctxbudget.tokens import vocab
-from tests.integration_tests.openai_server import CHAT_COMPLETIONS, Answer, Measure, OpenAIServer, pieces_of, says
-
-RESPONSES = "/v1/responses"
+from tests.integration_tests.openai_server import Answer, Measure, OpenAIServer, says
 
 Body = Mapping[str, Any]
 Problems = Iterator[str]
@@ -428,107 +426,25 @@ def _part_tokens(part: Body) -> int:
 
 
 class StrictOpenAIServer(OpenAIServer):
-    """Answers good requests to Chat Completions and to Responses, and refuses all others with status 400.
+    """Answers good requests to Chat Completions, and refuses all others with status 400.
 
-    An answer is made from the request in the form of Chat Completions, so one script serves both endpoints. `received`
-    has the bodies as they came. Requests of more than `max_tokens` input tokens are refused.
+    `received` has the bodies as they came. Requests of more than `max_tokens` input tokens are refused.
     """
 
     def __init__(
         self, answer: Answer = lambda _: says("Done."), *, max_tokens: int | None = None, measure: Measure = recount
     ) -> None:
-        super().__init__(lambda body: answer(chat_form(body)), measure)
+        super().__init__(answer, measure)
         self.max_tokens = max_tokens
         self.refused: list[str] = []
 
-    def reply(self, path: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
+    def reply(self, path: str, body: Body) -> tuple[int, Body]:
         """Judge a request, and answer it if it is good."""
-        if path not in (CHAT_COMPLETIONS, RESPONSES):
-            return 404, _error(f"Invalid URL (POST {path})", None)
-        problems = chat_problems(body) if path == CHAT_COMPLETIONS else responses_problems(body)
-        if problems:
-            return self._refuse("; ".join(problems), None)
-        tokens = self.measure(body)
-        if self.max_tokens is not None and tokens > self.max_tokens:
+        told, code = "; ".join(chat_problems(body)), None
+        if not told and self.max_tokens is not None and (tokens := self.measure(body)) > self.max_tokens:
+            code = "context_length_exceeded"
             told = f"Input tokens exceed the configured limit of {self.max_tokens} tokens. Yours are {tokens} tokens."
-            return self._refuse(told, "context_length_exceeded")
-        completion = self.complete(body)
-        return 200, completion if path == CHAT_COMPLETIONS else _response(completion)
-
-    def _refuse(self, told: str, code: str | None) -> tuple[int, Mapping[str, Any]]:
+        if not told:
+            return super().reply(path, body)
         self.refused.append(told)
-        return 400, _error(told, code)
-
-    def events(self, reply: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """An answer as the events of the stream of its endpoint."""
-        if reply["object"] != "response":
-            return super().events(reply, body)
-        return ({**event, "sequence_number": number} for number, event in enumerate(_response_events(reply)))
-
-
-def _error(told: str, code: str | None) -> Mapping[str, Any]:
-    return {"error": {"message": told, "type": "invalid_request_error", "param": None, "code": code}}
-
-
-def _response(completion: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A completion as Responses answers it."""
-    [choice] = completion["choices"]
-    key = completion["id"].removeprefix("chatcmpl-")
-    output: list[dict[str, Any]] = []
-    if text := choice["message"].get("content"):
-        part = {"type": "output_text", "text": text, "annotations": []}
-        output.append(
-            {"type": "message", "id": f"msg_{key}", "role": "assistant", "status": "completed", "content": [part]}
-        )
-    for number, call in enumerate(choice["message"].get("tool_calls") or ()):
-        item = {"type": "function_call", "id": f"fc_{key}_{number}", "call_id": call["id"], "status": "completed"}
-        output.append({**item, **call["function"]})
-    usage = completion["usage"]
-    return {
-        "id": f"resp_{key}",
-        "object": "response",
-        "created_at": completion["created"],
-        "model": completion["model"],
-        "status": "completed",
-        "error": None,
-        "incomplete_details": None,
-        "instructions": None,
-        "metadata": {},
-        "parallel_tool_calls": True,
-        "temperature": 1.0,
-        "tool_choice": "auto",
-        "tools": [],
-        "top_p": 1.0,
-        "output": output,
-        "usage": {
-            "input_tokens": usage["prompt_tokens"],
-            "input_tokens_details": {"cached_tokens": 0},
-            "output_tokens": usage["completion_tokens"],
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": usage["total_tokens"],
-        },
-    }
-
-
-def _response_events(response: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield {"type": "response.created", "response": {**response, "status": "in_progress", "output": [], "usage": None}}
-    for index, item in enumerate(response["output"]):
-        place = {"output_index": index, "item_id": item["id"]}
-        begun: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
-        added = {**item, **begun, "status": "in_progress"}
-        yield {"type": "response.output_item.added", "output_index": index, "item": added}
-        if item["type"] == "message":
-            [part] = item["content"]
-            inside = {**place, "content_index": 0}
-            yield {"type": "response.content_part.added", **inside, "part": {**part, "text": ""}}
-            for piece in pieces_of(part["text"]):
-                yield {"type": "response.output_text.delta", **inside, "delta": piece, "logprobs": []}
-            yield {"type": "response.output_text.done", **inside, "text": part["text"], "logprobs": []}
-            yield {"type": "response.content_part.done", **inside, "part": part}
-        else:
-            for piece in pieces_of(item["arguments"]):
-                yield {"type": "response.function_call_arguments.delta", **place, "delta": piece}
-            done = {"arguments": item["arguments"], "name": item["name"]}
-            yield {"type": "response.function_call_arguments.done", **place, **done}
-        yield {"type": "response.output_item.done", "output_index": index, "item": item}
-    yield {"type": "response.completed", "response": response}
+        return 400, {"error": {"message": told, "type": "invalid_request_error", "param": None, "code": code}}

@@ -96,12 +96,6 @@ ANTHROPIC_REFUSES: dict[str, list[BaseMessage]] = {
     "a result in an answer": [ASK, ai("a"), AIMessage([answer("a")]), result("a")],
 }
 
-OPENAI_REFUSES: dict[str, list[BaseMessage]] = {
-    "a result of a call in the content alone": [ASK, AIMessage([use("a")]), result("a")],
-    "a result of a function that was not called": [ASK, FunctionMessage("found", name="f")],
-    "an answer of blocks that are not sent": [ASK, AIMessage([use("a")]), ASK],
-}
-
 
 def labelled(cases: dict[str, list[BaseMessage]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("messages", cases.values(), ids=cases)
@@ -117,7 +111,7 @@ def test_what_anthropic_accepts(messages: Sequence[BaseMessage]) -> None:
     assert check_anthropic(messages) == []
 
 
-@labelled(REFUSED | OPENAI_REFUSES)
+@labelled(REFUSED)
 def test_what_openai_refuses(messages: Sequence[BaseMessage]) -> None:
     assert check_openai(messages)
 
@@ -125,11 +119,6 @@ def test_what_openai_refuses(messages: Sequence[BaseMessage]) -> None:
 @labelled(REFUSED | ANTHROPIC_REFUSES)
 def test_what_anthropic_refuses(messages: Sequence[BaseMessage]) -> None:
     assert check_anthropic(messages)
-
-
-def test_openai_accepts_a_function_and_its_result() -> None:
-    call = AIMessage("", additional_kwargs={"function_call": {"name": "f", "arguments": "{}"}})
-    assert check_openai([ASK, call, FunctionMessage("found", name="f")]) == []
 
 
 def test_anthropic_accepts_calls_and_results_in_its_own_form() -> None:

@@ -7,15 +7,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import httpx
 import pytest
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
+from openai import BadRequestError
 
 from tests.integration_tests.openai_server import calls, says
 from tests.integration_tests.strict_openai_server import (
     StrictOpenAIServer,
-    chat_form,
     chat_problems,
     count,
     recount,
@@ -230,28 +229,6 @@ def test_responses_refuses() -> None:
 # -- over HTTP, and sizes
 
 
-@pytest.mark.parametrize(("path", "body"), [("chat/completions", CHAT), ("responses", RESPONSES)])
-def test_a_good_request_is_answered_with_its_size_and_a_bad_one_gets_400(path: str, body: Body) -> None:
-    with StrictOpenAIServer() as server, httpx.Client(trust_env=False) as client:
-        good = client.post(f"{server.url}/{path}", json=body)
-        bad = client.post(f"{server.url}/{path}", json={**body, "cache_control": {"type": "ephemeral"}})
-    usage, error = good.json()["usage"], bad.json()["error"]
-    assert (good.status_code, server.received) == (200, [body])
-    assert (usage.get("prompt_tokens") or usage["input_tokens"]) == recount(body) > 0
-    assert (bad.status_code, error["type"], error["code"]) == (400, "invalid_request_error", None)
-    assert server.refused == [error["message"]] == ["body: unknown parameter 'cache_control'"]
-
-
-def test_tools_and_calls_are_counted() -> None:
-    bare = {"messages": [{"role": "assistant", "content": None}]}
-    calling = {"messages": [{"role": "assistant", "content": None, "tool_calls": [made_call("a")]}]}
-    assert recount(calling) - recount(bare) == count("search") + count('{"page": 1}')
-    assert recount({**bare, "tools": [TOOL]}) - recount(bare) == count(json.dumps(TOOL, separators=(",", ":")))
-
-
-# -- through langchain-openai
-
-
 def search(page: int) -> str:
     """Look it up."""
     return f"page {page}"
@@ -264,23 +241,35 @@ def looks_up(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("responses", [False, True], ids=["chat", "responses"])
-def test_a_model_calls_tools_and_answers(*, responses: bool, streaming: bool) -> None:
+def test_a_model_calls_tools_and_answers_and_a_bad_request_is_refused(*, streaming: bool) -> None:
     messages: list[BaseMessage] = [SystemMessage("You are a clerk."), HumanMessage("Who ordered it?")]
-    options: dict[str, Any] = {"use_responses_api": responses, "streaming": streaming, "stream_usage": True}
     with StrictOpenAIServer(looks_up) as server:
-        plain = ChatOpenAI(model="gpt-4o", base_url=server.url, api_key="x", max_retries=0, **options)
+        options: dict[str, Any] = {"streaming": streaming, "stream_usage": True, "max_retries": 0}
+        plain = ChatOpenAI(model="gpt-4o", base_url=server.url, api_key="x", **options)
         model = plain.bind_tools([search])
         calling = model.invoke(messages)
         results = [ToolMessage(f"page {call['args']['page']}", tool_call_id=call["id"]) for call in calling.tool_calls]
         answer = model.invoke([*messages, calling, *results])
+        assert server.refused == []
+        with pytest.raises(BadRequestError, match="without a response message"):
+            model.invoke([*messages, calling])
     assert [(call["id"], call["args"]) for call in calling.tool_calls] == [("a", {"page": 1}), ("b", {"page": 2})]
     assert answer.text == "Bea ordered it, last Monday, in Bonn. 田中 signed."
     assert answer.usage_metadata is not None
-    assert answer.usage_metadata["input_tokens"] == recount(server.received[1])
-    assert [message["role"] for message in chat_form(server.received[1])["messages"]][-3:] == [
-        "assistant",
-        "tool",
-        "tool",
+    assert answer.usage_metadata["input_tokens"] == recount(server.received[1]) > 0
+    assert (len(server.refused), len(server.received)) == (1, 2)
+
+
+def test_tools_and_calls_are_counted_alike_for_both_endpoints() -> None:
+    bare = {"messages": [{"role": "assistant", "content": None}]}
+    calling = {"messages": [{"role": "assistant", "content": None, "tool_calls": [made_call("a")]}]}
+    assert recount(calling) - recount(bare) == count("search") + count('{"page": 1}')
+    assert recount({**bare, "tools": [TOOL]}) - recount(bare) == count(json.dumps(TOOL, separators=(",", ":")))
+    told: list[BaseMessage] = [
+        HumanMessage("Who ordered it?"),
+        AIMessage("", tool_calls=[{"name": "search", "args": {"page": 1}, "id": "a"}]),
+        ToolMessage("Bea.", tool_call_id="a"),
     ]
-    assert server.refused == []
+    models = (ChatOpenAI(model="gpt-4o", api_key="x", use_responses_api=responses) for responses in (False, True))
+    chat, responses = (model._get_request_payload(told) for model in models)
+    assert recount(chat) == recount(responses)

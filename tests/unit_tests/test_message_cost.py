@@ -249,9 +249,7 @@ def test_a_call_that_is_in_the_content_as_well_is_counted_once() -> None:
         assert COUNTER.count_message(AIMessage([{**kind, "name": "clock"}], tool_calls=calls)) == once
 
 
-@pytest.mark.parametrize(
-    "data", [b"PDF " * 2_000, bytes(9_999), *map(random.Random(7).randbytes, range(3_072, 3_082))]
-)
+@pytest.mark.parametrize("data", [b"PDF " * 2_000, bytes(9_999), *map(random.Random(7).randbytes, range(3_072, 3_082))])
 def test_long_base64_costs_a_fixed_share_that_is_not_below_its_tokens(data: bytes) -> None:
     payload = base64.b64encode(data).decode()
     block = {"type": "file", "mime_type": "application/pdf", "base64": payload}
