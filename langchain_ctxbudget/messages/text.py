@@ -169,7 +169,7 @@ NEAR_DUPLICATE = 0.8
 """Share of the terms of two texts that both have (Jaccard), from which on they say the same."""
 
 _NEGATED = "not "
-_CONTRACTED = re.compile(
+_NOT_CONTRACTED = re.compile(
     r"\b(?:ca|can|wo|do|does|did|is|are|was|were|would|should|could|have|has|had)n['’]?t\b|\bcannot\b"  # noqa: RUF001
 )
 _NEGATION = re.compile(r"\b(?:no longer|no more|not(?! (?:only|just)\b)|no|never|without|neither|nor|none|nothing)\b")
@@ -236,7 +236,7 @@ class _Reading:
 
 @remembering(4_096)
 def _read(text: str) -> _Reading:
-    plain = _STILL.sub(" ", _CONTRACTED.sub(" not ", fold(text)))
+    plain = _STILL.sub(" ", _NOT_CONTRACTED.sub(" not ", fold(text)))
     plain = _THOUSANDS.sub("", _NUMBER_WORD.sub(lambda found: str(_NUMBERS.index(found[0]) + 1), plain))
     found: list[str] = []
     for clause in _CLAUSE_END.split(plain):
