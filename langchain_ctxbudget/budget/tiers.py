@@ -55,11 +55,6 @@ class UsageLimits(Parameters):
             raise ValueError(f"thresholds must be three falling shares, such as {THRESHOLDS}, not {self.thresholds}")
         return self
 
-    @property
-    def given(self) -> dict[str, float]:
-        """The limits that are set."""
-        return {name: value for name in LIMITS if (value := getattr(self, name)) is not None}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -89,7 +84,8 @@ def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
         limits: the limits that apply.
         used: by the name of the limit.
     """
-    found = [Standing(limit=name, used=used.get(name, 0), allowed=allowed) for name, allowed in limits.given.items()]
+    allowed = {name: getattr(limits, name) for name in LIMITS if getattr(limits, name) is not None}
+    found = [Standing(limit=name, used=used.get(name, 0), allowed=most) for name, most in allowed.items()]
     return min(found, key=lambda one: one.left, default=None)
 
 

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
@@ -89,7 +88,6 @@ class ModelServer:
     num_ctx: int | None
     """The window that the model object asks Ollama for, in tokens."""
     is_ollama: bool
-    is_this_machine: bool
 
 
 class _NotToldError(Exception):
@@ -195,7 +193,6 @@ def server_of(model: Any) -> ModelServer | None:  # noqa: ANN401 - models are kn
         model=next((name for name in names if isinstance(name, str)), ""),
         num_ctx=token_count(getattr(model, "num_ctx", None)),
         is_ollama=hasattr(model, "num_ctx"),
-        is_this_machine=_is_this_machine(host),
     )
 
 
@@ -224,14 +221,6 @@ def _http_url(url: str) -> SplitResult | None:
     except ValueError:  # a bracket too many, a port that is no number
         return None
     return parts if sound else None
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-    return address.is_loopback or address.is_unspecified
 
 
 def _secret(key: object) -> str | None:
@@ -343,7 +332,7 @@ def _exchange(server: ModelServer, method: str, url: str, body: object = None) -
     headers = {**server.headers, "Accept-Encoding": "identity"}
     request = {"method": method, "url": url, "headers": headers, "json": body}
     try:
-        status, content = yield in_thread(partial(_send, request, is_this_machine=server.is_this_machine))
+        status, content = yield in_thread(partial(_send, request))
     except (TimeoutError, httpx.TimeoutException) as error:
         raise _NotToldError(f"{asked} got no answer in {_ANSWER_SECONDS:g} s", hangs=True) from error
     except httpx.ConnectError as error:
@@ -360,15 +349,13 @@ def _exchange(server: ModelServer, method: str, url: str, body: object = None) -
         raise _NotToldError(f"{asked} answered no JSON") from error
 
 
-def _send(request: dict[str, Any], *, is_this_machine: bool) -> tuple[int, bytearray]:
+def _send(request: dict[str, Any]) -> tuple[int, bytearray]:
     import httpx  # noqa: PLC0415
 
     content, until = bytearray(), time.monotonic() + _ANSWER_SECONDS
     timeout = httpx.Timeout(_ANSWER_SECONDS, connect=_CONNECT_SECONDS)
     verify = request["url"].startswith("https:")  # http has no certificates, and loading them takes 30 ms
-    # No proxy can reach this machine's own addresses.
-    client = httpx.Client(timeout=timeout, verify=verify, trust_env=not is_this_machine)
-    with client, client.stream(**request) as response:
+    with httpx.Client(timeout=timeout, verify=verify) as client, client.stream(**request) as response:
         for chunk in response.iter_raw():
             content += chunk
             if len(content) > _LARGEST_ANSWER_BYTES:

@@ -34,35 +34,25 @@ def answer(tokens: int, **rest: Any) -> AIMessage:
 
 
 SEARCH: Any = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-SERVER_SIDE: dict[str, dict[str, Any]] = {
-    "openai web search": {"content": [SEARCH]},
-    "openai code": {"content": [{"type": "code_interpreter_call", "id": "ci_1"}]},
-    "openai mcp": {"content": [{"type": "mcp_call", "id": "mcp_1"}]},
-    "openai older": {"additional_kwargs": {"tool_outputs": [SEARCH]}},
-    "anthropic": {"content": [{"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}]},
-    "anthropic usage": {"response_metadata": {"usage": {"server_tool_use": {"web_search_requests": 1}}}},
-    "google": {"content": [{"type": "executable_code", "code": "1"}]},
-    "standard": {"content": [{"type": "server_tool_call", "id": "s1", "name": "web_search", "args": {}}]},
-    "non-standard": {"content": [{"type": "non_standard", "value": {"type": "mcp_call"}}]},
-    "groq": {"additional_kwargs": {"executed_tools": [{"type": "search"}]}},
-}
+SERVER_SIDE: tuple[dict[str, Any], ...] = (
+    {"content": [SEARCH]},
+    *({"content": [{"type": kind}]} for kind in ("mcp_call", "server_tool_use", "executable_code", "server_tool_call")),
+    {"content": [{"type": "non_standard", "value": {"type": "mcp_call"}}]},
+    {"additional_kwargs": {"tool_outputs": [SEARCH]}},
+    {"additional_kwargs": {"executed_tools": [{"type": "search"}]}},
+    {"response_metadata": {"usage": {"server_tool_use": {"web_search_requests": 1}}}},
+)
 
 
-@pytest.mark.parametrize("shape", SERVER_SIDE)
-def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_as_used(shape: str) -> None:
+def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_as_used() -> None:
     it = pipeline()
     report = it.assemble(LONG, **SCOPE).report
-    for _ in range(5):
-        it.observe_usage(answer(3 * report.total_tokens, **SERVER_SIDE[shape]), report=report)
+    for shape in SERVER_SIDE:
+        it.observe_usage(answer(3 * report.total_tokens, **shape), report=report)
     assert it.assemble(LONG, **BOB).report.total_tokens == report.total_tokens
-    assert it.usage.of_session(**SCOPE).calls == 5
-
-
-def test_calls_that_the_application_runs_correct_as_before() -> None:
-    it = pipeline()
-    report = it.assemble(LONG, **SCOPE).report
+    assert it.usage.of_session(**SCOPE).calls == len(SERVER_SIDE)
     calls: Any = [{"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"}]
-    it.observe_usage(answer(int(1.3 * report.total_tokens), content=calls), report=report)
+    it.observe_usage(answer(int(1.3 * report.total_tokens), content=calls), report=report)  # the application's own
     assert it.assemble(LONG, **BOB).report.total_tokens >= 1.3 * report.total_tokens
 
 
@@ -101,7 +91,7 @@ def test_a_correction_alone_refuses_no_prompt_and_the_report_says_so(call: Call,
     assert call(it, "assemble", LONG, **SCOPE).report.failures == ()
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck))
 @given(st.integers(60, 1_500), st.integers(1, 250), st.sampled_from(["gpt-4o", CLAUDE]))
 def test_whatever_fits_without_corrections_is_sent_with_them(budget: int, words: int, model: str) -> None:
     question = "Where is lamp seven? " * words

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -17,6 +15,7 @@ from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
 
 from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.tokens import windows
 from langchain_ctxbudget.tokens.windows import Window, find_window, server_of, with_setting
 from tests.integration_tests.model_servers import (
     LM_STUDIO_OTHERWISE,
@@ -184,10 +183,13 @@ def test_a_bad_answer_is_a_failure(find: Find, serve: Serve, reply: Reply, reaso
 
 
 @pytest.mark.parametrize("reply", [Reply(b"", hangs=True), Reply(b"{", drips=True)], ids=["hangs", "drips"])
-def test_a_server_that_does_not_end_is_given_up_and_not_asked_again(serve: Serve, reply: Reply) -> None:
+def test_a_server_that_does_not_end_is_given_up_and_not_asked_again(
+    serve: Serve, reply: Reply, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "_ANSWER_SECONDS", 0.3)
     server = serve({}, otherwise=reply)
     window = drive(find_window(openai_model(server, "m")))
-    assert "GET /v1/models got no answer in 2 s" in (window.failure or "")
+    assert "GET /v1/models got no answer in 0.3 s" in (window.failure or "")
     assert (window.hangs, server.lines) == (True, [OPENAI_LINE])
 
 
@@ -209,7 +211,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(JSON)
 def test_no_answer_is_an_error(serve: Serve, answer: Any) -> None:
     window = drive(find_window(openai_model(serve({}, otherwise=as_json(answer)), "m")))
@@ -238,16 +240,6 @@ class OpenAILike:
 
     def __init__(self, url: str) -> None:
         self.openai_api_base = f"{url}/v1"
-
-
-def test_a_proxy_is_not_asked_about_this_machine(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    proxy = serve({"GET http://models.example/v1/models": model_list({"id": "m", "context_length": 8_192})})
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", proxy.url)
-    assert drive(find_window(OpenAILike(serve(vllm("m", window=4_096)).url))).tokens == 4_096
-    assert proxy.asked == []
-    assert drive(find_window(OpenAILike("http://models.example"))).tokens == 8_192
 
 
 @pytest.mark.parametrize(
@@ -282,9 +274,3 @@ def test_the_setting_fills_an_unknown_window_and_gives_way_to_a_known_one() -> N
     assert window == Window(**expected, failure="no answer")
     known = Window(tokens=4_096, source="served")
     assert (with_setting(known, 8_192), with_setting(Window(), None)) == (known, Window())
-
-
-@pytest.mark.parametrize("heavy", ["httpx", "langchain_openai", "langchain_ctxbudget.tokens.windows"])
-def test_importing_the_package_does_not_load(heavy: str) -> None:
-    code = f"import sys, langchain_ctxbudget; sys.exit({heavy!r} in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

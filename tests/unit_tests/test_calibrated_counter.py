@@ -79,25 +79,15 @@ def test_one_measurement_alone_doubles_an_estimate_at_most_and_moves_an_exact_co
 @given(OBSERVATIONS)
 def test_the_factor_is_a_multiple_of_a_twentieth_and_at_least_a_half(observations: list[tuple[int, int]]) -> None:
     factor = observed(observations).factor
+    assert observed(observations, exact=True).factor >= 1, "an exact count is never corrected downwards"
     assert factor >= 0.5
     assert factor * 20 == pytest.approx(round(factor * 20))
-
-
-@given(OBSERVATIONS)
-def test_an_exact_counter_is_never_corrected_downwards(observations: list[tuple[int, int]]) -> None:
-    assert observed(observations, exact=True).factor >= 1
 
 
 def test_what_a_provider_adds_to_a_small_request_is_added_to_every_request() -> None:
     calibration = observed([(20, 366)])
     assert (calibration.factor, calibration.request_tokens) == (1.0, 352)
-
-
-@settings(deadline=None)
-@given(st.lists(MESSAGE, max_size=4), st.integers(0, 500))
-def test_what_every_request_has_is_added_once(messages: list[BaseMessage], extra: int) -> None:
-    with_extra = CalibratedCounter(EXACT, 1.25, extra).count_messages(messages)
-    assert with_extra == CalibratedCounter(EXACT, 1.25).count_messages(messages) + extra
+    assert CalibratedCounter(EXACT, 1.0, 352).count_messages([]) == EXACT.count_messages([]) + 352
 
 
 # -- the counter
@@ -144,7 +134,7 @@ def test_what_the_other_counter_knows_is_not_tokenized_again() -> None:
 LINE = st.tuples(st.sampled_from("-[#<"), st.text(max_size=30), st.sampled_from(["\n", "\n\n"])).map("".join)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=80)
 @given(st.lists(LINE, max_size=12), FACTORS)
 def test_lines_cost_together_what_they_cost_one_by_one(lines: list[str], factor: float) -> None:
     for inner in (EXACT, ESTIMATE):

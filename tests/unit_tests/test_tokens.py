@@ -6,7 +6,6 @@ import base64
 import json
 import subprocess
 import sys
-import threading
 from base64 import b64encode
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,8 +50,6 @@ class Characters(TokenCounter):
     name, mode = "characters", "estimated"
 
     def _count(self, text: str) -> int:
-        if self.calls == 1 and text == "shy":
-            raise ConnectionError
         return len(text)
 
 
@@ -75,25 +72,7 @@ def test_the_cache_keeps_no_text_alive_and_forgets_what_was_used_longest_ago(mon
     assert sum(map(sys.getsizeof, counter._cache)) < 1_000
 
 
-def test_a_count_that_raises_is_not_kept() -> None:
-    counter = Characters()
-    with pytest.raises(ConnectionError):
-        counter.count_text("shy")
-    assert counter.count_text("shy") == 3
-
-
-def test_threads_get_the_right_counts_from_one_counter() -> None:
-    counter, start = Characters(), threading.Barrier(8)
-
-    def count(_: int) -> list[int]:
-        start.wait()
-        return [counter.count_text("x" * length) for length in range(1, 400)]
-
-    with ThreadPoolExecutor(8) as threads:
-        assert all(counts == list(range(1, 400)) for counts in threads.map(count, range(8)))
-
-
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @example("\ud800 \ud83d\ude00")
 @given(ANY_TEXT)
 def test_any_text_is_counted_and_estimated_no_lower(text: str) -> None:
@@ -102,14 +81,14 @@ def test_any_text_is_counted_and_estimated_no_lower(text: str) -> None:
     assert encodable(text).encode().decode() == encodable(text)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.text())
 def test_counts_are_those_of_tiktoken(text: str) -> None:
     assert EXACT.count_text(text) == len(vocab.encoding().encode(text, disallowed_special=()))
     assert encodable(text) == text
 
 
-@pytest.mark.parametrize("text", [" " * 2_000_000, "x" + "\t" * 1_200_000 + "y", "word " * 300_000 + " " * 1_000_000])
+@pytest.mark.parametrize("text", [" " * 1_100_000, "word " * 1_000 + "\t" * 1_000_000])
 def test_white_space_beyond_what_tiktoken_can_take_is_counted(text: str) -> None:
     assert len(text) // 128 <= EXACT.count_text(text) <= len(text)  # tokens of up to 128 spaces
 
@@ -159,11 +138,8 @@ def test_ten_kinds_of_text_are_estimated_no_lower_than_a_tokenizer_that_is_not_k
     llama_2: HuggingFaceCounter,
 ) -> None:
     low = {kind for kind, text in KINDS.items() if ESTIMATE.count_text(text) < llama_2.count_text(text)}
-    assert low <= {"arabic", "hindi", "korean", "chinese", "emoji"}  # half of its vocabulary is gone; usage corrects it
-
-
-def test_english_is_estimated_at_most_one_and_a_half_times() -> None:
     assert ESTIMATE.count_text(ENGLISH) <= 1.5 * EXACT.count_text(ENGLISH)
+    assert low <= {"arabic", "hindi", "korean", "chinese", "emoji"}  # half of its vocabulary is gone; usage corrects it
 
 
 LINE = st.tuples(st.sampled_from("-[#<"), st.text(), st.sampled_from(["\n", "\n\n"])).map("".join)
@@ -225,20 +201,17 @@ def test_the_carried_encodings_need_nothing_and_others_say_what_to_do(no_encodin
             TiktokenCounter(name)
 
 
-def test_a_model_that_is_not_of_openai_is_estimated_without_a_download(no_encodings: Path) -> None:
+def test_a_model_is_known_by_its_names_or_estimated_without_a_download(no_encodings: Path) -> None:
     names = ["claude-sonnet-4-5", "google/gemini-2.5-pro", "llama3.1:8b", "meta-llama/gpt-4o-like", "", "gpt-4"]
-    for model in (*names, FakeListChatModel(responses=["x"])):
-        assert (counter_for(model).name, counter_for(model).mode) == ("estimate", "estimated")
-    assert list(no_encodings.iterdir()) == []
-
-
-def test_chat_models_are_known_by_their_names() -> None:
     azure = AzureChatOpenAI(
         azure_deployment="team-a", model="gpt-4o", azure_endpoint="https://x.example", api_version="v", api_key="x"
     )
     bound = ChatOpenAI(model="gpt-4o", api_key="x").bind(stop=["."]).with_config(tags=["t"])
-    for model in (None, azure, bound, ChatOpenAI(model="gpt-4.1", api_key="x")):
-        assert (counter_for(model).name, counter_for(model).mode) == ("o200k_base", "exact")
+    for known in (None, azure, bound):
+        assert (counter_for(known).name, counter_for(known).mode) == ("o200k_base", "exact")
+    for model in (*names, FakeListChatModel(responses=["x"])):
+        assert (counter_for(model).name, counter_for(model).mode) == ("estimate", "estimated")
+    assert list(no_encodings.iterdir()) == []
 
 
 # -- the carried vocabulary
