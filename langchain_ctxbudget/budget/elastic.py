@@ -227,11 +227,6 @@ def preferences_demand(situation: Situation, room_tokens: int, learned_share: fl
 
     They stand at the beginning of the prompt, so their size must not follow that of the current message: it is not
     taken off, and up to a third of the room they do not shrink for others.
-
-    Args:
-        situation: the situation to divide in.
-        room_tokens: the room that they share with others.
-        learned_share: of the budget, for learned facts.
     """
     left = situation.total_tokens - situation.identity_tokens - situation.preferences_tokens
     learned = min(situation.learned_tokens, int(situation.total_tokens * learned_share))

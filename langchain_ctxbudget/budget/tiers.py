@@ -58,12 +58,7 @@ class UsageLimits(Parameters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """The rest of the most restrictive limit.
-
-    Example:
-        >>> Standing(limit="month_tokens", used=250, allowed=1_000).left
-        0.75
-    """
+    """The rest of the most restrictive limit."""
 
     limit: str
     """A field of `UsageLimits`."""
@@ -78,12 +73,7 @@ class Standing:
 
 
 def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
-    """Returns the limit of which the smallest share is left; None where none is set.
-
-    Args:
-        limits: the limits that apply.
-        used: by the name of the limit.
-    """
+    """Returns the limit of which the smallest share is left; None where none is set."""
     allowed = {name: getattr(limits, name) for name in LIMITS if getattr(limits, name) is not None}
     found = [Standing(limit=name, used=used.get(name, 0), allowed=most) for name, most in allowed.items()]
     return min(found, key=lambda one: one.left, default=None)
@@ -91,12 +81,7 @@ def standing(limits: UsageLimits, used: Mapping[str, float]) -> Standing | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """The most that a prompt may hold (seed 003: its pruning strategy).
-
-    Example:
-        >>> Tier(name="warning", knowledge_items=3).documents
-        'full'
-    """
+    """The most that a prompt may hold (seed 003: its pruning strategy)."""
 
     name: TierName
     knowledge_items: int | None = None
@@ -121,21 +106,12 @@ TIERS: tuple[Tier, ...] = (
 
 
 def tier_of(left: float, thresholds: tuple[float, float, float] = THRESHOLDS) -> Tier:
-    """Returns the tier for the share that is left.
-
-    Args:
-        left: a share, from 0 to 1.
-        thresholds: below which caution, warning and critical begin.
-    """
+    """Returns the tier for the share that is left."""
     return TIERS[sum(left < threshold for threshold in thresholds)]
 
 
 def relaxed(tier: Tier, forced: Collection[Forced]) -> Tier:
-    """Returns a tier that lets in what is forced.
-
-    >>> relaxed(TIERS[3], ["documents"]).documents
-    'full'
-    """
+    """Returns a tier that lets in what is forced."""
     fields: dict[Forced, str] = {
         "knowledge": "knowledge_items",
         "documents": "documents",

@@ -46,23 +46,11 @@ _JOINER = "\u200d"
 def clip_text(text: str, count: Count, budget_tokens: int, *, reference: str | None = None) -> str | None:
     """Returns head and tail of a text around a marker that says how many tokens are left out, within a budget.
 
-    The number may be a few tokens off, as head and tail are tokenized next to the marker.
-
-    Args:
-        text: where it fits, it is returned as it is.
-        count: tokens of a text; asked for the whole text once, and at most six times for parts of it.
-        budget_tokens: the most that the result, its marker included, may cost.
-        reference: under which the recall tool gives the whole; the marker names it where there is room for it, unless
-            it is longer than 100 characters or would not stand plainly between quotation marks.
+    The number may be a few tokens off, as head and tail are tokenized next to the marker. The marker names the
+    reference under which the recall tool gives the whole, where there is room for it and it can be quoted.
 
     Returns:
         None where the marker and 16 tokens of text do not fit.
-
-    Example:
-        >>> print(clip_text("first " * 40 + " last" * 40, lambda text: len(text.split()), 30))
-        first first first first first first first first first
-        [… 60 tokens left out …]
-        last last last last last last last last last last last
     """
     total_tokens = count(text)
     return text if total_tokens <= budget_tokens else _clipped(text, total_tokens, count, budget_tokens, reference)
@@ -81,21 +69,6 @@ def clip_message(
     Of several text blocks the largest are clipped and small ones stay whole; where they are too many for that, they are
     joined and clipped as one. Other blocks stay, except in a tool's result, where the largest ones are replaced by a
     note (`[image left out]`) as long as the message does not fit. The given message is not changed.
-
-    Args:
-        message: where it fits, it is returned as it is.
-        count_message: tokens of a message, framing included.
-        count: tokens of a text.
-        budget_tokens: the most that the message may cost.
-        reference: under which the recall tool gives the whole message.
-
-    Example:
-        >>> from langchain_ctxbudget import EstimatingCounter
-        >>> counter = EstimatingCounter()
-        >>> result = ToolMessage("All is well. " * 1000, tool_call_id="call-1")
-        >>> clipped = clip_message(result, counter.count_message, counter.count_text, 200)
-        >>> counter.count_message(clipped) <= 200
-        True
     """
     if count_message(message) <= budget_tokens:
         return message
@@ -128,12 +101,7 @@ def left_out(block: Block) -> Block:
 
 
 def water_level(costs: Sequence[int], budget_tokens: int) -> int:
-    """Returns the level to which costs are cut so that they fit a budget together; the largest of them where they fit.
-
-    Example:
-        >>> water_level([10, 50, 90], 100)
-        45
-    """
+    """Returns the level to which costs are cut to fit a budget together; the largest of them where they fit."""
     left_tokens = budget_tokens
     for position, cost in enumerate(sorted(costs)):
         share = left_tokens // (len(costs) - position)

@@ -105,11 +105,7 @@ def own_words(message: BaseMessage) -> str:
 
 
 def model_of(answer: BaseMessage) -> str | None:
-    """Returns the model that a provider says has answered; None where it does not say.
-
-    >>> model_of(AIMessage("Yes.", response_metadata={"model_name": "gpt-4o-2024-08-06"}))
-    'gpt-4o-2024-08-06'
-    """
+    """Returns the model that a provider says has answered; None where it does not say."""
     names = (answer.response_metadata.get(key) for key in ("model_name", "model"))
     return next((name for name in names if isinstance(name, str) and name), None)
 
@@ -249,11 +245,7 @@ def split_instructions(messages: Sequence[BaseMessage]) -> tuple[list[str], list
 
 
 def instruction(message: BaseMessage) -> str:
-    """Returns the text of a system message; blocks without a blank between them are paragraphs of it.
-
-    >>> print(instruction(SystemMessage(["You help. ", {"type": "text", "text": "Be brief."}])))
-    You help. Be brief.
-    """
+    """Returns the text of a system message; blocks without a blank between them are paragraphs of it."""
     text = ""
     for part in map(_text_of, _blocks(message)):
         apart = not (text and part) or text[-1].isspace() or part[0].isspace()

@@ -76,10 +76,6 @@ def units(text: str) -> list[str]:
 
     Code, tables, JSON and tool calls are no sentences: each becomes one unit in brackets that says what it is and
     which names it has. Lines without words and list marks are left out.
-
-    Example:
-        >>> units("Use this:\n```python\ndef add(a, b):\n    return a + b\n```\nIt is fast.")
-        ['Use this:', '[python code: add()]', 'It is fast.']
     """
     found: list[str] = []
     for number, part in enumerate(text.split(_FENCE)):
@@ -97,10 +93,6 @@ def without_pasted(text: str) -> str:
 
     What is pasted may imitate the end of its own fence, so it ends with the last such end, and where there is none with
     the text.
-
-    Example:
-        >>> without_pasted("Sum this up: <document>I live in Rome.</document> In one line.").split("\n")
-        ['Sum this up: ', '[…]', ' In one line.']
     """
     if not any(mark in text for mark in ("<", ">", "```", "~~~", '"""', "'''")):
         return text
@@ -252,12 +244,7 @@ def _fields(text: str) -> str:
 
 
 def artifacts(texts: Iterable[str]) -> tuple[str, ...]:
-    """Names of files, functions and classes in texts, the most mentioned first.
-
-    Example:
-        >>> artifacts(["`fetch_user()` in src/app.py fails.", "Fix fetch_user() first."])
-        ('fetch_user()', 'src/app.py')
-    """
+    """Names of files, functions and classes in texts, the most mentioned first."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(_names(text))

@@ -184,13 +184,7 @@ _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBERS)})\b")
 
 
 def says_the_same(one: str, other: str) -> bool:
-    """Tells if two texts are near-duplicates: nearly the same terms, the same numbers, nothing negated in only one.
-
-    >>> says_the_same("Has 2 cats.", "has two cats"), says_the_same("Has 2 cats", "Has 3 cats")
-    (True, False)
-    >>> says_the_same("Likes tea", "Does not like tea"), says_the_same("Tabs over spaces", "Spaces over tabs")
-    (False, False)
-    """
+    """Tells if two texts are near-duplicates: nearly the same terms, the same numbers, nothing negated in only one."""
     first, second = _read(one), _read(other)
     if not first.terms or not second.terms:
         return fold(one_line(one)) == fold(one_line(other))
@@ -198,11 +192,7 @@ def says_the_same(one: str, other: str) -> bool:
 
 
 def says_the_opposite(one: str, other: str) -> bool:
-    """Tells if one of two texts is the other one, negated.
-
-    >>> says_the_opposite("Eats meat", "Doesn't eat meat anymore"), says_the_opposite("Eats meat", "Eats fish")
-    (True, False)
-    """
+    """Tells if one of two texts is the other one, negated."""
     first, second = _read(one), _read(other)
     return bool(first.terms) and _alike(first, replace(second, terms=tuple(map(_flipped, second.terms))))
 
@@ -213,11 +203,7 @@ def says_more(text: str, other: str) -> bool:
 
 
 def names_another(text: str, other: str) -> bool:
-    """Tells if a text has a name (a word with a capital, but for its first) that another one does not have.
-
-    >>> names_another("No longer works at Acme", "Works at Globex"), names_another("Left the job", "Works at Globex")
-    (True, False)
-    """
+    """Tells if a text has a name (a word with a capital, but for its first) that another one does not have."""
     return bool(_read(text).names - _read(other).words)
 
 

@@ -95,11 +95,8 @@ def safe_cuts(messages: Iterable[BaseMessage], open_calls: set[str] | None = Non
 
     A call is waited for until the user speaks, and for at most `HELD_MESSAGES` messages besides results: one that is
     never answered must not hold everything back for ever. Results that come first belong to a call right behind them.
-
-    Args:
-        messages: messages in order.
-        open_calls: open before these messages, as a call of this function left it; updated in place. Its strings
-            tell for how long no cut was safe, how many results a call lacks (below 0: has too many), and its id.
+    What is open before and after these messages is kept in `open_calls`, as strings of how long no cut was safe, how
+    many results a call lacks (below 0: has too many), and its id.
     """
     still_open = _Open()
     for text in open_calls or ():
@@ -322,12 +319,7 @@ def split_turn(messages: Sequence[BaseMessage]) -> tuple[list[BaseMessage], list
 
 
 def newest_that_fit(costs: Sequence[int], budget_tokens: int) -> int:
-    """Returns how many of the last items fit together into a budget.
-
-    Example:
-        >>> newest_that_fit([50, 20, 30], 60)
-        2
-    """
+    """Returns how many of the last items fit together into a budget."""
     used = accumulate(reversed(costs))
     return sum(1 for _ in takewhile(lambda tokens: tokens <= budget_tokens, used))
 

@@ -213,13 +213,7 @@ def _image_block_tokens(block: Mapping[str, Any], rate: ImageRate) -> int:
 
 
 def image_tokens(image: str | None, *, low_detail: bool = False, rate: ImageRate = ImageRate()) -> int:  # noqa: B008
-    """Returns the tokens of an image; the dearest that the rule can give where its size cannot be read.
-
-    Args:
-        image: its data URL, or its bytes in base64; a link or None where there is no more.
-        low_detail: True where the request asks for `detail="low"`.
-        rate: the model's.
-    """
+    """Returns the tokens of an image; the dearest that the rule can give where its size cannot be read."""
     if low_detail and not rate.patch_tokens:
         return rate.base_tokens
     size = image_size(image) if image else None

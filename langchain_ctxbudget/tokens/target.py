@@ -59,10 +59,6 @@ class ModelTarget:
     def __init__(self, model: Model, token_counter: TokenCounter | None) -> None:
         """Choose how to count; the window is found when it is first needed.
 
-        Args:
-            model: the model or its name.
-            token_counter: None takes the model's.
-
         Raises:
             InvalidSettingsError: one of them is something else.
         """
@@ -126,11 +122,6 @@ class ModelTarget:
 
         What another model has answered, as a fallback does, says nothing of this one: it counts only as long as no
         answer of this model is known, whose name a server may not tell or tell otherwise.
-
-        Args:
-            input_tokens: of the answer.
-            counted_tokens: our count of its prompt, without any correction.
-            answered_by: the model that the answer names.
 
         Raises:
             InputError: the number is not a count, or cannot be that of this prompt.
@@ -257,13 +248,6 @@ class Calibration:
     multiple of 0.05: not more than half above a ratio that a quarter of them, and at least two, reach. One observation
     alone doubles counts at most. The factor is at least 0.5, or 1 where our counts are exact; exact counts are an
     observation of their own. Smaller requests tell the fixed part (a hidden system prompt, say) instead.
-
-    Example:
-        >>> calibration = Calibration().observe(estimated_tokens=1_000, measured_tokens=1_130)
-        >>> calibration.factor
-        1.15
-        >>> calibration.observe(estimated_tokens=1_000, measured_tokens=900).factor
-        1.15
     """
 
     exact: bool = False
@@ -274,12 +258,7 @@ class Calibration:
     """The latest smaller ones."""
 
     def observe(self, estimated_tokens: int, measured_tokens: int) -> Calibration:
-        """Returns the calibration after one more request.
-
-        Args:
-            estimated_tokens: our count of the request, without any correction.
-            measured_tokens: the provider's; 0 is no measurement.
-        """
+        """Returns the calibration after one more request."""
         if estimated_tokens <= 0 or measured_tokens <= 0:
             return self
         seen = Observation(estimated_tokens, measured_tokens)
@@ -312,13 +291,7 @@ class Calibration:
 
 
 def _believed(measured: Sequence[int], *, slack: int = 0, always: int = 0) -> int:
-    """Returns the largest measurement that is no accident; 0 of none.
-
-    Args:
-        measured: all measurements.
-        slack: how far one may be above the band.
-        always: up to this, a measurement is believed in any case.
-    """
+    """Returns the largest measurement that is no accident; 0 of none."""
     confirming = min(len(measured), max(2, len(measured) // _CONFIRMING_SHARE))
     confirmed = sorted(measured, reverse=True)[confirming - 1] if measured else 0
     most = max(always, confirmed * _BAND + slack)
@@ -330,20 +303,10 @@ class CalibratedCounter(TokenCounter):
 
     Texts, messages, tools and response formats are corrected alike. Counts of texts add up: lines that begin with `-`,
     `[`, `#` or `<` cost together what they cost one by one.
-
-    Example:
-        >>> from langchain_ctxbudget import TiktokenCounter
-        >>> CalibratedCounter(TiktokenCounter(), 1.5).count_text("Hello, world!")
-        6
     """
 
     def __init__(self, inner: TokenCounter, factor: float, request_tokens: int = 0) -> None:
         """Correct a counter.
-
-        Args:
-            inner: counts and caches.
-            factor: a number above 0; usually `Calibration.factor`.
-            request_tokens: added to every request; usually `Calibration.request_tokens`.
 
         Raises:
             InputError: the factor is not a number above 0.

@@ -55,12 +55,7 @@ _NESTED = ("meta", "top_provider")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A model's window, and its source.
-
-    Example:
-        >>> Window(tokens=8_192, source="settings").tokens
-        8192
-    """
+    """A model's window, and its source."""
 
     tokens: int | None = None
     """The window, in tokens; None where it is not known."""
@@ -99,27 +94,13 @@ class _NotToldError(Exception):
 
 
 def token_count(value: object) -> int | None:
-    """Returns the value if it is a sound number of tokens, else None.
-
-    Example:
-        >>> token_count(8_192), token_count("8192"), token_count(0)
-        (8192, None, None)
-    """
+    """Returns the value if it is a sound number of tokens, else None."""
     sound = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST_WINDOW_TOKENS
     return value if sound else None  # type: ignore[return-value]
 
 
 def find_window(model: BaseChatModel | str | None) -> Flow[Window]:
-    """Finds the window of a model in its profile or at its server; never raises an error of the network.
-
-    Args:
-        model: a chat model, its name, or None. Of names, those of OpenAI's models are known.
-
-    Example:
-        >>> from langchain_ctxbudget.flow import drive
-        >>> drive(find_window("openai:gpt-4o")).tokens
-        128000
-    """
+    """Finds the window of a model in its profile or at its server; never raises an error of the network."""
     if model is None:
         return Window()
     if isinstance(model, str):
@@ -138,12 +119,7 @@ def find_window(model: BaseChatModel | str | None) -> Flow[Window]:
 
 
 def with_setting(window: Window, window_tokens: int | None) -> Window:
-    """Returns the window, or the setting (in tokens) where the window is not known.
-
-    Example:
-        >>> with_setting(Window(tokens=4_096, source="profile"), 8_192).tokens
-        4096
-    """
+    """Returns the window, or the setting (in tokens) where the window is not known."""
     if window.tokens is not None or window_tokens is None:
         return window
     return replace(window, tokens=window_tokens, source="settings", detail="window_tokens")
