@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -85,17 +86,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        asked = Asked(
-            f"{self.command} {self.path}",
-            {name.lower(): value for name, value in self.headers.items()},
-            json.loads(body) if body else None,
-        )
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        asked = Asked(f"{self.command} {self.path}", headers, json.loads(body) if body else None)
         self.models.asked.append(asked)
         answer = self.models.routes.get(asked.line, self.models.otherwise)
         reply = answer if isinstance(answer, Reply) else answer(asked.body)
         if reply.hangs:
             self.models.stopping.wait(60)
-        try:
+        with suppress(OSError):  # the client no longer listens
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)
@@ -103,8 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(reply.body)
             while reply.drips and not self.models.stopping.wait(0.1):
                 self.wfile.write(b" ")
-        except OSError:  # the client no longer listens
-            self.close_connection = True
+        self.close_connection = True
 
     do_GET = do_POST = _answer  # noqa: N815 - names of the standard library
 
