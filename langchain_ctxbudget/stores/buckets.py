@@ -406,11 +406,13 @@ def _locked(folder: Path) -> FileLock:
 # Errors.
 
 _FULL = ("disk is full", "No space left on device", "os error 28")
+_DAMAGED = (StoreDataError, "is damaged: {0}. Nothing was deleted: restore it from a copy.")
+_READ_ONLY = (StoreReadOnlyError, "cannot be written: {0}.")
 _ADVICE: Mapping[str, tuple[type[StoreError], str]] = {
-    "malformed": (StoreDataError, "is damaged: {0}. Nothing was deleted: restore it from a copy."),
-    "not a database": (StoreDataError, "is damaged: {0}. Nothing was deleted: restore it from a copy."),
-    "readonly": (StoreReadOnlyError, "cannot be written: {0}."),
-    "read-only": (StoreReadOnlyError, "cannot be written: {0}."),
+    "malformed": _DAMAGED,
+    "not a database": _DAMAGED,
+    "readonly": _READ_ONLY,
+    "read-only": _READ_ONLY,
     "too large": (StoreError, "refused a write as too large; a server takes 40 MB at once. Store smaller values."),
     "uota ": (StoreError, "has a quota that is exceeded: {0}. Store less in an item, or ask for a higher quota."),
 }

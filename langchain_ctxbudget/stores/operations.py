@@ -133,17 +133,14 @@ class StoredItem:
 
     def item(self) -> Item:
         """Returns the answer to a get."""
-        return Item(**self._parts())
+        namespace, key = parse_item_id(self.id)
+        created, updated = (_EPOCH + count * _MICROSECOND for count in (self.created, self.updated))
+        return Item(namespace=namespace, key=key, value=json.loads(self.value), created_at=created, updated_at=updated)
 
     def search_item(self, score: float | None) -> SearchItem:
         """Returns an answer to a search."""
-        return SearchItem(**self._parts(), score=score)
-
-    def _parts(self) -> dict[str, Any]:
-        namespace, key = parse_item_id(self.id)
-        created, updated = (_EPOCH + count * _MICROSECOND for count in (self.created, self.updated))
-        value = json.loads(self.value)
-        return {"namespace": namespace, "key": key, "value": value, "created_at": created, "updated_at": updated}
+        it = self.item()
+        return SearchItem(it.namespace, it.key, it.value, it.created_at, it.updated_at, score)
 
 
 # Batches.
