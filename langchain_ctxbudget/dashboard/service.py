@@ -18,7 +18,7 @@ from langchain_ctxbudget.errors import BudgetError, FactError, InputError, Store
 from langchain_ctxbudget.flow import adrive
 from langchain_ctxbudget.pipeline.bookkeeping import amounts
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.prompt.request import NOTHING_ELSE, Request, merged
+from langchain_ctxbudget.prompt.plan import NOTHING_ELSE, Request, merged
 from langchain_ctxbudget.report.report import ContextReport, LayerReport, ReportItem
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope

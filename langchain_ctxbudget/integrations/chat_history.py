@@ -33,8 +33,8 @@ from langchain_ctxbudget.prompt.assembly import (
     system_parts,
     without_least,
 )
+from langchain_ctxbudget.prompt.fitting import clipped
 from langchain_ctxbudget.prompt.plan import cut_key
-from langchain_ctxbudget.prompt.turn_fit import clipped
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.tokens.counters import TokenCounter
@@ -168,8 +168,7 @@ def window_of(engine: Engine, scope: Scope, max_tokens: int) -> Flow[list[BaseMe
 
     view, conversation, failures = yield from engine.history(scope, room)
     content = Content(
-        arc=view.arc,
-        summary=view.summary,
+        fragments=(*view.arc, *view.summary),
         summary_intro=view.summary_intro,
         summary_outro=view.summary_outro,
         history=view.groups,

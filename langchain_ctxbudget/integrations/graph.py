@@ -33,7 +33,7 @@ from langchain_ctxbudget.messages.turns import split_turn
 from langchain_ctxbudget.pipeline.engine import Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline.runs import RunContext, describe_run, run_of
-from langchain_ctxbudget.prompt.request import Request
+from langchain_ctxbudget.prompt.plan import Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.tokens.target import is_of_one_call

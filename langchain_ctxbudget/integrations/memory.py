@@ -13,7 +13,7 @@ from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.integrations.chat_history import window_of
 from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.prompt.request import Request
+from langchain_ctxbudget.prompt.plan import Request
 from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.stores.records import Scope
 

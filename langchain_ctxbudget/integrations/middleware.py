@@ -53,9 +53,8 @@ from langchain_ctxbudget.messages.turns import split_turn
 from langchain_ctxbudget.pipeline.engine import Engine, Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline.runs import Run, described, is_task, run_of
-from langchain_ctxbudget.prompt.cache_markers import EPHEMERAL
-from langchain_ctxbudget.prompt.plan import AssembledContext
-from langchain_ctxbudget.prompt.request import Request
+from langchain_ctxbudget.prompt.assembly import EPHEMERAL
+from langchain_ctxbudget.prompt.plan import AssembledContext, Request
 from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS
 from langchain_ctxbudget.retrieval.recall import has_recall_tool
 from langchain_ctxbudget.settings import ContextSettings

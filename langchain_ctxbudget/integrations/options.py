@@ -21,7 +21,7 @@ from langchain_ctxbudget.pipeline.bookkeeping import Prices
 from langchain_ctxbudget.pipeline.engine import Session
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline.runs import Run, is_task
-from langchain_ctxbudget.prompt.request import Request
+from langchain_ctxbudget.prompt.plan import Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens.counters import TokenCounter
 

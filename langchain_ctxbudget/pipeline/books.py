@@ -26,7 +26,7 @@ from langchain_ctxbudget.knowledge.records import (
 )
 from langchain_ctxbudget.pipeline.bookkeeping import amounts
 from langchain_ctxbudget.pipeline.engine import Engine
-from langchain_ctxbudget.prompt.request import merged
+from langchain_ctxbudget.prompt.plan import merged
 from langchain_ctxbudget.stores import saved_settings, snapshots
 from langchain_ctxbudget.stores.records import Scope, require_id
 from langchain_ctxbudget.stores.snapshots import ContextSnapshot

@@ -25,19 +25,18 @@ from langchain_ctxbudget.knowledge import facts_layer, known, records
 from langchain_ctxbudget.messages.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.pipeline.workspace import CLOSED, Kept, Workspace, cuts_place
 from langchain_ctxbudget.prompt.assembly import asking
-from langchain_ctxbudget.prompt.plan import AssembledContext, Plan, Prompt
-from langchain_ctxbudget.prompt.request import NOTHING_ELSE, PromptRequest, Request
+from langchain_ctxbudget.prompt.plan import NOTHING_ELSE, AssembledContext, Plan, Prompt, PromptRequest, Request
 from langchain_ctxbudget.prompt.steps import (
     LAST_STEP,
     STEPS,
     WITHOUT_LOCK,
     Access,
+    WhatIf,
     WriteSummaries,
     assemble,
     choose_history,
     settle,
 )
-from langchain_ctxbudget.prompt.what_if import WhatIf
 from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.retrieval.search import Sources
 from langchain_ctxbudget.settings import ContextSettings

@@ -29,8 +29,7 @@ from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook, UserKnow
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import Workspace
-from langchain_ctxbudget.prompt.plan import AssembledContext
-from langchain_ctxbudget.prompt.request import Request
+from langchain_ctxbudget.prompt.plan import AssembledContext, Request
 from langchain_ctxbudget.report.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import bulk, saved_settings

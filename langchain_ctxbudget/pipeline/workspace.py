@@ -31,7 +31,7 @@ from langchain_ctxbudget.messages.messages import Preservation, checked, split_i
 from langchain_ctxbudget.messages.text import forget_texts
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
-from langchain_ctxbudget.prompt.request import Request, merged
+from langchain_ctxbudget.prompt.plan import Request, merged
 from langchain_ctxbudget.report.report import CoverageState
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings

@@ -1,28 +1,28 @@
-"""From a finished draft to its report: every candidate with its reason, numbers that add up."""
+"""From a finished plan to its report: every candidate with its reason, numbers that add up."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-
-from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages.messages import plain_text
 from langchain_ctxbudget.messages.turns import Group, Repair
 from langchain_ctxbudget.prompt.assembly import (
     NO_FIRST_QUESTION,
+    STABLE_LAYERS,
     BuiltPrompt,
     Content,
     Measure,
+    common_prefix,
     group_tokens,
     has_human,
     opening_note,
 )
+from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.plan import Plan
-from langchain_ctxbudget.prompt.prefix import common_prefix
 from langchain_ctxbudget.report.report import (
     ContextReport,
     CoverageRange,
@@ -35,170 +35,168 @@ from langchain_ctxbudget.report.report import (
 )
 from langchain_ctxbudget.report.view import JOINED
 from langchain_ctxbudget.tokens.counters import TokenCounter
-from langchain_ctxbudget.tokens.target import CalibratedCounter
 
 
-def account(plan: Plan, content: Content, prompt: BuiltPrompt, measured: Measure) -> ContextReport:
-    """The report of a finished prompt.
-
-    Args:
-        plan: what the steps chose.
-        content: what is left of it after pruning.
-        prompt: what is sent.
-        measured: what it costs.
-    """
-    items = _items(plan, content)
+def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> ContextReport:
+    """Makes the report of a finished prompt."""
+    request, view, scope, plain = plan.request, plan.history, plan.conversation.scope, plan.uncorrected()
     coverage = _coverage(plan, content)
     more = _more_omitted(plan, coverage)
+    repairs = [*view.repairs, *plan.turn.repairs]
+    if not content.summary and opening_note(content) == NO_FIRST_QUESTION:
+        repairs.append(Repair("first_message", "", f"{NO_FIRST_QUESTION} stands before an answer that comes first"))
     return ContextReport(
-        user_id=plan.conversation.scope.user_id,
-        conversation_id=plan.conversation.scope.conversation_id,
+        user_id=scope.user_id,
+        conversation_id=scope.conversation_id,
         budget_tokens=plan.limit_tokens,
-        window_tokens=plan.request.window.tokens,
-        window_source=plan.request.window.source,
-        window_detail=plan.request.window.detail,
-        output_reserve_tokens=plan.request.output_reserve_tokens + plan.allocated.reserve_tokens,
+        window_tokens=request.window.tokens,
+        window_source=request.window.source,
+        window_detail=request.window.detail,
+        output_reserve_tokens=request.output_reserve_tokens + plan.allocated.reserve_tokens,
         total_tokens=measured.total_tokens,
         count_mode=plan.counter.mode,
         tokenizer=plan.counter.name,
-        uncorrected_tokens=_uncorrected(plan, prompt),
-        settings_from=plan.request.settings_from,
+        uncorrected_tokens=plain.counter.count_messages(built.messages) + sum(counted_extras(plain).values()),
+        settings_from=request.settings_from,
         allocation_strategy=plan.allocated.strategy,
-        history_strategy=plan.history.strategy,
+        history_strategy=view.strategy,
         layers=tuple(
             layer_report(
                 layer,
                 allocated=plan.allocated.tokens.get(layer, 0),
-                items=items[layer],
-                overhead=measured.layer_overhead_tokens.get(layer, 0),
+                items=items,
+                overhead=measured.layer_overhead_tokens[layer],
                 more=more.get(layer, {}),
             )
-            for layer in items
+            for layer, items in _items(plan, content).items()
         ),
-        overhead_tokens=measured.request_overhead_tokens,
+        overhead_tokens={**plan.extras, "framing": measured.framing_tokens},
         coverage=coverage,
-        stability=_stability(plan, content, prompt),
-        repairs=(*plan.history.repairs, *plan.turn.repairs, *_opening(content)),
+        stability=_stability(plan, content, built, measured),
+        repairs=tuple(repairs),
         failures=tuple(dict.fromkeys(plan.failures)),
-        summary_lines=dict(plan.history.made_by),
-        summaries_waiting=len(plan.history.waiting),
+        summary_lines=dict(view.made_by),
+        summaries_waiting=len(view.waiting),
         last_resort=plan.last_resort,
-        tokenizer_calls=plan.counter.calls - plan.request.calls_before,
+        tokenizer_calls=plan.counter.calls - request.calls_before,
         timings_ms={},
-        usage=plan.request.usage,
+        usage=request.usage,
     )
 
 
-def _uncorrected(plan: Plan, prompt: BuiltPrompt) -> int:
-    """What the counter said before usage that was observed corrected it."""
-    counter = plan.counter.inner if isinstance(plan.counter, CalibratedCounter) else plan.counter
-    extras = counter.count_tools(plan.request.tools) + counter.count_response_format(plan.request.response_format)
-    return counter.count_messages(prompt.messages) + extras
-
-
-def _opening(content: Content) -> tuple[Repair, ...]:
-    if content.summary or opening_note(content) != NO_FIRST_QUESTION:
-        return ()
-    return (Repair("first_message", "", f"{NO_FIRST_QUESTION} stands before an answer that comes first"),)
+# Items
 
 
 def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
-    before = plan.block.left_out if plan.fixed is not None and plan.block is not None else ()
-    named = [
-        *(layer.name for layer in plan.request.settings.layers),
-        *(part.layer for part in plan.fixed or ()),
-        *before,
-    ]
-    items: dict[str, list[ReportItem]] = {layer: [] for layer in (*Layer, *plan.own, *named)}
-    for pruned in plan.pruned:
-        items.setdefault(pruned.layer, [])
+    """Returns the candidates of every layer: what is sent, then what is not."""
+    count, turn, nowhere = plan.counter.count_message, plan.turn, not has_human(plan.turn.groups)
+    names = [layer.name for layer in plan.request.settings.layers]
+    names += [*(part.layer for part in plan.fixed or ()), *_left_out_before(plan)]
+    items: dict[str, list[ReportItem]] = {
+        layer: [] for layer in (*Layer, *names, *(part.layer for part in plan.pruned))
+    }
     if content.system_prompt:
         tokens = plan.counter.count_text(content.system_prompt)
-        items[Layer.IDENTITY].append(
+        items[Layer.IDENTITY] = [
             _item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, content.system_prompt)
-        )
-    shown = (*content.preferences, *content.arc, *content.summary, *content.volatile, *plan.pruned)
-    for fragment in shown:
-        items[fragment.layer].append(_of_fragment(fragment))
-    items[Layer.PREFERENCES] += [
-        _item(
-            left.id,
-            left.tokens,
-            Status.OMITTED,
-            left.reason if left.status is Status.OMITTED else Reason.NO_ROOM,
-            left.text,
-        )
-        for left in plan.preferences.left_out
-    ]
+        ]
+    for part in (*content.fragments, *plan.pruned):
+        item = _item(part.id, part.tokens, part.status, part.reason, part.text)
+        items[part.layer].append(replace(item, scores=part.scores, source=part.source))
+    for part in plan.preferences.left_out:
+        reason = part.reason if part.status is Status.OMITTED else Reason.NO_ROOM
+        items[Layer.PREFERENCES].append(_item(part.id, part.tokens, Status.OMITTED, reason, part.text))
     items[Layer.HISTORY] += _of_history(plan, content)
-    cut = plan.turn.clipped
-    for part in content.turn:
-        clipped = part.positions[0] in cut
+    for group in content.turn:
+        clipped = group.positions[0] in turn.clipped
         status, reason = (Status.SHRUNK, Reason.CLIPPED) if clipped else (Status.INCLUDED, Reason.REQUIRED)
-        items[Layer.MESSAGE] += _of_groups([part], plan.counter, status, reason)
-    items[Layer.MESSAGE] += _of_groups(plan.turn.left_out, plan.counter, Status.OMITTED, Reason.NO_ROOM)
-    sent = {position for part in (*plan.turn.groups, *plan.turn.left_out) for position in part.positions}
-    items[Layer.MESSAGE] += _repaired(plan.request.turn, sent, plan.counter)
-    nowhere = not has_human(plan.turn.groups)
-    for layer, item in (*plan.bundles.omitted, *((n, it) for n, own in plan.own.items() for it in own.omitted)):
+        items[Layer.MESSAGE].append(_of_group(group, plan.counter, status, reason))
+    items[Layer.MESSAGE] += [_of_group(group, plan.counter, Status.OMITTED, Reason.NO_ROOM) for group in turn.left_out]
+    sent = {position for group in (*turn.groups, *turn.left_out) for position in group.positions}
+    items[Layer.MESSAGE] += [
+        _item(message.id or message.type, count(message), Status.OMITTED, Reason.REPAIRED, plain_text(message))
+        for position, message in enumerate(plan.request.turn)
+        if position not in sent
+    ]
+    for layer, item in _omitted_for_block(plan):
         no_place = nowhere and item.reason is Reason.NO_ROOM
         items[layer].append(replace(item, reason=Reason.NO_HUMAN_MESSAGE) if no_place else item)
-    if not content.volatile:
-        items = _without_human(plan, items)
+    if not content.volatile:  # a turn without a human message has no place for what was chosen
+        gone = {part.id for part in plan.pruned}
+        own = (part for rendered in plan.own.values() for part in rendered.fragments)
+        for part in (*plan.bundles.fragments, *own):
+            if part.id not in gone:
+                items[part.layer].append(
+                    _item(part.id, part.tokens, Status.OMITTED, Reason.NO_HUMAN_MESSAGE, part.text)
+                )
     items[Layer.RETRIEVAL] += plan.retrieved.omitted
     return items
 
 
-def _shortened(plan: Plan, content: Content) -> set[int]:
-    """Positions of the messages of the history that are not sent whole: by the compaction, or as a last resort."""
-    chosen = {part.positions: part.messages for part in plan.history.groups}
-    changed = (part.positions for part in content.history if chosen.get(part.positions) != part.messages)
-    return {*plan.history.shortened, *(position for positions in changed for position in positions)}
-
-
 def _of_history(plan: Plan, content: Content) -> list[ReportItem]:
-    """The verbatim part of the history: what is sent, what was pruned, what cannot be sent."""
-    view, entries = plan.history, plan.conversation.entries
+    """Returns the verbatim part of the history: what is sent, what was pruned, what cannot be sent."""
+    view, conversation, counter = plan.history, plan.conversation, plan.counter
     shortened = _shortened(plan, content)
-    sent = {position for part in content.history for position in part.positions}
+    sent = _positions(content.history)
     items: list[ReportItem] = []
-    for part in content.history:
+    for group in content.history:
         status, reason = Status.INCLUDED, Reason.RECENT
-        if shortened.intersection(part.positions):
+        if shortened.intersection(group.positions):
             status, reason = Status.SHRUNK, Reason.SHORTENED
-        elif part.positions[0] < view.cut:
+        elif group.positions[0] < view.cut:
             reason = Reason.PINNED
-        items += _of_groups([part], plan.counter, status, reason)
-    gone = [part for part in view.groups if not sent.intersection(part.positions)]
-    items += _of_groups(gone, plan.counter, Status.OMITTED, Reason.PRUNED)
-    shown = {position for part in view.groups for position in part.positions}
-    for position in plan.conversation.kept:
-        if position < view.cut and position not in shown:
-            entry = entries[position]
-            items.append(_item(entry.id, plan.conversation.costs[position], Status.OMITTED, Reason.NO_ROOM, entry.text))
-    for position in range(view.cut, len(entries)):
+        items.append(_of_group(group, counter, status, reason))
+    gone = (group for group in view.groups if not sent.intersection(group.positions))
+    items += [_of_group(group, counter, Status.OMITTED, Reason.PRUNED) for group in gone]
+    shown = _positions(view.groups)
+    kept = [position for position in conversation.kept if position < view.cut]
+    for position in (*kept, *range(view.cut, len(conversation.entries))):
         if position not in shown:
-            entry = entries[position]
-            reason = Reason.DROPPED if entry.preservation == "drop" else Reason.REPAIRED
-            tokens = plan.counter.count_message(entry.sent)
+            entry = conversation.entries[position]
+            tokens, reason = conversation.costs[position], Reason.NO_ROOM
+            if position >= view.cut:
+                tokens = counter.count_message(entry.sent)
+                reason = Reason.DROPPED if entry.preservation == "drop" else Reason.REPAIRED
             items.append(_item(entry.id, tokens, Status.OMITTED, reason, entry.text))
     return items
 
 
-def _without_human(plan: Plan, items: dict[str, list[ReportItem]]) -> dict[str, list[ReportItem]]:
-    """A turn without a human message has no place for topics, entities and the application's own layers."""
-    pruned = {fragment.id for fragment in plan.pruned}
-    own = (fragment for rendered in plan.own.values() for fragment in rendered.fragments)
-    for fragment in (*plan.bundles.fragments, *own):
-        if fragment.id not in pruned:
-            items[fragment.layer].append(
-                _item(fragment.id, fragment.tokens, Status.OMITTED, Reason.NO_HUMAN_MESSAGE, fragment.text)
-            )
-    return items
+def _positions(groups: Iterable[Group]) -> set[int]:
+    return {position for group in groups for position in group.positions}
+
+
+def _shortened(plan: Plan, content: Content) -> set[int]:
+    """Returns positions of messages of the history that are not sent whole: by the compaction, or as a last resort."""
+    chosen = {group.positions: group.messages for group in plan.history.groups}
+    changed = (group for group in content.history if chosen.get(group.positions) != group.messages)
+    return {*plan.history.shortened, *_positions(changed)}
+
+
+def _of_group(group: Group, counter: TokenCounter, status: Status, reason: Reason) -> ReportItem:
+    name = JOINED.join(message.id or message.type for message in group.messages)
+    return _item(name, group_tokens(group, counter), status, reason, plain_text(group.messages[0]))
+
+
+def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> ReportItem:
+    return ReportItem(id=name, tokens=tokens, status=status, reason=reason, preview=preview(text))
+
+
+# What is left out
+
+
+def _omitted_for_block(plan: Plan) -> list[tuple[str, ReportItem]]:
+    """Returns the candidates of topics, entities and the application's own layers that were not chosen."""
+    own = ((name, item) for name, rendered in plan.own.items() for item in rendered.omitted)
+    return [*plan.bundles.omitted, *own]
+
+
+def _left_out_before(plan: Plan) -> Mapping[str, Mapping[Reason, int]]:
+    """Returns what was left out of a block that was chosen before."""
+    return plan.block.left_out if plan.fixed is not None and plan.block is not None else {}
 
 
 def _more_omitted(plan: Plan, coverage: Sequence[CoverageRange]) -> dict[str, dict[Reason, int]]:
-    """Omitted candidates that are counted rather than listed: above all the messages before the cut."""
+    """Returns the candidates that are counted rather than listed: above all the messages before the cut."""
     cut = plan.history.cut
     counts: Counter[CoverageState] = Counter()
     for part in coverage:
@@ -210,103 +208,58 @@ def _more_omitted(plan: Plan, coverage: Sequence[CoverageRange]) -> dict[str, di
         Reason.NO_ROOM: counts["omitted"] - dropped,
     }
     more: dict[str, dict[Reason, int]] = {Layer.HISTORY: {reason: count for reason, count in history.items() if count}}
-    more |= {layer: dict(counts) for layer, counts in plan.bundles.more_omitted.items()}
+    more |= {layer: dict(reasons) for layer, reasons in plan.bundles.more_omitted.items()}
     if plan.retrieved.more_omitted:
         more[Layer.RETRIEVAL] = dict(plan.retrieved.more_omitted)
-    if plan.fixed is not None and plan.block is not None:
-        more |= {layer: dict(counts) for layer, counts in plan.block.left_out.items()}
-    return more
+    return more | {layer: dict(reasons) for layer, reasons in _left_out_before(plan).items()}
 
 
 def left_out(plan: Plan) -> dict[str, dict[Reason, int]]:
-    """How many candidates for the context block were not chosen, by layer and reason."""
+    """Returns the number of candidates for the context block that were not chosen, by layer and reason."""
     counts: defaultdict[str, Counter[Reason]] = defaultdict(Counter)
-    omitted: list[tuple[str, ReportItem]] = [*plan.bundles.omitted]
-    omitted += [(name, item) for name, rendered in plan.own.items() for item in rendered.omitted]
-    omitted += [(Layer.RETRIEVAL, item) for item in plan.retrieved.omitted]
-    stable = (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY)
     for part in plan.pruned:
-        if part.layer not in stable:
+        if part.layer not in STABLE_LAYERS:
             counts[part.layer][part.reason] += 1
-    for layer, item in omitted:
+    for layer, item in _omitted_for_block(plan):
         counts[layer][item.reason] += 1
     for layer, number in plan.bundles.more_omitted.items():
         counts[layer].update(number)
+    counts[Layer.RETRIEVAL].update(item.reason for item in plan.retrieved.omitted)
     counts[Layer.RETRIEVAL].update(plan.retrieved.more_omitted)
     return {layer: dict(reasons) for layer, reasons in counts.items() if reasons}
 
 
-def _of_fragment(fragment: Fragment) -> ReportItem:
-    item = _item(fragment.id, fragment.tokens, fragment.status, fragment.reason, fragment.text)
-    if not fragment.scores and not fragment.source:
-        return item
-    return replace(item, scores=fragment.scores, source=fragment.source)
-
-
-def _of_groups(groups: Iterable[Group], counter: TokenCounter, status: Status, reason: Reason) -> list[ReportItem]:
-    return [
-        _item(
-            JOINED.join(message.id or message.type for message in part.messages),
-            group_tokens(part, counter),
-            status,
-            reason,
-            plain_text(part.messages[0]),
-        )
-        for part in groups
-    ]
-
-
-def _repaired(messages: Sequence[BaseMessage], shown: set[int], counter: TokenCounter) -> list[ReportItem]:
-    """Messages that could not be sent as they stand and were left out."""
-    return [
-        _item(
-            message.id or message.type,
-            counter.count_message(message),
-            Status.OMITTED,
-            Reason.REPAIRED,
-            plain_text(message),
-        )
-        for position, message in enumerate(messages)
-        if position not in shown
-    ]
-
-
-def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> ReportItem:
-    return ReportItem(id=name, tokens=tokens, status=status, reason=reason, preview=preview(text))
-
-
-def _covered(content: Content) -> list[tuple[int, int]]:
-    """The spans of messages that a line of summary or arc stands for."""
-    return [part.covers for part in (*content.summary, *content.arc) if part.covers[0] < part.covers[1]]
+# The conversation
 
 
 def _coverage(plan: Plan, content: Content) -> tuple[CoverageRange, ...]:
-    """Every message of the conversation in exactly one state."""
-    conversation, view = plan.conversation, plan.history
-    sent = {position for part in content.history for position in part.positions}
+    """Returns every message of the conversation in exactly one state."""
+    conversation, cut = plan.conversation, plan.history.cut
+    sent = _positions(content.history)
     marks: dict[int, CoverageState] = dict.fromkeys(conversation.dropped, "omitted")
-    marks |= {position: "omitted" for position in range(view.cut, len(conversation.entries)) if position not in sent}
-    marks |= {position: "verbatim" for position in sent if position < view.cut}
+    marks |= {position: "omitted" for position in range(cut, len(conversation.entries)) if position not in sent}
+    marks |= {position: "verbatim" for position in sent if position < cut}
     marks |= dict.fromkeys(_shortened(plan, content) & sent, "summarized")
-    included = {fragment.id for fragment in content.volatile if fragment.layer == Layer.RETRIEVAL}
+    quoted = {fragment.id for fragment in content.of(Layer.RETRIEVAL)}
     for position in plan.retrieved.positions:
-        if conversation.entries[position].id in included:
+        if conversation.entries[position].id in quoted:
             marks[position] = "retrieved"
-    return ranges(len(conversation.entries), view.cut, _covered(content), marks)
+    lines = (*content.summary, *content.of(Layer.ARC))
+    covered = [line.covers for line in lines if line.covers[0] < line.covers[1]]
+    return ranges(len(conversation.entries), cut, covered, marks)
 
 
 def is_squeezed(plan: Plan, content: Content) -> bool:
-    """Whether something of the stable zone had to be left out or shortened for this turn."""
+    """Tells whether something of the stable zone had to be left out or shortened for this turn."""
+    stable: list[Fragment] = [part for part in content.fragments if part.layer in STABLE_LAYERS]
     view = plan.history
-    chosen = (plan.preferences.shown, view.arc, view.summary, view.groups)
-    return (content.preferences, content.arc, content.summary, content.history) != chosen
+    return stable != [*plan.preferences.shown, *view.arc, *view.summary] or content.history != view.groups
 
 
-def _stability(plan: Plan, content: Content, prompt: BuiltPrompt) -> Stability:
-    """What this prompt has in common with the conversation's previous one, from the start."""
-    counter = plan.counter
-    costs = [counter.count_message(message) for message in prompt.messages]
-    stable = sum(costs[: prompt.stable])
+def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Stability:
+    """Returns what this prompt has in common with the conversation's previous one, from the start."""
+    costs, step = measured.costs, plan.history.step
+    stable, total = sum(costs[: built.stable]), sum(costs)
     last = plan.conversation.last
     if last is None:
         return Stability(
@@ -314,20 +267,16 @@ def _stability(plan: Plan, content: Content, prompt: BuiltPrompt) -> Stability:
             shared_tokens=None,
             stable_zone_share=None,
             prompt_share=None,
-            compaction_step=plan.history.step,
+            compaction_step=step,
         )
-    shared, same = common_prefix(prompt.messages, costs, last.messages, counter)
+    shared, same = common_prefix(built.messages, costs, last.messages, plan.counter)
     # A zone that was squeezed for one turn is another one at the next.
-    squeezed = is_squeezed(plan, content) or last.squeezed
-    squeezed = squeezed or plan.turn.long != last.long_turn
-    changed = same < last.stable or (plan.history.step and same < prompt.stable)
-    rewritten = changed and (plan.history.step or squeezed)
-    within = min(shared, stable)
-    total = sum(costs)
+    squeezed = is_squeezed(plan, content) or last.squeezed or plan.turn.long != last.long_turn
+    changed = same < last.stable or (step and same < built.stable)
     return Stability(
         stable_zone_tokens=stable,
         shared_tokens=shared,
-        stable_zone_share=1.0 if same >= prompt.stable else within / stable,
+        stable_zone_share=1.0 if same >= built.stable else min(shared, stable) / stable,
         prompt_share=shared / total if total else 1.0,
-        compaction_step=rewritten,
+        compaction_step=changed and (step or squeezed),
     )

@@ -1,33 +1,39 @@
-"""A prompt on its way from step to step, and the prompt that it becomes."""
+"""A prompt on its way from step to step: the request, everything chosen so far, and the finished prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.budget import Allocation
-from langchain_ctxbudget.budget.layers import Fragment
+from langchain_ctxbudget.budget.layers import Fragment, Layer
 from langchain_ctxbudget.budget.parameters import Parameters
+from langchain_ctxbudget.budget.tiers import HEALTHY, Tier
+from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history.compact import HistoryView
 from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, TurnBlock
 from langchain_ctxbudget.knowledge.custom import Rendered
 from langchain_ctxbudget.knowledge.facts_layer import FactsLayer
+from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.records import Fact
 from langchain_ctxbudget.knowledge.subjects import Bundles, Detected
 from langchain_ctxbudget.messages.messages import plain_text
 from langchain_ctxbudget.messages.turns import Group, Repair
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human
-from langchain_ctxbudget.prompt.request import PromptRequest
-from langchain_ctxbudget.report.report import ContextReport
+from langchain_ctxbudget.report.report import ContextReport, UsageState
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.retrieval.selecting import Retrieved
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import CutRecord, SnapshotRecord
 from langchain_ctxbudget.tokens.counters import TokenCounter
 from langchain_ctxbudget.tokens.target import CalibratedCounter
+from langchain_ctxbudget.tokens.windows import Window
+
+Overrides = ContextSettings | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +50,97 @@ class AssembledContext:
     messages: list[BaseMessage]
     """Ready for `model.invoke`."""
     report: ContextReport
-    """What is in them, why, and what it cost."""
+    """The messages with their reasons and costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The wishes of a caller beside the words of the turn."""
+
+    tools: Sequence[Any] = ()
+    response_format: object = None
+    settings: Overrides = None
+    """These lie over all others."""
+    persona_id: str | None = None
+    device_id: str | None = None
+    """The user's device: what is open there says what is likely to come up."""
+    block: object = None
+    """The context block that an agent's state has of the turn, as plain data."""
+    instructions: Sequence[str] = ()
+    """Texts that join the system prompt."""
+    task: bool = False
+    """A tool of another agent asks: the history is all that there is, whatever is stored."""
+    failures: Sequence[str] = ()
+    """Problems of whoever asks, for the report."""
+
+
+NOTHING_ELSE = Request()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRequest:
+    """Everything that a prompt is made of, apart from its conversation."""
+
+    turn: Sequence[BaseMessage]
+    system_prompt: str
+    settings: ContextSettings
+    settings_from: tuple[str, ...] = ("pipeline",)
+    tools: Sequence[Any] = ()
+    response_format: object = None
+    window: Window = field(default_factory=Window)
+    tier: Tier = HEALTHY
+    """The tier that follows from what is left of a usage limit."""
+    usage: UsageState | None = None
+    knowledge: Knowledge = NOTHING
+    """Facts, topics and entities of the user, as far as they may be shown."""
+    remembered: FactsLayer = field(default_factory=FactsLayer)
+    """The facts that the conversation may show."""
+    expected: tuple[str, ...] = ()
+    """Ids of topics and entities that are likely to come up, by what the user has open."""
+    now: datetime | None = None
+    block: TurnBlock | None = None
+    """The block that was chosen for the turn's human message before; it stays while an agent loops."""
+    calls_before: int = 0
+    """Calls of the tokenizer before the prompt was begun."""
+    failures: tuple[str, ...] = ()
+
+    @property
+    def output_reserve_tokens(self) -> int:
+        """The tokens kept free in the window: the setting, else what the model says, at most half of it."""
+        window, said = self.window.tokens, self.window.output_tokens
+        if window is None:
+            return 0
+        if self.settings.output_reserve_tokens is not None:
+            return self.settings.output_reserve_tokens
+        return min(said, window // 2) if said else 0
+
+
+def merged(
+    settings: ContextSettings, saved: Mapping[str, Mapping[str, Any]], overrides: Overrides, failures: list[str]
+) -> tuple[ContextSettings, tuple[str, ...]]:
+    """Returns the settings of a call and where they came from: saved ones lie over the pipeline's, the call's over all.
+
+    Saved settings that cannot be used are left out and reported.
+    """
+    own, sources = settings, ["pipeline"]
+    for source, changes in saved.items():
+        if not changes:
+            continue
+        try:
+            settings = settings.override(changes)
+            sources.append(source)
+        except InvalidSettingsError as error:
+            failures.append(f"saved settings of the {source} not used: {error}")
+    if isinstance(overrides, ContextSettings):
+        return overrides, ("call",)
+    if overrides is None:
+        return settings, tuple(sources)
+    try:
+        return settings.override(overrides), (*sources, "call")
+    except InvalidSettingsError as error:
+        saved_by = " and the ".join(sources[1:])
+        failures.append(f"saved settings of the {saved_by} not used, as the call's do not go with them: {error}")
+        return own.override(overrides), ("pipeline", "call")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,21 +156,21 @@ class PlannedTurn:
     """The line that tells of groups that are left out."""
     tokens: int = 0
     free_tokens: int = 0
-    """What is kept free for the calls and results that it may still get."""
+    """The tokens kept free for the calls and results that it may still get."""
     long: int = 0
-    """How often it has outgrown the room that was planned for it."""
+    """The number of times that it has outgrown the room that was planned for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """The text of the first layer: preferences, and what is known about the user."""
+    """The first layer: preferences, and what is known about the user."""
 
     shown: tuple[Fragment, ...] = ()
     left_out: tuple[Fragment, ...] = ()
     facts: tuple[Fact, ...] = ()
     """Those that are shown."""
     remembered: FactsLayer = field(default_factory=FactsLayer)
-    """What could be shown."""
+    """Those that could be shown."""
 
     @property
     def facts_left_out(self) -> list[Fact]:
@@ -91,30 +187,30 @@ class Plan:
     request: PromptRequest
     counter: TokenCounter
     limit_tokens: int = 0
-    """What the request may cost at most."""
+    """The most that the request may cost."""
     extras: Mapping[str, int] = field(default_factory=dict)
-    """What tools and response format cost, in tokens, by their names in errors."""
+    """The tokens of tools and response format, by their names in errors."""
     asked: tuple[str, Sequence[float]] | None = None
-    """What is asked, and its vector, where topics were compared with it."""
+    """The query and its vector, where topics were compared with it."""
     lacks_vectors: str = ""
-    """The embeddings, where the vectors of topics are of others and are to be made anew."""
+    """The embeddings that the vectors of topics are to be made anew with; empty where they need not."""
     detected: Detected = field(default_factory=Detected)
     turn: PlannedTurn = field(default_factory=PlannedTurn)
     allocation: Allocation | None = None
     fixed: tuple[Fragment, ...] | None = None
-    """What of a block that was chosen before is still shown; None where it is chosen now."""
+    """The part of a block chosen before that is still shown; None where it is chosen now."""
     bundles: Bundles = field(default_factory=Bundles)
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What the application's own layers hold."""
+    """The items of the application's own layers."""
     own: Mapping[str, Rendered] = field(default_factory=dict)
-    """What is shown of them."""
+    """The part of them that is shown."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
     preferences: Preferences = field(default_factory=Preferences)
     pool: Pool | None = None
-    """What may be quoted, ranked, where that was asked."""
+    """Texts that may be quoted, ranked, where that was asked."""
     retrieved: Retrieved = field(default_factory=Retrieved)
     block: TurnBlock | None = None
-    """What was chosen for the turn's human message, once that is done."""
+    """The block of the turn's human message, once it is chosen."""
     pruned: tuple[Fragment, ...] = ()
     last_resort: tuple[str, ...] = ()
     """Steps that were taken because the prompt was still over its budget."""
@@ -169,23 +265,28 @@ class Plan:
     @property
     def content(self) -> Content:
         """Everything that was chosen so far."""
-        own = (fragment for rendered in self.own.values() for fragment in rendered.fragments)
-        chosen = (*self.bundles.fragments, *own, *self.retrieved.fragments)
-        volatile = chosen if self.fixed is None else self.fixed
+        view, own = self.history, (part for rendered in self.own.values() for part in rendered.fragments)
+        block = (*self.bundles.fragments, *own, *self.retrieved.fragments) if self.fixed is None else self.fixed
         return Content(
             system_prompt=self.request.system_prompt,
-            preferences=self.preferences.shown,
-            arc=self.history.arc,
-            summary=self.history.summary,
-            summary_intro=self.history.summary_intro,
-            summary_outro=self.history.summary_outro,
-            history=self.history.groups,
-            volatile=volatile if has_human(self.turn.groups) else (),
+            fragments=(
+                *(*self.preferences.shown, *view.arc, *view.summary),
+                *(block if has_human(self.turn.groups) else ()),
+            ),
+            summary_intro=view.summary_intro,
+            summary_outro=view.summary_outro,
+            history=view.groups,
             turn=self.turn.groups,
             asked=asking(self.request.turn),
             turn_note=self.turn.note,
             layout=self.request.settings.layout,
         )
+
+    @property
+    def order(self) -> list[str]:
+        """The layers in the order in which they give way."""
+        layers = (layer for layer in self.allocated.tokens if layer not in (Layer.IDENTITY, Layer.MESSAGE))
+        return sorted(layers, key=lambda layer: (self.allocated.priority_of(layer), layer))
 
     @property
     def query(self) -> str:
@@ -196,25 +297,25 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What a prompt that is sent changes; nothing of it is written for a forecast."""
+    """Everything to be written once a prompt is sent; nothing of it is written for a forecast."""
 
     cut: CutRecord | None
     """The compaction cut that was used."""
     step: bool
     """It is another one than before."""
     snapshot: SnapshotRecord | None
-    """What the conversation shows of the facts from now on; None: what it has shown."""
+    """The facts that the conversation shows from now on; None: those that it has shown."""
     last: LastPrompt
     hits: Sequence[str]
     misses: Sequence[str]
     """Bundles that were used, and those that were not there."""
     lacks_vectors: str
-    """The embeddings that the vectors of topics are to be made anew with; empty where they need not."""
+    """As in the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """A finished prompt: what is sent, its account, and what it changes."""
+    """A finished prompt: messages, account and changes."""
 
     context: AssembledContext
     changes: Changes
@@ -233,11 +334,3 @@ def cut_key(settings: ContextSettings, limit_tokens: int, counter: TokenCounter)
         settings.emphasis,
     )
     return f"{limit_tokens} tokens, {counter.name}, {strategy}, {compaction}"
-
-
-def uncorrected_note(corrected: int, uncorrected: int, limit: int) -> str:
-    """Returns what a report says of a prompt that is sent although its corrected count is over its limit."""
-    return (
-        f"what must be sent counts {corrected:,} of {limit:,} tokens with the corrections by observed usage, and "
-        f"{uncorrected:,} without: it is sent alone, counted without them"
-    )

@@ -25,7 +25,7 @@ from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.messages.messages import checked, plain_text, split_instructions
 from langchain_ctxbudget.messages.text import one_line
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.prompt.prefix import common_prefix
+from langchain_ctxbudget.prompt.assembly import common_prefix
 from langchain_ctxbudget.replay.result import ReplayResult, Track, Turn
 from langchain_ctxbudget.report.report import CoverageState
 from langchain_ctxbudget.settings import ContextSettings

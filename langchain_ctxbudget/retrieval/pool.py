@@ -103,9 +103,7 @@ class Searched:
     def of(cls, conversation: Conversation, index: MessageIndex | None = None) -> Searched:
         """Returns the messages of a conversation, those that are new read into the index.
 
-        Args:
-            conversation: one whose lock is held.
-            index: another one than that of the conversation, where the lock is not held.
+        Whoever does not hold the conversation's lock gives an index of its own.
         """
         index = index or (conversation.table.index if conversation.is_newest else MessageIndex())
         index.read(conversation.entries)
@@ -159,12 +157,6 @@ def gather(
 
     By words and vectors; without embeddings, or where they fail, by words alone. Who said it is left to the words: a
     name outweighs everything else in a mean of word vectors.
-
-    Args:
-        searched: the messages.
-        query: the message to answer.
-        embeddings: for the vectors.
-        others: texts from elsewhere. What the conversation itself says is not looked for there.
     """
     said = searched.index.said
     by_text = {other.text: other for other in sorted(others, key=lambda other: PRIORITIES[other.kind])}

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,6 @@ from langchain_ctxbudget.messages.messages import (
     date_of,
     fingerprint,
     plain_text,
-    plainly_same,
     preservation_of,
     speaker,
 )
@@ -88,7 +88,7 @@ def has_recall_tool(tools: Sequence[object]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Unstored:
-    """A message that the store does not have, or not as it is now."""
+    """A message that the store does not have yet."""
 
     id: str
     message: BaseMessage
@@ -97,28 +97,13 @@ class Unstored:
     text: str
     preservation: Preservation | None
 
-    @classmethod
-    def of(cls, key: str, message: BaseMessage, date: str | None) -> Unstored:
-        """Reads a message as it is in the state; without a date of its own, it has the given one."""
-        if isinstance(message, BaseMessageChunk):
-            message = message_chunk_to_message(message)
-        text, preservation = plain_text(message), preservation_of(message)
-        return cls(key, message, speaker(message), date_of(message) or date, text, preservation)
-
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The messages of a conversation by position: first the stored ones, then those of the current turn.
-
-    It is a view: of the stored messages none is copied or read again. A message that an agent's state has in another
-    version than the store is quoted as the state has it.
-    """
+    """The messages of a conversation by position: first the stored ones, then those that only an agent's state has."""
 
     conversation: Conversation
-    state: Mapping[str | None, BaseMessage]
-    """The messages of an agent's state by id."""
     rest: Sequence[Unstored] = ()
-    """Those that are not stored."""
     question: str | None = None
     """The id of the one that the current turn is to answer, where it is not stored."""
     tool: str = ""
@@ -128,25 +113,21 @@ class Transcript:
     def of(
         cls, conversation: Conversation, state: Sequence[BaseMessage] | None = None, *, tool: str = ""
     ) -> Transcript:
-        """Returns what can be quoted now.
-
-        Args:
-            conversation: an open conversation.
-            state: the messages of an agent's state; None takes the turn that was assembled last in this process.
-            tool: the name of the tool that looks things up.
-        """
+        """Returns what can be quoted now."""
         given = (conversation.last.turn if conversation.last else ()) if state is None else state
-        first = next((i for i, message in enumerate(given) if not isinstance(message, SystemMessage)), len(given))
-        said = [message for message in given[first:] if isinstance(message, BaseMessage)]
+        said = dropwhile(lambda message: isinstance(message, SystemMessage), given)
         rest: dict[str, Unstored] = {}
         date = conversation.entries[-1].date if conversation.entries else None
         for message in said:
-            if conversation.position(message.id) is None and (key := message.id or _new_id(conversation, message)):
-                rest[key] = Unstored.of(key, message, date)
-                date = rest[key].date
+            if not isinstance(message, BaseMessage) or conversation.position(message.id) is not None:
+                continue
+            if key := message.id or _new_id(conversation, message):
+                whole = message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message
+                date = date_of(whole) or date
+                preservation = preservation_of(whole)
+                rest[key] = Unstored(key, whole, speaker(whole), date, plain_text(whole), preservation)
         question = next((item.id for item in reversed(rest.values()) if is_user(item.message)), None)
-        known = {} if state is None else {message.id: message for message in said}
-        return cls(conversation, known, list(rest.values()), question, tool)
+        return cls(conversation, list(rest.values()), question, tool)
 
     @property
     def stored(self) -> int:
@@ -157,14 +138,8 @@ class Transcript:
         return self.stored + len(self.rest)
 
     def __getitem__(self, position: int) -> Entry | Unstored:
-        if position >= self.stored:
-            return self.rest[position - self.stored]
-        entries = self.conversation.entries
-        entry = entries[position]
-        message = self.state.get(entry.id)
-        if message is None or _reads_the_same(message, entry):
-            return entry
-        return Unstored.of(entry.id, message, entries[position - 1].date if position else None)
+        stored = self.stored
+        return self.conversation.entries[position] if position < stored else self.rest[position - stored]
 
     @property
     def counter(self) -> TokenCounter:
@@ -184,8 +159,7 @@ class Transcript:
         Not what is to be left out of prompts, and not what only repeats the query: the question of the current turn,
         the calls of the tool that looks things up, and its results.
         """
-        is_stored = position < self.stored
-        item = self.conversation.entries[position] if is_stored else self.rest[position - self.stored]
+        item, is_stored = self[position], position < self.stored
         message = item.message
         if not item.text or item.preservation == "drop" or (item.id == self.question and not is_stored):
             return False
@@ -200,14 +174,6 @@ def _new_id(conversation: Conversation, message: BaseMessage) -> str | None:
     """Returns an id for a message that has none; None where the conversation knows one that says the same."""
     said = fingerprint(message)
     return None if conversation.table.occurrences[said] else content_id(said, 1)
-
-
-def _reads_the_same(message: BaseMessage, entry: Entry) -> bool:
-    stored = entry.message
-    if plainly_same(message, stored):
-        return True
-    said = (message.type, message.name, date_of(message), plain_text(message))
-    return said == (stored.type, stored.name, date_of(stored), entry.text)
 
 
 # References
@@ -268,15 +234,8 @@ def _by_number(transcript: Transcript, text: str) -> Reference | None:
 def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> str:
     """Returns the messages that a reference names, as much as fits from its beginning, and what continues it.
 
-    Args:
-        transcript: what can be quoted of a conversation.
-        reference: a message's id or number, a range of numbers, each with `@` and a character to begin at.
-        budget_tokens: the most that the answer may cost. From about 64 tokens on, there is room for a part of any
-            message.
-
-    Returns:
-        whole messages where at least one fits, else a part of the first; for a reference that names nothing, a text
-        that says so and which forms there are.
+    Whole messages where at least one fits, else a part of the first; from about 64 tokens on, there is room for a part
+    of any. For a reference that names nothing, the answer says so and which forms there are.
     """
     count = transcript.counter.count_text
     wanted = _resolved(transcript, reference)
@@ -299,12 +258,6 @@ def by_query(transcript: Transcript, query: str, embeddings: Embeddings | None, 
 
     A message too large for its share of the budget is given from where it has most of the query's words, with the
     references of what follows and of the whole.
-
-    Args:
-        transcript: what can be quoted of a conversation whose lock is held.
-        query: what to look for.
-        embeddings: None, or embeddings that fail, leave the search to the words.
-        budget_tokens: the most that the answer may cost.
     """
     count = transcript.counter.count_text
     found = yield from _ranked(transcript, query, embeddings)
@@ -430,15 +383,7 @@ def _page(
     before: str,
     last_line: Callable[[Reference | None], str],
 ) -> str | None:
-    """Returns as much of a message as fits, from a character on, or None where nothing of it does.
-
-    Args:
-        transcript: what can be quoted of a conversation.
-        wanted: the message, where to begin, and what comes after it.
-        budget_tokens: the most that the page may cost.
-        before: a line that it begins with.
-        last_line: its last line, by what is to be read next.
-    """
+    """Returns as much of a message as fits, from a character on, or None where nothing of it does."""
     count = transcript.counter.count_text
     text = fences.as_data(transcript[wanted.first].text)
     start, most = wanted.offset, min(len(text) - wanted.offset, _CHARACTERS_PER_TOKEN * budget_tokens)

@@ -52,13 +52,7 @@ class Sources:
     def read(
         self, query: str, failures: list[str], *, other_conversations: OtherConversations | None = None
     ) -> Flow[tuple[Candidate, ...]]:
-        """Returns what a query may be about; a source that fails is empty.
-
-        Args:
-            query: the message to answer.
-            failures: problems to report; appended to.
-            other_conversations: what was read before, where that may still hold.
-        """
+        """Returns what a query may be about; a source that fails is empty."""
         found: list[Candidate] = []
         if "conversations" in self.names:
             said = (other_conversations or OtherConversations()).read(
@@ -84,10 +78,7 @@ class Sources:
     def read_named(self, texts: Sequence[str], max_tokens: int, failures: list[str]) -> Flow[tuple[Named, ...]]:
         """Returns the documents that messages name, the one that was named last first.
 
-        Args:
-            texts: the messages, oldest first.
-            max_tokens: a larger document comes as its summary.
-            failures: problems to report; appended to.
+        One of more than `max_tokens` comes as its summary alone.
         """
         if "documents" not in self.names:
             return ()
@@ -114,14 +105,7 @@ def _or_nothing(name: str, reading: Flow[Sequence[T]] | Flow[list[T]], failures:
 def search(
     sources: Sources, query: str, limit: int, conversation: Conversation | None = None
 ) -> Flow[tuple[list[Hit], list[str]]]:
-    """Returns the texts that are most relevant to a query, best first, and what failed on the way.
-
-    Args:
-        sources: where to look.
-        query: what is asked.
-        limit: the most texts.
-        conversation: one whose messages are searched, too.
-    """
+    """Returns the texts that are most relevant to a query, best first, and what failed on the way."""
     failures: list[str] = []
     others = yield from sources.read(query, failures)
     searched = Searched.of(conversation) if conversation else Searched()
@@ -220,11 +204,7 @@ def document(hit: Hit) -> Document:
 
 
 def _chosen(hits: Sequence[Hit], answer: object) -> dict[str, Hit]:
-    """Returns the hits that a reranker's answer is about, by id, in its order.
-
-    Raises:
-        ValueError: the answer is no sequence of the documents that were given.
-    """
+    """Returns the hits that a reranker's answer is about, by id, in its order."""
     known = {hit.candidate.id: hit for hit in hits}
     chosen: dict[str, Hit] = {}
     for found in answer if isinstance(answer, Iterable) else [answer]:

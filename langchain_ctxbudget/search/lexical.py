@@ -131,15 +131,8 @@ def passage(found: Sequence[Piece], wanted: Collection[str], most_characters: in
     """Returns the first and the end character of the part of a text that says most of what is wanted.
 
     It is sentences in a row with the most different wanted terms; of those with equally many the shortest, and of these
-    the first. Where there is room, it goes on with what follows, then with what stands before.
-
-    Args:
-        found: the sentences of the text.
-        wanted: terms.
-        most_characters: the most that it may have.
-
-    Returns:
-        None where no sentence has a wanted term, or none of those fits.
+    the first. Where there is room, it goes on with what follows, then with what stands before. It is
+    None where no sentence has a wanted term, or none of those fits.
     """
     wanted = frozenset(wanted)
     best: tuple[int, int] | None = None

@@ -60,13 +60,7 @@ def pack(order: Iterable[int], cost: Callable[[int], int], budget_tokens: int, s
 
 
 def shrink_to(text: str, count: Callable[[str], int], budget_tokens: int) -> str | None:
-    """Returns the first sentences of a text that fit a budget, or None where not even one does.
-
-    Args:
-        text: what to shrink.
-        count: tokens of a text.
-        budget_tokens: what the result, its ellipsis included, may cost.
-    """
+    """Returns the first sentences of a text that fit a budget, or None where not even one does."""
     if budget_tokens <= 0:
         return None  # nothing fits: not worth tokenizing
     if count(text) <= budget_tokens:

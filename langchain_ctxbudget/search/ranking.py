@@ -146,12 +146,7 @@ class Question:
 
     @classmethod
     def of(cls, text: str, names: Sequence[str] = ()) -> Question:
-        """Reads a message; where one name is part of another, the longest one is meant.
-
-        Args:
-            text: the message.
-            names: the names of the conversation's speakers, by number.
-        """
+        """Reads a message; where one name is part of another, the longest one is meant."""
         known: defaultdict[str, set[int]] = defaultdict(set)
         for number, own in enumerate(called(names)):
             for name in own:
@@ -263,13 +258,7 @@ def rank(
 
 
 def without_repetition(keys: Scores, vectors: NDArray[np.float32], weight: float = DEFAULT.redundancy) -> Scores:
-    """Returns keys of candidates, lowered where a better candidate says nearly the same; shape as given.
-
-    Args:
-        keys: of the best candidates, not of a whole conversation: every two are compared.
-        vectors: theirs, of length 1 or 0, shape `(candidates, dimensions)`.
-        weight: the price of a full repetition.
-    """
+    """Returns keys of candidates, lowered where a better candidate says nearly the same; shape as given."""
     order = np.argsort(-keys, kind="stable")[:COMPARED]
     best = vectors[order]
     alike = np.tril(best @ best.T, -1).max(axis=1, initial=0.0)

@@ -125,10 +125,6 @@ class CentredVectors:
     def extend(self, vectors: Sequence[Sequence[float]] | NDArray[Any], absent: Iterable[int] = ()) -> None:
         """Adds some.
 
-        Args:
-            vectors: one per text.
-            absent: which of them only stand for one that is absent.
-
         Raises:
             ValueError: a value is not a number, or the vectors have not one width.
         """
@@ -152,14 +148,7 @@ class CentredVectors:
         return twin
 
     def similarities(self, query: NDArray[Any], others: Vectors | None = None) -> Scores:
-        """Returns the cosine of every vector with a query, all without the mean.
-
-        Args:
-            query: shape `(dimensions,)`.
-            others: vectors to compare as well; shape `(others, dimensions)`.
-
-        Returns:
-            shape `(others + len(self),)`: first the others', then its own.
+        """Returns the cosine of every vector with a query, all without the mean: first of the others, then of its own.
 
         Raises:
             ValueError: a value is not a number.
@@ -269,13 +258,7 @@ def links(vectors: Vectors, start: int = 0) -> Vectors:
 
 
 def subjects(session: Numbers, links: Vectors, limits: Vectors) -> Numbers:
-    """Returns the number of every text's subject, from 0 and never falling: sessions, cut where a subject begins.
-
-    Args:
-        session: the number of every text's session by time, shape `(texts,)`.
-        links: of the first texts, those that have a vector; the others begin nothing.
-        limits: of every text.
-    """
+    """Returns the number of every text's subject, from 0 and never falling: sessions, cut where a subject begins."""
     starts = np.diff(session, prepend=session[:1]) > 0
     known = min(len(links), len(limits), len(session))
     starts[:known] |= links[:known] < limits[:known]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -73,16 +73,22 @@ def sources_of(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("index", [None, INDEX], ids=["plain", "indexed"])
-def test_a_prompt_quotes_from_everything_that_a_user_has(call: Call, index: IndexConfig | None) -> None:
-    text, report = ask(call, filled(InMemoryStore(index=index)))
-    assert sources_of(text) == {"own", "conversations", "documents", "memories"}
-    assert report.failures == ()
+def test_a_prompt_quotes_from_everything_that_a_user_has_blocking_and_awaited(index: IndexConfig | None) -> None:
+    context = filled(InMemoryStore(index=index)).assemble(QUESTION, **HERE)
+    assert sources_of(context.messages[-1].text) == {"own", "conversations", "documents", "memories"}
+    assert context.report.failures == ()
+    text = "\n".join(message.text for message in context.messages)
+    assert all(text.count(memory) <= 1 for memory in MEMORIES)
+    awaited = asyncio.run(filled(InMemoryStore(index=index)).aassemble(QUESTION, **HERE))
+    assert context.messages == awaited.messages
+    assert context.report.layers == awaited.report.layers
 
 
-@pytest.mark.parametrize("sources", [(), ("conversations",), ("memories",), ("documents", "conversations")], ids=str)
-def test_only_the_sources_of_the_settings_are_searched(call: Call, sources: Sequence[str]) -> None:
-    text, _ = ask(call, filled(InMemoryStore(), settings={"sources": sources}))
-    assert sources_of(text) == {"own", *sources}
+def test_only_the_sources_of_the_settings_are_searched(call: Call) -> None:
+    pipeline = filled(InMemoryStore())
+    for sources in ((), ("conversations",), ("memories",), ("documents", "conversations")):
+        text, _ = ask(call, pipeline, settings={"sources": sources})
+        assert sources_of(text) == {"own", *sources}
 
 
 def test_another_user_has_nothing_of_it(call: Call) -> None:
@@ -91,21 +97,14 @@ def test_another_user_has_nothing_of_it(call: Call) -> None:
     assert sources_of(str(context.messages)) == set()
 
 
-def test_a_memory_stands_in_the_prompt_once(call: Call) -> None:
-    context = call(filled(InMemoryStore()), "assemble", QUESTION, **HERE)
-    text = "\n".join(message.text for message in context.messages)
-    assert all(text.count(memory) <= 1 for memory in MEMORIES)
-
-
 def test_hundreds_of_memories_do_not_keep_a_message_out(call: Call) -> None:
     many = [f"Left the violet lantern number {number} beside the lantern number {number + 1}." for number in range(600)]
-    text, report = ask(call, filled(InMemoryStore(), settings={"memories": many}))
+    text, _ = ask(call, filled(InMemoryStore(), settings={"memories": many}))
     assert "beside the well" in text
     assert "violet lantern number" in text
-    assert sum(item.tokens for item in report.layer("L5").items if item.source == "memories") > 0
 
 
-@pytest.mark.parametrize("tokens", [600, 1_000, 2_000])
+@pytest.mark.parametrize("tokens", [600, 2_000])
 def test_what_is_said_by_hand_or_pinned_is_shown_in_a_small_budget_too(call: Call, tokens: int) -> None:
     by_hand = {"identity": "Is allergic to penicillin", "preference": "Prefers French", "project": "Builds a boat"}
     with filled(InMemoryStore(), settings={"max_context_tokens": tokens, "memories": ()}) as pipeline:
@@ -117,24 +116,17 @@ def test_what_is_said_by_hand_or_pinned_is_shown_in_a_small_budget_too(call: Cal
         assert [fact for fact in (*by_hand.values(), pinned.text) if fact not in context.messages[0].text] == []
 
 
-def test_blocking_and_awaited_calls_give_the_same_prompt() -> None:
-    for index in (None, INDEX):
-        sync = filled(InMemoryStore(index=index)).assemble(QUESTION, **HERE)
-        awaited = asyncio.run(filled(InMemoryStore(index=index)).aassemble(QUESTION, **HERE))
-        assert sync.messages == awaited.messages
-        assert sync.report.layers == awaited.report.layers
-
-
 # The report
 
 
-def test_items_that_were_chosen_and_items_that_were_not_have_their_scores(call: Call) -> None:
+def test_every_candidate_has_its_scores_and_a_message_that_is_quoted_whole_is_retrieved(call: Call) -> None:
     _, report = ask(call, filled(InMemoryStore()))
     items = report.layer("L5").items
     assert {item.status for item in items} >= {Status.INCLUDED, Status.OMITTED}
-    assert all(item.scores for item in items)
     assert all("priority" in item.scores for item in items)
     assert ContextReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+    assert "well" in shown(report)
+    assert next(part.state for part in report.coverage if part.first <= 5 <= part.last) == "retrieved"
 
 
 def test_a_passage_is_shrunk_and_its_message_is_not_retrieved(call: Call) -> None:
@@ -149,34 +141,22 @@ def test_a_passage_is_shrunk_and_its_message_is_not_retrieved(call: Call) -> Non
     assert report.coverage[0].state != "retrieved"
 
 
-def test_a_message_that_is_quoted_whole_is_retrieved(call: Call) -> None:
-    _, report = ask(call, filled(InMemoryStore()))
-    assert "well" in shown(report)
-    assert next(part.state for part in report.coverage if part.first <= 5 <= part.last) == "retrieved"
-
-
-@pytest.mark.parametrize("with_tool", [True, False])
-def test_a_quoted_message_has_its_number_where_the_recall_tool_is_among_the_tools(call: Call, with_tool: bool) -> None:
+def test_a_quoted_message_has_its_number_where_the_recall_tool_is_among_the_tools(call: Call) -> None:
     pipeline = filled(InMemoryStore())
-    tools = [create_recall_tool(pipeline)] if with_tool else []
-    text, _ = ask(call, pipeline, tools=tools)
-    assert ("- #5 user: I left the violet lantern" in text) is with_tool
-    assert ("- user: I left the violet lantern" in text) is not with_tool
+    for tools, line in (([], "- user: I left"), ([create_recall_tool(pipeline)], "- #5 user: I left")):
+        assert f"{line} the violet lantern" in ask(call, pipeline, tools=tools)[0]
 
 
 # Documents that a message names
 
 
-def test_a_document_that_the_message_names_stands_first_and_whole(call: Call) -> None:
-    text, report = ask(call, filled(InMemoryStore()), "What does lantern.md say?")
+def test_a_document_that_is_named_stands_first_and_whole_and_is_meant_for_a_few_messages(call: Call) -> None:
+    pipeline = filled(InMemoryStore())
+    text, report = ask(call, pipeline, "What does lantern.md say?")
     first = next(item for item in report.layer("L5").items if item.status is not Status.OMITTED)
     assert (first.status, first.reason) == (Status.INCLUDED, Reason.DETECTED)
     assert f"[document: Lanterns]\n- {GUIDE}\n" in text
     assert text.count("paraffin") == 1
-
-
-def test_a_document_that_was_named_a_few_messages_ago_is_still_meant(call: Call) -> None:
-    pipeline = filled(InMemoryStore())
     pipeline.add_messages([HumanMessage("Read lantern.md.", id="x"), AIMessage("I have.", id="y")], **HERE)
     assert GUIDE in ask(call, pipeline, "And now?")[0]
 
@@ -268,17 +248,10 @@ def test_one_text_without_a_usable_vector_is_told_of_and_not_embedded_again(call
 
 def test_where_the_index_of_a_store_cannot_embed_a_query_the_prompt_says_so(call: Call) -> None:
     class Down(LocalEmbeddings):
-        broken = False
-
         def embed_query(self, text: str) -> list[float]:
-            if self.broken:
-                raise OSError("the model is gone")
-            return super().embed_query(text)
+            raise OSError("the model is gone")
 
-    embeddings = Down()
-    index: IndexConfig = {"dims": 256, "embed": embeddings}
-    pipeline = filled(InMemoryStore(index=index))
-    embeddings.broken = True
+    pipeline = filled(InMemoryStore(index={"dims": 256, "embed": Down()}))
     _, report = ask(call, pipeline)
     assert "documents not searched by the store's index: OSError: the model is gone" in report.failures
 
@@ -292,17 +265,13 @@ class Reversing(BaseDocumentCompressor):
         return list(documents)[::-1]
 
 
-def test_a_reranker_has_a_say_in_what_is_quoted(call: Call) -> None:
+def test_a_reranker_has_a_say_in_what_is_quoted_and_one_that_fails_changes_nothing(call: Call) -> None:
     small = {"max_context_tokens": 400, "memories": []}
-    _, plain = ask(call, filled(InMemoryStore(), settings=small))
+    text, plain = ask(call, filled(InMemoryStore(), settings=small))
     _, reranked = ask(call, filled(InMemoryStore(), settings=small, reranker=Reversing()))
     assert shown(plain) != shown(reranked)
     assert reranked.failures == ()
-
-
-def test_a_reranker_that_fails_changes_nothing_and_is_told_of(call: Call) -> None:
-    text, _ = ask(call, filled(InMemoryStore()))
-    same, report = ask(call, filled(InMemoryStore(), reranker=Reversing(fails=True)))
+    same, report = ask(call, filled(InMemoryStore(), settings=small, reranker=Reversing(fails=True)))
     assert same == text
     assert report.failures == ("reranker Reversing: TimeoutError: too slow",)
 
@@ -311,14 +280,14 @@ def test_a_reranker_that_fails_changes_nothing_and_is_told_of(call: Call) -> Non
 
 
 def test_the_emphasis_divides_between_history_and_what_is_quoted(call: Call) -> None:
-    history, quoted = [], []
-    for emphasis in ("recall", "balanced", "cache"):
-        _, report = ask(call, filled(InMemoryStore(), settings={"emphasis": emphasis}))
-        history.append(report.layer("L6").allocated_tokens)
-        quoted.append(report.layer("L5").used_tokens)
+    pipeline = filled(InMemoryStore())
+    recall, balanced, cache = (
+        ask(call, pipeline, settings={"emphasis": emphasis})[1] for emphasis in ("recall", "balanced", "cache")
+    )
+    history = [report.layer("L6").allocated_tokens for report in (recall, balanced, cache)]
     assert history == sorted(history)
     assert history[0] < history[-1]
-    assert quoted[0] > quoted[-1]
+    assert recall.layer("L5").used_tokens > cache.layer("L5").used_tokens
 
 
 # Another budget
@@ -338,17 +307,13 @@ def test_a_forecast_quotes_from_the_same_sources_without_reading_them(call: Call
     assert shown(small) < shown(large)
 
 
-# A turn
-
-
 def test_what_is_kept_of_a_turn_has_no_scores_and_stays_small(call: Call) -> None:
     pipeline = filled(InMemoryStore())
     text, _ = ask(call, pipeline)
-    [conversation] = [
-        it for it in pipeline.engine.workspace.open_conversations.all().values() if it.scope.conversation_id == "here"
-    ]
-    assert conversation.last is not None
-    assert conversation.last.block is not None
-    kept = json.dumps(conversation.last.block.to_dict())
+    open_ones = pipeline.engine.workspace.open_conversations.all().values()
+    [last] = [it.last for it in open_ones if it.scope.conversation_id == "here"]
+    assert last is not None
+    assert last.block is not None
+    kept = json.dumps(last.block.to_dict())
     assert "scores" not in kept
     assert len(kept) <= 5 * len(text)

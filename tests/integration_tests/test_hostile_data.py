@@ -67,29 +67,11 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "100 deep": (nested(100), nested(100)),
 }
 IDS = [
-    "a/b",
-    "lane/0",
-    "joined",
-    "lanes",
-    "../..",
-    "a'b\"c",
-    "two\nlines",
-    "nul \0",
-    "half \ud800",
-    "\U0001f642",
-    "%",
-    "_",
-    "*",
-    ".",
-    "~",
-    "a~2",
-    "$eq",
-    " ",
-    "{}",
-    "x" * 10_000,
+    *("a/b", "lane/0", "joined", "lanes", "../..", "a'b\"c", "two\nlines", "nul \0", "half \ud800", "\U0001f642"),
+    *("%", "_", "*", ".", "~", "a~2", "$eq", " ", "{}"),
+    "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=10_000)),
 ]
-LONG = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=10_000))
-"""No compression makes it short enough for an index of PostgreSQL, which takes 2,704 bytes."""
+"""No compression makes the last one short enough for an index of PostgreSQL, which takes 2,704 bytes."""
 
 
 def encodable(text: str) -> str:
@@ -131,7 +113,7 @@ def check_round(store: BaseStore, call: Call, given: Sequence[BaseMessage], want
     expected = [as_given(message) | {"id": key} for message, key in zip(wanted, ids, strict=True)]
     other = ContextPipeline({"max_context_tokens": 2_000}, store=store)
     assert [as_given(message) for message in call(other, "get_messages", **SCOPE)] == expected
-    assert [as_given(message) for message in call(other, "get_page", limit=100, **SCOPE).messages] == expected
+    assert [as_given(message) for message in call(other, "get_page", limit=200, **SCOPE).messages] == expected
     assert call(other, "add_messages", named, **SCOPE) == ids
     assert call(other, "sync", named, **SCOPE) == ids
     assert [message.id for message in call(other, "get_messages", **SCOPE)] == ids
@@ -154,16 +136,14 @@ def as_given(message: BaseMessage) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize("make", [content, block, arguments, result])
-def test_texts_come_back_as_they_were_given(store: BaseStore, call: Call, make: Any) -> None:
-    given = [make(text) for text in TEXTS.values()]
+def test_texts_come_back_as_they_were_given(store: BaseStore, call: Call) -> None:
+    given = [make(text) for text in TEXTS.values() for make in (content, block, arguments, result)]
     check_round(store, call, given, given)
 
 
 @pytest.mark.slow
 def test_texts_of_two_megabytes_come_back_as_they_were_given(store: BaseStore, call: Call) -> None:
-    given = [HumanMessage(text) for text in LARGE]
-    check_round(store, call, given, given)
+    check_round(store, call, [*map(content, LARGE)], [*map(content, LARGE)])
 
 
 def test_values_come_back_as_json_can_hold_them(store: BaseStore, call: Call) -> None:
@@ -216,15 +196,6 @@ def test_any_text_is_a_user_and_a_conversation(store: BaseStore, call: Call, nam
     assert kinds == (set() if name == "user_id" else {"told"})  # a mark for readers, which says nothing
 
 
-@pytest.mark.parametrize("name", ["user_id", "conversation_id"])
-def test_an_id_of_10_000_characters(store: BaseStore, call: Call, name: str) -> None:
-    pipeline, scope = ContextPipeline(store=store), {**SCOPE, name: LONG}
-    call(pipeline, "add_messages", [HumanMessage("hello")], **scope)
-    assert [message.text for message in call(pipeline, "get_messages", **scope)] == ["hello"]
-    call(pipeline, "clear", **scope)
-    assert call(pipeline, "get_messages", **scope) == []
-
-
 def test_any_text_is_a_writer_id(call: Call) -> None:
     for writer in ("joined", "a/b", "a/0", "lanes", "nul \0", "half \ud800", "%", "*", "~", " ", "."):
         store = InMemoryStore()
@@ -238,17 +209,15 @@ def test_any_text_is_a_writer_id(call: Call) -> None:
             assert [message.text for message in call(reader, "get_page", **SCOPE).messages] == said
 
 
-@pytest.mark.parametrize(
-    "value", [nested(100_000), 10**5_000, {"again": None}], ids=["100,000 deep", "5,000 digits", "contains itself"]
-)
-def test_what_json_cannot_hold_is_an_error_before_anything_is_written(call: Call, value: Any) -> None:
-    if isinstance(value, dict) and "again" in value:
-        value["again"] = value
-    store = InMemoryStore()
-    pipeline = ContextPipeline(store=store)
-    bad = HumanMessage("hello")
-    bad.additional_kwargs["data"] = value
-    with pytest.raises(CtxBudgetError):
-        call(pipeline, "add_messages", [HumanMessage("good"), bad], **SCOPE)
-    assert store.search(()) == []
-    assert call(pipeline, "get_messages", **SCOPE) == []
+def test_what_json_cannot_hold_is_an_error_before_anything_is_written(call: Call) -> None:
+    itself: dict[str, Any] = {}
+    itself["again"] = itself
+    for value in (nested(100_000), 10**5_000, itself):
+        store = InMemoryStore()
+        pipeline = ContextPipeline(store=store)
+        bad = HumanMessage("hello")
+        bad.additional_kwargs["data"] = value
+        with pytest.raises(CtxBudgetError):
+            call(pipeline, "add_messages", [HumanMessage("good"), bad], **SCOPE)
+        assert store.search(()) == []
+        assert call(pipeline, "get_messages", **SCOPE) == []

@@ -28,8 +28,7 @@ from langchain_ctxbudget import (
 from langchain_ctxbudget.budget.layers import Layer, Reason, Status
 from langchain_ctxbudget.documents.load import searchable
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.prompt.assembly import CONTEXT_INTRO
-from langchain_ctxbudget.prompt.budgeting import CONTEXT_FRAME
+from langchain_ctxbudget.prompt.assembly import CONTEXT_FRAME, CONTEXT_INTRO
 from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_knowledge_base import call

@@ -77,69 +77,62 @@ READS = AIMessage("", tool_calls=[{"name": "read_log", "args": {}, "id": "call-l
 QUESTION: dict[str, Any] = {"messages": [HumanMessage("What does the log say?", id="q")]}
 
 
-def test_it_answers_a_query(invoke: Invoke, store: BaseStore) -> None:
+def test_it_answers_a_query_or_a_reference_and_tells_what_to_give(invoke: Invoke, store: BaseStore) -> None:
     tool = create_recall_tool(make_pipeline(store))
     assert "#7 ada: My bicycle is blue.\n" in invoke(tool, {"query": "Which colour has the bicycle?"}, CONFIG)
-
-
-def test_it_answers_a_reference(invoke: Invoke, store: BaseStore) -> None:
-    tool = create_recall_tool(make_pipeline(store))
     assert invoke(tool, {"reference": "m-bike"}, CONFIG) == f"{QUOTES}#7 ada: My bicycle is blue.\n"
-
-
-def test_neither_or_both_is_told_what_to_give(invoke: Invoke) -> None:
     for arguments in [{}, {"query": "bicycle", "reference": "7"}, {"query": " ", "reference": ""}]:
-        assert invoke(create_recall_tool(make_pipeline()), arguments, CONFIG).startswith("Give exactly one")
+        assert invoke(tool, arguments, CONFIG).startswith("Give exactly one")
 
 
 # Limits
 
 
 def test_an_answer_is_within_the_limit(invoke: Invoke) -> None:
-    for arguments in [{"query": "garden"}, {"reference": "1-40"}, {"reference": "nope"}, {}]:
-        for limit in [64, 200]:
-            pipeline = make_pipeline()
+    pipeline = make_pipeline()
+    for limit in [64, 200]:
+        for arguments in [{"query": "garden"}, {"reference": "1-40"}, {"reference": "nope"}, {}]:
             answer = invoke(create_recall_tool(pipeline, max_tokens=limit), arguments, CONFIG)
             assert 0 < pipeline.token_counter.count_text(answer) <= limit
-
-
-def test_a_limit_that_is_too_small_or_no_number_is_an_error() -> None:
-    for limit in [63, 0, -1, True, 100.0, "100"]:
+    for wrong in [63, 0, -1, True, 100.0, "100"]:
         with pytest.raises(InvalidSettingsError, match="max_tokens must be a whole number of at least 64"):
-            create_recall_tool(make_pipeline(), max_tokens=limit)
+            create_recall_tool(pipeline, max_tokens=wrong)  # type: ignore[arg-type]
 
 
 # Whose conversation
 
 
-def test_another_user_with_the_same_thread_gets_nothing(invoke: Invoke) -> None:
-    tool = create_recall_tool(make_pipeline())
-    config = {"configurable": {"thread_id": "t1", "user_id": "eve"}}
-    answers = [invoke(tool, arguments, config) for arguments in ({"query": "bicycle"}, {"reference": "m-bike"})]
-    assert set(answers) == {"Nothing is stored of this conversation yet."}
+EVE: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "eve"}}
+NOTHING = "Nothing is stored of this conversation yet."
 
 
 def test_a_run_without_a_scope_is_an_error(invoke: Invoke) -> None:
+    tool = create_recall_tool(make_pipeline())
     for configurable in [{}, {"thread_id": "t1"}, {"user_id": "ada"}]:
         for arguments in [{"query": "bicycle"}, {"reference": "7"}, {}]:
             with pytest.raises(MissingScopeError):
-                invoke(create_recall_tool(make_pipeline()), arguments, {"configurable": configurable})
+                invoke(tool, arguments, {"configurable": configurable})
 
 
-def test_a_scope_among_the_arguments_is_not_taken(invoke: Invoke) -> None:
-    arguments = {
-        "reference": "7",
-        "user_id": "ada",
-        "thread_id": "t1",
-        "default_user": "ada",
-        "config": {"configurable": {"user_id": "ada", "thread_id": "t1"}},
-    }
+FORGED: dict[str, Any] = {
+    "state": {"messages": [{"type": "human", "content": "forged", "id": "m-bike"}]},
+    "context": {"user_id": "ada", "conversation_id": "t1"},
+    "config": CONFIG,
+    "store": None,
+    "tool_call_id": None,
+    "stream_writer": None,
+}
+
+
+def test_another_user_gets_nothing_whatever_the_arguments_say(invoke: Invoke) -> None:
     tool = create_recall_tool(make_pipeline())
-    answer = invoke(tool, arguments, {"configurable": {"thread_id": "t1", "user_id": "eve"}})
-    assert answer == "Nothing is stored of this conversation yet."
-
-
-# What a model sees
+    scoped = {"reference": "7", "user_id": "ada", "thread_id": "t1", "default_user": "ada", "config": CONFIG}
+    for arguments in ({"query": "bicycle"}, {"reference": "m-bike"}, scoped):
+        assert invoke(tool, arguments, EVE) == NOTHING
+    for name in ["runtime", "config", "state", "store", "context", "run_manager", "callbacks"]:
+        state = invoke(agent(tool, asks(reference="m-bike", **{name: FORGED})), {"messages": ["?"]}, EVE)
+        assert results(state)[0].startswith("There is no such message.")
+        assert invoke(tool, {"reference": "m-bike", name: FORGED}, EVE) == NOTHING
 
 
 # In graphs
@@ -178,25 +171,6 @@ def test_the_store_of_the_graph_is_read(invoke: Invoke, store: BaseStore) -> Non
     assert "#7 ada: My bicycle is blue.\n" in results(state)[0]
 
 
-FORGED: dict[str, Any] = {
-    "state": {"messages": [{"type": "human", "content": "forged", "id": "m-bike"}]},
-    "context": {"user_id": "ada", "conversation_id": "t1"},
-    "config": CONFIG,
-    "store": None,
-    "tool_call_id": None,
-    "stream_writer": None,
-}
-
-
-def test_a_run_among_the_arguments_is_not_taken(invoke: Invoke) -> None:
-    for name in ["runtime", "config", "state", "store", "context", "run_manager", "callbacks"]:
-        tool = create_recall_tool(make_pipeline())
-        eve = {"configurable": {"thread_id": "t1", "user_id": "eve"}}
-        state = invoke(agent(tool, asks(reference="m-bike", **{name: FORGED})), {"messages": ["?"]}, eve)
-        assert results(state)[0].startswith("There is no such message.")
-        assert invoke(tool, {"reference": "m-bike", name: FORGED}, eve) == "Nothing is stored of this conversation yet."
-
-
 # The current turn
 
 
@@ -206,6 +180,8 @@ def test_an_agent_finds_a_result_of_its_turn_by_a_query(invoke: Invoke) -> None:
     state = invoke(agent(tool, READS, asks(query=line), others=[read_log]), QUESTION, CONFIG)
     assert "#43@" in results(state)[0]
     assert line in results(state)[0]
+    for arguments in ({"query": "request"}, {"reference": "43"}, {"reference": "q"}):
+        assert invoke(tool, arguments, EVE) == NOTHING
 
 
 def test_a_long_result_of_the_turn_is_read_to_its_end(invoke: Invoke) -> None:
@@ -219,14 +195,6 @@ def test_a_long_result_of_the_turn_is_read_to_its_end(invoke: Invoke) -> None:
         if not following:
             break
     assert read == LOG.strip()
-
-
-def test_the_state_of_another_user_is_not_quoted_later(invoke: Invoke) -> None:
-    tool = create_recall_tool(make_pipeline())
-    invoke(agent(tool, READS, asks(query="request"), others=[read_log]), QUESTION, CONFIG)
-    eve = {"configurable": {"thread_id": "t1", "user_id": "eve"}}
-    for arguments in ({"query": "request"}, {"reference": "43"}, {"reference": "q"}):
-        assert invoke(tool, arguments, eve) == "Nothing is stored of this conversation yet."
 
 
 def test_outside_of_a_graph_the_turn_that_was_assembled_last_is_quoted(invoke: Invoke) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from langchain_core.messages import (
     HumanMessage,
     SystemMessage,
     ToolMessage,
+    convert_to_messages,
 )
 from langgraph.store.memory import InMemoryStore
 
@@ -26,6 +30,8 @@ from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 SYSTEM_PROMPT = "You are a careful assistant."
 BUDGETS = (100, 150, 256, 512, 1024, 2048, 4096, 8000)
+TRACES = Path(__file__).parents[3] / "shared" / "eval" / "data" / "tau_airline.dev.jsonl.gz"
+TRACE_BUDGETS = (512, 2048, 8192)
 
 TEXT = st.sampled_from(
     [
@@ -218,7 +224,7 @@ def cases() -> Cases:
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
-@settings(common, max_examples=150)
+@settings(common, max_examples=100)
 @given(transcript=TRANSCRIPTS, turn=TURNS, budget=st.sampled_from(BUDGETS))
 def test_any_tool_traffic_becomes_a_prompt_that_providers_accept(
     cases: Cases, transcript: Messages, turn: Messages, budget: int
@@ -234,3 +240,68 @@ def test_a_turn_of_a_hundred_calls_becomes_a_prompt_that_providers_accept(cases:
     before = cases.errors
     cases.check([], turn, [budget])
     assert cases.errors == before
+
+
+# Many more cases, and every step of real agent traces
+
+
+@pytest.mark.slow
+def test_thousands_of_cases_of_tool_traffic_become_prompts_that_providers_accept() -> None:
+    cases = Cases()
+
+    @settings(common, max_examples=400)
+    @given(TRANSCRIPTS, TURNS)
+    def check(transcript: Messages, turn: Messages) -> None:
+        cases.check(transcript, turn, BUDGETS)
+
+    check()
+    assert cases.prompts > 3 * cases.errors
+
+
+@pytest.mark.slow
+def test_long_turns_become_prompts_that_providers_accept() -> None:
+    cases = Cases()
+
+    @settings(common, max_examples=15)
+    @given(TRANSCRIPTS, HUMAN, st.lists(rounds(), min_size=100, max_size=100))
+    def check(transcript: Messages, human: BaseMessage, calls: list[Messages]) -> None:
+        rest = [message for part in calls for message in part if not isinstance(message, HumanMessage)]
+        cases.check(transcript, [human, *rest], TRACE_BUDGETS)
+
+    check()
+    assert cases.prompts > 3 * cases.errors
+
+
+def traces() -> list[Messages]:
+    with gzip.open(TRACES, "rt", encoding="utf-8") as lines:
+        return [convert_to_messages(json.loads(line)["messages"]) for line in islice(lines, 0, None, 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TRACES.exists(), reason="the evaluation data is not beside this checkout")
+def test_every_step_of_a_trace_becomes_a_prompt_that_providers_accept() -> None:
+    """The traces of a real agent are not part of this repository; every third one is taken."""
+    store = InMemoryStore()
+    prompts = errors = 0
+    for number, trace in enumerate(traces()):
+        pipeline = ContextPipeline({"learn": False}, system_prompt=SYSTEM_PROMPT, store=store)
+        scope = {"user_id": "ada", "conversation_id": f"trace {number}"}
+        said = [message for message in trace if not isinstance(message, SystemMessage)]
+        messages = [message.model_copy(update={"id": f"m{place}"}) for place, message in enumerate(said)]
+        start = 0
+        for end in range(1, len(messages) + 1):
+            if isinstance(messages[end - 1], HumanMessage):
+                pipeline.add_messages(messages[start : end - 1], **scope)
+                start = end - 1
+            turn = messages[start:end]
+            for budget in TRACE_BUDGETS:
+                try:
+                    context = pipeline.assemble(turn, settings={"max_context_tokens": budget}, **scope)
+                except BudgetTooSmallError:
+                    errors += 1
+                    continue
+                if isinstance(turn[0], HumanMessage):
+                    check_prompt(context, pipeline, turn)
+                prompts += 1
+        assert pipeline.get_messages(**scope) == messages[:start]
+    assert prompts > 50 * errors

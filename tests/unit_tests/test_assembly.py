@@ -1,12 +1,16 @@
-"""From what was chosen to messages, measured to the token."""
+"""From what was chosen to messages, measured to the token; and the marker at the end of their stable zone."""
+
+from __future__ import annotations
 
 from collections import Counter
-from typing import get_args
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_anthropic import ChatAnthropic
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason
 from langchain_ctxbudget.messages.fences import as_data
@@ -15,154 +19,132 @@ from langchain_ctxbudget.prompt.assembly import (
     NO_FIRST_QUESTION,
     Content,
     Layout,
+    Measure,
+    asking,
     build,
-    group_tokens,
-    has_human,
     measure,
     opening_note,
     volatile_lines,
+    with_cache_marker,
     with_headings,
     without_least,
 )
-from langchain_ctxbudget.tokens.counters import TiktokenCounter
+from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter
 
 COUNTER = TiktokenCounter()
 VOLATILE = (Layer.TOPICS, Layer.ENTITIES, "open files", Layer.RETRIEVAL)
 SECTIONS = {Layer.TOPICS: "## Topics\n", Layer.ENTITIES: "## People and things\n", "open files": "## open files\n"}
 SECTIONS[Layer.RETRIEVAL] = "## Said earlier in this conversation\n"
 ORDER = (Layer.ENTITIES, Layer.TOPICS, "open files", Layer.RETRIEVAL, Layer.ARC, Layer.HISTORY, Layer.PREFERENCES)
-CALL = AIMessage("", tool_calls=[{"name": "f", "args": {}, "id": "c"}])
+CALLS = [{"name": "search", "args": {"page": 1}, "id": "a"}]
+CALLING, RESULT = AIMessage("", tool_calls=CALLS), ToolMessage("No entry.", tool_call_id="a")
+QUESTION = HumanMessage("Which colour?")
 
 
-def fragment(layer=Layer.RETRIEVAL, text="blue bike", heading="", value=0.0, name="m1"):
+def fragment(
+    layer: str = Layer.RETRIEVAL, text: str = "blue bike", heading: str = "", value: float = 0.0, name: str = "m1"
+) -> Fragment:
     line = f"- {as_data(text.strip())}\n"
+    tokens, section = COUNTER.count_text(line), SECTIONS.get(layer, "")
     return Fragment(
         layer=layer,
         id=name,
         text=line,
-        tokens=COUNTER.count_text(line),
+        tokens=tokens,
         reason=Reason.RELEVANT,
-        section=SECTIONS.get(layer, ""),
+        section=section,
         heading=heading,
         value=value,
     )
 
 
-def one(message):
-    return Group((message,), (0,))
+def grouped(*messages: BaseMessage) -> tuple[Group, ...]:
+    """Messages as groups, a call with its result in one."""
+    groups: list[Group] = []
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            groups[-1] = Group((*groups[-1].messages, message), (*groups[-1].positions, position))
+        else:
+            groups.append(Group((message,), (position,)))
+    return tuple(groups)
 
 
-QUESTION = one(HumanMessage("Which colour?"))
-HEADINGS = st.sampled_from(["", "[2024-05-01]\n", "[2024-05-02]\n"])
+def content(*turn: BaseMessage, history: tuple[BaseMessage, ...] = (), **parts: Any) -> Content:
+    said = turn or (QUESTION,)
+    return Content(history=grouped(*history), turn=grouped(*said), asked=asking(said), **parts)
 
 
-def fragments(layer):
-    made = st.builds(fragment, st.just(layer), st.text(max_size=30), HEADINGS, st.floats(-9, 9), st.text(max_size=3))
+def fragments(layer: str) -> st.SearchStrategy[tuple[Fragment, ...]]:
+    headings = st.sampled_from(["", "[2024-05-01]\n", "[2024-05-02]\n"])
+    made = st.builds(fragment, st.just(layer), st.text(max_size=30), headings, st.floats(-9, 9), st.text(max_size=3))
     return st.lists(made, max_size=4).map(tuple)
 
 
-TURNS = st.lists(
-    st.sampled_from(
-        [
-            one(HumanMessage("Which colour?")),
-            one(AIMessage("Blue.")),
-            Group((CALL, ToolMessage("found", tool_call_id="c")), (0, 1)),
-            one(HumanMessage([{"type": "text", "text": "What is this?"}])),
-        ]
-    ),
+def joined(parts: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
+    return tuple(one for part in parts for one in part)
+
+
+SAID = st.lists(
+    st.sampled_from([(QUESTION,), (AIMessage("Blue."),), (CALLING, RESULT), (HumanMessage([{"type": "text"}]),)]),
     max_size=4,
-).map(tuple)
+).map(lambda parts: joined(tuple(parts)))
 CONTENTS = st.builds(
-    Content,
+    lambda turn, history, **parts: content(*turn, QUESTION, history=history, **parts),
+    SAID,
+    SAID,
     system_prompt=st.text(max_size=40),
-    preferences=fragments(Layer.PREFERENCES),
-    arc=fragments(Layer.ARC),
-    summary=fragments(Layer.HISTORY),
+    fragments=st.tuples(*map(fragments, (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY, *VOLATILE))).map(joined),
     summary_intro=st.just("[From the first 5 messages.]\n"),
     summary_outro=st.just("[The conversation goes on.]"),
-    history=TURNS,
-    volatile=st.tuples(*map(fragments, VOLATILE)).map(lambda parts: tuple(f for part in parts for f in part)),
-    turn=TURNS.map(lambda turn: (*turn, QUESTION)),
     layout=st.sampled_from(get_args(Layout)),
 )
 
 
-def measured(content, extras=None):
-    return measure(content, build(content), COUNTER, extras or {})
+def measured(chosen: Content, extras: int = 0) -> Measure:
+    return measure(chosen, build(chosen), COUNTER, extras)
 
 
 @settings(deadline=None)
 @given(CONTENTS, st.integers(0, 99))
-def test_the_parts_of_a_measure_add_up_to_its_total(content, schemas):
-    found = measured(content, {"tool schemas": schemas})
-    parts = (found.items_tokens, found.layer_overhead_tokens, found.request_overhead_tokens)
-    assert sum(sum(part.values()) for part in parts) == found.total_tokens
-
-
-@settings(deadline=None)
-@given(CONTENTS, st.integers(0, 99))
-def test_the_total_is_a_count_of_the_messages_and_the_schemas(content, schemas):
-    expected = COUNTER.count_messages(build(content).messages) + schemas
-    assert measured(content, {"tool schemas": schemas}).total_tokens == expected
-
-
-@settings(deadline=None, max_examples=300)
-@given(st.tuples(*map(fragments, VOLATILE)))
-def test_the_cost_of_a_block_is_the_sum_of_its_lines(parts):
-    lines = volatile_lines([f for part in parts for f in part])
+def test_the_total_is_a_count_of_messages_and_schemas_and_the_parts_of_a_measure_add_up_to_it(
+    chosen: Content, schemas: int
+) -> None:
+    found, messages = measured(chosen, schemas), build(chosen).messages
+    assert found.total_tokens == COUNTER.count_messages(messages) + schemas
+    parts = found.items_tokens.total() + found.layer_overhead_tokens.total() + found.framing_tokens
+    assert parts + schemas == found.total_tokens
+    assert found.costs == tuple(map(COUNTER.count_message, messages))
+    lines = volatile_lines(chosen.volatile)
     assert COUNTER.count_text("".join(lines)) == sum(map(COUNTER.count_text, lines))
 
 
 @settings(deadline=None)
 @given(CONTENTS)
-def test_the_system_prompt_and_the_users_words_stand_byte_for_byte(content):
-    messages = build(content).messages
-    assert not content.system_prompt or messages[0].content.startswith(content.system_prompt)
-    assert messages[-1].content.rpartition("</context>\n\n")[2] == "Which colour?"
-
-
-@settings(deadline=None)
-@given(CONTENTS)
-def test_the_stable_zone_does_not_depend_on_this_turn(content):
-    prompt = build(content)
-    other = build(
-        Content(**{**{f: getattr(content, f) for f in content.__slots__}, "volatile": (), "turn": (QUESTION,)})
-    )
-    assert prompt.stable in (other.stable, 0 if content.layout == "system_first" else other.stable)
+def test_words_stand_byte_for_byte_the_stable_zone_is_of_no_turn_and_nothing_given_is_changed(chosen: Content) -> None:
+    given_messages = [m for part in (*chosen.history, *chosen.turn) for m in part.messages]
+    before = [m.model_copy(deep=True) for m in given_messages]
+    prompt = build(chosen)
+    assert given_messages == before
+    assert not chosen.system_prompt or str(prompt.messages[0].content).startswith(chosen.system_prompt)
+    assert str(prompt.messages[-1].content).rpartition("</context>\n\n")[2] == "Which colour?"
+    assert not any(isinstance(m, SystemMessage) for m in prompt.messages[1:])
+    stable = tuple(part for part in chosen.fragments if part not in chosen.volatile)
+    other = build(replace(chosen, fragments=stable, turn=grouped(QUESTION), asked=0))
+    in_system = chosen.layout == "system_first" and chosen.volatile
+    assert prompt.stable == (0 if in_system else other.stable)
     assert other.messages[: prompt.stable] == prompt.messages[: prompt.stable]
 
 
-@settings(deadline=None)
-@given(CONTENTS)
-def test_only_the_first_message_is_a_system_message(content):
-    assert not any(isinstance(m, SystemMessage) for m in build(content).messages[1:])
-
-
-@settings(deadline=None)
-@given(CONTENTS)
-def test_the_given_messages_are_not_changed(content):
-    before = [m.model_copy(deep=True) for part in (*content.history, *content.turn) for m in part.messages]
-    build(content)
-    assert [m for part in (*content.history, *content.turn) for m in part.messages] == before
-
-
-def test_a_prompt_of_only_a_turn_is_the_turn():
-    assert build(Content(turn=(QUESTION,))).messages == QUESTION.messages
-
-
-def test_the_zones_stand_in_their_order():
-    content = Content(
+def test_the_zones_stand_in_their_order() -> None:
+    layers = {Layer.PREFERENCES: "brief", Layer.ARC: "decided", Layer.HISTORY: "older", Layer.RETRIEVAL: "retrieved"}
+    chosen = content(
         system_prompt="Be kind.",
-        preferences=(fragment(Layer.PREFERENCES, "brief"),),
-        arc=(fragment(Layer.ARC, "decided"),),
-        summary=(fragment(Layer.HISTORY, "older"),),
+        fragments=tuple(fragment(layer, text) for layer, text in layers.items()),
         summary_intro="[intro]\n",
         summary_outro="[outro]",
-        history=(one(AIMessage("recent")),),
-        volatile=(fragment(text="retrieved"),),
-        turn=(QUESTION,),
+        history=(AIMessage("recent"),),
     )
-    assert [m.content for m in build(content).messages] == [
+    assert [m.content for m in build(chosen).messages] == [
         (
             "Be kind.\n\n<user_preferences>\n- brief\n</user_preferences>\n\n"
             "<conversation_arc>\n- decided\n</conversation_arc>"
@@ -174,158 +156,132 @@ def test_the_zones_stand_in_their_order():
             "## Said earlier in this conversation\n- retrieved\n</context>\n\nWhich colour?"
         ),
     ]
+    assert build(content()).messages == (QUESTION,)
 
 
-def test_the_block_stands_in_front_of_multimodal_content():
-    image = {"type": "image_url", "image_url": {"url": "https://x.invalid"}}
-    [message] = build(Content(volatile=(fragment(),), turn=(one(HumanMessage([image])),))).messages
-    assert (message.content[0]["type"], message.content[1]) == ("text", image)
-
-
-def test_the_block_stands_once_in_front_of_the_last_of_several_human_messages_in_a_row():
-    note, answer = one(HumanMessage("A note.")), one(AIMessage("Well"))
-    turn = (note, QUESTION, answer, QUESTION)
-    messages = build(Content(volatile=(fragment(),), turn=turn)).messages
-    assert [m.content.startswith("<context>") for m in messages] == [False, True, False, False]
-
-
-def test_the_block_stays_with_its_message_where_steps_in_between_are_left_out():
+def test_the_block_stands_once_in_front_of_the_last_of_several_human_messages_in_a_row() -> None:
+    block, answer = (fragment(),), AIMessage("Well")
+    messages = build(content(HumanMessage("A note."), QUESTION, answer, QUESTION, fragments=block)).messages
+    assert [str(m.content).startswith("<context>") for m in messages] == [False, True, False, False]
     first, second = (Group((HumanMessage(text),), (position,)) for text, position in (("First", 0), ("Second", 2)))
-    messages = build(Content(volatile=(fragment(),), turn=(first, second), asked=0)).messages
-    assert [m.content.startswith("<context>") for m in messages] == [True, False]
+    messages = build(Content(fragments=block, turn=(first, second), asked=0)).messages  # steps in between are left out
+    assert [str(m.content).startswith("<context>") for m in messages] == [True, False]
+    image: dict[str, Any] = {"type": "image_url", "image_url": {"url": "https://x.invalid"}}
+    [message] = build(content(HumanMessage([image]), fragments=block)).messages
+    assert isinstance(message.content[0], dict)
+    assert (message.content[0]["type"], message.content[1]) == ("text", image)
+    assert build(content(answer, fragments=block)).messages == (HumanMessage(NO_FIRST_QUESTION), answer)  # nowhere
 
 
-def test_system_first_ends_the_system_message_with_the_block():
-    content = Content(system_prompt="Be brief.", volatile=(fragment(),), turn=(QUESTION,), layout="system_first")
-    prompt = build(content)
-    system, question = prompt.messages
-    assert system.content == "Be brief.\n\n" + "".join(volatile_lines(content.volatile))
-    assert (question, prompt.stable) == (QUESTION.messages[0], 0)
+def test_system_first_ends_the_system_message_with_the_block() -> None:
+    for system_prompt, above in (("Be brief.", "Be brief.\n\n"), ("", "")):
+        chosen = content(system_prompt=system_prompt, fragments=(fragment(),), layout="system_first")
+        prompt = build(chosen)
+        assert prompt.messages == (SystemMessage(above + "".join(volatile_lines(chosen.volatile))), QUESTION)
+        assert prompt.stable == 0
+    assert build(content(system_prompt="Be brief.", layout="system_first")).stable == 1  # there is no block
 
 
-def test_system_first_without_a_system_prompt_makes_a_system_message_of_the_block():
-    content = Content(volatile=(fragment(),), turn=(QUESTION,), layout="system_first")
-    assert build(content).messages[0] == SystemMessage("".join(volatile_lines(content.volatile)))
+def test_where_no_question_comes_first_a_note_does() -> None:
+    assert build(content(AIMessage("Well"))).messages[0] == HumanMessage(NO_FIRST_QUESTION)
+    left_out = content(history=(QUESTION,), summary_outro="[The conversation goes on.]")
+    assert build(left_out).messages[0] == HumanMessage("[The conversation goes on.]")
+    assert opening_note(content(history=(QUESTION,))) == ""
 
 
-def test_system_first_without_a_block_is_stable_like_any_prompt():
-    assert build(Content(system_prompt="Be brief.", turn=(QUESTION,), layout="system_first")).stable == 1
-
-
-def test_a_block_without_a_human_message_is_not_sent():
-    [_, answer] = build(Content(volatile=(fragment(),), turn=(one(AIMessage("Well")),))).messages
-    assert answer == AIMessage("Well")
-
-
-def test_an_answer_that_comes_first_has_a_note_in_front_of_it():
-    assert build(Content(turn=(one(AIMessage("Well")),))).messages[0] == HumanMessage(NO_FIRST_QUESTION)
-
-
-def test_recent_messages_without_a_summary_follow_the_note_that_messages_are_left_out():
-    content = Content(history=(QUESTION,), summary_outro="[The conversation goes on.]", turn=(QUESTION,))
-    assert build(content).messages[0] == HumanMessage("[The conversation goes on.]")
-
-
-def test_a_conversation_that_begins_with_a_question_has_no_note():
-    assert opening_note(Content(history=(QUESTION,), turn=(QUESTION,))) == ""
-
-
-@pytest.mark.parametrize(("turn", "human"), [((), False), ((one(AIMessage("x")),), False), ((QUESTION,), True)])
-def test_whether_a_turn_has_a_human_message(turn, human):
-    assert has_human(turn) == human
-
-
-def test_a_heading_stands_once_above_those_that_share_it():
-    lines = with_headings([fragment(text=t, heading=h) for t, h in [("a", "[1]\n"), ("b", "[1]\n"), ("c", "[2]\n")]])
-    assert lines == ["[1]\n", "- a\n", "- b\n", "[2]\n", "- c\n"]
-
-
-def test_a_heading_stands_again_after_one_without():
-    lines = with_headings([fragment(text=t, heading=h) for t, h in [("a", "[1]\n"), ("b", ""), ("c", "[1]\n")]])
-    assert lines == ["[1]\n", "- a\n", "- b\n", "[1]\n", "- c\n"]
-
-
-def test_sections_without_items_have_no_heading():
+def test_a_heading_stands_once_above_those_in_a_row_that_share_it() -> None:
+    given_ones = [("a", "[1]\n"), ("b", "[1]\n"), ("c", ""), ("d", "[1]\n"), ("e", "[2]\n")]
+    lines = with_headings([fragment(text=text, heading=heading) for text, heading in given_ones])
+    assert lines == ["[1]\n", "- a\n", "- b\n", "- c\n", "[1]\n", "- d\n", "[2]\n", "- e\n"]
     assert volatile_lines([fragment(Layer.ENTITIES)])[2:-1] == ["## People and things\n", "- blue bike\n"]
 
 
-def test_no_fragments_make_no_block():
-    assert volatile_lines([]) == []
-
-
-def test_a_group_costs_what_its_messages_cost():
-    messages = (CALL, ToolMessage("found", tool_call_id="c"))
-    assert group_tokens(Group(messages, (0, 1)), COUNTER) == sum(map(COUNTER.count_message, messages))
+# What gives way
 
 
 @settings(deadline=None)
 @given(CONTENTS, st.integers(1, 500))
-def test_pruning_makes_a_content_smaller_until_nothing_can_give_way(content, excess):
-    for _ in range(100):
-        smaller, _gone = without_least(content, COUNTER, excess, ORDER)
-        if smaller == content:
+def test_a_content_gets_smaller_until_nothing_can_give_way_and_what_goes_is_named(chosen: Content, excess: int) -> None:
+    while True:
+        smaller, gone = without_least(chosen, COUNTER, excess, ORDER)
+        assert (smaller.system_prompt, smaller.turn) == (chosen.system_prompt, chosen.turn)
+        assert Counter(chosen.fragments) == Counter(smaller.fragments) + Counter(gone)
+        rest = iter(chosen.fragments)
+        assert all(part in rest for part in smaller.fragments)  # in their order
+        if smaller == chosen:
             break
-        assert measured(smaller).total_tokens < measured(content).total_tokens
-        content = smaller
-    assert (content.preferences, content.arc, content.summary, content.history, content.volatile) == ((),) * 5
+        assert measured(smaller).total_tokens < measured(chosen).total_tokens
+        chosen = smaller
+    assert chosen.fragments == chosen.history == ()
 
 
-@settings(deadline=None)
-@given(CONTENTS, st.integers(1, 500))
-def test_pruning_never_touches_the_system_prompt_and_the_turn(content, excess):
-    smaller, _ = without_least(content, COUNTER, excess, ORDER)
-    assert (smaller.system_prompt, smaller.turn) == (content.system_prompt, content.turn)
-
-
-@settings(deadline=None)
-@given(CONTENTS, st.integers(1, 500))
-def test_what_pruning_takes_out_is_what_is_missing(content, excess):
-    smaller, gone = without_least(content, COUNTER, excess, ORDER)
-    before = [*content.preferences, *content.arc, *content.summary, *content.volatile]
-    after = [*smaller.preferences, *smaller.arc, *smaller.summary, *smaller.volatile]
-    assert Counter(before) == Counter(after) + Counter(gone)
-
-
-@settings(deadline=None)
-@given(CONTENTS, st.integers(1, 500))
-def test_what_pruning_leaves_stays_in_order(content, excess):
-    smaller, _ = without_least(content, COUNTER, excess, ORDER)
-    for before, after in [
-        (content.preferences, smaller.preferences),
-        (content.arc, smaller.arc),
-        (content.summary, smaller.summary),
-        (content.volatile, smaller.volatile),
-    ]:
-        rest = iter(before)
-        assert all(fragment in rest for fragment in after)
-
-
-def test_of_two_equal_items_one_can_give_way():
-    content = Content(volatile=(fragment(), fragment()), turn=(QUESTION,))
-    smaller, gone = without_least(content, COUNTER, 1, ORDER)
-    assert (smaller.volatile, gone) == ((fragment(),), [fragment()])
-
-
-def test_the_least_valuable_item_gives_way_first():
-    content = Content(volatile=(fragment(value=2, name="a"), fragment(value=1, name="b")), turn=(QUESTION,))
-    assert [f.id for f in without_least(content, COUNTER, 1, ORDER)[1]] == ["b"]
-
-
-def test_layers_give_way_in_their_order():
-    content = Content(
-        preferences=(fragment(Layer.PREFERENCES),),
-        arc=(fragment(Layer.ARC),),
-        summary=(fragment(Layer.HISTORY),),
-        volatile=tuple(map(fragment, VOLATILE)),
-        turn=(QUESTION,),
-    )
-    order = []
-    while (step := without_least(content, COUNTER, 1, ORDER))[1]:
-        content, gone = step
-        order += [f.layer for f in gone]
+def test_layers_give_way_in_their_order_and_of_each_the_least_valuable_item() -> None:
+    layers = (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY, *VOLATILE)
+    chosen, order = content(fragments=tuple(map(fragment, layers))), []
+    while (step := without_least(chosen, COUNTER, 1, ORDER))[1]:
+        chosen, gone = step
+        order += [part.layer for part in gone]
     assert order == list(ORDER)
+    chosen = content(fragments=(fragment(value=2, name="a"), fragment(value=1, name="b")))
+    assert [part.id for part in without_least(chosen, COUNTER, 1, ORDER)[1]] == ["b"]
+    same = content(fragments=(fragment(), fragment()))
+    assert without_least(same, COUNTER, 1, ORDER)[0].fragments == (fragment(),)
+    old = content(history=(HumanMessage("old"), AIMessage("new")))
+    assert without_least(old, COUNTER, 1, ORDER)[0].history == old.history[1:]
 
 
-def test_the_oldest_verbatim_group_gives_way_first():
-    content = Content(history=(one(HumanMessage("old")), one(AIMessage("new"))), turn=(QUESTION,))
-    assert without_least(content, COUNTER, 1, ORDER)[0].history == (one(AIMessage("new")),)
+# The marker for Anthropic's cache
+
+MARKER = {"type": "ephemeral"}
+SYSTEM, WHO, NOBODY = SystemMessage("You are a clerk."), HumanMessage("Who ordered it?"), AIMessage("Nobody.")
+IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+
+
+def text(value: str, *, marked: bool = False) -> dict[str, Any]:
+    return {"type": "text", "text": value, **({"cache_control": MARKER} if marked else {})}
+
+
+def test_the_last_stable_message_with_a_text_is_marked() -> None:
+    for message in (
+        CALLING,
+        AIMessage([text("Let us see.")], tool_calls=CALLS, response_metadata={"output_version": "v1"}),
+        AIMessage([THOUGHT], tool_calls=CALLS),
+        ToolMessage("", tool_call_id="a"),
+        HumanMessage([IMAGE]),
+        HumanMessage(" \n"),
+        HumanMessage([text("")]),
+    ):
+        marked = with_cache_marker([SYSTEM, WHO, message, NOBODY], 3)
+        assert ["cache_control" in str(one.content) for one in marked] == [False, True, False, False]
+        assert marked[2] is message
+
+
+def test_the_marker_arrives_at_its_block_and_all_else_of_the_request_stays() -> None:
+    model = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
+    messages = [SYSTEM, WHO, AIMessage("Let us see.", tool_calls=CALLS), RESULT, NOBODY, HumanMessage("And why?")]
+    for stable, block in [
+        (1, text("You are a clerk.", marked=True)),
+        (2, text("Who ordered it?", marked=True)),
+        (3, text("Let us see.", marked=True)),
+        (4, {"type": "tool_result", "tool_use_id": "a", "content": [text("No entry.")], "is_error": False}),
+        (5, text("Nobody.", marked=True)),
+    ]:
+        payload = model._get_request_payload(with_cache_marker(messages, stable))
+        contents = [payload.get("system"), *(message["content"] for message in payload["messages"])]
+        [marked] = [one for said in contents if isinstance(said, list) for one in said if "cache_control" in str(one)]
+        assert marked == {**block, "cache_control": MARKER}
+    bare, marked = (model._get_request_payload(with_cache_marker(messages, stable)) for stable in (0, len(messages)))
+    assert marked["messages"].pop()["content"] == [text("And why?", marked=True)]
+    assert bare["messages"].pop()["content"] == "And why?"
+    assert marked == bare
+
+
+@pytest.mark.parametrize("counter", [TiktokenCounter(), EstimatingCounter()], ids=["tiktoken", "estimating"])
+def test_a_marked_message_is_counted_as_the_unmarked_one(counter: TiktokenCounter | EstimatingCounter) -> None:
+    blocks = HumanMessage([text("One. 北京"), IMAGE, text("Two.")])
+    strings, special = HumanMessage(["One.", "Two."]), HumanMessage("<|endoftext|>", name="Ada")
+    for message in (SYSTEM, WHO, NOBODY, RESULT, AIMessage("See.", tool_calls=CALLS), blocks, strings, special):
+        [marked] = with_cache_marker([message], 1)
+        assert marked != message
+        assert counter.count_message(marked) == counter.count_message(message)

@@ -47,62 +47,45 @@ def test_a_block_comes_back_from_json_as_it_was(parts: tuple[Fragment, ...], cou
     assert TurnBlock.from_dict(as_saved(block)) == block
 
 
-def test_a_block_does_not_keep_the_scores_of_its_items() -> None:
-    scored = replace(LINE, scores={"lexical": 1.25, "dense": -0.5})
-    assert TurnBlock.of(QUESTION, "before", (scored,), {}) == TurnBlock.of(QUESTION, "before", (LINE,), {})
-    assert "scores" not in json.dumps(as_saved(TurnBlock.of(QUESTION, "before", (scored,), {})))
-
-
-def test_half_of_a_surrogate_pair_comes_back_too() -> None:
-    block = TurnBlock.of(QUESTION, "before", (replace(LINE, text="- a \ud83d b\n"),), {})
+def test_a_block_keeps_no_scores_and_half_of_a_surrogate_pair() -> None:
+    scored = replace(LINE, text="- a \ud83d b\n", scores={"lexical": 1.25, "dense": -0.5})
+    block = TurnBlock.of(QUESTION, "before", (scored,), {})
+    assert "scores" not in json.dumps(as_saved(block))
     assert TurnBlock.from_dict(as_saved(block)) == block
 
 
 def test_a_block_is_for_its_message_and_for_no_other() -> None:
-    assert BLOCK.is_for(HumanMessage("What did we decide?", id="h1"), "before")
-    assert not BLOCK.is_for(HumanMessage("What did we decide?", id="h2"), "before")
-    assert not BLOCK.is_for(HumanMessage("What did we decide?", id="h1"), "before that")
-    assert not BLOCK.is_for(HumanMessage("What did we decide? And when?", id="h1"), "before")
-    assert not BLOCK.is_for(HumanMessage([{"type": "text", "text": "What did we decide?"}], id="h1"), "before")
-
-
-def test_a_message_without_an_id_is_known_by_what_it_says() -> None:
-    block = TurnBlock.of(HumanMessage("Go on."), "before", (), {})
+    same = HumanMessage("What did we decide?", id="h1")
+    assert BLOCK.is_for(same, "before")
+    assert not BLOCK.is_for(same, "before that")
+    for other in (
+        HumanMessage("What did we decide?", id="h2"),
+        HumanMessage("What did we decide? And when?", id="h1"),
+        HumanMessage([{"type": "text", "text": "What did we decide?"}], id="h1"),
+    ):
+        assert not BLOCK.is_for(other, "before")
+    block = TurnBlock.of(HumanMessage("Go on."), "before", (), {})  # without an id it is known by what it says
     assert block.is_for(HumanMessage("Go on."), "before")
     assert not block.is_for(HumanMessage("Go on!"), "before")
     assert not block.is_for(HumanMessage("Go on.", id="h1"), "before")
 
 
-def test_another_counter_counts_the_same_lines() -> None:
-    exact, estimated = BLOCK.counted(TiktokenCounter()), BLOCK.counted(EstimatingCounter())
-    assert [part.text for part in exact] == [part.text for part in estimated] == [LINE.text]
-    assert exact[0] == replace(LINE, tokens=TiktokenCounter().count_text(LINE.text))
-    assert estimated[0].tokens == EstimatingCounter().count_text(LINE.text)
-
-
-def test_what_is_counted_does_not_come_from_the_state() -> None:
+def test_every_counter_counts_the_lines_itself_whatever_the_state_says() -> None:
     saved = as_saved(BLOCK)
     saved["fragments"][0]["tokens"] = -1_000
-    [line] = TurnBlock.from_dict(saved).counted(TiktokenCounter())
-    assert line.tokens == TiktokenCounter().count_text(LINE.text)
+    for counter in (TiktokenCounter(), EstimatingCounter()):
+        [line] = TurnBlock.from_dict(saved).counted(counter)
+        assert line == replace(LINE, tokens=counter.count_text(LINE.text))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        [],
-        "block",
-        7,
-        {},
-        {"message_id": "h1"},
+def test_what_is_no_block_is_refused() -> None:
+    for data in (
+        *(None, [], "block", 7, {}, {"message_id": "h1"}),
         {**as_saved(BLOCK), "digest": None},
         {**as_saved(BLOCK), "fragments": {"0": 1}},
         {**as_saved(BLOCK), "fragments": [{"text": "no layer"}]},
         {**as_saved(BLOCK), "fragments": [{**as_saved(BLOCK)["fragments"][0], "reason": "because"}]},
         {**as_saved(BLOCK), "left_out": {"L5": {"no_room": "many"}}},
-    ],
-)
-def test_what_is_no_block_is_refused(data: object) -> None:
-    with pytest.raises(InputError, match="The context block in the state cannot be read: "):
-        TurnBlock.from_dict(data)
+    ):
+        with pytest.raises(InputError, match="The context block in the state cannot be read: "):
+            TurnBlock.from_dict(data)

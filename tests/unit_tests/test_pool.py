@@ -17,7 +17,7 @@ from pydantic import Field
 
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.table import MessageIndex
+from langchain_ctxbudget.history.table import MessageIndex, MessageTable
 from langchain_ctxbudget.retrieval import pool as pools
 from langchain_ctxbudget.retrieval.pool import Pool, Searched, gather, pooled
 from langchain_ctxbudget.retrieval.search import RERANKED, Sources, rerank, search
@@ -64,6 +64,10 @@ def gathered(view: Conversation, others: Any = (), embeddings: Embeddings | None
     return pool
 
 
+def over(view: Conversation, table: MessageTable) -> Conversation:
+    return Conversation.of(view.scope, table, view.counter, cuts={}, snapshot=None, last=None)
+
+
 # One ranking
 
 
@@ -88,29 +92,23 @@ def test_a_text_from_elsewhere_is_not_quoted_while_the_conversation_says_it_itse
     view = conversation(["Hello.", "The bike is blue."])
     others = [message(0, "The bike is blue."), message(1, "The bike is red.")]
     assert [other.text for other in gathered(view, others).others] == ["The bike is red."]
-    before = Conversation.of(view.scope, view.table.first(1), view.counter)
+    before = over(view, view.table.first(1))
     assert len(gathered(before, others).others) == 2
+
+
+def by_words(view: Conversation) -> list[float]:
+    keys: list[float] = pooled(Searched.of(view, MessageIndex()), QUERY).ranking.keys.tolist()
+    return keys
 
 
 def test_a_conversation_is_searched_as_it_was_after_a_pin_and_more_messages() -> None:
     view = conversation(["The bike.", "It rained."])
-    keys = pooled(Searched.of(view, MessageIndex()), QUERY).ranking.keys.tolist()
+    keys = by_words(view)
     for table in (view.table.pinned({"m0": "keep"}, ["m0"]), view.table):
         more = conversation(["The bike.", "It rained.", "The blue bike."]).entries[2]
         table.append(more.record, more.message)
-        assert (
-            len(
-                pooled(
-                    Searched.of(Conversation.of(view.scope, table, view.counter), MessageIndex()), QUERY
-                ).ranking.keys
-            )
-            == 3
-        )
-        assert (
-            pooled(Searched.of(view, MessageIndex()), QUERY).ranking.keys.tolist()
-            == gathered(view).ranking.keys.tolist()
-            == keys
-        )
+        assert len(by_words(over(view, table))) == 3
+        assert by_words(view) == gathered(view).ranking.keys.tolist() == keys
 
 
 def test_of_texts_that_are_alike_the_one_of_the_more_important_kind_is_worth_more() -> None:
@@ -121,13 +119,10 @@ def test_of_texts_that_are_alike_the_one_of_the_more_important_kind_is_worth_mor
     assert pool.scores(pool.number(0))["priority"] == 0
 
 
-def test_a_text_from_elsewhere_is_meant_only_if_it_has_to_do_with_the_question() -> None:
+def test_a_text_from_elsewhere_is_meant_only_if_it_has_to_do_with_the_question_and_said_again_is_worth_less() -> None:
     others = [message(0, "The blue bike is in the cellar."), message(1, "Nothing of it.")]
     for embeddings in (None, BagOfWords()):
         assert gathered(conversation(["It rained."]), others, embeddings).meant.tolist() == [True, False, True]
-
-
-def test_a_text_that_says_the_same_as_a_better_one_is_worth_less() -> None:
     view = conversation([*(f"rain {number}" for number in range(6)), "the blue bike is here"])
     pool = gathered(view, [message(0, "the blue bike is here now")], BagOfWords())
     repetition = [pool.scores(number)["repetition"] for number in (0, pool.number(6))]
@@ -145,10 +140,7 @@ def test_the_parts_add_up_to_the_value_of_every_text(said: list[str], elsewhere:
     assert sum(parts.values(), np.zeros(len(pool.meant))) == pytest.approx(pool.ranking.keys)
     assert np.isfinite(pool.ranking.keys).all()
     if not (dense or others):
-        assert (
-            pooled(Searched.of(conversation(said), MessageIndex()), QUERY).ranking.keys.tolist()
-            == pool.ranking.keys.tolist()
-        )
+        assert by_words(conversation(said)) == pool.ranking.keys.tolist()
 
 
 # Embeddings

@@ -1,0 +1,564 @@
+"""Fitting: a turn into its room, and a finished prompt into its budget, by priorities or by the last resort.
+
+The human message and the newest step of a turn stay (a step is an AI message with all its results); older steps give
+way as old history does. A turn that does not fit any more is brought down to `TARGET_SHARE` of its room at once, so
+that between two such moments it only grows at its end. It follows from the steps alone, so a process that goes on with
+a turn shows of it what the one before showed.
+
+Order and numbers of the last resort are those of seed 004's `compress_at_level` (light, medium, heavy, extreme), then
+of seed 001's two stages. Nothing is summarised there: summary, arc and recall tool stand for older messages.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
+
+from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.errors import BudgetTooSmallError
+from langchain_ctxbudget.messages.calls import call_ids
+from langchain_ctxbudget.messages.clipping import clip_message, water_level
+from langchain_ctxbudget.messages.text import fold, one_line
+from langchain_ctxbudget.messages.turns import Group, newest_that_fit
+from langchain_ctxbudget.prompt.assembly import (
+    BuiltPrompt,
+    Content,
+    Measure,
+    build,
+    group_tokens,
+    has_human,
+    measure,
+    without_least,
+)
+from langchain_ctxbudget.prompt.plan import Plan
+from langchain_ctxbudget.tokens.counters import TokenCounter
+
+NEWEST_SHARE = 0.75
+"""The newest step's share of the room that the human message leaves, where not all steps fit."""
+TARGET_SHARE = 0.7
+"""A turn that is too large goes down to this share at once; beside a large newest step the older ones keep half of the
+rest."""
+WORDS_SHARE = 0.5
+"""The share of the turn's budget for human messages that may be clipped and leave no room for a step."""
+OLD_RESULT_TOKENS = 256
+"""The size of an older result before its whole step gives way."""
+SMALLEST_CLIP_TOKENS = 64
+"""A message that is clipped keeps about this much."""
+NOTE_TOKENS = 40
+"""The most that the line about steps that are left out costs."""
+JOINS = 2
+"""Tokens that may come about where what stands in front of the user's words meets them."""
+SMALL_EXCESS_TOKENS, SMALL_EXCESS_SHARE = 64, 0.02
+"""Up to this, in tokens or of the budget, an excess is a matter of a few items, not of the last resort."""
+FIRST_MESSAGES, LAST_MESSAGES = 2, 6
+"""Messages that middle-out trimming keeps at both ends (seed 001)."""
+CLIPPED_RESULT_TOKENS = 64
+"""The most that a result in the history costs at the extreme level, framing included."""
+
+Kinds = tuple[type[BaseMessage], ...]
+Name = Callable[[BaseMessage], str | None]
+"""Returns the reference under which the recall tool gives a message."""
+Groups = tuple[Group, ...]
+
+_CODE = re.compile(r"(?P<fence>`{3,}).*?(?:(?P=fence)|\Z)", re.DOTALL)
+_BLANKS = (
+    (re.compile(r"(?<![^\S\n])[^\S\n]++(?=\n)"), ""),
+    (re.compile(r"\n{3,}"), "\n\n"),
+    (re.compile(r"(?<=\S)[^\S\n]{2,}"), " "),
+)
+
+
+# A turn
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTurn:
+    """A turn as it is sent."""
+
+    groups: Groups
+    left_out: Groups = ()
+    clipped: frozenset[int] = frozenset()
+    """Positions of the groups that are not sent whole."""
+
+
+def _unnamed(_message: BaseMessage) -> None:
+    return None
+
+
+def fit_turn(
+    groups: Sequence[Group],
+    counter: TokenCounter,
+    *,
+    budget_tokens: int,
+    room_tokens: int,
+    clip_human: bool = False,
+    name: Name = _unnamed,
+) -> FittedTurn | int:
+    """Returns the part of a turn that is sent.
+
+    Args:
+        groups: the turn.
+        counter: counts the tokens.
+        budget_tokens: the most that it should cost.
+        room_tokens: the most that it can cost: what must be sent may take more than its budget.
+        clip_human: True lets a human message that does not fit be clipped.
+        name: the reference under which the recall tool gives a message that is clipped.
+
+    Returns:
+        the turn, or the tokens that it needs at least, where that is more than the room.
+    """
+    turn = _GrowingTurn(groups, counter, budget_tokens, name)
+    for number in (i for i in range(len(groups)) if i not in turn.human):
+        turn.add(number)
+        if turn.total > room_tokens and clip_human:
+            turn.shorten_words()
+            turn.add(number)
+    shown: Mapping[int, Group] = turn.shown
+    if turn.total > room_tokens:
+        needed = {i: groups[i] for i in sorted({*turn.human, *_newest(groups, range(len(groups)))})}
+        kinds: Kinds = (ToolMessage, HumanMessage) if clip_human else (ToolMessage,)
+        least = sum(group_tokens(part, counter) for part in clipped(needed, counter, 0, kinds, name=name).values())
+        if least > room_tokens:
+            return least
+        shown = clipped(needed, counter, min(room_tokens, max(least, budget_tokens)), kinds, name=name)
+    return FittedTurn(
+        groups=tuple(shown[i] for i in sorted(shown)),
+        left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
+        clipped=frozenset(part.positions[0] for i, part in enumerate(groups) if shown.get(i, part) != part),
+    )
+
+
+def _newest(groups: Mapping[int, Group] | Sequence[Group], numbers: Sequence[int]) -> set[int]:
+    """Returns the last of some groups, and the last of them that has calls."""
+    return {*numbers[-1:], *[i for i in numbers if call_ids(groups[i].messages[0])][-1:]}
+
+
+class _GrowingTurn:
+    """The shown part of a turn, to which one step after the other is added."""
+
+    def __init__(self, groups: Sequence[Group], counter: TokenCounter, budget_tokens: int, name: Name) -> None:
+        self.whole, self.counter, self.budget_tokens, self.name = groups, counter, budget_tokens, name
+        self.human = [i for i, part in enumerate(groups) if has_human([part])]
+        self.shown: dict[int, Group] = {}
+        self.costs: dict[int, int] = {}
+        self.total = 0
+        self.dropped = False
+        """True where steps are left out, which a line will tell."""
+        self.shortest: set[int] = set()
+        """Steps that cannot be shortened any more."""
+        for number in self.human:
+            self._put(number, groups[number])
+
+    def _put(self, number: int, part: Group) -> None:
+        tokens = group_tokens(part, self.counter)
+        self.total += tokens - self.costs.get(number, 0)
+        self.shown[number], self.costs[number] = part, tokens
+
+    def add(self, newest: int) -> None:
+        """Adds a step, and brings a turn that is too large down to its target: the oldest results first, then steps."""
+        self._put(newest, self.whole[newest])
+        budget_tokens = self.budget_tokens
+        if self.total + (NOTE_TOKENS if self.dropped else 0) <= budget_tokens:
+            return
+        older = sorted(i for i in self.shown if i != newest and i not in self.human)
+        budget_tokens -= NOTE_TOKENS if older or self.dropped else 0
+        said = sum(self.costs[i] for i in self.human)
+        most = int((budget_tokens - said) * NEWEST_SHARE)
+        if self.costs[newest] > most:
+            self._shorten(newest, max(0, most), SMALLEST_CLIP_TOKENS)
+        needed = said + self.costs[newest]
+        target = max(int(budget_tokens * TARGET_SHARE), needed, (needed + budget_tokens) // 2)
+        for number in older:
+            if self.total > target and number not in self.shortest:
+                self._shorten(number, self.costs[number] - (self.total - target), OLD_RESULT_TOKENS)
+        for number in sorted(set(older) - _newest(self.shown, [*older, newest])):
+            if self.total > target:
+                self.total -= self.costs.pop(number)
+                del self.shown[number]
+                self.dropped = True
+
+    def _shorten(self, number: int, budget_tokens: int, smallest_tokens: int) -> None:
+        if self.costs[number] > smallest_tokens:
+            whole = {number: self.whole[number]}
+            part = clipped(whole, self.counter, budget_tokens, (ToolMessage,), smallest_tokens, name=self.name)[number]
+            if group_tokens(part, self.counter) < self.costs[number]:
+                self._put(number, part)
+        if self.costs[number] > budget_tokens:
+            self.shortest.add(number)
+
+    def shorten_words(self) -> None:
+        """Clips the human messages to their share."""
+        said = {number: self.whole[number] for number in self.human}
+        most = int(self.budget_tokens * WORDS_SHARE)
+        for number, part in clipped(said, self.counter, most, (HumanMessage,), name=self.name).items():
+            self._put(number, part)
+
+
+def clipped(
+    groups: dict[int, Group],
+    counter: TokenCounter,
+    budget_tokens: int,
+    kinds: Kinds,
+    smallest_tokens: int = SMALLEST_CLIP_TOKENS,
+    *,
+    name: Name = _unnamed,
+) -> dict[int, Group]:
+    """Returns groups whose largest messages of some kinds are clipped, so that they fit a budget together if they can.
+
+    No message is clipped below `smallest_tokens` for it.
+    """
+
+    def clip(message: BaseMessage, most_tokens: int) -> BaseMessage | None:
+        return clip_message(message, counter.count_message, counter.count_text, most_tokens, reference=name(message))
+
+    def shortest_of(message: BaseMessage) -> BaseMessage:
+        others_tokens = 0
+        if not isinstance(message, ToolMessage) and not isinstance(message.content, str):
+            others = [block for block in message.content if isinstance(block, dict) and block.get("type") != "text"]
+            others_tokens = counter.count_message(message.model_copy(update={"content": others}))
+        tries = (clip(message, others_tokens + smallest_tokens * times) for times in (1, 2, 4))
+        return next((shorter for shorter in tries if shorter), message)  # characters of many tokens need more
+
+    sent = {(number, place): message for number, part in groups.items() for place, message in enumerate(part.messages)}
+    costs = {at: counter.count_message(message) for at, message in sent.items()}
+    shortest = {
+        at: shorter
+        for at, message in sent.items()
+        if isinstance(message, kinds) and (shorter := shortest_of(message)) is not message
+    }
+    least = {at: counter.count_message(message) for at, message in shortest.items()}
+    left = budget_tokens - sum(cost for at, cost in costs.items() if at not in shortest)
+    open_places = list(shortest)
+    while open_places:
+        most = water_level([costs[at] for at in open_places], left)
+        stuck = [at for at in open_places if least[at] >= min(most, costs[at])]
+        if not stuck:
+            break
+        left -= sum(least[at] for at in stuck)
+        open_places = [at for at in open_places if at not in stuck]
+    sent |= {at: clip(sent[at], most) or part if at in open_places else part for at, part in shortest.items()}
+    return {
+        number: Group(tuple(sent[number, place] for place in range(len(part.messages))), part.positions)
+        for number, part in groups.items()
+    }
+
+
+# A prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A plan whose messages are built and fit."""
+
+    plan: Plan
+    content: Content
+    built: BuiltPrompt
+    measured: Measure
+
+
+def excess_tokens(plan: Plan, content: Content) -> int:
+    """Returns by how many tokens a prompt is over its limit once its turn takes all of its room; below 0: what is left.
+
+    The room kept free for the turn counts: so it is the same at every call of a loop, however far its steps have come,
+    and what gives way is the same, too.
+    """
+    limit = plan.limit_tokens - plan.allocated.reserve_tokens - sum(plan.extras.values())
+    free_tokens = plan.turn.free_tokens + (JOINS if plan.turn.note else 0)
+    return plan.counter.count_messages(build(content).messages) + free_tokens - limit
+
+
+def pruned(plan: Plan, content: Content, order: Sequence[str]) -> tuple[Content, tuple[Fragment, ...]]:
+    """Takes from the layers of an order what has no room, the least valuable first; returns what was taken, too."""
+    gone: list[Fragment] = []
+    while (excess := excess_tokens(plan, content)) > 0:
+        smaller, taken = without_least(content, plan.counter, excess, order)
+        if smaller == content:
+            break
+        content = smaller
+        gone += taken
+    return content, _omitted(gone, Reason.PRUNED)
+
+
+def fit_prompt(plan: Plan) -> Settled:
+    """Builds the messages, recounts them exactly, and takes back what is over, or what the turn's steps will need.
+
+    A little by the strategy's priorities; much, as where a strategy of the application's own leaves no room, first by
+    the steps of the last resort, each as far as needed.
+    """
+    limit = plan.limit_tokens - plan.allocated.reserve_tokens
+    content = plan.content
+    if excess_tokens(plan, content) > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
+        content, taken, compressed = reduce(content, plan.counter, lambda one: excess_tokens(plan, one))
+        plan = plan.but(last_resort=taken, pruned=(*plan.pruned, *_omitted(compressed, Reason.COMPRESSED)))
+    content, gone = pruned(plan, content, plan.order)
+    plan = plan.but(pruned=(*plan.pruned, *gone))
+    built = build(content)
+    measured = measure(content, built, plan.counter, sum(plan.extras.values()))
+    if measured.total_tokens > limit:
+        plan, measured = _uncorrected(plan, content, built, measured)
+    return Settled(plan, content, built, measured)
+
+
+def _omitted(fragments: Sequence[Fragment], reason: Reason) -> tuple[Fragment, ...]:
+    return tuple(replace(fragment, status=Status.OMITTED, reason=reason) for fragment in fragments)
+
+
+def _uncorrected(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> tuple[Plan, Measure]:
+    """Sends what must be sent where only corrected counts say that it is too much."""
+    limit, plain = plan.limit_tokens - plan.allocated.reserve_tokens, plan.uncorrected()
+    identity, message = measured.items_tokens[Layer.IDENTITY], measured.items_tokens[Layer.MESSAGE]
+    rest = measured.total_tokens - identity - message - sum(plan.extras.values())
+    refused = BudgetTooSmallError(limit, floors(identity, message, plan.extras, rest), advice(plan))
+    if plain is plan:
+        raise refused
+    plain = plain.but(extras=counted_extras(plain))
+    counted = measure(content, built, plain.counter, sum(plain.extras.values()))
+    if counted.total_tokens > limit:
+        raise refused
+    return plain.failed(uncorrected_note(measured.total_tokens, counted.total_tokens, limit)), counted
+
+
+def counted_extras(plan: Plan) -> dict[str, int]:
+    """Returns the cost of tools and response format, by their names in errors."""
+    counter, request = plan.counter, plan.request
+    tools, form = counter.count_tools(request.tools), counter.count_response_format(request.response_format)
+    return {name: tokens for name, tokens in {"tool schemas": tools, "response format": form}.items() if tokens}
+
+
+def uncorrected_note(corrected: int, uncorrected: int, limit: int) -> str:
+    """Returns the line of a report on a prompt that is sent although its corrected count is over its limit."""
+    return (
+        f"what must be sent counts {corrected:,} of {limit:,} tokens with the corrections by observed usage, and "
+        f"{uncorrected:,} without: it is sent alone, counted without them"
+    )
+
+
+def floors(identity: int, message: int, extras: Mapping[str, int], framing: int) -> dict[str, int]:
+    """Returns the tokens that each part of a request needs at least, by its name in errors."""
+    return {"L0 system prompt": identity, "L7 current message": message, **extras, "framing": framing}
+
+
+def advice(plan: Plan) -> str:
+    """Returns what to change when the parts that must be sent do not fit."""
+    settings, window = plan.request.settings, plan.request.window.tokens
+    clip = (
+        "" if settings.oversized_message == "clip" else ' oversized_message="clip" keeps head and tail of the message.'
+    )
+    if window is not None and plan.limit_tokens < settings.max_context_tokens:
+        return (
+            f"The model's window of {window:,} tokens less the output reserve of "
+            f"{plan.request.output_reserve_tokens:,} is the limit: use a model with a larger window, lower "
+            f"output_reserve_tokens, or shorten these parts.{clip}"
+        )
+    return (
+        f"Raise max_context_tokens (now {settings.max_context_tokens:,}) to at least the sum, "
+        f"or shorten these parts; none of them is ever cut silently.{clip}"
+    )
+
+
+# The last resort
+
+
+def _simpler(history: Groups, counter: TokenCounter) -> Groups:
+    """Collapses blanks in the dialogue; in results of tools and in code they may mean something."""
+
+    def simpler(message: BaseMessage) -> BaseMessage:
+        if isinstance(message, ToolMessage) or not isinstance(message.content, str):
+            return message
+        changed = message.model_copy(update={"content": collapsed(message.content)})
+        return changed if counter.count_message(changed) < counter.count_message(message) else message
+
+    return _each(history, simpler)
+
+
+def _newer_half(history: Groups, counter: TokenCounter) -> Groups:
+    """Keeps the newest exchanges that cost half of the history together, the last one in any case."""
+    costs = [group_tokens(group, counter) for group in history]
+    newest = len(costs) - newest_that_fit(costs, sum(costs) // 2)
+    return history[next((i for i in _questions(history) if i >= newest), _questions(history)[-1]) :]
+
+
+def _last_exchange(history: Groups, _counter: TokenCounter) -> Groups:
+    """Keeps the history from its last human message on; one without any stays."""
+    return history[_questions(history)[-1] :]
+
+
+def _last_exchange_clipped(history: Groups, counter: TokenCounter) -> Groups:
+    """Keeps the last exchange, and clips its results."""
+
+    def clip(message: BaseMessage) -> BaseMessage:
+        if not isinstance(message, ToolMessage):
+            return message
+        count = counter.count_message
+        return clip_message(message, count, counter.count_text, CLIPPED_RESULT_TOKENS, reference=message.id) or message
+
+    return _each(_last_exchange(history, counter), clip)
+
+
+def _middle_out(history: Groups, _counter: TokenCounter) -> Groups:
+    """Keeps the groups that have one of the first 2 or of the last 6 messages."""
+    ends = list(accumulate(len(group.messages) for group in history))
+    return tuple(
+        group
+        for group, end in zip(history, ends, strict=True)
+        if end - len(group.messages) < FIRST_MESSAGES or end > ends[-1] - LAST_MESSAGES
+    )
+
+
+def _questions(history: Groups) -> list[int]:
+    """Returns where a human speaks: cut there, a history begins as providers want it."""
+    return [i for i, group in enumerate(history) if has_human([group])] or [0]
+
+
+def _each(groups: Groups, change: Callable[[BaseMessage], BaseMessage]) -> Groups:
+    return tuple(replace(group, messages=tuple(map(change, group.messages))) for group in groups)
+
+
+def collapsed(text: str) -> str:
+    """Takes away blanks at the ends of lines, runs of them within lines, and runs of blank lines; not in code."""
+    parts, end = [], 0
+    for code in [*_CODE.finditer(text), None]:
+        plain = text[end : code.start() if code else len(text)]
+        for pattern, instead in _BLANKS:
+            plain = pattern.sub(instead, plain)
+        parts += [plain, code.group() if code else ""]
+        end = code.end() if code else end
+    return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A kind of fragments, and the number or the share of them that stays, the most valuable ones."""
+
+    layer: Layer
+    most: int | float
+    """An int is a number, a float a share."""
+    belongs: Callable[[Fragment], bool] = lambda _: True
+
+    def gone(self, fragments: Sequence[Fragment]) -> set[int]:
+        """Returns the positions of the fragments that go."""
+        those = [i for i, part in enumerate(fragments) if part.layer == self.layer and self.belongs(part)]
+        number = math.ceil(len(those) * self.most) if isinstance(self.most, float) else self.most
+        return set(sorted(those, key=lambda i: fragments[i].value)[: max(0, len(those) - number)])
+
+
+def _is_item(fragment: Fragment) -> bool:
+    return fragment.text.startswith("- ")
+
+
+def _is_given(fragment: Fragment) -> bool:
+    return fragment.id.startswith("memory ")
+
+
+def _is_memory(fragment: Fragment) -> bool:
+    return _is_given(fragment) or fragment.id.startswith("fact/")
+
+
+def _is_expendable(fragment: Fragment) -> bool:
+    return fragment.expendable
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the last resort: which history stays, and which fragments."""
+
+    name: str
+    """As it stands in the report."""
+    history: Callable[[Groups, TokenCounter], Groups] = lambda history, _: history
+    kept: tuple[Kept, ...] = ()
+
+
+LADDER = (
+    Step("light", _simpler),
+    Step("medium", _newer_half, (Kept(Layer.RETRIEVAL, 3),)),
+    Step(
+        "heavy", _last_exchange, (Kept(Layer.ENTITIES, 3), Kept(Layer.RETRIEVAL, 2), Kept(Layer.HISTORY, 0.5, _is_item))
+    ),
+    Step(
+        "extreme",
+        _last_exchange_clipped,
+        (
+            *(Kept(Layer.ENTITIES, 1), Kept(Layer.RETRIEVAL, 1)),
+            *(Kept(Layer.HISTORY, 1, _is_item), Kept(Layer.ARC, 0.25, _is_item)),
+        ),
+    ),
+    Step("middle-out", _middle_out),
+    Step(
+        "memory reduction",
+        kept=(Kept(Layer.PREFERENCES, 0, _is_expendable), Kept(Layer.PREFERENCES, 0.5, _is_given)),
+    ),
+    Step("memories left out", kept=(Kept(Layer.PREFERENCES, 0, _is_memory),)),
+)
+"""The steps, in the order in which they are taken."""
+
+
+def reduce(
+    content: Content, counter: TokenCounter, over: Callable[[Content], int]
+) -> tuple[Content, tuple[str, ...], tuple[Fragment, ...]]:
+    """Takes one step of the last resort after the other until a content fits, or no step is left.
+
+    Args:
+        content: everything that was chosen for a prompt.
+        counter: counts the tokens.
+        over: by how many tokens a prompt of a content is over its limit.
+
+    Returns:
+        the smaller content, the steps that changed something, and the fragments that were taken out.
+
+    Example:
+        >>> from langchain_core.messages import HumanMessage
+        >>> from langchain_ctxbudget import EstimatingCounter
+        >>> history = tuple(Group((HumanMessage(f"Question {i}"),), (i,)) for i in range(4))
+        >>> over = lambda content: len(content.history) - 2
+        >>> reduce(Content(history=history), EstimatingCounter(), over)[1]
+        ('medium',)
+    """
+    taken: list[str] = []
+    gone: list[Fragment] = []
+    for step in LADDER:
+        if over(content) <= 0:
+            break
+        out = set[int]().union(*(kept.gone(content.fragments) for kept in step.kept))
+        if any(content.fragments[i].layer == Layer.HISTORY for i in out):
+            out |= _bare_frames(content.fragments, out)
+        if step.name == "light":
+            out = _repeated(content.fragments)
+        left = tuple(part for i, part in enumerate(content.fragments) if i not in out)
+        smaller = replace(content, fragments=left, history=step.history(content.history, counter))
+        if smaller != content:
+            taken.append(step.name)
+            gone += [content.fragments[i] for i in sorted(out)]
+            content = smaller
+    return content, tuple(taken), tuple(gone)
+
+
+def _repeated(fragments: Sequence[Fragment]) -> set[int]:
+    """Returns the items of the block that say what another says: one not retrieved stays, else the most valuable."""
+    block = [i for i, part in enumerate(fragments) if part.layer not in (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY)]
+    said: set[str] = set()
+    out: set[int] = set()
+    for i in sorted(block, key=lambda i: (fragments[i].layer == Layer.RETRIEVAL, -fragments[i].value)):
+        text = one_line(fold(fragments[i].text))
+        if text in said:
+            out.add(i)
+        said.add(text)
+    return out
+
+
+def _bare_frames(fragments: Sequence[Fragment], out: set[int]) -> set[int]:
+    """Returns the marks of gaps in a summary, and the titles (`# Messages 1-20`) with no item left below them."""
+    bare: set[int] = set()
+    has_item = False
+    for i in reversed(range(len(fragments))):
+        if fragments[i].layer != Layer.HISTORY or i in out:
+            continue
+        is_item, is_title = _is_item(fragments[i]), fragments[i].text.startswith("#")
+        if not is_item and not (is_title and has_item):
+            bare.add(i)
+        has_item = is_item or (has_item and not is_title)
+    return bare

@@ -1,0 +1,309 @@
+"""A turn that grows step by step in its room, and the steps that are taken when a prompt is over its budget."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason
+from langchain_ctxbudget.messages.turns import Group, group
+from langchain_ctxbudget.prompt.assembly import Content, build, group_tokens
+from langchain_ctxbudget.prompt.fitting import (
+    CLIPPED_RESULT_TOKENS,
+    LADDER,
+    NEWEST_SHARE,
+    NOTE_TOKENS,
+    WORDS_SHARE,
+    FittedTurn,
+    collapsed,
+    fit_turn,
+    reduce,
+)
+from langchain_ctxbudget.tokens.counters import TiktokenCounter
+
+COUNTER = TiktokenCounter()
+NAMES = [step.name for step in LADDER]
+
+
+def fragment(text: str, layer: str = Layer.RETRIEVAL, value: float = 0.0, name: str = "m1", **rest: bool) -> Fragment:
+    line = text if text.endswith("\n") else f"- {text}\n"
+    tokens = COUNTER.count_text(line)
+    return Fragment(layer=layer, id=name, text=line, tokens=tokens, reason=Reason.RELEVANT, value=value, **rest)
+
+
+def ranked(layer: str, number: int, **rest: str) -> tuple[Fragment, ...]:
+    """Items in order, the first one worth the most."""
+    return tuple(fragment(f"{layer} item {i}", layer, -float(i), **rest) for i in range(number))
+
+
+def groups_of(*messages: BaseMessage) -> tuple[Group, ...]:
+    return tuple(group(messages)[0])
+
+
+def call(number: int, result: str = "found") -> list[BaseMessage]:
+    calls = [{"name": "look_up", "args": {"q": "a  b"}, "id": f"c{number}"}]
+    return [AIMessage("", tool_calls=calls), ToolMessage(result, tool_call_id=f"c{number}")]
+
+
+TURN = groups_of(HumanMessage("And  now?"))
+
+
+def after(last: str, **parts: Any) -> Content:
+    """A content after the steps up to one."""
+    left = iter([1] * (NAMES.index(last) + 1))
+    return reduce(Content(turn=TURN, asked=0, **parts), COUNTER, lambda _: next(left, 0))[0]
+
+
+def texts(fragments: tuple[Fragment, ...]) -> list[str]:
+    return [part.text.removeprefix("- ").removesuffix("\n") for part in fragments]
+
+
+def prompt_cost(content: Content) -> int:
+    return COUNTER.count_messages(build(content).messages)
+
+
+# -- any content
+
+SAID = st.sampled_from(
+    ["Blue.", "A bike  is blue.", "  No.\n\n\n\nYes.", "It is late, and it rains.  \n```\na  b\n```"]
+)
+EXCHANGES = st.one_of(
+    SAID.map(lambda text: [HumanMessage(text)]),
+    SAID.map(lambda text: [AIMessage(text)]),
+    st.builds(call, st.integers(0, 9), st.one_of(SAID, st.just("row 1 of the result\n" * 40))),
+)
+
+
+def some(layer: str, lines: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[Fragment, ...]]:
+    return st.lists(st.builds(fragment, lines, st.just(layer), st.floats(-9, 9)), max_size=6).map(tuple)
+
+
+SUMMARY = st.one_of(SAID.map("user: ".__add__), st.sampled_from(["# Messages 1-20\n", "[… 3 messages left out …]\n"]))
+CONTENTS = st.builds(
+    Content,
+    system_prompt=st.just("Be  kind."),
+    fragments=st.builds(
+        lambda *parts: tuple(one for part in parts for one in part),
+        some(Layer.ARC, SAID),
+        some(Layer.HISTORY, SUMMARY),
+        some(Layer.ENTITIES, SAID),
+        some(Layer.RETRIEVAL, SAID),
+    ),
+    history=st.lists(EXCHANGES, max_size=8).map(lambda parts: groups_of(*(one for part in parts for one in part))),
+    turn=st.just(TURN),
+    asked=st.just(0),
+)
+
+
+@settings(deadline=None, max_examples=80)
+@given(CONTENTS, st.integers(0, 400))
+def test_steps_are_taken_in_order_as_far_as_needed_and_all_that_goes_is_named(content: Content, limit: int) -> None:
+    left, taken, gone = reduce(content, COUNTER, lambda one: prompt_cost(one) - limit)
+    assert list(taken) == [name for name in NAMES if name in taken]
+    assert (taken == ()) == (left == content)
+    assert prompt_cost(left) <= prompt_cost(content)
+    if prompt_cost(content) <= limit:
+        assert left == content
+    out = {*map(id, gone)}
+    assert [*map(id, left.fragments)] == [id(one) for one in content.fragments if id(one) not in out]
+    assert (left.system_prompt, left.turn) == (content.system_prompt, content.turn)
+    positions = [part.positions for part in left.history]
+    assert positions == [part.positions for part in content.history if part.positions in positions]
+    assert bool(left.history) == bool(content.history)
+    if prompt_cost(left) <= limit:
+        assert reduce(left, COUNTER, lambda one: prompt_cost(one) - limit) == (left, (), ())
+
+
+# -- each step
+
+
+def test_blanks_collapse_where_they_mean_nothing() -> None:
+    for text, expected in [
+        ("a  b   \n\n\n\nc", "a b\n\nc"),
+        ("  indented\t\tline", "  indented line"),
+        ("x  y\n```\nlet  a\n\n\n\n```\nz  z", "x y\n```\nlet  a\n\n\n\n```\nz z"),
+    ]:
+        assert collapsed(text) == expected
+        [question, step] = after("light", history=groups_of(HumanMessage(text, id="h1"), *call(1, text))).history
+        assert (question.messages[0].content, question.messages[0].id) == (expected, "h1")
+        assert step.messages[1].content == text, "results of tools are data"
+
+
+def test_of_items_that_say_the_same_one_stays() -> None:
+    entity = fragment("Ada likes tea", Layer.ENTITIES, -5.0)
+    items = (entity, fragment("ada  likes tea", value=1.0), fragment("Tea", value=1.0), fragment("tea", value=2.0))
+    assert after("light", fragments=items).fragments == (entity, items[3])
+
+
+def test_fewer_and_fewer_items_and_entities_stay() -> None:
+    volatile = (*ranked(Layer.ENTITIES, 5), *ranked(Layer.RETRIEVAL, 5))
+    for last, entities, items in (("medium", 5, 3), ("heavy", 3, 2), ("extreme", 1, 1)):
+        left = after(last, fragments=volatile).fragments
+        assert left == volatile[:entities] + volatile[5 : 5 + items]
+
+
+def test_the_newer_half_of_the_history_stays_then_the_last_exchange() -> None:
+    history = groups_of(*(m for i in range(4) for m in (HumanMessage(f"Question {i}"), AIMessage(f"Answer {i}"))))
+    assert after("medium", history=history).history == history[4:]
+    assert after("heavy", history=history).history == history[6:]
+    unasked = groups_of(*(AIMessage(f"Answer {i}") for i in range(4)))
+    assert after("heavy", history=unasked).history == unasked
+
+
+def test_the_more_valuable_half_of_the_summary_stays_without_bare_titles_and_gaps() -> None:
+    lines = (
+        fragment("# Messages 1-20\n", Layer.HISTORY),
+        fragment("first", Layer.HISTORY, value=1.0),
+        fragment("[… 3 messages left out …]\n", Layer.HISTORY),
+        fragment("# Messages 21-40\n", Layer.HISTORY),
+        fragment("second", Layer.HISTORY),
+    )
+    assert texts(after("heavy", fragments=lines).summary) == ["# Messages 1-20", "first"]
+    assert len(after("extreme", fragments=ranked(Layer.ARC, 8)).fragments) == 2
+
+
+def test_results_in_the_last_exchange_are_clipped_and_name_what_recalls_them() -> None:
+    calling, result = call(1, "row of the result\n" * 200)
+    [_, step] = after(
+        "extreme", history=groups_of(HumanMessage("Look."), calling, result.model_copy(update={"id": "r1"}))
+    ).history
+    assert COUNTER.count_message(step.messages[1]) <= CLIPPED_RESULT_TOKENS
+    assert '"r1"' in step.messages[1].text
+
+
+def test_the_first_two_and_the_last_six_messages_stay_as_whole_groups() -> None:
+    history = groups_of(HumanMessage("Go."), *(message for i in range(8) for message in call(i)))
+    left = after("middle-out", history=history).history
+    assert left == (*history[:2], *history[-3:])
+
+
+def test_of_memories_expendable_ones_go_first_then_all() -> None:
+    given_ones = tuple(fragment(f"memory {i}", Layer.PREFERENCES, -float(i), f"memory {i}") for i in range(3))
+    facts = (
+        fragment("Is a nurse", Layer.PREFERENCES, 0, "fact/1", expendable=True),
+        fragment("Tea", Layer.PREFERENCES, name="fact/2"),
+    )
+    asked = fragment("Be brief.", Layer.PREFERENCES, 0, "preference")
+    known = (asked, *given_ones, *facts)
+    assert after("memory reduction", fragments=known).fragments == (asked, *given_ones[:2], facts[1])
+    assert after("memories left out", fragments=known).fragments == (asked,)
+
+
+# -- a turn
+
+WORDS = "the plan budget Ada Bonn roof garden ticket Monday price lamp 42,50 error() ".split()
+LONG = " ".join(WORDS[n * n % len(WORDS)] + str(n % 7) for n in range(20_000))
+
+
+def step(number: int, *sizes: int, words: str = "") -> list[BaseMessage]:
+    """An AI message with calls, and their results of about so many tokens."""
+    calls = [{"name": "look_up", "args": {}, "id": f"t{number}-{n}"} for n in range(len(sizes))]
+    results = [
+        ToolMessage(LONG[number : number + 3 * size], tool_call_id=f"t{number}-{n}") for n, size in enumerate(sizes)
+    ]
+    return [AIMessage(words, tool_calls=calls), *results]
+
+
+def turn_of(*parts: str | Sequence[int]) -> list[Group]:
+    """Groups of a turn: a human message for a string, a step for sizes of results."""
+    messages: list[BaseMessage] = []
+    for number, part in enumerate(parts):
+        messages += [HumanMessage(part)] if isinstance(part, str) else step(number, *part)
+    return group(messages)[0]
+
+
+def fitted(groups: Sequence[Group], budget: int, room: int | None = None, *, clip_human: bool = False) -> FittedTurn:
+    result = fit_turn(groups, COUNTER, budget_tokens=budget, room_tokens=room or budget, clip_human=clip_human)
+    assert isinstance(result, FittedTurn)
+    return result
+
+
+def cost(groups: Sequence[Group]) -> int:
+    return sum(group_tokens(part, COUNTER) for part in groups)
+
+
+def positions(groups: Sequence[Group]) -> list[int]:
+    return [part.positions[0] for part in groups]
+
+
+def test_a_turn_that_fits_is_sent_as_it_is_and_one_token_too_few_shortens_the_oldest_results_alone() -> None:
+    groups = turn_of("Go on.", *[[1_000]] * 6)
+    assert fitted(groups, cost(groups)) == FittedTurn(groups=tuple(groups))
+    result = fitted(groups, cost(groups) - 1)
+    assert result.clipped == set(positions(groups[1:4]))
+    assert result.left_out == ()
+    assert result.groups[4:] == tuple(groups[4:])
+
+
+def test_a_large_newest_step_leaves_older_ones_a_quarter_and_of_parallel_results_the_largest_gives_way() -> None:
+    groups = turn_of("Go on.", [100], [100], [20_000, 20_000])
+    result = fitted(groups, 2_000)
+    assert cost(result.groups[-1:]) <= (2_000 - cost(groups[:1])) * NEWEST_SHARE
+    assert result.groups[:-1] == tuple(groups[:-1])
+    groups = turn_of("Go on.", [100, 20_000, 100])
+    first, _, second = fitted(groups, 2_000).groups[-1].messages[1:]
+    assert (first, second) == (groups[1].messages[1], groups[1].messages[3])
+
+
+def test_what_cannot_be_cut_tells_what_it_needs() -> None:
+    groups = turn_of(LONG[:3_000], [50])
+    least = fit_turn(groups, COUNTER, budget_tokens=100, room_tokens=100)
+    assert isinstance(least, int)
+    assert least > 100
+    assert fit_turn(groups, COUNTER, budget_tokens=100, room_tokens=least - 1) == least
+    assert cost(fitted(groups, 100, least).groups) <= least
+
+
+def test_words_that_may_be_clipped_leave_room_for_steps() -> None:
+    groups = turn_of(LONG[:40_000], [400])
+    result = fitted(groups, 2_000, clip_human=True)
+    assert cost(result.groups[:1]) <= 2_000 * WORDS_SHARE
+    assert result.groups[1] == groups[1]
+
+
+def test_a_result_that_is_shortened_again_tells_what_is_left_out_of_all_of_it() -> None:
+    groups = turn_of("Go on.", [6_000], *[[400]] * 6)
+    result = fitted(groups, 3_000)
+    clipped = result.groups[1].messages[1]
+    assert result.groups[1].positions == groups[1].positions
+    [left_out] = re.findall(r"\[… ([\d,]+) tokens left out", clipped.text)
+    whole, kept = COUNTER.count_text(groups[1].messages[1].text), COUNTER.count_text(clipped.text)
+    assert whole - kept <= int(left_out.replace(",", "")) <= whole - kept + 40
+
+
+# -- while it grows
+
+sizes = st.lists(st.sampled_from([0, 5, 60, 300, 900, 4_000]), min_size=1, max_size=3)
+grown = st.lists(sizes, min_size=2, max_size=14)
+rooms = st.integers(min_value=700, max_value=8_000)
+
+
+def _calls(parts: Sequence[Sequence[int]], budget: int) -> list[tuple[list[Group], FittedTurn]]:
+    groups = turn_of("What did we decide about the roof?", *parts)
+    return [(groups[:end], fitted(groups[:end], budget)) for end in range(2, len(groups) + 1)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(parts=grown, budget=rooms)
+def test_every_step_is_within_the_budget_and_what_was_shown_stays_until_the_next_would_not_fit(
+    parts: list[list[int]], budget: int
+) -> None:
+    before: FittedTurn | None = None
+    whole = turn_of("What did we decide about the roof?", *parts)
+    for end in range(2, len(whole) + 1):
+        groups, now = whole[:end], fitted(whole[:end], budget)
+        assert sorted(positions([*now.groups, *now.left_out])) == positions(groups)
+        assert cost(now.groups) + (NOTE_TOKENS if now.left_out else 0) <= budget
+        assert now.groups[0] == groups[0]
+        assert now.groups[-1].positions == groups[-1].positions
+        sizes = {part.positions: len(part.messages) for part in groups}
+        assert all(len(part.messages) == sizes[part.positions] for part in now.groups)
+        if before and cost(before.groups) + cost(groups[-1:]) + (NOTE_TOKENS if before.left_out else 0) <= budget:
+            assert now.groups == (*before.groups, groups[-1])
+            assert now.left_out == before.left_out
+        before = now
