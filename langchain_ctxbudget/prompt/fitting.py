@@ -99,18 +99,9 @@ def fit_turn(
     clip_human: bool = False,
     name: Name = _unnamed,
 ) -> FittedTurn | int:
-    """Returns the part of a turn that is sent.
+    """Returns the part of a turn that is sent, or the tokens that it needs at least where that is more than its room.
 
-    Args:
-        groups: the turn.
-        counter: counts the tokens.
-        budget_tokens: the most that it should cost.
-        room_tokens: the most that it can cost: what must be sent may take more than its budget.
-        clip_human: True lets a human message that does not fit be clipped.
-        name: the reference under which the recall tool gives a message that is clipped.
-
-    Returns:
-        the turn, or the tokens that it needs at least, where that is more than the room.
+    It should cost no more than its budget, but what must be sent may take the room.
     """
     turn = _GrowingTurn(groups, counter, budget_tokens, name)
     for number in (i for i in range(len(groups)) if i not in turn.human):
@@ -502,13 +493,8 @@ def reduce(
 ) -> tuple[Content, tuple[str, ...], tuple[Fragment, ...]]:
     """Takes one step of the last resort after the other until a content fits, or no step is left.
 
-    Args:
-        content: everything that was chosen for a prompt.
-        counter: counts the tokens.
-        over: by how many tokens a prompt of a content is over its limit.
-
-    Returns:
-        the smaller content, the steps that changed something, and the fragments that were taken out.
+    Returns the smaller content, the steps that changed something, and the fragments that were taken out. `over` says by
+    how many tokens a prompt of a content is over its limit.
 
     Example:
         >>> from langchain_core.messages import HumanMessage

@@ -80,14 +80,8 @@ def select(
 ) -> Retrieved:
     """Fills a budget with the texts that are worth most per token.
 
-    Args:
-        conversation: an open conversation.
-        pool: the texts, ranked.
-        end: messages from here on stand in the prompt.
-        budget_tokens: the most that items and their headings cost together.
-        shown: positions of messages before that stand in it, too.
-        in_short: positions of messages of which only head and tail stand in it.
-        numbered: True gives every message the number that the recall tool knows it by.
+    Messages from `end` on and those at `shown` stand in the prompt already, of those `in_short` only head and tail.
+    `numbered` gives every message the number that the recall tool knows it by.
     """
     return _Selection(conversation, pool, budget_tokens, numbered=numbered).filled(end, shown, in_short)
 

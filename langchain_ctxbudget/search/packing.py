@@ -40,12 +40,8 @@ class Candidate:
 def pack(order: Iterable[int], cost: Callable[[int], int], budget_tokens: int, smallest: int) -> list[int]:
     """Takes items in order as long as they fit, and returns the numbers of those taken, best first.
 
-    Args:
-        order: item numbers, best first.
-        cost: what taking an item now costs, in tokens; asked once per item, when its turn comes, and free to remember
-            what was taken (the first item under a heading pays for the heading).
-        budget_tokens: what all may cost together.
-        smallest: no item costs less; packing ends when not even that is left.
+    The cost of an item is asked once, when its turn comes, and may depend on what was taken. None costs less than
+    `smallest`: packing ends when not even that is left.
     """
     taken: list[int] = []
     left = budget_tokens

@@ -234,16 +234,9 @@ def rank(
     alike: Alike | None = None,
     weights: Weights = DEFAULT,
 ) -> Ranking:
-    """Returns the worth of every text to a question.
+    """Returns the worth of every text to a question; all scores have shape `(texts,)`, those of sessions `(sessions,)`.
 
-    Args:
-        texts: their circumstances.
-        question: the message.
-        lexical: BM25 scores, shape `(texts,)`.
-        dense: cosine similarities, shape `(texts,)`; None leaves the words alone.
-        sessions: BM25 scores of the sessions, shape `(sessions,)`; None leaves them out.
-        alike: for the likeness to the most relevant texts; None leaves that out.
-        weights: of each part.
+    Where there are no dense ones, the words count for them; without `alike`, there is no feedback of what was found.
     """
     if not len(texts):
         return Ranking(np.zeros(0), np.zeros(0))

@@ -238,10 +238,6 @@ def links(vectors: Vectors, start: int = 0) -> Vectors:
     """Returns the cosine of each text, with those after it, with those before it, `(texts - start,)`; 1 for the first.
 
     A text's link is final when `AFTER - 1` more texts follow.
-
-    Args:
-        vectors: of all texts, of length 1 or 0, shape `(texts, dimensions)`.
-        start: the first text whose link is wanted.
     """
     first = max(0, start - BEFORE)
     rows = vectors[first:]
