@@ -37,10 +37,6 @@ LONG_JSON = json.dumps([{"id": number, "value": "x" * (number % 7)} for number i
 
 CHAT = [HumanMessage("My build machine is called Wilma."), AIMessage("Noted.")]
 
-common = settings(deadline=None, suppress_health_check=list(HealthCheck))
-quick = settings(common, max_examples=60)
-long = settings(common, max_examples=300)
-
 
 def pipeline(budget: int, history: Sequence[BaseMessage] = (), **changes: Any) -> ContextPipeline:
     made = ContextPipeline(
@@ -279,7 +275,9 @@ def turns(draw: st.DrawFn) -> list[BaseMessage]:
     return turn
 
 
-def check_any_turn(turn: list[BaseMessage], budget: int, oversized: str) -> None:
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=100)
+@given(turn=turns(), budget=st.integers(1, 3_000), oversized=st.sampled_from(["error", "clip"]))
+def test_any_turn_fits_or_its_floors_do(turn: list[BaseMessage], budget: int, oversized: str) -> None:
     made = pipeline(budget, oversized_message=oversized)
     try:
         context = made.assemble(turn, **SCOPE)
@@ -297,19 +295,6 @@ def check_any_turn(turn: list[BaseMessage], budget: int, oversized: str) -> None
     human = next(message for message in context.messages if isinstance(message, HumanMessage))
     if oversized == "error" and isinstance(turn[0].content, str):
         assert human.text.endswith(turn[0].content), "never cut without being told to"
-
-
-@quick
-@given(turn=turns(), budget=st.integers(1, 3_000), oversized=st.sampled_from(["error", "clip"]))
-def test_any_turn_fits_or_its_floors_do(turn: list[BaseMessage], budget: int, oversized: str) -> None:
-    check_any_turn(turn, budget, oversized)
-
-
-@pytest.mark.slow
-@long
-@given(turn=turns(), budget=st.integers(1, 3_000), oversized=st.sampled_from(["error", "clip"]))
-def test_any_of_many_more_turns_fits_or_its_floors_do(turn: list[BaseMessage], budget: int, oversized: str) -> None:
-    check_any_turn(turn, budget, oversized)
 
 
 # The system prompt, and errors

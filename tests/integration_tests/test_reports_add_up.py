@@ -9,7 +9,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import BaseMessage, HumanMessage
@@ -41,7 +40,6 @@ TOOLS = [
 FORMAT = {"title": "Answer", "type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 ROW = re.compile(r"^.*?[█░]+ +(-?[\d,]+)(?: |$)")
 
-common = settings(deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], database=None)
 # Real conversations are long enough for summaries, an arc and things worth finding; generated ones have every oddity.
 real = st.builds(lambda first, count: demo_messages()[first : first + count], st.integers(0, 200), st.integers(10, 50))
 known = {
@@ -112,7 +110,9 @@ def check_card(card: Card, data: dict[str, Any], total: int) -> None:
     assert sum(used for _, _, used in layers.values()) + sum(card.overhead().values()) == card.total() == total
 
 
-def check(world: dict[str, Any], chat_openai: ChatOpenAI) -> None:
+@settings(deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], max_examples=60)
+@given(world=worlds)
+def test_the_numbers_of_a_report_add_up_wherever_they_stand(world: dict[str, Any], chat_openai: ChatOpenAI) -> None:
     context = assembled(world)
     report, total = context.report, recounted(context, world, chat_openai)
     data = json.loads(json.dumps(report.to_dict()))
@@ -120,16 +120,3 @@ def check(world: dict[str, Any], chat_openai: ChatOpenAI) -> None:
     check_chart(report.to_text(width=world["width"]), data, total)
     check_card(Card(report._repr_html_()), data, total)
     assert ContextReport.from_dict(data) == report
-
-
-@settings(common, max_examples=40)
-@given(world=worlds)
-def test_the_numbers_of_a_report_add_up_wherever_they_stand(world: dict[str, Any], chat_openai: ChatOpenAI) -> None:
-    check(world, chat_openai)
-
-
-@pytest.mark.slow
-@settings(common, max_examples=200)
-@given(world=worlds)
-def test_the_numbers_of_200_reports_add_up_wherever_they_stand(world: dict[str, Any], chat_openai: ChatOpenAI) -> None:
-    check(world, chat_openai)

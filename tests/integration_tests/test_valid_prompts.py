@@ -249,7 +249,7 @@ def test_a_turn_of_a_hundred_calls_becomes_a_prompt_that_providers_accept(cases:
 def test_thousands_of_cases_of_tool_traffic_become_prompts_that_providers_accept() -> None:
     cases = Cases()
 
-    @settings(common, max_examples=400)
+    @settings(common, max_examples=150)
     @given(TRANSCRIPTS, TURNS)
     def check(transcript: Messages, turn: Messages) -> None:
         cases.check(transcript, turn, BUDGETS)
@@ -262,7 +262,7 @@ def test_thousands_of_cases_of_tool_traffic_become_prompts_that_providers_accept
 def test_long_turns_become_prompts_that_providers_accept() -> None:
     cases = Cases()
 
-    @settings(common, max_examples=15)
+    @settings(common, max_examples=8)
     @given(TRANSCRIPTS, HUMAN, st.lists(rounds(), min_size=100, max_size=100))
     def check(transcript: Messages, human: BaseMessage, calls: list[Messages]) -> None:
         rest = [message for part in calls for message in part if not isinstance(message, HumanMessage)]

@@ -209,20 +209,18 @@ def test_the_most_relevant_message_comes_first_and_a_large_one_leaves_room_for_o
     assert {1, 22} <= set(numbers(search(transcript(messages), "bicycle")))
 
 
-def test_a_dropped_message_is_found_by_reference_only():
-    dropped = HumanMessage("My bicycle is red.", id="m-red", additional_kwargs={"ctxbudget": "drop"})
-    shown = transcript([dropped, *numbered(10), BIKE])
-    assert 1 not in numbers(search(shown, "bicycle"))
-    assert said(by_reference(shown, "m-red", 200)) == [(1, "My bicycle is red.")]
-
-
-def test_where_embeddings_fail_the_words_are_searched():
+def test_a_dropped_message_is_found_by_reference_only_and_without_embeddings_the_words_are_searched():
     class Failing(DeterministicFakeEmbedding):
         def embed_documents(self, texts):
             raise ConnectionError("down")
 
-    shown = transcript([*numbered(30), BIKE])
-    assert search(shown, "bicycle", embeddings=Failing(size=8)) == search(shown, "bicycle")
+    dropped = HumanMessage("My bicycle is red.", id="m-red", additional_kwargs={"ctxbudget": "drop"})
+    shown = transcript([dropped, *numbered(10), BIKE])
+    found = search(shown, "bicycle")
+    assert 1 not in numbers(found)
+    assert 12 in numbers(found)
+    assert search(shown, "bicycle", embeddings=Failing(size=8)) == found
+    assert said(by_reference(shown, "m-red", 200)) == [(1, "My bicycle is red.")]
 
 
 @COUNTERS
