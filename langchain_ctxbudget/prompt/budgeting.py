@@ -164,7 +164,10 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     preferences = facts_layer.preference_fragments(settings, count)
     memories = facts_layer.memory_fragments(settings, count)
     known, by_hand = (
-        max(facts_layer.facts_tokens(filter(which, part), count) for part in request.remembered.either)
+        max(
+            facts_layer.facts_tokens(filter(which, part), count)
+            for part in (request.remembered.shown, request.remembered.all)
+        )
         for which in (None, is_kept_by_hand)
     )
     topics = [count(one.line) for one in plan.detected.topics if one.line][:MAX_TOPICS]
