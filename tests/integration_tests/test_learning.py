@@ -6,7 +6,7 @@ import asyncio
 import copy
 import json
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -26,6 +26,7 @@ from langchain_ctxbudget.stores.records import ROOT
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.learning_models import Reader, asks_to_learn, fact, new_messages
 from tests.integration_tests.learning_models import read as answer
+from tests.log_contract import Counting
 
 ADA: Any = {"user_id": "ada"}
 HERE: Any = {"user_id": "ada", "conversation_id": "c1"}
@@ -670,3 +671,111 @@ def test_where_the_model_fails_rules_learn_and_the_report_says_so() -> None:
 
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 EAST, WEST = timezone(timedelta(hours=14)), timezone(timedelta(hours=-12))
+
+
+# While another process changes what is known of the same user
+
+
+class Shared(InMemoryStore):
+    """The data of another store, as a second process has it; something may happen there right before a write."""
+
+    def __init__(self, other: InMemoryStore | None = None) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] | None = None
+        self.happened = False
+        if other is not None:
+            self._data, self._vectors = other._data, other._vectors
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        if self.meanwhile and any(isinstance(op, PutOp) and records.KNOWLEDGE in op.namespace for op in todo):
+            work, self.meanwhile, self.happened = self.meanwhile, None, True
+            work()
+        return super().batch(todo)
+
+
+def deleting(pipeline: ContextPipeline, word: str, added: str) -> Callable[[], object]:
+    """Forget what has a word in it, by hand, and say something else."""
+
+    def work() -> None:
+        [fact] = [fact for fact in pipeline.knowledge.list_facts(**ADA) if word in fact.text]
+        pipeline.knowledge.delete(fact.id, **ADA)
+        pipeline.knowledge.add_fact(added, **ADA)
+
+    return work
+
+
+def test_what_is_deleted_elsewhere_while_something_is_learned_is_not_shown(call: Call) -> None:
+    store = Shared()
+    with opened(store) as one, opened(Shared(store)) as other:
+        learn(one, human(*STORY))
+        shown = system(call(one, "assemble", "Hello", **THERE))
+        store.meanwhile = deleting(other, "Lisbon", "Plays the cello")
+        learn(one, human("My favourite drink is tea.", *FILLER, first=6))
+        assert store.happened
+        assert texts(one) == texts(other)
+        after = system(call(one, "assemble", "Hello", **THERE))
+    assert ("Lisbon" in shown, "cello" in shown) == (True, False)
+    assert ("Lisbon" in after, "cello" in after) == (False, True)
+
+
+def test_erasing_a_user_elsewhere_while_something_is_learned_leaves_nothing_known() -> None:
+    store = Shared()
+    with opened(store) as one, opened(Shared(store)) as other:
+        learn(one, human(*STORY))
+        store.meanwhile = lambda: other.erase_user(**ADA)
+        learn(one, human(*CHANGES, first=6))
+        assert store.happened
+        one.end_session(**HERE)
+        assert one.flush(30)
+        assert not [text for text in everything(store) if f'"{records.KNOWLEDGE}' in text]
+
+
+# What it costs
+
+
+class Writes(Counting):
+    """A store that also notes what is written."""
+
+    def reset(self) -> None:
+        super().reset()
+        self.written: list[tuple[str, ...]] = []
+
+    def _counted(self, ops: Any, results: list[Result]) -> list[Result]:
+        self.written += [(*op.namespace, op.key) for op in ops if isinstance(op, PutOp)]
+        return super()._counted(ops, results)
+
+
+def at_the_end(store: BaseStore, said: Iterable[str], conversation: str) -> None:
+    """Learn from messages as the end of a session does; what is counted in the store is the job alone."""
+    where: Any = {**ADA, "conversation_id": conversation}
+    with ContextPipeline({"learn_every": 1_000}, store=store) as pipeline:
+        pipeline.add_messages([HumanMessage(text) for text in said], **where)
+        if isinstance(store, Counting):
+            store.reset()
+        pipeline.end_session(**where)
+        assert pipeline.flush(30)
+
+
+def test_messages_that_say_nothing_new_write_how_far_they_were_read_and_nothing_else() -> None:
+    store = Writes(InMemoryStore())
+    at_the_end(store, STORY, "c1")
+    assert len(store.written) > 1
+    at_the_end(store, FILLER, "c2")
+    [written] = store.written
+    assert written[-1] == "progress"
+
+
+def test_a_prompt_reads_no_more_with_learning_switched_on() -> None:
+    data = InMemoryStore()
+    at_the_end(data, STORY, "c1")
+    counts = []
+    for on in (True, False):
+        store = Counting(data)
+        where: Any = {**ADA, "conversation_id": "c1"}
+        with ContextPipeline({"learn": on}, store=store) as pipeline:
+            pipeline.assemble("How is Sarah's home brewing?", **where)
+            store.reset()
+            pipeline.assemble("What does Sarah say of the home brewing?", **where)
+        counts.append((store.batches, store.operations))
+    assert counts[0] == counts[1]
