@@ -91,78 +91,41 @@ def one_fact(known=None, **fields):
     return learned({"facts": [item]}, known=known).facts
 
 
-FULL: dict[str, Any] = {
-    "facts": [
-        {
-            "text": "Lives in Lisbon",
-            "category": "identity",
-            "confidence": 0.95,
-            "messages": [1],
-            "updates": "",
-            "supersedes": ["F1"],
-            "valid_from": "2026-04-12",
-            "valid_until": "",
-            "slot": "Home",
-        }
-    ],
-    "topics": [
-        {
-            "label": "Furniture restoration",
-            "aliases": ["oak furniture"],
-            "parent": "Woodwork",
-            "domain": "creative",
-            "proficiency": "expert",
-            "messages": [3],
-        }
-    ],
-    "entities": [
-        {
-            "name": "Sarah",
-            "type": "person",
-            "aliases": [],
-            "relationship": "sister",
-            "attributes": [{"name": "home", "value": "Lisbon"}],
-            "relations": [{"relation": "lives in", "target": "Lisbon"}],
-            "facts": ["Moved to Lisbon with the user"],
-            "messages": [1],
-        }
-    ],
-}
-FULL_LEARNED = Learned(
-    facts=(
-        LearnedFact(
-            text="Lives in Lisbon",
-            category="identity",
-            confidence=0.95,
-            slot="home",
-            message_ids=("m1",),
-            supersedes=("fact-1",),
-            valid_from=datetime(2026, 4, 12, tzinfo=UTC),
-        ),
-    ),
-    topics=(
-        LearnedTopic(
-            label="Furniture restoration",
-            aliases=("oak furniture",),
-            parent="Woodwork",
-            domain="creative",
-            proficiency="expert",
-            message_ids=("m3",),
-        ),
-    ),
-    entities=(
-        LearnedEntity(
-            name="Sarah",
-            type="person",
-            relationship="sister",
-            attributes=(("home", "Lisbon"),),
-            relations=(Relation(relation="lives in", target="Lisbon"),),
-            facts=("Moved to Lisbon with the user",),
-            message_ids=("m1",),
-        ),
-    ),
-    made_by="scripted-1",
+FACT = {"text": "Lives in Lisbon", "category": "identity", "confidence": 0.95, "messages": [1], "slot": "Home"}
+FACT |= {"updates": "", "supersedes": ["F1"], "valid_from": "2026-04-12", "valid_until": ""}
+TOPIC = {"label": "Furniture restoration", "aliases": ["oak furniture"], "parent": "Woodwork", "messages": [3]}
+TOPIC |= {"domain": "creative", "proficiency": "expert"}
+ENTITY = {"name": "Sarah", "type": "person", "aliases": [], "relationship": "sister", "messages": [1]}
+ENTITY |= {"attributes": [{"name": "home", "value": "Lisbon"}], "facts": ["Moved to Lisbon with the user"]}
+ENTITY |= {"relations": [{"relation": "lives in", "target": "Lisbon"}]}
+FULL: dict[str, Any] = {"facts": [FACT], "topics": [TOPIC], "entities": [ENTITY]}
+LEARNED_FACT = LearnedFact(
+    text="Lives in Lisbon",
+    category="identity",
+    confidence=0.95,
+    slot="home",
+    message_ids=("m1",),
+    supersedes=("fact-1",),
+    valid_from=datetime(2026, 4, 12, tzinfo=UTC),
 )
+LEARNED_TOPIC = LearnedTopic(
+    label="Furniture restoration",
+    aliases=("oak furniture",),
+    parent="Woodwork",
+    domain="creative",
+    proficiency="expert",
+    message_ids=("m3",),
+)
+LEARNED_ENTITY = LearnedEntity(
+    name="Sarah",
+    type="person",
+    relationship="sister",
+    attributes=(("home", "Lisbon"),),
+    relations=(Relation(relation="lives in", target="Lisbon"),),
+    facts=("Moved to Lisbon with the user",),
+    message_ids=("m1",),
+)
+FULL_LEARNED = Learned(facts=(LEARNED_FACT,), topics=(LEARNED_TOPIC,), entities=(LEARNED_ENTITY,), made_by="scripted-1")
 TEXT = json.dumps(FULL)
 KNOWN = Knowledge(facts=(fact(),))
 
@@ -247,66 +210,50 @@ async def test_a_cancelled_task_is_cancelled(kind):
 # Items
 
 
-@pytest.mark.parametrize(
-    ("messages", "ids"),
-    [
+def test_the_sources_of_an_item_are_the_messages_that_there_are():
+    for messages, ids in (
         ([3, 1], ("m1", "m3")),
         ([1, 99], ("m1",)),
         (2, ("m2",)),
         (["#3"], ("m3",)),
         ([1.0, 1], ("m1",)),
         ("[2]", ("m2",)),
-    ],
-)
-def test_the_sources_of_an_item_are_the_messages_that_there_are(messages, ids):
-    [found] = one_fact(messages=messages)
-    assert found.message_ids == ids
+    ):
+        [found] = one_fact(messages=messages)
+        assert found.message_ids == ids
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"text": ""},
-        {"text": "  \n"},
-        {"text": "..."},
-        {"text": None},
-        {"text": 42},
-        {"category": "gossip"},
-        {"category": None},
-        {"category": ["identity"]},
-        {"confidence": 0},
-        {"confidence": -1},
-    ],
-    ids=str,
-)
-def test_a_fact_that_cannot_be_used_is_dropped(wrong):
-    assert one_fact(**wrong) == ()
+def test_a_fact_that_cannot_be_used_is_dropped():
+    wrong = {"text": ["", "  \n", "...", None, 42], "category": ["gossip", None, ["identity"]], "confidence": [0, -1]}
+    for name, values in wrong.items():
+        for value in values:
+            assert one_fact(**{name: value}) == (), (name, value)
 
 
-@pytest.mark.parametrize(
-    ("text", "read_as"),
-    [
-        ("User prefers tea", "Prefers tea"),
-        ("The user is 34", "Is 34"),
-        ("User stories are Ada's job", "User stories are Ada's job"),
-        ("Prefers\n tea", "Prefers tea"),
-        ("half \ud83d", "half �"),
-    ],
-)
-def test_the_text_of_a_fact_is_one_line_without_a_subject(text, read_as):
-    assert [found.text for found in one_fact(text=text)] == [read_as]
+def test_the_text_of_a_fact_is_one_line_without_a_subject():
+    texts = {
+        "User prefers tea": "Prefers tea",
+        "The user is 34": "Is 34",
+        "User stories are Ada's job": "User stories are Ada's job",
+        "Prefers\n tea": "Prefers tea",
+        "half \ud83d": "half �",
+    }
+    assert {text: one_fact(text=text)[0].text for text in texts} == texts
 
 
 TWO = Knowledge(facts=(fact(number=1), fact("Keeps bees", number=2)))
 
 
-@pytest.mark.parametrize(
-    ("updates", "same_as"),
-    [("F1", "fact-1"), ("f2", "fact-2"), ([" [F1] "], "fact-1"), ("F3", ""), ("F0", ""), (1, ""), (None, ""), ("", "")],
-)
-def test_only_a_known_fact_is_updated(updates, same_as):
-    [found] = one_fact(TWO, updates=updates)
-    assert found.same_as == same_as
+def test_only_a_known_fact_is_updated():
+    updates = [
+        ("F1", "fact-1"),
+        ("f2", "fact-2"),
+        ([" [F1] "], "fact-1"),
+        *((no, "") for no in ("F3", "F0", 1, None, "")),
+    ]
+    for given_, same_as in updates:
+        [found] = one_fact(TWO, updates=given_)
+        assert found.same_as == same_as
 
 
 def day(*date):
