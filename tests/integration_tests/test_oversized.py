@@ -275,7 +275,7 @@ def turns(draw: st.DrawFn) -> list[BaseMessage]:
     return turn
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=100)
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
 @given(turn=turns(), budget=st.integers(1, 3_000), oversized=st.sampled_from(["error", "clip"]))
 def test_any_turn_fits_or_its_floors_do(turn: list[BaseMessage], budget: int, oversized: str) -> None:
     made = pipeline(budget, oversized_message=oversized)

@@ -110,7 +110,7 @@ def check_card(card: Card, data: dict[str, Any], total: int) -> None:
     assert sum(used for _, _, used in layers.values()) + sum(card.overhead().values()) == card.total() == total
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], max_examples=35)
+@settings(deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate], max_examples=20)
 @given(world=worlds)
 def test_the_numbers_of_a_report_add_up_wherever_they_stand(world: dict[str, Any], chat_openai: ChatOpenAI) -> None:
     context = assembled(world)

@@ -224,7 +224,7 @@ def cases() -> Cases:
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
-@settings(common, max_examples=70)
+@settings(common, max_examples=45)
 @given(transcript=TRANSCRIPTS, turn=TURNS, budget=st.sampled_from(BUDGETS))
 def test_any_tool_traffic_becomes_a_prompt_that_providers_accept(
     cases: Cases, transcript: Messages, turn: Messages, budget: int
