@@ -149,7 +149,6 @@ def item(position: int, **changes: object) -> Change:
 
 
 RESPONSES_FAULTS: Mapping[str, tuple[Change, str]] = {
-    "no model": (lambda body: body.pop("model"), "model"),
     "an unknown key of the request": (top(messages=[]), "unknown parameter 'messages'"),
     "an unknown item": (add(type="tool_use", id="a"), "unknown item type 'tool_use'"),
     "a part of the other endpoint": (
@@ -165,7 +164,6 @@ RESPONSES_FAULTS: Mapping[str, tuple[Change, str]] = {
     "a second output": (add(type="function_call_output", call_id="a", output="x"), "a second function call output"),
     "a call id twice": (item(4, call_id="a"), "'a' of 2 function calls"),
     "an item id twice": (item(4, id="fc_1"), "duplicate item id 'fc_1'"),
-    "arguments that are no JSON": (item(3, arguments="{"), "not the text of a JSON object"),
     "reasoning without a summary": (lambda body: body["input"][1].pop("summary"), "needs a summary"),
     "reasoning that leads to nothing": (
         lambda body: body["input"].insert(5, body["input"].pop(1)),
