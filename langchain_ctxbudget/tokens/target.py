@@ -188,6 +188,9 @@ def _is_same(*names: str) -> bool:
     return long.startswith(short) and (long == short or _VERSION.match(long, len(short)) is not None)
 
 
+# Calibration: the ratio of what a provider measured for a request (`usage_metadata["input_tokens"]`) to our own count
+# tells how far the model's tokenizer is from ours, and corrects what is counted next
+
 _STEPS = 20
 """The factor is a multiple of 0.05, so that the counts, and with them the prompt, stay the same most of the time."""
 _LOWEST_STEPS = 10
