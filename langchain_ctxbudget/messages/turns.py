@@ -326,8 +326,8 @@ def newest_that_fit(costs: Sequence[int], budget_tokens: int) -> int:
 
 # Contents: blocks that providers read, and none that says nothing
 #
-# OpenAI and Anthropic refuse media of an assistant. Those that a model of Google or the Responses API made stay, as these
-# read them again, and so do media in the results of tools.
+# OpenAI and Anthropic refuse media of an assistant. Those that a model of Google or the Responses API made stay, as
+# these read them again, and so do media in the results of tools.
 
 _IMAGES = frozenset({"image", "image_url", "input_image"})
 _MEDIA = _IMAGES | {"audio", "input_audio", "video", "media", "file", "input_file", "document", "text-plain"}

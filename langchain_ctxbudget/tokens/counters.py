@@ -442,8 +442,8 @@ def _loaded(tokenizer: Tokenizer | PathLike[str] | str) -> tuple[Tokenizer, str]
         ) from error
 
 
-# Estimates: other tokenizers have smaller vocabularies than o200k_base. On Latin script, code and JSON they make up to two
-# fifths more tokens; other scripts they split further, so every character of one adds a quarter of a token
+# Estimates: other tokenizers have smaller vocabularies than o200k_base. On Latin script, code and JSON they make up to
+# two fifths more tokens; other scripts they split further, so every character of one adds a quarter of a token
 
 _BORDER = re.compile(r"\n(?=[-\[#<])")
 _OTHER_SCRIPT = re.compile("[^\x00-\u024f]+")
