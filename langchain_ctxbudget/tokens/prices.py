@@ -14,7 +14,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from langchain_ctxbudget.budget.parameters import Parameters
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
@@ -56,6 +56,8 @@ class Price(Parameters):
     """Input that the provider has cached; None: as all input."""
     cache_write: _Dollars | None = None
     """Input that the provider caches now; None: as all input."""
+
+    __str__ = BaseModel.__repr__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
