@@ -7,18 +7,12 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool, tool
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph
-from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.integrations.chat_history import window_of
-from langchain_ctxbudget.stores.records import Scope
-from tests.integration_tests.agents import CONFIG, agent_of, ask, budget, scripted, wants
-from tests.integration_tests.conftest import Call
-
-SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
+from tests.integration_tests.agents import CONFIG, SCOPE, agent_of, ask, budget, scripted, wants
 
 
 class Unsaid:
@@ -46,60 +40,42 @@ def turn(artifact: object) -> list[Any]:
     return [HumanMessage("How long is it?", id="h"), wants("measure"), result]
 
 
-ANYTHING = pytest.mark.parametrize(
+def artifacts(messages: list[BaseMessage]) -> list[Any]:
+    return [message.artifact for message in messages if isinstance(message, ToolMessage)]
+
+
+@pytest.mark.parametrize(
     "make", [threading.Lock, itself, Unsaid, lambda: iter("abc")], ids=["lock", "itself", "no repr", "iterator"]
 )
-
-
-@ANYTHING
-def test_an_agent_goes_on_with_it(make: Any) -> None:
+def test_an_agent_goes_on_with_it_in_this_turn_and_in_the_next(make: Any) -> None:
     artifact, middleware = make(), budget()
     agent = agent_of(scripted(wants("measure"), "5 m."), middleware, tools=[with_artifact(artifact)], checkpointer=None)
     state = ask(agent, HumanMessage("How long is it?"))
     assert state["messages"][2].artifact is artifact
     assert len(middleware.pipeline.get_messages(**SCOPE)) == 4
-
-
-@ANYTHING
-def test_the_next_turn_goes_on_with_it(make: Any) -> None:
-    artifact, middleware = make(), budget()
-    agent = agent_of(scripted("Fine."), middleware, checkpointer=None)
+    agent = agent_of(scripted("Fine."), budget(), checkpointer=None)
     said = [*turn(artifact), AIMessage("5 m.", id="a"), HumanMessage("Thanks!", id="h2")]
     assert ask(agent, {"messages": said})["messages"][2].artifact is artifact
 
 
 def test_an_iterator_is_not_used_up() -> None:
     artifact = iter("abc")
-    agent = agent_of(scripted("5 m."), budget(), checkpointer=None)
-    ask(agent, {"messages": turn(artifact)})
+    ask(agent_of(scripted("5 m."), budget(), checkpointer=None), {"messages": turn(artifact)})
     assert list(artifact) == ["a", "b", "c"]
 
 
-def test_the_graph_goes_on_with_it() -> None:
+def test_neither_prompt_nor_graph_nor_window_has_one_and_the_turn_keeps_its_own() -> None:
+    pipeline, given = ContextPipeline(store=InMemoryStore()), turn({"metres": 5})
+    assert artifacts(pipeline.assemble(given, **SCOPE).messages) == [None]
     state = build_context_graph(store=InMemoryStore()).invoke({"messages": turn(threading.Lock())}, CONFIG)
-    assert state["llm_input_messages"][-1].text == "It is 5 m long."
-
-
-def test_a_prompt_has_none(call: Call) -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    sent = call(pipeline, "assemble", turn({"metres": 5}), **SCOPE).messages
-    assert [message.artifact for message in sent if isinstance(message, ToolMessage)] == [None]
-
-
-def test_a_window_has_none(call: Call) -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    call(pipeline, "add_messages", turn({"metres": 5}), **SCOPE)
-    sent = drive(window_of(pipeline.engine, Scope("ada", "c1"), 500))
-    assert [message.artifact for message in sent if isinstance(message, ToolMessage)] == [None]
-
-
-def test_the_turn_keeps_its_own(call: Call) -> None:
-    given = turn({"metres": 5})
-    call(ContextPipeline(store=InMemoryStore()), "assemble", given, **SCOPE)
+    assert artifacts(state["llm_input_messages"]) == [None]
+    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
+    history.add_messages(given)
+    assert artifacts(history.window(500)) == [None]
     assert given[-1].artifact == {"metres": 5}
 
 
-def test_what_json_can_hold_is_stored(call: Call) -> None:
+def test_what_json_can_hold_is_stored() -> None:
     pipeline, found = ContextPipeline(store=InMemoryStore()), Document("A bicycle.", metadata={"room": "cellar"})
-    call(pipeline, "add_messages", turn([found]), **SCOPE)
-    assert call(pipeline, "get_messages", **SCOPE)[-1].artifact == [found.model_dump()]
+    pipeline.add_messages(turn([found]), **SCOPE)
+    assert pipeline.get_messages(**SCOPE)[-1].artifact == [found.model_dump()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Annotated, Any
 
@@ -18,7 +17,7 @@ from langgraph.types import Command
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from tests.integration_tests.agents import CONFIG, long_history, scripted, wants
+from tests.integration_tests.agents import CONFIG, ask, long_history, scripted, wants
 
 SECRET = "Xylograph"
 """In the system prompt, a preference, a memory, a name of a topic, and what is said."""
@@ -50,66 +49,45 @@ def graph_with(pipeline: ContextPipeline, **options: Any) -> Any:
 WAYS = {"middleware": (agent_with, "ctxbudget_report"), "graph": (build_context_graph, "report")}
 
 every_way = pytest.mark.parametrize("way", WAYS)
-in_both = pytest.mark.parametrize("mode", ["sync", "async"])
 
 
-def run(mode: str, runnable: Any, given: Any = ASKED) -> dict[str, Any]:
-    found = runnable.invoke(given, CONFIG) if mode == "sync" else asyncio.run(runnable.ainvoke(given, CONFIG))
-    return dict(found)
+async def streamed(runnable: Any, stream_mode: Any) -> list[Any]:
+    return [chunk async for chunk in runnable.astream(ASKED, CONFIG, stream_mode=stream_mode, subgraphs=True)]
 
 
-def streamed(mode: str, runnable: Any, stream_mode: Any) -> list[Any]:
-    async def all_of() -> list[Any]:
-        return [chunk async for chunk in runnable.astream(ASKED, CONFIG, stream_mode=stream_mode, subgraphs=True)]
-
-    if mode == "async":
-        return asyncio.run(all_of())
-    return list(runnable.stream(ASKED, CONFIG, stream_mode=stream_mode, subgraphs=True))
-
-
-@in_both
 @pytest.mark.parametrize("way", [agent_with, graph_with])
-def test_without_being_asked_for_no_report_leaves_an_agent(way: Any, mode: str) -> None:
+async def test_without_being_asked_for_no_report_leaves_an_agent(way: Any) -> None:
     agent = way(make_pipeline())
-    assert set(run(mode, agent)) == {"messages"}
+    assert set(await agent.ainvoke(ASKED, CONFIG)) == {"messages"}
     for stream_mode in MODES:
-        told = str(streamed(mode, agent, stream_mode))
+        told = str(await streamed(agent, stream_mode))
         assert "schema_version" not in told
         assert "preview" not in told
 
 
 @every_way
-def test_the_numbers_of_a_report_have_no_text_of_any_layer(way: str) -> None:
-    for mode in ("sync", "async"):
-        make, key = WAYS[way]
-        pipeline = make_pipeline()
-        told = run(mode, make(pipeline, report="numbers"))[key]
-        report = pipeline.last_report(user_id="ada", conversation_id="c1")
-        assert report is not None
-        assert SECRET in json.dumps(report.to_dict())
-        assert SECRET.lower() not in json.dumps(told).lower()
-        assert told["total_tokens"] == report.total_tokens
-        assert [layer["used_tokens"] for layer in told["layers"]] == [layer.used_tokens for layer in report.layers]
-        assert len(json.dumps(told)) < 4_000
+async def test_a_report_has_numbers_alone_or_texts_as_it_is_asked_for(way: str) -> None:
+    make, key = WAYS[way]
+    pipeline = make_pipeline()
+    told = (await make(pipeline, report="numbers").ainvoke(ASKED, CONFIG))[key]
+    report = pipeline.last_report(user_id="ada", conversation_id="c1")
+    assert report is not None
+    assert SECRET in json.dumps(report.to_dict())
+    assert SECRET.lower() not in json.dumps(told).lower()
+    assert told["total_tokens"] == report.total_tokens
+    assert [layer["used_tokens"] for layer in told["layers"]] == [layer.used_tokens for layer in report.layers]
+    assert len(json.dumps(told)) < 4_000
+    told = (await make(pipeline, report="texts").ainvoke(ASKED, CONFIG))[key]
+    report = pipeline.last_report(user_id="ada", conversation_id="c1")
+    assert report is not None
+    assert told == report.to_dict()
 
 
 @every_way
-def test_the_texts_of_a_report_are_given_where_they_are_asked_for(way: str) -> None:
-    for mode in ("sync", "async"):
-        make, key = WAYS[way]
-        pipeline = make_pipeline()
-        told = run(mode, make(pipeline, report="texts"))[key]
-        report = pipeline.last_report(user_id="ada", conversation_id="c1")
-        assert report is not None
-        assert told == report.to_dict()
-
-
-@every_way
-def test_events_of_a_stream_have_numbers_only(way: str) -> None:
-    for mode in ("sync", "async"):
-        events = streamed(mode, WAYS[way][0](make_pipeline()), "custom")
-        assert len(events) == 6
-        assert SECRET.lower() not in str(events).lower()
+async def test_events_of_a_stream_have_numbers_only(way: str) -> None:
+    events = await streamed(WAYS[way][0](make_pipeline()), "custom")
+    assert len(events) == 6
+    assert SECRET.lower() not in str(events).lower()
 
 
 @every_way
@@ -121,26 +99,16 @@ def test_another_wish_for_the_report_is_refused(way: str) -> None:
 # -- The last report, in the process
 
 
-def test_the_last_report_is_that_of_the_user_and_the_conversation() -> None:
+def test_the_last_report_is_that_of_the_user_and_the_conversation_and_goes_with_them() -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
-    scopes = [("ada", "c1"), ("ada", "c2"), ("bob", "c1")]
-    made = {scope: pipeline.assemble(f"I am {scope}", user_id=scope[0], conversation_id=scope[1]) for scope in scopes}
-    for user, conversation in scopes:
-        found = pipeline.last_report(user_id=user, conversation_id=conversation)
-        assert found == made[user, conversation].report
-    assert pipeline.last_report(user_id="eve", conversation_id="c1") is None
+    scopes = [{"user_id": user, "conversation_id": key} for user, key in [("ada", "c1"), ("ada", "c2"), ("bob", "c1")]]
+    made = [pipeline.assemble(f"I am {scope}", **scope).report for scope in scopes]
+    assert [pipeline.last_report(**scope) for scope in scopes] == made
     assert pipeline.last_report(user_id="bob", conversation_id="c2") is None
-
-
-def test_the_last_report_goes_with_its_conversation_and_its_user() -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    for user, conversation in (("ada", "c1"), ("ada", "c2"), ("bob", "c1")):
-        pipeline.assemble("Hello", user_id=user, conversation_id=conversation)
-    pipeline.clear(user_id="ada", conversation_id="c2")
-    assert pipeline.last_report(user_id="ada", conversation_id="c2") is None
+    pipeline.clear(**scopes[1])
+    assert [pipeline.last_report(**scope) for scope in scopes] == [made[0], None, made[2]]
     pipeline.erase_user(user_id="ada")
-    assert pipeline.last_report(user_id="ada", conversation_id="c1") is None
-    assert pipeline.last_report(user_id="bob", conversation_id="c1") is not None
+    assert [pipeline.last_report(**scope) for scope in scopes] == [None, None, made[2]]
 
 
 # -- Several at once
@@ -157,18 +125,16 @@ def delegate(task: str, call_id: Annotated[str, InjectedToolCallId]) -> Command[
     return Command(update={**state, "messages": [answer]})
 
 
-@in_both
-def test_sub_agents_that_hand_their_state_over_at_once_do_not_clash(mode: str) -> None:
+def test_sub_agents_that_hand_their_state_over_at_once_do_not_clash() -> None:
     calls = wants("delegate", "delegate", "delegate", task="a part")
     middleware = ContextBudgetMiddleware(report="numbers", store=InMemoryStore())
     agent = create_agent(scripted(calls, "All done."), [delegate], middleware=[middleware])
-    state = run(mode, agent, {"messages": [HumanMessage("Do it all.")]})
+    state = ask(agent, HumanMessage("Do it all."))
     assert state["messages"][-1].text == "All done."
     assert state["ctxbudget_report"]["conversation_id"] == "c1"
 
 
-@in_both
-def test_agents_and_context_graphs_in_one_step_of_a_graph_do_not_clash(mode: str) -> None:
+def test_agents_and_context_graphs_in_one_step_of_a_graph_do_not_clash() -> None:
     class State(MessagesState):
         ctxbudget_report: dict[str, Any]
 
@@ -180,5 +146,5 @@ def test_agents_and_context_graphs_in_one_step_of_a_graph_do_not_clash(mode: str
         graph.add_node(f"context {name}", build_context_graph(pipeline, agent=f"context {name}"))
         graph.add_edge(START, name)
         graph.add_edge(START, f"context {name}")
-    state = run(mode, graph.compile())
+    state = ask(graph.compile(), ASKED)
     assert {message.text for message in state["messages"][-2:]} == {"I am a.", "I am b."}

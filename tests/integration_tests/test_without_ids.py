@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -24,13 +22,9 @@ from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.history.log import MESSAGES
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.stores.records import Scope
-from tests.integration_tests.agents import ListedState, agent_of, scripted
-from tests.integration_tests.conftest import Call
+from tests.integration_tests.agents import SCOPE, ListedState, agent_of, ask, scripted
 
-SCOPE = {"user_id": "ada", "conversation_id": "t1"}
-CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
 TURNS = 20
-Given = Sequence[dict[str, str]]
 
 
 def human(number: int) -> dict[str, str]:
@@ -46,100 +40,65 @@ def whole(turns: int) -> list[dict[str, str]]:
     return [message for n in range(turns) for message in (human(n), ai(n))] + [human(turns)]
 
 
-@dataclass
-class Service:
-    """An agent without a memory of its own."""
-
-    run: Callable[[Any, Any], dict[str, Any]]
-    store: InMemoryStore = field(default_factory=InMemoryStore)
-    pipeline: ContextPipeline = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.pipeline = ContextPipeline({"max_context_tokens": 700, "learn": False}, store=self.store)
-
-    def prompt(self, messages: Any) -> tuple[list[BaseMessage], dict[str, Any]]:
-        state = self.run(build_context_graph(self.pipeline, report="texts"), {"messages": messages})
-        return state["llm_input_messages"], state["report"]
-
-    def answer(self, messages: Given, answer: dict[str, str]) -> dict[str, Any]:
-        middleware = ContextBudgetMiddleware(self.pipeline, recall_tool=False)
-        return self.run(agent_of(scripted(answer["content"]), middleware, checkpointer=None), {"messages": messages})
-
-    def records(self) -> int:
-        return len(self.store.search(Scope("ada", "t1").namespace(MESSAGES), limit=10_000))
-
-    def stored(self) -> list[BaseMessage]:
-        return self.pipeline.get_messages(**SCOPE)
+@pytest.fixture
+def pipeline() -> ContextPipeline:
+    return ContextPipeline({"max_context_tokens": 700, "learn": False}, store=InMemoryStore())
 
 
-@pytest.fixture(params=["sync", "async"])
-def service(request: pytest.FixtureRequest) -> Service:
-    def asynchronous(agent: Any, given: Any) -> dict[str, Any]:
-        return dict(asyncio.run(agent.ainvoke(given, CONFIG)))
+def prompt(pipeline: ContextPipeline, messages: Any) -> tuple[list[BaseMessage], dict[str, Any]]:
+    state = ask(build_context_graph(pipeline, report="texts"), {"messages": messages})
+    return state["llm_input_messages"], state["report"]
 
-    def synchronous(agent: Any, given: Any) -> dict[str, Any]:
-        return dict(agent.invoke(given, CONFIG))
 
-    return Service(synchronous if request.param == "sync" else asynchronous)
+def stored(pipeline: ContextPipeline) -> list[BaseMessage]:
+    return pipeline.get_messages(**SCOPE)
 
 
 def texts(messages: Sequence[BaseMessage]) -> list[str]:
     return [message.text for message in messages]
 
 
-def test_the_middleware_stores_every_message_once(service: Service) -> None:
+def test_the_middleware_stores_every_message_once(pipeline: ContextPipeline) -> None:
+    middleware = ContextBudgetMiddleware(pipeline, recall_tool=False)
     for turn in range(TURNS):
-        service.answer(whole(turn), ai(turn))
-    assert service.records() == len(service.stored()) == 2 * TURNS
+        ask(agent_of(scripted(ai(turn)["content"]), middleware, checkpointer=None), {"messages": whole(turn)})
+    records = pipeline.store.search(Scope("ada", "c1").namespace(MESSAGES), limit=10_000)
+    assert len(records) == len(stored(pipeline)) == 2 * TURNS
 
 
-def test_prompts_are_those_of_messages_with_ids(service: Service) -> None:
-    other = Service(service.run)
+def test_prompts_are_those_of_messages_with_ids(pipeline: ContextPipeline) -> None:
+    other = ContextPipeline(pipeline.settings, store=InMemoryStore())
     for turn in range(TURNS):
         named = [m.model_copy(update={"id": f"m{n}"}) for n, m in enumerate(convert_to_messages(whole(turn)))]
-        (without, report), (with_ids, expected) = service.prompt(whole(turn)), other.prompt(named)
+        (without, report), (with_ids, expected) = prompt(pipeline, whole(turn)), prompt(other, named)
         assert texts(without) == texts(with_ids)
         assert report["stability"] == expected["stability"]
 
 
-def test_what_was_edited_in_the_middle_is_stored_as_it_is_now(service: Service) -> None:
-    service.prompt(whole(9))
-    changed = whole(9)
+def test_an_edit_and_another_way_on_from_the_middle_are_stored_as_they_are_now(pipeline: ContextPipeline) -> None:
+    prompt(pipeline, whole(9))
+    before, changed = stored(pipeline), whole(9)
     changed[8] = {"role": "user", "content": "Forget what I asked there."}
-    service.prompt(changed)
-    assert texts(service.stored()) == [message["content"] for message in changed[:-1]]
-
-
-def test_another_way_on_from_the_middle_leaves_what_stands_before_it(service: Service) -> None:
-    service.prompt(whole(9))
-    before = service.stored()
     branch = [*whole(4), {"role": "assistant", "content": "Something else."}, {"role": "user", "content": "And now?"}]
-    service.prompt(branch)
-    assert texts(service.stored()) == [message["content"] for message in branch[:-1]]
-    assert [message.id for message in service.stored()[:9]] == [message.id for message in before[:9]]
+    for now in (changed, branch):
+        prompt(pipeline, now)
+        assert texts(stored(pipeline)) == [message["content"] for message in now[:-1]]
+    assert [message.id for message in stored(pipeline)[:8]] == [message.id for message in before[:8]]
 
 
-def test_pins_stay(service: Service) -> None:
-    service.prompt(whole(9))
-    service.pipeline.pin([str(service.stored()[0].id)], **SCOPE)
+def test_pins_stay(pipeline: ContextPipeline) -> None:
+    prompt(pipeline, whole(9))
+    pipeline.pin([str(stored(pipeline)[0].id)], **SCOPE)
     for turn in range(10, TURNS):
-        prompt, _ = service.prompt(whole(turn))
-    assert human(0)["content"] in texts(prompt)
+        assert human(0)["content"] in texts(prompt(pipeline, whole(turn))[0])
 
 
-def fresh(*said: str) -> list[BaseMessage]:
-    """Messages as an agent's state has them whose caller gave no ids."""
-    return [HumanMessage(text, id=str(uuid4())) for text in said]
+def test_what_is_said_again_is_recognized_in_its_order(pipeline: ContextPipeline) -> None:
+    def fresh(*said: str) -> list[str]:
+        return pipeline.sync([HumanMessage(text, id=str(uuid4())) for text in said], **SCOPE)
 
-
-def synced(call: Call, *states: list[BaseMessage]) -> tuple[ContextPipeline, list[list[str]]]:
-    pipeline = ContextPipeline({"learn": False}, store=InMemoryStore())
-    return pipeline, [call(pipeline, "sync", state, **SCOPE) for state in states]
-
-
-def test_what_is_said_again_is_recognized_in_its_order(call: Call) -> None:
-    _, (first, second) = synced(call, fresh("ok", "a", "ok", "b"), fresh("a", "ok", "b"))
-    assert second == first[1:]
+    first = fresh("ok", "a", "ok", "b")
+    assert fresh("a", "ok", "b") == first[1:]
 
 
 # -- Agents whose state gives no ids
@@ -193,35 +152,21 @@ WORDS: dict[str, Callable[[str, int], Any]] = {
 }
 
 
-def right_answers(run: Callable[[Any, Any], dict[str, Any]], turns: int, words: str, *, checkpointer: bool) -> int:
-    """How many answers are right; no report has anything to tell."""
+@pytest.mark.parametrize("checkpointer", [True, False], ids=["checkpointer", "caller"])
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("turns", [4, pytest.param(30, marks=pytest.mark.slow)])
+def test_questions_and_results_without_ids_reach_the_model(turns: int, words: str, *, checkpointer: bool) -> None:
+    """Every answer is right, and no report has anything to tell."""
     ours = ContextBudgetMiddleware({"max_context_tokens": 1_000, "learn": False}, recall_tool=False)
     saver = InMemorySaver() if checkpointer else None
     agent: Any = create_agent(Clerk(), [number_of], middleware=[ours], state_schema=ListedState, checkpointer=saver)
-    right, before = 0, []
+    before: list[Any] = []
     for turn in range(turns):
         said, answer = question(turn)
-        state = run(agent, {"messages": [*before, WORDS[words](said, turn)]})
+        state = ask(agent, {"messages": [*before, WORDS[words](said, turn)]})
         before = [] if checkpointer else state["messages"]
-        right += state["messages"][-1].text == answer
-        report = ours.pipeline.engine.recent.report
+        assert state["messages"][-1].text == answer
+        report = ours.pipeline.last_report(**SCOPE)
         assert report is not None
         assert report.failures == ()
-    assert len(ours.pipeline.get_messages(**SCOPE)) == len(state["messages"])
-    return right
-
-
-kept_by = pytest.mark.parametrize("checkpointer", [True, False], ids=["checkpointer", "caller"])
-
-
-def test_questions_and_results_without_ids_reach_the_model(service: Service) -> None:
-    for checkpointer in (True, False):
-        for words in WORDS:
-            assert right_answers(service.run, 4, words, checkpointer=checkpointer) == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("words", WORDS)
-def test_sixty_turns_without_ids_have_sixty_right_answers(service: Service, words: str) -> None:
-    for checkpointer in (True, False):
-        assert right_answers(service.run, 60, words, checkpointer=checkpointer) == 60
+    assert len(stored(ours.pipeline)) == len(state["messages"])
