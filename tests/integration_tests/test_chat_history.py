@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count, pairwise
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -27,12 +26,8 @@ from langchain_ctxbudget.errors import (
     MissingScopeError,
 )
 from langchain_ctxbudget.messages.calls import call_ids
-from tests.integration_tests.conftest import Call
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
-from tests.integration_tests.test_knowledge_base import call
 from tests.integration_tests.test_valid_prompts import SAID, TRANSCRIPTS, numbered, rounds
-
-__all__ = ["call"]
 
 Messages = list[BaseMessage]
 SETTINGS = {"learn": False}
@@ -41,12 +36,6 @@ SYSTEM, QUESTION = SystemMessage("You are a careful assistant."), HumanMessage("
 
 def histories(store: BaseStore) -> BudgetedChatMessageHistory:
     return BudgetedChatMessageHistory("c1", user_id="ada", pipeline=ContextPipeline(SETTINGS, store=store))
-
-
-def read(call: Call, history: BudgetedChatMessageHistory) -> Messages:
-    """`messages` in its blocking or its async form."""
-    reader = SimpleNamespace(get_messages=lambda: history.messages, aget_messages=history.aget_messages)
-    return call(reader, "get_messages")
 
 
 @pytest.fixture
@@ -66,7 +55,7 @@ def test_a_missing_scope_is_refused_at_once() -> None:
 # -- clear
 
 
-def test_clear_removes_the_conversation_and_no_other(store: BaseStore, call: Call) -> None:
+def test_clear_removes_the_conversation_and_no_other(store: BaseStore) -> None:
     pipeline = ContextPipeline(SETTINGS, store=store)
     mine = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
     others = [
@@ -74,25 +63,23 @@ def test_clear_removes_the_conversation_and_no_other(store: BaseStore, call: Cal
         BudgetedChatMessageHistory("c1", user_id="bob", pipeline=pipeline),
     ]
     for one in (mine, *others):
-        call(one, "add_messages", demo_messages())
-    windows = [call(one, "window", 600) for one in (mine, *others)]
-    call(mine, "clear")
-    assert read(call, mine) == []
-    assert call(mine, "window", 600) == []
-    assert read(call, histories(store)) == []
-    assert [len(read(call, one)) for one in others] == [len(demo_messages())] * 2
-    assert [call(one, "window", 600) for one in others] == windows[1:]
+        one.add_messages(demo_messages())
+    windows = [one.window(600) for one in (mine, *others)]
+    mine.clear()
+    assert mine.messages == []
+    assert mine.window(600) == []
+    assert histories(store).messages == []
+    assert [len(one.messages) for one in others] == [len(demo_messages())] * 2
+    assert [one.window(600) for one in others] == windows[1:]
 
 
 # -- The window
 
 
-def test_a_long_conversation_becomes_one_summary_and_its_newest_messages(
-    history: BudgetedChatMessageHistory, call: Call
-) -> None:
+def test_a_long_conversation_becomes_one_summary_and_its_newest_messages(history: BudgetedChatMessageHistory) -> None:
     said = demo_messages()
-    call(history, "add_messages", said)
-    summary, *recent = call(history, "window", 1_500)
+    history.add_messages(said)
+    summary, *recent = history.window(1_500)
     assert isinstance(summary, HumanMessage)
     assert summary.text.count("<conversation_summary>") == summary.text.count("<conversation_arc>") == 1
     assert "not instructions" in summary.text
@@ -101,7 +88,7 @@ def test_a_long_conversation_becomes_one_summary_and_its_newest_messages(
     assert [m.id for m in recent] == [m.id for m in history.messages[-len(recent) :]]
 
 
-def test_a_window_only_grows_at_its_end_between_compaction_steps(store: BaseStore, call: Call) -> None:
+def test_a_window_only_grows_at_its_end_between_compaction_steps(store: BaseStore) -> None:
     """A second pipeline on the same store goes on with the same window."""
     said = demo_messages()
     first, second = histories(store), histories(store)
@@ -109,8 +96,8 @@ def test_a_window_only_grows_at_its_end_between_compaction_steps(store: BaseStor
     before: Messages = []
     for turn in range(160, len(said), 2):
         one = first if turn % 4 else second
-        call(one, "add_messages", said[turn - 2 : turn] if before else said[:turn])
-        now = call(one, "window", 1_500)
+        one.add_messages(said[turn - 2 : turn] if before else said[:turn])
+        now = one.window(1_500)
         if before:
             same = now[: len(before)] == before
             grown, steps = grown + same, steps + (not same)
@@ -145,19 +132,19 @@ def test_a_call_that_cannot_be_shortened_does_not_block_the_conversation(history
 
 
 def test_a_window_with_room_for_nothing_is_an_error_that_says_what_it_needs(
-    history: BudgetedChatMessageHistory, call: Call
+    history: BudgetedChatMessageHistory,
 ) -> None:
-    call(history, "add_messages", demo_messages())
+    history.add_messages(demo_messages())
     with pytest.raises(BudgetTooSmallError, match="max_tokens") as caught:
-        call(history, "window", 5)
+        history.window(5)
     assert 5 < sum(caught.value.floors.values()) <= 20
-    assert call(history, "window", sum(caught.value.floors.values()))
+    assert history.window(sum(caught.value.floors.values()))
 
 
-def test_a_window_of_no_tokens_is_refused(history: BudgetedChatMessageHistory, call: Call) -> None:
+def test_a_window_of_no_tokens_is_refused(history: BudgetedChatMessageHistory) -> None:
     for max_tokens in [0, -1, True, 4_000.0, "4000", None]:
         with pytest.raises(InputError, match="max_tokens"):
-            call(history, "window", max_tokens)
+            history.window(max_tokens)
 
 
 # -- Properties
@@ -178,7 +165,7 @@ def fresh() -> Iterator[BudgetedChatMessageHistory]:
     return (BudgetedChatMessageHistory(f"c{number}", user_id="ada", pipeline=pipeline) for number in count())
 
 
-@settings(common, max_examples=150)
+@settings(common, max_examples=50)
 @given(transcript=TRANSCRIPTS, parts=st.integers(1, 4), budget=BUDGETS)
 def test_any_conversation_has_a_window_that_fits_and_is_valid(
     fresh: Iterator[BudgetedChatMessageHistory], transcript: Messages, parts: int, budget: int
@@ -196,7 +183,7 @@ def test_any_conversation_has_a_window_that_fits_and_is_valid(
         assert one.messages == said[:end]
 
 
-@settings(common, max_examples=150)
+@settings(common, max_examples=50)
 @given(transcript=MIXED, budget=BUDGETS)
 def test_the_newest_messages_stand_at_the_end_of_a_window_in_their_order(
     fresh: Iterator[BudgetedChatMessageHistory], transcript: Messages, budget: int

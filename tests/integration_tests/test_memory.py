@@ -27,11 +27,7 @@ from langchain_ctxbudget.errors import (
     UnsupportedContentError,
 )
 from langchain_ctxbudget.integrations.memory import BudgetedMemory
-from tests.integration_tests.conftest import Call
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
-from tests.integration_tests.test_knowledge_base import call
-
-__all__ = ["call"]
 
 Messages = list[BaseMessage]
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -73,52 +69,51 @@ def memory(pipeline: ContextPipeline) -> BudgetedMemory:
     return BudgetedMemory(pipeline=pipeline, **SCOPE)
 
 
-def load(call: Call, memory: BudgetedMemory, **inputs: Any) -> Any:
-    return call(memory, "load_memory_variables", inputs)["history"]
+def load(memory: BudgetedMemory, **inputs: Any) -> Any:
+    return memory.load_memory_variables(inputs)["history"]
 
 
 def said(messages: Messages) -> list[tuple[str, str]]:
     return [(message.type, message.text) for message in messages]
 
 
-def talk(call: Call, memory: BudgetedMemory, turns: int) -> None:
+def talk(memory: BudgetedMemory, turns: int) -> None:
     for number in range(turns):
         inputs = {"input": f"What grows in garden {number}, and who looks after it there?"}
-        call(memory, "save_context", inputs, {"output": f"In garden {number} grow {number * 7} pear trees. " * 3})
+        memory.save_context(inputs, {"output": f"In garden {number} grow {number * 7} pear trees. " * 3})
 
 
 # -- What LangChain expects of a memory
 
 
-def test_loading_stores_nothing(pipeline: ContextPipeline, call: Call) -> None:
+def test_loading_stores_nothing(pipeline: ContextPipeline) -> None:
     for whole_prompt in (True, False):
         memory = BudgetedMemory(pipeline=pipeline, whole_prompt=whole_prompt, **SCOPE)
-        load(call, memory, input="My bike is blue.")
+        load(memory, input="My bike is blue.")
     assert pipeline.get_messages(**SCOPE) == []
 
 
-def test_a_string_is_that_of_other_memories(pipeline: ContextPipeline, call: Call) -> None:
+def test_a_string_is_that_of_other_memories(pipeline: ContextPipeline) -> None:
     memory = BudgetedMemory(pipeline=pipeline, return_messages=False, human_prefix="Ada", ai_prefix="Bot", **SCOPE)
-    call(memory, "save_context", {"input": "My bike is blue."}, {"output": "Nice!"})
-    assert load(call, memory) == "Ada: My bike is blue.\nBot: Nice!"
+    memory.save_context({"input": "My bike is blue."}, {"output": "Nice!"})
+    assert load(memory) == "Ada: My bike is blue.\nBot: Nice!"
 
 
 # -- Within a number of tokens
 
 
-@pytest.mark.parametrize("max_tokens", [300, 1_000, 3_000])
-@pytest.mark.parametrize("whole_prompt", [True, False])
+@pytest.mark.parametrize(("max_tokens", "whole_prompt"), [(300, True), (300, False), (2_000, True), (1_000, False)])
 def test_a_long_conversation_stays_within_its_tokens(
-    pipeline: ContextPipeline, chat_openai: ChatOpenAI, call: Call, max_tokens: int, whole_prompt: bool
+    pipeline: ContextPipeline, chat_openai: ChatOpenAI, max_tokens: int, whole_prompt: bool
 ) -> None:
     """Counted by LangChain's own counter for OpenAI."""
     memory = BudgetedMemory(pipeline=pipeline, max_tokens=max_tokens, whole_prompt=whole_prompt, **SCOPE)
-    for _ in range(6):
-        talk(call, memory, 25)
-        loaded = load(call, memory, input="Who looks after garden 3?")
+    for _ in range(3):
+        talk(memory, 25)
+        loaded = load(memory, input="Who looks after garden 3?")
         assert chat_openai.get_num_tokens_from_messages(loaded) <= max_tokens
         assert "In garden 24 grow" in loaded[-2 if whole_prompt else -1].text
-    assert len(pipeline.get_messages(**SCOPE)) == 300
+    assert len(pipeline.get_messages(**SCOPE)) == 150
 
 
 CALLS: Messages = [
@@ -137,34 +132,31 @@ CALLS: Messages = [
 @pytest.mark.parametrize("human_prefix", ["Human", "The visitor at the desk of the Harrow Lane Tool Library says"])
 @pytest.mark.parametrize("share", [0.3, 1])
 def test_a_string_stays_within_its_tokens(
-    offline_tiktoken: None, call: Call, conversation: Messages, human_prefix: str, share: float
+    offline_tiktoken: None, conversation: Messages, human_prefix: str, share: float
 ) -> None:
     """Calls and long prefixes cost more in a string than in messages."""
     pipeline = ContextPipeline(store=InMemoryStore())
     pipeline.add_messages(conversation, **SCOPE)
     options: dict[str, Any] = {"return_messages": False, "human_prefix": human_prefix}
     max_tokens = int(pipeline.token_counter.count_messages(conversation) * share)
-    text = load(call, BudgetedMemory(pipeline=pipeline, max_tokens=max_tokens, **options, **SCOPE))
+    text = load(BudgetedMemory(pipeline=pipeline, max_tokens=max_tokens, **options, **SCOPE))
     assert max_tokens / 3 < len(tiktoken.get_encoding("o200k_base").encode_ordinary(text)) <= max_tokens
     assert text.endswith(conversation[-1].text)
 
 
-def test_a_budget_that_cannot_be_kept_is_an_error(pipeline: ContextPipeline, call: Call) -> None:
+def test_a_budget_that_cannot_be_kept_is_an_error(pipeline: ContextPipeline) -> None:
     for options in [{}, {"whole_prompt": True}, {"return_messages": False}]:
         pipeline.add_messages(demo_messages(), **SCOPE)
         memory = BudgetedMemory(pipeline=pipeline, max_tokens=5, **options, **SCOPE)
         with pytest.raises(BudgetTooSmallError):
-            load(call, memory, input=DEMO_QUESTION)
-
-
-# -- The whole prompt
+            load(memory, input=DEMO_QUESTION)
 
 
 # -- In a chain
 
 
 @deprecated_chains
-def test_a_chain_whose_prompt_is_the_memory_sends_the_whole_prompt(pipeline: ContextPipeline, call: Call) -> None:
+def test_a_chain_whose_prompt_is_the_memory_sends_the_whole_prompt(pipeline: ContextPipeline) -> None:
     pipeline.add_messages(demo_messages(), **SCOPE)
     model = Listener(responses=["Etch & Field.", "Till October."])
     memory = BudgetedMemory(pipeline=pipeline, whole_prompt=True, max_tokens=2_000, **SCOPE)
@@ -172,7 +164,7 @@ def test_a_chain_whose_prompt_is_the_memory_sends_the_whole_prompt(pipeline: Con
     for question in (DEMO_QUESTION, "Until when?"):
         assert pipeline.flush()  # what is learned meanwhile would make the two prompts differ
         expected = pipeline.assemble(question, **SCOPE, settings={"max_context_tokens": 2_000}).messages
-        call(chain, "invoke", {"input": question, "stop": ["\n\n"]})
+        chain.invoke({"input": question, "stop": ["\n\n"]})
         assert model.sent[-1] == expected
     assert said(pipeline.get_messages(**SCOPE))[-4:] == [
         ("human", DEMO_QUESTION),
@@ -185,26 +177,26 @@ def test_a_chain_whose_prompt_is_the_memory_sends_the_whole_prompt(pipeline: Con
 # -- What was said
 
 
-def test_calls_and_results_are_kept(memory: BudgetedMemory, call: Call) -> None:
-    call(memory, "save_context", {"input": TURN}, {"output": ANSWER})
-    loaded = load(call, memory)
+def test_calls_and_results_are_kept(memory: BudgetedMemory) -> None:
+    memory.save_context({"input": TURN}, {"output": ANSWER})
+    loaded = load(memory)
     assert loaded == [*TURN, ANSWER]
     assert check_openai([SYSTEM, *loaded, HumanMessage("And now?")]) == []
     assert check_anthropic([SYSTEM, *loaded, HumanMessage("And now?")]) == []
 
 
-def test_what_is_no_message_is_refused(memory: BudgetedMemory, pipeline: ContextPipeline, call: Call) -> None:
+def test_what_is_no_message_is_refused(memory: BudgetedMemory, pipeline: ContextPipeline) -> None:
     for turn in [{"answer": 42}, None, 7, ["What is it?"], [{"type": "text", "text": "What is it?"}]]:
         for inputs, outputs in (({"input": turn}, {"output": "Yes."}), ({"input": "Well?"}, {"output": turn})):
             with pytest.raises(UnsupportedContentError, match=type(turn).__name__):
-                call(memory, "save_context", inputs, outputs)
+                memory.save_context(inputs, outputs)
         assert pipeline.get_messages(**SCOPE) == []
 
 
 # -- Which of the inputs and outputs
 
 
-def test_what_was_said_must_be_clear(pipeline: ContextPipeline, call: Call) -> None:
+def test_what_was_said_must_be_clear(pipeline: ContextPipeline) -> None:
     for named, turn, message in [
         ({}, ({"question": "Well?", "today": "Monday"}, {"output": "Yes."}), r"\['question', 'today'\].*input_key"),
         ({}, ({}, {"output": "Yes."}), r"one input.*not 0 \[\].*input_key"),
@@ -215,7 +207,7 @@ def test_what_was_said_must_be_clear(pipeline: ContextPipeline, call: Call) -> N
     ]:
         memory = BudgetedMemory(pipeline=pipeline, **named, **SCOPE)
         with pytest.raises(InputError, match=message):
-            call(memory, "save_context", *turn)
+            memory.save_context(*turn)
         assert pipeline.get_messages(**SCOPE) == []
 
 

@@ -12,11 +12,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 from pydantic import SecretStr
 
-from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.integrations.chat_history import window_of
-from langchain_ctxbudget.stores.records import Scope
-from tests.integration_tests.conftest import Call
+from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline
 from tests.integration_tests.strict_openai_server import responses_problems
 
 pytestmark = pytest.mark.usefixtures("offline_tiktoken")
@@ -32,9 +28,9 @@ SAID = [
 ASKED = HumanMessage("And how wide?", id="h2")
 
 
-def made(call: Call) -> ContextPipeline:
+def keeping(*said: BaseMessage) -> ContextPipeline:
     pipeline = ContextPipeline(store=InMemoryStore())
-    call(pipeline, "add_messages", SAID, **SCOPE)
+    pipeline.add_messages(said, **SCOPE)
     return pipeline
 
 
@@ -48,40 +44,27 @@ def test_without_the_package_only_what_comes_after_the_answer_is_sent() -> None:
     assert (sent["previous_response_id"], len(sent["input"])) == ("resp_1", 1)
 
 
-def test_the_whole_prompt_is_sent(call: Call) -> None:
-    sent = request_of(call(made(call), "assemble", ASKED, **SCOPE).messages)
+def test_the_whole_prompt_or_window_is_sent_with_the_ids_of_its_items() -> None:
+    pipeline = keeping(*SAID)
+    sent = request_of(pipeline.assemble(ASKED, **SCOPE).messages)
     assert "previous_response_id" not in sent
     assert [part.get("role", part["type"]) for part in sent["input"]] == ["user", "reasoning", "assistant", "user"]
-
-
-def test_the_whole_window_is_sent(call: Call) -> None:
-    sent = request_of([*drive(window_of(made(call).engine, Scope("ada", "c1"), 500)), ASKED])
-    assert "previous_response_id" not in sent
-
-
-def test_the_answer_of_the_current_turn_is_sent_too(call: Call) -> None:
-    asks = AIMessage(
-        "", tool_calls=[{"name": "measure", "args": {}, "id": "k"}], response_metadata={"id": "resp_2"}, id="a2"
-    )
-    turn = [ASKED, asks, ToolMessage("2 m", tool_call_id="k", id="t")]
-    sent = request_of(call(made(call), "assemble", turn, **SCOPE).messages)
-    assert "previous_response_id" not in sent
-
-
-def test_items_keep_their_ids(call: Call) -> None:
-    sent = request_of(call(made(call), "assemble", ASKED, **SCOPE).messages)
     assert [part["id"] for part in sent["input"] if "id" in part] == ["rs_1", "msg_1"]
+    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
+    assert "previous_response_id" not in request_of([*history.window(500), ASKED])
 
 
-def test_what_is_stored_keeps_the_id_of_its_response(call: Call) -> None:
-    assert call(made(call), "get_messages", **SCOPE)[-1].response_metadata == SAID[-1].response_metadata
+def test_the_answer_of_the_current_turn_is_sent_too() -> None:
+    made: Any = [{"name": "measure", "args": {}, "id": "k"}]
+    asks = AIMessage("", tool_calls=made, response_metadata={"id": "resp_2"}, id="a2")
+    turn = [ASKED, asks, ToolMessage("2 m", tool_call_id="k", id="t")]
+    assert "previous_response_id" not in request_of(keeping(*SAID).assemble(turn, **SCOPE).messages)
 
 
-def test_the_id_of_another_provider_is_left_alone(call: Call) -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    other = AIMessage("5 m.", id="a", response_metadata={"id": "msg_1"})
-    call(pipeline, "add_messages", [SAID[0], other], **SCOPE)
-    assert call(pipeline, "assemble", ASKED, **SCOPE).messages[-2].response_metadata == {"id": "msg_1"}
+def test_what_is_stored_keeps_the_id_of_its_response_and_a_prompt_that_of_another_provider() -> None:
+    assert keeping(*SAID).get_messages(**SCOPE)[-1].response_metadata == SAID[-1].response_metadata
+    pipeline = keeping(SAID[0], AIMessage("5 m.", id="a", response_metadata={"id": "msg_1"}))
+    assert pipeline.assemble(ASKED, **SCOPE).messages[-2].response_metadata == {"id": "msg_1"}
 
 
 # Ids of items that come twice: a turn that was copied, an edited branch, an answer that was put together of two
@@ -139,19 +122,18 @@ TURN = st.builds(said, st.lists(BLOCK, min_size=1, max_size=4), st.just({})) | s
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.lists(TURN, min_size=1, max_size=5))
 def test_no_item_stands_twice_in_a_request(turns: list[list[BaseMessage]]) -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    pipeline.add_messages([message for turn in turns for message in turn], **SCOPE)
+    pipeline = keeping(*(message for turn in turns for message in turn))
     model = ChatOpenAI(model="gpt-5", api_key=SecretStr("x"), use_responses_api=True)
     request = model._get_request_payload(pipeline.assemble("And then?", **SCOPE).messages)
     assert [problem for problem in responses_problems(request) if "duplicate item id" in problem] == []
 
 
-def test_a_search_that_was_sent_before_is_left_out_and_its_words_stay(call: Call) -> None:
+def test_a_search_that_was_sent_before_is_left_out_and_its_words_stay() -> None:
     found: Any = [{"type": "web_search_call", "id": "ws_1", "status": "completed"}, {"type": "text", "text": "5 m."}]
     pipeline = ContextPipeline(store=InMemoryStore())
     for _ in range(2):
-        call(pipeline, "add_messages", [HumanMessage("How long?"), AIMessage(found)], **SCOPE)
-    context = call(pipeline, "assemble", ASKED, **SCOPE)
+        pipeline.add_messages([HumanMessage("How long?"), AIMessage(found)], **SCOPE)
+    context = pipeline.assemble(ASKED, **SCOPE)
     model = ChatOpenAI(model="gpt-5", api_key=SecretStr("x"), use_responses_api=True)
     items = model._get_request_payload(context.messages)["input"]
     assert [part["type"] for part in items].count("web_search_call") == 1

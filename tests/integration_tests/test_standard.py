@@ -10,6 +10,7 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tools import BaseTool
 from langchain_tests.integration_tests import RetrieversIntegrationTests, ToolsIntegrationTests
+from langchain_tests.unit_tests import ToolsUnitTests
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline, create_recall_tool
@@ -29,6 +30,18 @@ class RecallTests(ToolsIntegrationTests):
         pipeline = ContextPipeline(store=InMemoryStore())
         pipeline.add_messages([HumanMessage("My bicycle is blue.")], user_id="ada", conversation_id="c1")
         return create_recall_tool(pipeline)
+
+
+class TestRecallTool(ToolsUnitTests):
+    """How it is made and what it takes."""
+
+    @property
+    def tool_constructor(self) -> BaseTool:
+        return create_recall_tool(ContextPipeline(store=InMemoryStore()))
+
+    @property
+    def tool_invoke_params_example(self) -> dict[str, Any]:
+        return {"query": "bicycle"}
 
 
 class TestByQuery(RecallTests):
