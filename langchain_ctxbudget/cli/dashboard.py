@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> None:
     try:
         import uvicorn  # noqa: PLC0415 - needs the extra
 
-        from langchain_ctxbudget.dashboard import create_app, guard  # noqa: PLC0415 - needs the extra
+        from langchain_ctxbudget.dashboard import app as dashboard  # noqa: PLC0415 - needs the extra
     except ImportError as error:
         raise CtxBudgetError(
             f"The dashboard needs packages that are not installed ({error}): "
@@ -45,8 +45,8 @@ def run(options: argparse.Namespace) -> None:
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     token = options.token or os.environ.get(TOKEN_VARIABLE) or None
-    guard.require_token(token)
-    if not guard.is_loopback(options.host) and token is None:
+    dashboard.require_token(token)
+    if not dashboard.is_loopback(options.host) and token is None:
         raise InvalidSettingsError(
             f"--host {options.host} lets other machines in, who could read everything that {options.user!r} has said. "
             f"Give a --token that they must know, or leave --host out to be reached from this machine alone"
@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> None:
         ContextPipeline(settings, store=store) as pipeline,
     ):
         # With a token any name will do: a page of another site has no cookie under its own name.
-        hosts = (*guard.LOOPBACK, options.host) if token is None else (guard.ANY_HOST,)
-        app = create_app(pipeline, user_id=options.user, token=token, hosts=hosts)
+        hosts = (*dashboard.LOOPBACK, options.host) if token is None else (dashboard.ANY_HOST,)
+        app = dashboard.create_app(pipeline, user_id=options.user, token=token, hosts=hosts)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", server_header=False, proxy_headers=False))
         name = f"[{options.host}]" if ":" in options.host else options.host
         address = f"http://{name}:{listener.getsockname()[1]}/"

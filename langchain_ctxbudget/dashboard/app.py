@@ -1,151 +1,80 @@
-"""The dashboard as an ASGI application: its page, and a JSON API with an OpenAPI description, made of one table."""
+"""The dashboard as an ASGI application: its page, a JSON API made of one table, and a guard in front of both.
+
+A page of another site must not reach the dashboard through its visitor's browser. So the host that a request names is
+checked (DNS rebinding), requests that a browser marks as another site's are refused, and changes are made by JSON
+alone, which no form sends. Whoever is not on this machine needs the token.
+"""
 
 from __future__ import annotations
 
+import hmac
+import ipaddress
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import cache
 from importlib import resources
-from importlib.metadata import version
 from inspect import Parameter, signature
 from pathlib import PurePath
-from typing import Any, Literal, TypeAlias, get_type_hints
+from typing import Any, TypeAlias, get_type_hints
+from urllib.parse import urlsplit
 
-from pydantic import TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from langchain_ctxbudget.dashboard.api_types import Problem
-from langchain_ctxbudget.dashboard.guard import (
-    FORBIDDEN,
-    LOOPBACK,
-    MISDIRECTED,
-    NOT_SIGNED_IN,
-    Guard,
-    is_loopback,
-    refusal,
-    require_token,
-)
 from langchain_ctxbudget.dashboard.service import CONFLICT, UNKNOWN, DashboardService, RefusedError
 from langchain_ctxbudget.errors import BudgetError, InputError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 
 UserOf: TypeAlias = Callable[[Request], str | None]
+BAD, TOO_LARGE, NO_JSON, UNAVAILABLE = 400, 413, 415, 503
+NOT_SIGNED_IN, FORBIDDEN, MISDIRECTED = 401, 403, 421
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+ANY_HOST = "*"
+LEAST_TOKEN = 16
+"""Characters: whoever reaches the dashboard can try one token after the other."""
+COOKIE = "ctxbudget_dashboard"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer."""
+LARGEST_BODY = 65_536
+"""Bytes."""
 PAGE = "page.html"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """Of the files of the page, by their endings; others are not served."""
+API = "/api/context"
+OPERATIONS: tuple[tuple[str, str, Callable[..., Awaitable[Any]]], ...] = (
+    ("GET", f"{API}/sessions", DashboardService.sessions),
+    ("GET", f"{API}/status", DashboardService.status),
+    ("GET", f"{API}/snapshots", DashboardService.snapshots),
+    ("GET", f"{API}/snapshots/{{snapshot_id}}", DashboardService.snapshot),
+    ("GET", f"{API}/preview", DashboardService.preview),
+    ("GET", f"{API}/messages", DashboardService.messages),
+    ("GET", f"{API}/usage", DashboardService.usage),
+    ("GET", f"{API}/settings", DashboardService.settings),
+    ("POST", f"{API}/pins", DashboardService.pin),
+    ("POST", f"{API}/force", DashboardService.force),
+)
+"""What is asked and what is answered is said by the types of the service's methods."""
 
 _log = logging.getLogger(__name__)
-BAD, TOO_LARGE, NO_JSON, UNAVAILABLE = 400, 413, 415, 503
-ALWAYS: Mapping[int, str] = {
-    NOT_SIGNED_IN: "No token or a wrong one, or nobody is signed in.",
-    FORBIDDEN: "The request comes from another site, or from another machine where no token was set.",
-    MISDIRECTED: "The request names a host that this dashboard is not.",
-    UNAVAILABLE: "The store, or a part of the pipeline, cannot be used; the server's log says why",
-}
-"""Answers that any operation may give instead of its own."""
-SOMETIMES: Mapping[int, str] = {
-    BAD: "A parameter is missing, given twice, or outside its range.",
-    UNKNOWN: "The user has no such session, snapshot, message or fact.",
-    CONFLICT: "It cannot be done as things are.",
-    TOO_LARGE: "The body is larger than 64 KiB.",
-    NO_JSON: "The body is not sent as application/json.",
-}
-LARGEST_BODY = 65_536
-"""Bytes."""
-REFERENCE = "#/components/schemas/{model}"
-
-
-class Operation:
-    """One operation; its name, question, answer and summary are those of the service's method."""
-
-    def __init__(
-        self, method: Literal["GET", "POST"], path: str, handler: Callable[..., Awaitable[Any]], *refusals: int
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.handler = handler
-        self.name = handler.__name__
-        self.refusals = refusals  # those of `SOMETIMES` that the handler knows, besides bad questions
-
-    @cached_property
-    def question(self) -> TypeAdapter[Any]:
-        """Checks what is asked: the parameters of the method, or the body of a change."""
-        hints = get_type_hints(self.handler, include_extras=True)
-        if self.method == "POST":
-            return TypeAdapter(hints["body"])
-        _, _, *asked = signature(self.handler).parameters.values()
-        fields: dict[str, Any] = {
-            one.name: (hints[one.name], ... if one.default is Parameter.empty else one.default) for one in asked
-        }
-        return TypeAdapter(create_model(self.name, **fields))
-
-    @cached_property
-    def answer(self) -> TypeAdapter[Any]:
-        """Makes plain data of an answer."""
-        return TypeAdapter(get_type_hints(self.handler, include_extras=True)["return"])
-
-    async def answered(self, service: DashboardService, user: str, request: Request) -> bytes:
-        """Returns the answer to a request as it is sent: ASCII, as stored texts may hold what UTF-8 cannot.
-
-        Raises:
-            RefusedError: it cannot be meant.
-        """
-        is_post = self.method == "POST"
-        given = await _body(request) if is_post else _parameters(request)
-        try:
-            asked = self.question.validate_python(given)
-        except ValidationError as error:
-            problems = (
-                f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg'][:1].lower()}{one['msg'][1:]}"
-                for one in error.errors(include_url=False, include_input=False, include_context=False)
-            )
-            raise RefusedError(BAD, "; ".join(dict.fromkeys(problems))) from error
-        found = await (self.handler(service, user, asked) if is_post else self.handler(service, user, **dict(asked)))
-        data = self.answer.dump_python(found, mode="json")
-        return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _parameters(request: Request) -> dict[str, str]:
-    names = [name for name, _ in request.query_params.multi_items()]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise RefusedError(BAD, f"{', '.join(map(ascii, twice))}: given more than once")
-    return {**request.query_params, **request.path_params}
-
-
-async def _body(request: Request) -> Any:  # noqa: ANN401 - JSON can be anything
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # a page of another site can send other kinds without being asked for leave
-        raise RefusedError(NO_JSON, "Send the body as application/json")
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > LARGEST_BODY:
-            raise RefusedError(TOO_LARGE, f"The body is larger than {LARGEST_BODY:,} bytes")
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(BAD, f"The body is no JSON that can be read: {type(error).__name__}") from error
-
-
-API = "/api/context"
-OPERATIONS = (
-    Operation("GET", f"{API}/sessions", DashboardService.sessions),
-    Operation("GET", f"{API}/status", DashboardService.status, UNKNOWN, CONFLICT),
-    Operation("GET", f"{API}/snapshots", DashboardService.snapshots, UNKNOWN),
-    Operation("GET", f"{API}/snapshots/{{snapshot_id}}", DashboardService.snapshot, UNKNOWN),
-    Operation("GET", f"{API}/preview", DashboardService.preview, UNKNOWN, CONFLICT),
-    Operation("GET", f"{API}/messages", DashboardService.messages, UNKNOWN),
-    Operation("GET", f"{API}/usage", DashboardService.usage, UNKNOWN),
-    Operation("GET", f"{API}/settings", DashboardService.settings),
-    Operation("POST", f"{API}/pins", DashboardService.pin, UNKNOWN, CONFLICT),
-    Operation("POST", f"{API}/force", DashboardService.force),
-)
 
 
 def create_app(
@@ -176,7 +105,7 @@ def create_app(
         >>> from langchain_ctxbudget import ContextPipeline
         >>> from langchain_ctxbudget.dashboard import create_app
         >>> [route.path for route in create_app(ContextPipeline(), user_id="ada").routes][:3]
-        ['/', '/assets/{name}', '/openapi.json']
+        ['/', '/assets/{name}', '/api/context/sessions']
     """
     if not isinstance(pipeline, ContextPipeline):
         raise InvalidSettingsError(f"pipeline must be a ContextPipeline, not {type(pipeline).__name__}")
@@ -192,15 +121,11 @@ def create_app(
             f"reaches this machine could read it. Give a token, or a function as user_id that says who is signed in"
         )
     service = DashboardService(pipeline)
-    operations = (
-        Route(one.path, _endpoint(one, service, user_id), methods=[one.method], name=one.name) for one in OPERATIONS
-    )
     app = Starlette(
         routes=[
             Route("/", _static),
             Route("/assets/{name}", _static),
-            Route("/openapi.json", _description),
-            *operations,
+            *(Route(path, _endpoint(handler, service, user_id), methods=[how]) for how, path, handler in OPERATIONS),
         ],
         middleware=[Middleware(Guard, token=token, hosts=hosts, local_only=open_to_all)],
         exception_handlers={HTTPException: _not_routed},
@@ -210,29 +135,75 @@ def create_app(
 
 
 def _endpoint(
-    operation: Operation, service: DashboardService, user_id: str | UserOf
+    handler: Callable[..., Awaitable[Any]], service: DashboardService, user_id: str | UserOf
 ) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
+    question, answer = _types(handler)
+
+    async def answered(request: Request) -> Response:
         try:
             user = user_id(request) if callable(user_id) else user_id
             if not isinstance(user, str) or not user:
                 return refusal(NOT_SIGNED_IN, "Nobody is signed in")
-            return Response(await operation.answered(service, user, request), media_type="application/json")
-        except BudgetError as error:
-            problem = f"{error.problem.removesuffix(':')}. {error.advice}"
-            return JSONResponse({"error": problem, "floors": error.floors}, CONFLICT)
-        except RefusedError as error:
-            return refusal(error.status, str(error))
-        except InputError as error:
-            return refusal(BAD, str(error))
-        except Exception:  # noqa: BLE001 - a store, embeddings or a user's function raise whatever they like
-            _log.exception("The dashboard could not answer %s", operation.name)
-            return refusal(UNAVAILABLE, ALWAYS[UNAVAILABLE])
+            given = await _body(request) if "body" in question.model_fields else _parameters(request)
+            found = await handler(service, user, **dict(question.model_validate(given)))
+            data = json.dumps(answer.dump_python(found, mode="json"), separators=(",", ":"), allow_nan=False)
+            return Response(data, media_type="application/json")  # in ASCII: texts may hold what UTF-8 cannot
+        except Exception as error:  # noqa: BLE001 - a store, embeddings or a user's function raise whatever they like
+            return _refused(error, handler.__name__)
 
-    return answer
+    return answered
 
 
-@lru_cache
+@cache
+def _types(handler: Callable[..., Awaitable[Any]]) -> tuple[type[BaseModel], TypeAdapter[Any]]:
+    """Returns what checks the parameters of a method, and what makes plain data of its answer."""
+    hints = get_type_hints(handler, include_extras=True)
+    _, _, *asked = signature(handler).parameters.values()
+    fields: dict[str, Any] = {
+        one.name: (hints[one.name], ... if one.default is Parameter.empty else one.default) for one in asked
+    }
+    return create_model(handler.__name__, **fields), TypeAdapter(hints["return"])
+
+
+def _refused(error: Exception, asked: str) -> Response:
+    if isinstance(error, ValidationError):
+        problems = (
+            f"{'.'.join(map(str, one['loc']))}: {one['msg'][:1].lower()}{one['msg'][1:]}"
+            for one in error.errors(include_url=False, include_input=False, include_context=False)
+        )
+        return refusal(BAD, "; ".join(dict.fromkeys(problems)))
+    if isinstance(error, BudgetError):
+        problem = f"{error.problem.removesuffix(':')}. {error.advice}"
+        return JSONResponse({"error": problem, "floors": error.floors}, CONFLICT)
+    if isinstance(error, RefusedError | InputError):
+        return refusal(getattr(error, "status", BAD), str(error))
+    _log.error("The dashboard could not answer %s", asked, exc_info=error)
+    return refusal(UNAVAILABLE, "The store, or a part of the pipeline, cannot be used; the server's log says why")
+
+
+def _parameters(request: Request) -> dict[str, str]:
+    names = [name for name, _ in request.query_params.multi_items()]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise RefusedError(BAD, f"{', '.join(map(ascii, twice))}: given more than once")
+    return {**request.query_params, **request.path_params}
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a page of another site can send other kinds without being asked for leave
+        raise RefusedError(NO_JSON, "Send the body as application/json")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST_BODY:
+            raise RefusedError(TOO_LARGE, f"The body is larger than {LARGEST_BODY:,} bytes")
+    try:
+        return {"body": json.loads(body)}
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(BAD, f"The body is no JSON that can be read: {type(error).__name__}") from error
+
+
+@cache
 def _file(name: str) -> bytes | None:
     file = resources.files("langchain_ctxbudget.dashboard").joinpath("static", name)
     return file.read_bytes() if file.is_file() else None
@@ -245,75 +216,118 @@ async def _static(request: Request) -> Response:
     return refusal(UNKNOWN, "There is no such file") if content is None else Response(content, media_type=kind)
 
 
-async def _description(request: Request) -> Response:
-    return JSONResponse({**describe(), "servers": [{"url": request.scope.get("root_path", "") or "/"}]})
-
-
 async def _not_routed(_request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     return refusal(error.status_code, str(error.detail), error.headers)
 
 
-@lru_cache
-def describe() -> dict[str, Any]:
-    """Returns the API as an OpenAPI 3.1 document."""
-    adapters: list[tuple[str, Any, TypeAdapter[Any]]] = [
-        ("Problem", "serialization", TypeAdapter(Problem)),
-        *((one.name, "serialization", one.answer) for one in OPERATIONS),
-        *((one.name, "validation", one.question) for one in OPERATIONS if one.method == "POST"),
-    ]
-    schemas, definitions = TypeAdapter.json_schemas(adapters, ref_template=REFERENCE)
-    paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, schemas)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Context budget",
-            "version": version("langchain-ctxbudget"),
-            "description": "What is in the context of a user's conversations, why, and what it cost.",
-        },
-        "paths": paths,
-        "components": {
-            "schemas": definitions["$defs"],
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
-        "security": [{}, {"token": []}],
-    }
+def is_loopback(host: str) -> bool:
+    """Tells whether a name or an address is this machine's own."""
+    try:
+        return host.lower() in LOOPBACK or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
-def _described(operation: Operation, schemas: Mapping[Any, Any]) -> dict[str, Any]:
-    is_post = operation.method == "POST"
-    checked = (BAD, TOO_LARGE, NO_JSON) if is_post else (BAD,) if operation.refusals else ()
-    reasons = {status: SOMETIMES[status] for status in sorted({*checked, *operation.refusals})} | {**ALWAYS}
-    described: dict[str, Any] = {
-        "operationId": operation.name,
-        "summary": (operation.handler.__doc__ or "").strip().splitlines()[0],
-        "responses": {
-            "200": _content(schemas[operation.name, "serialization"], description="As asked."),
-            **{
-                str(status): _content(schemas["Problem", "serialization"], description=why)
-                for status, why in reasons.items()
-            },
-        },
-    }
-    if is_post:
-        return described | {"requestBody": _content(schemas[operation.name, "validation"], required=True)}
-    asked = operation.question.json_schema()
-    parameters = [
-        {
-            "name": name,
-            "in": "path" if f"{{{name}}}" in operation.path else "query",
-            "required": name in asked.get("required", ()),
-            "description": schema.pop("description", ""),
-            # A parameter that is not given is left out, and not null.
-            "schema": next((part for part in schema.get("anyOf", ()) if part != {"type": "null"}), schema),
-        }
-        for name, schema in asked.get("properties", {}).items()
-    ]
-    return described | {"parameters": parameters}
+def require_token(token: object) -> None:
+    """Makes sure that a token is one, or that there is none.
+
+    Raises:
+        InvalidSettingsError: it is something else, or could be guessed.
+    """
+    sound = isinstance(token, str) and token.isascii() and token.isprintable() and len(token.strip()) >= LEAST_TOKEN
+    if token is not None and not sound:
+        raise InvalidSettingsError(
+            f"token must be a string of at least {LEAST_TOKEN} printable ASCII characters, or None. "
+            f"`openssl rand -hex 16` makes one"
+        )
 
 
-def _content(schema: object, **others: object) -> dict[str, Any]:
-    return {**others, "content": {"application/json": {"schema": schema}}}
+def refusal(status: int, problem: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Returns an answer that says what is wrong."""
+    return JSONResponse({"error": problem}, status, headers)
+
+
+class Guard:
+    """ASGI middleware that answers only who may ask: by host, by machine, by token, by site."""
+
+    def __init__(self, app: ASGIApp, *, token: str | None, hosts: Collection[str], local_only: bool) -> None:
+        self._app = app
+        self._token = token
+        self._hosts = {host.lower() for host in hosts}
+        self._local_only = local_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await (self._checked(Request(scope)) or self._app)(scope, receive, protected)
+
+    def _checked(self, request: Request) -> Response | None:
+        """Returns the refusal; None where nothing is wrong."""
+        below = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        is_page = request.method in ("GET", "HEAD") and below in ("", "/")  # to which other sites may link
+        if not self._is_meant(request.headers.getlist("host")):
+            return refusal(MISDIRECTED, "This dashboard does not go by that name; see the setting hosts")
+        if self._local_only and request.client is not None and not is_loopback(request.client.host):
+            return refusal(FORBIDDEN, "Only this machine is answered; set a token to open the dashboard to others")
+        if self._token is not None:
+            if is_page and "token" in request.query_params:
+                return self._sign_in(request, self._token)
+            if not self._is_signed_in(request, self._token):
+                return refusal(NOT_SIGNED_IN, "The token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+        if not is_page and not _is_own(request):
+            return refusal(FORBIDDEN, "Requests of another site are not answered")
+        return None
+
+    def _is_meant(self, given: list[str]) -> bool:
+        try:
+            [host] = given
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:  # several hosts, none, or one that is no name
+            return False
+        return ANY_HOST in self._hosts or name in self._hosts
+
+    def _sign_in(self, request: Request, token: str) -> Response:
+        """Gives a browser a cookie for the token that is in the page's address, and take it out of there."""
+        if not _same(request.query_params.getlist("token"), token):
+            return refusal(NOT_SIGNED_IN, "The token is wrong", {"WWW-Authenticate": "Bearer"})
+        answer = RedirectResponse("./", 303)
+        secure = request.url.scheme == "https"
+        answer.set_cookie(COOKIE, _pass(token), httponly=True, samesite="strict", secure=secure)
+        return answer
+
+    def _is_signed_in(self, request: Request, token: str) -> bool:
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return _same([given.strip()], token)
+        return _same([request.cookies.get(COOKIE, "")], _pass(token))
+
+
+def _same(given: list[str], wanted: str) -> bool:
+    """Compares in constant time."""
+    return len(given) == 1 and hmac.compare_digest(given[0].encode(errors="replace"), wanted.encode())
+
+
+def _pass(token: str) -> str:
+    """The value of the cookie: other services of the same host see it, and must not learn the token."""
+    return hmac.new(token.encode(), b"cookie of the ctxbudget dashboard", "sha256").hexdigest()
+
+
+def _is_own(request: Request) -> bool:
+    """The request comes from the dashboard's page, or from no page at all."""
+    if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        return False
+    origin = request.headers.get("origin")
+    return origin is None or origin.lower().partition("://")[2] == request.headers["host"].lower()

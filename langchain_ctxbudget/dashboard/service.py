@@ -1,4 +1,8 @@
-"""The API's operations: one method each, which is told the user and gives only what is theirs."""
+"""The API's operations, and the types of what they are asked and answer.
+
+An operation is a method of the service, which is told the user and gives only what is theirs. pydantic checks what it
+is asked; answers are plain dicts.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,39 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from typing_extensions import TypedDict
 
 from langchain_ctxbudget.budget.layers import Layer, Status
-from langchain_ctxbudget.budget.tiers import HEALTHY, THRESHOLDS, TIERS, UsageLimits, relaxed, standing, tier_of
-from langchain_ctxbudget.dashboard import api_types as api
-from langchain_ctxbudget.dashboard.transcripts import Recent, Transcript, Transcripts, steady_messages, with_previews
+from langchain_ctxbudget.budget.tiers import (
+    HEALTHY,
+    THRESHOLDS,
+    TIERS,
+    Documents,
+    Forced,
+    TierName,
+    UsageLimits,
+    relaxed,
+    standing,
+    tier_of,
+)
+from langchain_ctxbudget.dashboard.transcripts import (
+    Recent,
+    SaidMessage,
+    Transcript,
+    Transcripts,
+    steady_messages,
+    with_previews,
+)
 from langchain_ctxbudget.errors import BudgetError, FactError, InputError, StoreDataError
 from langchain_ctxbudget.flow import adrive
+from langchain_ctxbudget.messages.messages import Preservation
 from langchain_ctxbudget.pipeline.bookkeeping import amounts
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt.plan import NOTHING_ELSE, Request, merged
-from langchain_ctxbudget.report.report import ContextReport, LayerReport, ReportItem
+from langchain_ctxbudget.report.report import ContextReport, HistoryStrategy, LayerReport, ReportItem
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores.records import Scope
 from langchain_ctxbudget.stores.snapshots import ContextSnapshot, read_keys
@@ -37,7 +63,164 @@ TIER_OF_SOURCE = {"memories": 2, "documents": 3}
 INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""
 
+LONGEST_ID, LONGEST_MESSAGE = 2_000, 10_000
+"""Characters."""
+MOST_POSITION = 2**31 - 1
+MOST_MESSAGES = 200
+"""In one answer."""
+
 _log = logging.getLogger(__name__)
+
+Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_ID)]
+Words: TypeAlias = Annotated[str, Field(min_length=1, max_length=LONGEST_MESSAGE, pattern=r"\S")]
+Source: TypeAlias = Literal["snapshot", "preview"]
+SnapshotId: TypeAlias = Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200)]
+Limit: TypeAlias = Annotated[int, Field(ge=1, le=1_000)]
+Budget: TypeAlias = Annotated[int, Field(ge=1, le=100_000_000)]
+Position: TypeAlias = Annotated[int, Field(ge=1, le=MOST_POSITION)]
+
+
+class Body(BaseModel):
+    """A change, sent as JSON; nothing else may be in it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class MessagePin(Body):
+    """The fate of a message when its conversation is compacted."""
+
+    session_id: Id
+    message_id: Id
+    preservation: Preservation | None
+    """None takes back an earlier wish."""
+
+
+class FactPin(Body):
+    """A fact, a topic or an entity that is kept whatever happens, or no longer."""
+
+    fact_id: Id
+    pinned: bool
+
+
+def _kind_of_pin(given: object) -> str:
+    return "fact" if isinstance(given, FactPin) or (isinstance(given, Mapping) and "fact_id" in given) else "message"
+
+
+Pin: TypeAlias = Annotated[
+    Annotated[MessagePin, Tag("message")] | Annotated[FactPin, Tag("fact")], Discriminator(_kind_of_pin)
+]
+
+
+class Force(Body):
+    """Parts of a prompt that are let in however little of a usage limit is left."""
+
+    force_include: Annotated[list[Forced], Field(max_length=16)]
+
+
+class SessionSummary(TypedDict):
+    """A conversation in the list; tokens and tier are those of its newest snapshot."""
+
+    session_id: str
+    messages: int
+    last_updated: datetime | None
+    snapshots: int
+    total_tokens: int | None
+    budget_tokens: int | None
+    budget_percent: float | None
+    tier: TierName | None
+
+
+class Sessions(TypedDict):
+    """The conversations of a user, the newest first."""
+
+    user_id: str
+    sessions: list[SessionSummary]
+
+
+class TierBreakdown(TypedDict):
+    """Tokens and items of what is always sent, of what is known, of documents and of what was said (seed 003)."""
+
+    tier1: dict[str, int]
+    tier2: dict[str, int]
+    tier3: dict[str, int]
+    tier4: dict[str, int]
+    total: int
+
+
+class PruningStrategy(TypedDict):
+    """The parts that the usage limits let in (seed 003); `budget_range` is what is left, such as `60-80%`."""
+
+    budget_range: str
+    tier1_messages: int
+    tier2_items: int | Literal["all"]
+    tier3_mode: Documents
+    tier4_messages: int | Literal["as budgeted"]
+
+
+class ContextStatus(TypedDict):
+    """The prompt of a conversation: one that was made, or the one that would be made now.
+
+    The first `steady_messages` messages are where they were when it was made; later positions may be those of others.
+    """
+
+    session_id: str
+    source: Source
+    current_context: ContextReport
+    tier_breakdown: TierBreakdown
+    budget_percent: float
+    pruning_strategy: PruningStrategy
+    last_updated: datetime
+    steady_messages: int
+
+
+class SnapshotSummary(TypedDict):
+    """A snapshot in numbers; `layers` are tokens used, by layer."""
+
+    id: str
+    created_at: datetime
+    messages: int
+    total_tokens: int
+    budget_tokens: int
+    layers: dict[str, int]
+    overhead_tokens: int
+    tier: TierName | None
+    allocation_strategy: str
+    history_strategy: HistoryStrategy
+    compaction_step: bool
+    stable_zone_share: float | None
+
+
+class Snapshots(TypedDict):
+    """The newest snapshots of a conversation, oldest first."""
+
+    session_id: str
+    snapshots: list[SnapshotSummary]
+
+
+class Messages(TypedDict):
+    """Some messages of a conversation."""
+
+    messages: list[SaidMessage]
+
+
+class SessionUsage(TypedDict):
+    """The use of a conversation, and of its user in this month: calls, tokens, cost in US dollars.
+
+    `standing` is the most restrictive limit with what is used, allowed and left of it.
+    """
+
+    session: dict[str, float]
+    month: dict[str, float]
+    standing: dict[str, str | int | float] | None
+    tier: TierName | None
+
+
+class Settings(TypedDict):
+    """The settings that apply to the user."""
+
+    force_include: list[Forced]
+    usage_limits: UsageLimits | None
+    max_context_tokens: int
 
 
 class RefusedError(Exception):
@@ -62,11 +245,11 @@ class DashboardService:
         self._forecasts: Recent[tuple[Scope, str, str], ContextReport] = Recent(KEPT_FORECASTS)
         """By conversation, message and the conversation's version."""
 
-    async def sessions(self, user_id: str) -> api.Sessions:
+    async def sessions(self, user_id: str) -> Sessions:
         """The conversations of the user, the last updated first."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def summary(name: str) -> api.SessionSummary:
+        async def summary(name: str) -> SessionSummary:
             async with gate:
                 return await self._summary(Scope(user_id, name))
 
@@ -76,20 +259,20 @@ class DashboardService:
         newest_first = sorted(found, key=lambda one: one["last_updated"] or oldest, reverse=True)
         return {"user_id": user_id, "sessions": newest_first}
 
-    async def status(self, user_id: str, session_id: api.SessionId) -> api.ContextStatus:
+    async def status(self, user_id: str, session_id: Id) -> ContextStatus:
         """The context of a conversation: the newest snapshot, else what would be sent now."""
         scope, transcript = await self._open(user_id, session_id)
         if latest := await self._latest(scope):
             return await self._shown(scope, transcript, latest)
         return await self._preview(scope, transcript, None, None)
 
-    async def snapshots(self, user_id: str, session_id: api.SessionId, limit: api.Limit = 100) -> api.Snapshots:
+    async def snapshots(self, user_id: str, session_id: Id, limit: Limit = 100) -> Snapshots:
         """The newest snapshots of a conversation, oldest first."""
         await self._open(user_id, session_id)
         found = await self._pipeline.snapshots.alist(user_id=user_id, conversation_id=session_id, limit=limit)
         return {"session_id": session_id, "snapshots": [_snapshot_summary(one) for one in found]}
 
-    async def snapshot(self, user_id: str, session_id: api.SessionId, snapshot_id: api.SnapshotId) -> api.ContextStatus:
+    async def snapshot(self, user_id: str, session_id: Id, snapshot_id: SnapshotId) -> ContextStatus:
         """One snapshot."""
         scope, transcript = await self._open(user_id, session_id)
         found = await self._pipeline.snapshots.aget(snapshot_id, user_id=user_id, conversation_id=session_id)
@@ -98,21 +281,21 @@ class DashboardService:
         return await self._shown(scope, transcript, found)
 
     async def preview(
-        self, user_id: str, session_id: api.SessionId, budget: api.Budget = None, message: api.Message = None
-    ) -> api.ContextStatus:
+        self, user_id: str, session_id: Id, budget: Budget | None = None, message: Words | None = None
+    ) -> ContextStatus:
         """The next prompt as it would be; nothing is sent or stored."""
         scope, transcript = await self._open(user_id, session_id)
         return await self._preview(scope, transcript, message, budget)
 
     async def messages(
-        self, user_id: str, session_id: api.SessionId, first: api.First = 1, last: api.Last = None
-    ) -> api.Messages:
+        self, user_id: str, session_id: Id, first: Position = 1, last: Position | None = None
+    ) -> Messages:
         """Some messages of a conversation, by their positions."""
         scope, transcript = await self._open(user_id, session_id)
-        end = min(first - 1 + api.MOST_MESSAGES, last or api.MOST_POSITION)
+        end = min(first - 1 + MOST_MESSAGES, last or MOST_POSITION)
         return {"messages": await self._transcripts.with_pins(scope, transcript.messages[first - 1 : end])}
 
-    async def usage(self, user_id: str, session_id: api.SessionId) -> api.SessionUsage:
+    async def usage(self, user_id: str, session_id: Id) -> SessionUsage:
         """The use of a conversation, and of its user in this month."""
         scope, _ = await self._open(user_id, session_id)
         session, month = await adrive(self._pipeline.engine.workspace.bookkeeping.used(scope))
@@ -125,7 +308,7 @@ class DashboardService:
             "tier": tier_of(closest.left, limits.thresholds).name if closest else None,
         }
 
-    async def settings(self, user_id: str) -> api.Settings:
+    async def settings(self, user_id: str) -> Settings:
         """The settings that apply to the user."""
         applied = await self._settings(user_id)
         return {
@@ -134,10 +317,10 @@ class DashboardService:
             "max_context_tokens": applied.max_context_tokens,
         }
 
-    async def pin(self, user_id: str, body: api.Pin) -> api.Pin:
+    async def pin(self, user_id: str, body: Pin) -> Pin:
         """Say what is to become of a message when its conversation is compacted, or that a fact is kept."""
         try:
-            if isinstance(body, api.FactPin):
+            if isinstance(body, FactPin):
                 await self._pipeline.knowledge.apin(body.fact_id, user_id=user_id, pinned=body.pinned)
             else:
                 scope, _ = await self._open(user_id, body.session_id)
@@ -151,7 +334,7 @@ class DashboardService:
             self._forget_forecasts(user_id)
         return body
 
-    async def force(self, user_id: str, body: api.Force) -> api.Settings:
+    async def force(self, user_id: str, body: Force) -> Settings:
         """Say what is let in however little of a usage limit is left; saved as the user's settings."""
         saved = await self._pipeline.aget_settings(user_id=user_id)
         forced = {"force_include": list(dict.fromkeys(body.force_include))}
@@ -168,19 +351,19 @@ class DashboardService:
 
     async def _preview(
         self, scope: Scope, transcript: Transcript, message: str | None, budget: int | None
-    ) -> api.ContextStatus:
+    ) -> ContextStatus:
         asked = message if message is not None else transcript.asked or UNASKED
         report = await self._forecast(scope, asked, transcript.version, budget)
         steady = report.coverage[-1].last if report.coverage else 0
         return await self._as_status(scope, "preview", report, datetime.now(UTC), steady)
 
-    async def _shown(self, scope: Scope, transcript: Transcript, kept: ContextSnapshot) -> api.ContextStatus:
+    async def _shown(self, scope: Scope, transcript: Transcript, kept: ContextSnapshot) -> ContextStatus:
         report = await with_previews(kept.report, transcript, scope, self._pipeline, self._transcripts)
         return await self._as_status(scope, "snapshot", report, kept.created_at, steady_messages(report, transcript))
 
     async def _as_status(
-        self, scope: Scope, source: api.Source, report: ContextReport, at: datetime, steady: int
-    ) -> api.ContextStatus:
+        self, scope: Scope, source: Source, report: ContextReport, at: datetime, steady: int
+    ) -> ContextStatus:
         limits = (await self._settings(scope.user_id)).usage_limits if report.usage else None
         return {
             "session_id": scope.conversation_id,
@@ -222,7 +405,7 @@ class DashboardService:
         saved = await self._pipeline.aget_settings(user_id=user_id)
         return merged(self._pipeline.settings, {"user": saved}, None, [])[0]
 
-    async def _summary(self, scope: Scope) -> api.SessionSummary:
+    async def _summary(self, scope: Scope) -> SessionSummary:
         messages, last_said = await self._transcripts.outline(scope)
         latest = await self._latest(scope)
         report = latest.report if latest else None
@@ -247,7 +430,7 @@ class DashboardService:
             return None
 
 
-def _snapshot_summary(snapshot: ContextSnapshot) -> api.SnapshotSummary:
+def _snapshot_summary(snapshot: ContextSnapshot) -> SnapshotSummary:
     report = snapshot.report
     return {
         "id": snapshot.id,
@@ -269,7 +452,7 @@ def _budget_percent(report: ContextReport) -> float:
     return round(100 * report.total_tokens / report.budget_tokens, 1)
 
 
-def _tier_breakdown(report: ContextReport) -> api.TierBreakdown:
+def _tier_breakdown(report: ContextReport) -> TierBreakdown:
     tokens, items = Counter({1: sum(report.overhead_tokens.values())}), Counter[int]()
     for layer in report.layers:
         tokens[_tier(layer)] += layer.overhead_tokens
@@ -291,7 +474,7 @@ def _tier(layer: LayerReport, item: ReportItem | None = None) -> int:
     return TIER_OF_LAYER.get(layer.layer, 2)  # the application's own layers are knowledge
 
 
-def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> api.PruningStrategy:
+def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> PruningStrategy:
     usage = report.usage
     place = 0 if usage is None else next(n for n, tier in enumerate(TIERS) if tier.name == usage.tier)
     tier = HEALTHY if usage is None else relaxed(TIERS[place], usage.forced)

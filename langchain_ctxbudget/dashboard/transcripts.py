@@ -7,21 +7,21 @@ back; an item whose text is no longer there, or was never kept (the current mess
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
 from langchain_core.messages import BaseMessage, HumanMessage
+from typing_extensions import TypedDict
 
 from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.budget.layers import Layer, Reason, Status
-from langchain_ctxbudget.dashboard.api_types import SaidMessage
 from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
 from langchain_ctxbudget.flow import adrive, batch
 from langchain_ctxbudget.history.log import MessagePage
-from langchain_ctxbudget.messages.messages import plain_text, preservation_of
+from langchain_ctxbudget.messages.messages import Preservation, plain_text, preservation_of
 from langchain_ctxbudget.messages.text import also_forgets
 from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
 from langchain_ctxbudget.pipeline.workspace import pins_place
@@ -36,8 +36,6 @@ EVERYTHING = 2**31
 KEPT_TRANSCRIPTS, KEPT_OUTLINES = 16, 10_000
 OTHER_CONVERSATIONS = 20
 """Other conversations that one report quotes."""
-LINE = "message "
-"""The beginning of the id of a line of a summary; the position of its message follows."""
 SAID = (Layer.ARC, Layer.HISTORY, Layer.MESSAGE)
 KNOWN = (Layer.PREFERENCES, Layer.TOPICS, Layer.ENTITIES)
 
@@ -75,6 +73,18 @@ def _forget_all() -> None:
     """Lets go of everything: users are erased in the pipeline, which knows of no dashboard."""
     for recent in list(_all.values()):
         recent.clear()
+
+
+class SaidMessage(TypedDict):
+    """A message of a conversation; its position counts from 1, and a long text ends with an ellipsis."""
+
+    position: int
+    id: str
+    role: str
+    name: str | None
+    text: str
+    created_at: str | None
+    preservation: Preservation | None
 
 
 @dataclass(frozen=True)
@@ -157,7 +167,19 @@ def steady_messages(report: ContextReport, transcript: Transcript) -> int:
     A report names older messages by their positions alone, and the newest by their ids, too. Where the oldest one of
     these has not moved, neither has anything before it.
     """
-    newest_first = list(zip(_sent_positions(report), _sent_ids(report), strict=False))
+    positions = (
+        position
+        for part in reversed(report.coverage)
+        if part.state != "omitted"
+        for position in range(part.last, part.first - 1, -1)
+    )
+    ids = (
+        key
+        for item in reversed(report.layer(Layer.HISTORY).items)
+        if item.status is not Status.OMITTED and item.reason not in (Reason.SUMMARY, Reason.PINNED)
+        for key in reversed(item.id.split(JOINED))
+    )
+    newest_first = list(zip(positions, ids, strict=False))
     steady = 0
     for position, key in reversed(newest_first):
         message = transcript.by_id.get(key)
@@ -167,40 +189,27 @@ def steady_messages(report: ContextReport, transcript: Transcript) -> int:
     return report.coverage[-1].last if newest_first else 0
 
 
-def _sent_positions(report: ContextReport) -> Iterator[int]:
-    for part in reversed(report.coverage):
-        if part.state != "omitted":
-            yield from range(part.last, part.first - 1, -1)
-
-
-def _sent_ids(report: ContextReport) -> Iterator[str]:
-    """The ids of the messages behind the cut that were sent, from the last one back."""
-    for item in reversed(report.layer(Layer.HISTORY).items):
-        if item.status is not Status.OMITTED and item.reason not in (Reason.SUMMARY, Reason.PINNED):
-            yield from reversed(item.id.split(JOINED))
-
-
 async def with_previews(
     report: ContextReport, transcript: Transcript, scope: Scope, pipeline: ContextPipeline, transcripts: Transcripts
 ) -> ContextReport:
     """Returns a report whose items quote what they stand for; nothing of another user is read."""
-    sources = {item.source for layer in report.layers for item in layer.items}
+    ids: defaultdict[str, set[str]] = defaultdict(set)
+    for layer in report.layers:
+        for item in layer.items:
+            ids["memories" if layer.layer in KNOWN else item.source].add(item.id)
     texts: dict[str, Mapping[str, str]] = {}
-    if "memories" in sources or any(layer.items for layer in report.layers if layer.layer in KNOWN):
+    if ids["memories"]:
         texts["memories"] = await _known(scope.user_id, pipeline)
-    if "documents" in sources:
-        texts["documents"] = await _titles(report, scope.user_id, pipeline)
-    if "conversations" in sources:
-        texts["conversations"] = await _other_conversations(report, scope, transcripts)
+    if ids["documents"]:
+        texts["documents"] = await _titles(ids["documents"], scope.user_id, pipeline)
+    if ids["conversations"]:
+        texts["conversations"] = await _other_conversations(ids["conversations"], scope.user_id, transcripts)
     steady = steady_messages(report, transcript)
 
     def quoted(layer: LayerReport, item: ReportItem) -> ReportItem:
         is_said = layer.layer in SAID or (layer.layer == Layer.RETRIEVAL and item.source == "messages")
-        text = (
-            _said_text(transcript, steady, item)
-            if is_said
-            else texts.get(item.source or "memories", {}).get(item.id, "")
-        )
+        kept = texts.get(item.source or "memories", {}).get(item.id, "")
+        text = _said_text(transcript, steady, item) if is_said else kept
         return item if item.preview else replace(item, preview=preview(text))
 
     layers = (replace(layer, items=tuple(quoted(layer, item) for item in layer.items)) for layer in report.layers)
@@ -208,9 +217,9 @@ async def with_previews(
 
 
 def _said_text(transcript: Transcript, steady: int, item: ReportItem) -> str:
-    """The message of an item, the first of several, or the one that a line of a summary comes from."""
+    """Returns the message of an item, the first of several, or the one that a line of a summary comes from."""
     if item.reason is Reason.SUMMARY:
-        number = item.id.removeprefix(LINE)
+        number = item.id.removeprefix("message ")
         position = int(number) if number.isdecimal() else 0
         return transcript.messages[position - 1]["text"] if 0 < position <= steady else ""
     parts = item.id.split(JOINED)
@@ -227,27 +236,18 @@ async def _known(user_id: str, pipeline: ContextPipeline) -> dict[str, str]:
     return texts | {fact.id: fact.text for fact in await knowledge.alist_facts(user_id=user_id, include_ended=True)}
 
 
-async def _titles(report: ContextReport, user_id: str, pipeline: ContextPipeline) -> dict[str, str]:
-    """The titles of documents, the user's own and everyone's, by the items that are parts of them."""
-    titles: dict[str, str] = {}
-    for shelf in (KnowledgeBase(pipeline.store, shared=True), KnowledgeBase(pipeline.store, user_id=user_id)):
-        titles |= {document.id: document.title for document in await shelf.alist()}
-    return {key: titles.get(key.partition("#")[0], "") for key in _ids(report, "documents")}
+async def _titles(ids: Iterable[str], user_id: str, pipeline: ContextPipeline) -> dict[str, str]:
+    """Returns the titles of documents, the user's own and everyone's, by the items that are parts of them."""
+    shelves = KnowledgeBase(pipeline.store, shared=True), KnowledgeBase(pipeline.store, user_id=user_id)
+    titles = {document.id: document.title for shelf in shelves for document in await shelf.alist()}
+    return {key: titles.get(key.partition("#")[0], "") for key in ids}
 
 
-async def _other_conversations(report: ContextReport, scope: Scope, transcripts: Transcripts) -> dict[str, str]:
-    """Messages of other conversations, by references such as `conversation/message`."""
-    wanted: defaultdict[str, list[str]] = defaultdict(list)
-    for key in _ids(report, "conversations"):
-        conversation, _, message = key.partition("/")
-        wanted[conversation].append(message)
+async def _other_conversations(ids: Iterable[str], user_id: str, transcripts: Transcripts) -> dict[str, str]:
+    """Returns messages of other conversations, by references such as `conversation/message`."""
+    names = dict.fromkeys(key.partition("/")[0] for key in sorted(ids))
     texts: dict[str, str] = {}
-    for conversation in list(wanted)[:OTHER_CONVERSATIONS]:
-        other = await transcripts.read(Scope(scope.user_id, unquote(conversation)))
-        said = other.by_id if other else {}
-        texts |= {f"{conversation}/{one}": said[one]["text"] for one in wanted[conversation] if one in said}
+    for name in list(names)[:OTHER_CONVERSATIONS]:
+        if other := await transcripts.read(Scope(user_id, unquote(name))):
+            texts |= {f"{name}/{key}": message["text"] for key, message in other.by_id.items()}
     return texts
-
-
-def _ids(report: ContextReport, source: str) -> Iterator[str]:
-    return (item.id for layer in report.layers for item in layer.items if item.source == source)

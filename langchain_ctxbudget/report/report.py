@@ -16,10 +16,9 @@ from langchain_ctxbudget.budget.layers import Layer, Reason, Status, title_of
 from langchain_ctxbudget.budget.tiers import Forced, TierName
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages.turns import Repair
-from langchain_ctxbudget.report.diff import ReportDiff, difference
-from langchain_ctxbudget.report.explain import Explanation, explanation
 from langchain_ctxbudget.report.html import render_html
 from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_text
+from langchain_ctxbudget.report.words import Explanation, ReportDiff, difference, explanation
 
 SCHEMA_VERSION: Literal[3] = 3
 READ_VERSIONS = (2, SCHEMA_VERSION)

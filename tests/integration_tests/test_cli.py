@@ -138,10 +138,9 @@ def test_an_imported_file_with_a_changed_message_writes_nothing_unless_it_may_re
 
 
 def test_the_module_runs_on_any_terminal() -> None:
-    for encoding in ("ascii", "utf-8"):  # without box characters: question marks
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "demo"],
-            capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}, check=False,
-        )  # fmt: skip
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert b"CONTEXT BUDGET" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "demo"],
+        capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"CONTEXT BUDGET" in done.stdout  # without box characters: question marks

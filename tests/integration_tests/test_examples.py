@@ -1,16 +1,15 @@
-"""Every example runs, offline, in a process of its own."""
+"""Every example runs, offline."""
 
 from __future__ import annotations
 
 import json
-import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from langgraph.graph.state import CompiledStateGraph
+
+from tests.warm import Ran, run_all
 
 ROOT = Path(__file__).parents[2]
 SAYS = {
@@ -29,16 +28,20 @@ SAYS = {
 """What shows that an example still does what it is for."""
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.py")), ids=lambda path: path.name)
-def test_example_runs(path: Path) -> None:
-    environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
-    assert SAYS.get(path.name, "") in done.stdout
-    assert not done.stderr
+PATHS = sorted((ROOT / "examples").rglob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def ran() -> dict[str, Ran]:
+    return {path.name: done for path, done in zip(PATHS, run_all(PATHS), strict=True)}
+
+
+@pytest.mark.parametrize("name", [path.name for path in PATHS])
+def test_example_runs(ran: dict[str, Ran], name: str) -> None:
+    done = ran[name]
+    assert (done.code, done.err) == (0, "")
+    assert done.out.strip()
+    assert SAYS.get(name, "") in done.out
 
 
 def test_langgraph_json_takes_its_own_folder_along() -> None:

@@ -1,4 +1,4 @@
-"""2,000 messages, one exchange at a time, with the emphasis on the cache: model calls, and what stays as it is."""
+"""800 messages, one exchange at a time, with the emphasis on the cache: model calls, and what stays as it is."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.integration_tests.summary_models import USER, Scripted, exchange, sum
 
 pytestmark = pytest.mark.slow
 
-EXCHANGES = 1_000
+EXCHANGES = 400
 BUDGET = 8_192
 OPEN_NODES = 3
 """One at every level of the tree: what ends after the last early summary of an unfinished one comes on top."""
 
 
-def test_two_thousand_messages_one_exchange_at_a_time(tmp_path: Path) -> None:
+def test_eight_hundred_messages_one_exchange_at_a_time(tmp_path: Path) -> None:
     model = Scripted(answer=lambda text: summary(f"{words(len(text), 40)}.", narrative=f"{words(len(text), 12)}."))
     shares: list[float] = []
     quiet_calls: list[int] = []
@@ -49,9 +49,9 @@ def test_two_thousand_messages_one_exchange_at_a_time(tmp_path: Path) -> None:
         last = pipeline.assemble("And now?", **USER)
         pipeline.flush(60)
         assert len(model.read) == calls
-    assert 60 < calls <= 2 * EXCHANGES / MESSAGES_PER_CALL + OPEN_NODES
+    assert 20 < calls <= 2 * EXCHANGES / MESSAGES_PER_CALL + OPEN_NODES
     assert steps <= EXCHANGES / 10
-    assert statistics.fmean(shares) >= 0.9
+    assert statistics.fmean(shares[EXCHANGES // 5 :]) >= 0.9
     assert max(quiet_calls) <= 64
     again = Scripted()
     with (

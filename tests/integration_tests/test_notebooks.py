@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.warm import Ran, run_all
+
 ROOT = Path(__file__).parents[2]
 NAMES = ("01_quickstart", "02_budget_playground", "03_history_and_recall", "04_agent", "05_your_own_chatgpt_export")
-SLOW = NAMES[1:]
 MOST_LINES = 50
 """Of one cell; more of it nobody reads."""
 PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|tmp|usr|var|opt|mnt|work|Users|private)/\w|[A-Z]:\\Users")
 EXPORT = 'EXPORT = ""'
 
-RUNNER = """
+PROGRAM = """
 import ast, contextlib, io, json, sys
 
-names, shown = {"__name__": "__main__"}, []
-for code in json.load(sys.stdin):
+shown = []
+for code in json.loads({codes!r}):
     tree, out, html = ast.parse(code), io.StringIO(), ""
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     with contextlib.redirect_stdout(out):
-        exec(compile(tree, "cell", "exec"), names)
-        value = eval(compile(ast.Expression(last.value), "cell", "eval"), names) if last else None
+        exec(compile(tree, "cell", "exec"), globals())
+        value = eval(compile(ast.Expression(last.value), "cell", "eval"), globals()) if last else None
     if hasattr(value, "_repr_html_"):
         html = value._repr_html_() or ""
-    shown.append({"text": out.getvalue(), "html": html, "picture": hasattr(value, "_repr_png_")})
+    shown.append({{"text": out.getvalue(), "html": html, "picture": hasattr(value, "_repr_png_")}})
 print(json.dumps(shown))
 """
 
@@ -80,22 +78,18 @@ def test_it_is_committed_as_it_ran(name: str) -> None:
     assert f"notebooks/{name}.ipynb" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NAMES]
-)
-def test_its_outputs_are_what_its_code_gives_now(name: str) -> None:
+@pytest.fixture(scope="module")
+def ran() -> dict[str, Ran]:
+    programs = [PROGRAM.format(codes=json.dumps([source(cell) for cell in cells(name)])) for name in NAMES]
+    return dict(zip(NAMES, run_all(programs), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_its_outputs_are_what_its_code_gives_now(ran: dict[str, Ran], name: str) -> None:
     """Texts and cards to the character, timings aside; of pictures only that there is one."""
-    environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUNNER],
-        input=json.dumps([source(cell) for cell in cells(name)]),
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    for cell, now in zip(cells(name), json.loads(done.stdout), strict=True):
+    assert ran[name].code == 0, ran[name].err
+    for cell, now in zip(cells(name), json.loads(ran[name].out), strict=True):
         rerun = f"run it again: pytest --nbmake --overwrite notebooks/{name}.ipynb"
         assert printed(cell) == now["text"], rerun
         assert without_timings(displayed(cell, "text/html")) == without_timings(now["html"]), rerun

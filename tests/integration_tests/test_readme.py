@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from langchain_ctxbudget import ContextSettings
+from tests.warm import Ran, run_all
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,6 +27,7 @@ PAGES = {
         "replay",
         "reports",
         "retrieval",
+        "scaling",
         "usage",
     )
 }
@@ -56,61 +54,37 @@ def python_blocks(page: str) -> list[Block]:
     ]
 
 
-def run(code: str, path: Path) -> str:
-    """What a program prints; offline, with every warning an error."""
-    path.write_text(code, encoding="utf-8")
-    environment = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        cwd=path.parent,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 BLOCKS = {name: python_blocks(page) for name, page in PAGES.items()}
-PRINTING = {
-    name: [number for number, block in enumerate(blocks) if block.printed is not None]
-    for name, blocks in BLOCKS.items()
-}
 
 
-def speed(name: str) -> list[pytest.MarkDecorator]:
-    """The marks of a page's tests."""
-    return [pytest.mark.slow] if name in SLOW else []
+def program(name: str) -> str:
+    """All Python blocks of a page, one after the other."""
+    parts: list[str] = []
+    for block in BLOCKS[name]:
+        parts.append(block.code)
+        if block.settings is not None:
+            parts.append(f"import json\nassert settings == ContextSettings().override(json.loads({block.settings!r}))")
+        parts.append(f"print({END_OF_BLOCK!r})")
+    return "\n".join(parts)
 
 
-@pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
-    """What every Python block of a page prints; they run one after the other."""
-
-    @cache
-    def printed(name: str) -> list[str]:
-        parts: list[str] = []
-        for block in BLOCKS[name]:
-            parts.append(block.code)
-            if block.settings is not None:
-                parts.append(
-                    f"import json\nassert settings == ContextSettings().override(json.loads({block.settings!r}))"
-                )
-            parts.append(f"print({END_OF_BLOCK!r})")
-        return run("\n".join(parts), tmp_path_factory.mktemp(name) / "page.py").split(f"{END_OF_BLOCK}\n")
-
-    return printed
+@cache
+def ran(*names: str) -> dict[str, Ran]:
+    """What became of the pages with these names; of `README`, of each of its blocks."""
+    programs = {name: program(name) for name in names if name in PAGES}
+    if "README" in names:
+        programs |= {f"README {number}": code for number, code in enumerate(PYTHON)}
+    return dict(zip(programs, run_all(list(programs.values())), strict=True))
 
 
-@pytest.mark.parametrize("code", PYTHON, ids=range(len(PYTHON)))
-def test_its_code_runs_as_it_stands(code: str, tmp_path: Path) -> None:
-    run(code, tmp_path / "readme.py")
+def outcome(name: str) -> Ran:
+    return ran(*SLOW)[name] if name in SLOW else ran("README", *(page for page in PAGES if page not in SLOW))[name]
 
 
-def test_the_code_of_the_page_on_scaling_runs_as_it_stands(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
-    run("\n".join(block.code for block in python_blocks(page)), tmp_path / "page.py")
+@pytest.mark.parametrize("number", range(len(PYTHON)))
+def test_its_code_runs_as_it_stands(number: int) -> None:
+    done = outcome(f"README {number}")
+    assert done.code == 0, done.err
 
 
 def test_its_first_code_is_ten_lines() -> None:
@@ -126,19 +100,13 @@ def test_its_first_screen_has_exactly_two_commands_that_set_themselves_up() -> N
     assert len([line for line in COMMANDS if line.startswith("python3 -m venv .venv && ")]) == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [pytest.param(name, number, marks=speed(name)) for name in PAGES for number in PRINTING[name]],
-)
-def test_a_block_of_a_page_prints_what_stands_below_it(
-    name: str, number: int, outputs: Callable[[str], list[str]]
-) -> None:
-    assert outputs(name)[number] == BLOCKS[name][number].printed
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=speed(name)) for name in PAGES])
-def test_every_block_of_a_page_that_prints_shows_what(name: str, outputs: Callable[[str], list[str]]) -> None:
-    assert [number for number, printed in enumerate(outputs(name)) if printed] == PRINTING[name]
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PAGES])
+def test_the_blocks_of_a_page_print_what_stands_below_them(name: str) -> None:
+    done = outcome(name)
+    assert done.code == 0, done.err
+    printed = done.out.split(f"{END_OF_BLOCK}\n")
+    for block, found in zip(BLOCKS[name], printed, strict=False):
+        assert (block.printed or "") == found
 
 
 def test_every_json_block_of_the_budgeting_page_is_settings() -> None:

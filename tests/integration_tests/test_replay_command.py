@@ -75,14 +75,10 @@ def test_prices_are_told_in_dollars(capsys: pytest.CaptureFixture[str], chat_fil
     assert "US $" in run(capsys, chat_file, "--compare", "full", "--price", "gpt-4o")[1]
 
 
-@pytest.mark.parametrize(("name", "begin"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
-def test_it_is_drawn(
-    capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_path: Path, name: str, begin: bytes
-) -> None:
-    code, out, _ = run(capsys, chat_file, "--compare", "recency,full", "--plot", tmp_path / name)
-    assert code == 0
-    assert "recency" in out
-    assert (tmp_path / name).read_bytes().startswith(begin)
+def test_it_is_drawn(capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_path: Path) -> None:
+    code, out, _ = run(capsys, chat_file, "--compare", "recency,full", "--plot", tmp_path / "a.svg")
+    assert (code, "recency" in out) == (0, True)
+    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
 
 
 @pytest.mark.parametrize(
@@ -107,13 +103,9 @@ def test_what_cannot_be_is_an_error_before_any_work(
     assert problem in err
 
 
-# The list of strategies
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("elastic", ["elastic"]),
         (" elastic , recency ", ["elastic", "recency"]),
         ('{"strategy": "prioritized", "order": ["history"]}', [{"strategy": "prioritized", "order": ["history"]}]),
         ('full,{"a": "b,c"},cache', ["full", {"a": "b,c"}, "cache"]),
@@ -122,9 +114,6 @@ def test_what_cannot_be_is_an_error_before_any_work(
 )
 def test_names_and_objects_are_told_apart(text: str, found: list[Any]) -> None:
     assert parse_strategies(text) == found
-
-
-# The bundled conversation
 
 
 def test_without_a_file_it_takes_the_bundled_conversation(capsys: pytest.CaptureFixture[str]) -> None:

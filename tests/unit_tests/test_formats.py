@@ -1,7 +1,6 @@
 """Files of every accepted format become conversations; every other file is refused with its place."""
 
 import gzip
-import importlib.util
 import json
 import tracemalloc
 from pathlib import Path
@@ -35,7 +34,6 @@ from langchain_ctxbudget.cli.formats import (
 )
 from langchain_ctxbudget.errors import ConversationFormatError
 
-EVALUATION = Path(__file__).parents[3] / "shared" / "eval"
 HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good morning"}]
 FORMS = (message_to_dict, lambda message: message.model_dump(mode="json"), dumpd)
 
@@ -264,18 +262,6 @@ def test_the_first_speaker_of_an_evaluation_is_the_human() -> None:
     assert empty.messages == []
 
 
-@pytest.mark.skipif(not EVALUATION.is_dir(), reason="the shared evaluation data is not on this machine")
-def test_evaluation_sets_are_read_as_their_own_script_reads_them() -> None:
-    path = EVALUATION / "data" / "locomo.dev.jsonl.gz"
-    spec = importlib.util.spec_from_file_location("evidence_recall", EVALUATION / "evidence_recall.py")
-    assert spec
-    assert spec.loader
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    expected = {c["id"]: script.as_messages(c["turns"]) for c in script.conversations(path)}
-    assert {c.conversation_id: c.messages for c in read_conversations(path)} == expected
-
-
 # --- ids and titles -------------------------------------------------------------------------------------------
 
 
@@ -412,7 +398,7 @@ anything = (
 
 
 @given(anything)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=120)
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     try:
         conversations = parse_conversations(data, name="f")
