@@ -425,7 +425,7 @@ class _Difference:
         goes_on: bool,
         task: bool,
     ) -> _Difference:
-        """Compares a conversation with messages by their ids, some of which were made here; see `Editor.sync`."""
+        """Compares a conversation with messages by their ids, some of which were `made` here; see `Editor.sync`."""
         wanted = {one.id: one for one in _recognized(conversation, given, made)}
         order = list(wanted)
         stay = [entry.id for entry in conversation.entries if entry.id in wanted]
@@ -590,14 +590,10 @@ def _identify(
     named: bool = False,
     known: OpenConversation | None = None,
 ) -> list[Said]:
-    """Returns messages with ids, each with its fingerprint.
+    """Returns messages with ids, each with its fingerprint, of which so many `occurrences` came before.
 
-    Args:
-        messages: some may have no id.
-        occurrences: how often each fingerprint came before them.
-        taken: ids that a message without one must not get, for instance after an earlier one was removed.
-        named: an id that is made here stands for this message, whoever appends it.
-        known: a conversation that has most of them already.
+    A message without an id must not get one that is `taken`, for instance after an earlier one was removed. With
+    `named`, an id that is made here stands for this message, whoever appends it. `known` has most of them already.
     """
     seen = Counter(occurrences)
     given = {str(message.id) for message in messages if message.id}

@@ -139,11 +139,7 @@ def without_thoughts(reply: str) -> str:
 
 
 def json_object(text: str, begin: int) -> Mapping[str, Any]:
-    """Returns the JSON object that begins at a place; what stands behind it is not looked at.
-
-    Raises:
-        ValueError: there is none, or it cannot be read; shows nothing of the text.
-    """
+    """Returns the JSON object that begins at a place; a `ValueError` of it shows nothing of the text."""
     try:
         # Line breaks inside strings are a common mistake of small models.
         value, _ = json.JSONDecoder(strict=False).raw_decode(text, begin)
@@ -240,18 +236,10 @@ VERSION = blake2b(
 def read_reply(reply: str | Mapping[str, Any], *, cap_tokens: int) -> Notes:
     """Reads a model's answer: the JSON that was asked for, in a code fence or among words too, or a summary alone.
 
-    Args:
-        reply: its text, or the fields where its client has read them already.
-        cap_tokens: the cap of the summary, in tokens; not enforced here, but it bounds what is read.
+    Its `summary` has no more than its cap of tokens would allow by far; the cap itself is not enforced here.
 
     Raises:
         ValueError: nothing is in it, it is JSON that cannot be read, or its summary says nothing; says which.
-
-    Example:
-        >>> read_reply(
-        ...     '{"summary": "Ada chose oak.", "open_questions": ["Who delivers?"]}', cap_tokens=100
-        ... ).open_questions
-        ('Who delivers?',)
     """
     text = str(reply) if isinstance(reply, Mapping) else without_thoughts(reply)
     fields: Mapping[str, Any] = reply if isinstance(reply, Mapping) else {"summary": text}
@@ -326,18 +314,6 @@ class ChatModelSummarizer:
         attempts: the most calls for one part of a span. The model's own `max_retries` are on top.
         timeout_seconds: the most that one call may take, its own retries included, in seconds.
         window_tokens: the model's window where its profile does not tell it, in tokens.
-
-    Example:
-        >>> from langchain_core.language_models import FakeListChatModel
-        >>> from langchain_ctxbudget import TiktokenCounter
-        >>> from langchain_ctxbudget.flow import drive
-        >>> line = Line(position=0, speaker="Ada", date=None, text="Oak it is, then.", from_user=True)
-        >>> request = SummaryRequest(
-        ...     lines=(line,), first=0, end=1, level=1, prior="", open_questions=(), cap_tokens=100
-        ... )
-        >>> summarizer = ChatModelSummarizer(FakeListChatModel(responses=["Ada decided on oak."]))
-        >>> [sentence.text for sentence in drive(summarizer.summarize(request, TiktokenCounter())).sentences]
-        ['Ada decided on oak.']
     """
 
     def __init__(
@@ -360,11 +336,7 @@ class ChatModelSummarizer:
         return f"{type(unwrapped(self.model)).__name__}/{self.name}/{VERSION}"
 
     def summarize(self, request: SummaryRequest, counter: TokenCounter) -> Flow[Digest]:
-        """Sums up a span, in as many calls as its lines need.
-
-        Args:
-            request: the span and what was before it.
-            counter: measures the cap; the model's own window is measured by estimate.
+        """Sums up a span, in as many calls as its lines need; `counter` measures the cap.
 
         Raises:
             SummaryError: every attempt at a part failed, or the window is too small for the prompt.

@@ -97,18 +97,7 @@ class ConversationCompaction(Record):
         original = sum(conversation.costs[digest.first : digest.end])
         compacted = sum(conversation.counter.count_text(sentence.text) for sentence in digest.sentences)
         of_kind = {kind: tuple(s.text for s in digest.sentences if s.kind is kind) for kind in Kind}
-        kept = (
-            KeptSentence(
-                text=s.text,
-                kind=s.kind,
-                score=s.score,
-                date=s.date,
-                speaker=s.speaker,
-                position=s.position - digest.first,
-                order=s.order,
-            )
-            for s in digest.sentences
-        )
+        kept = [{name: getattr(s, name) for name in KeptSentence.model_fields} for s in digest.sentences]
         return cls(
             id=key,
             conversation_id=conversation.scope.conversation_id,
@@ -125,22 +114,19 @@ class ConversationCompaction(Record):
             made_by=digest.made_by,
             narrative=digest.narrative,
             context=digest.context,
-            sentences=tuple(kept),
+            sentences=tuple(KeptSentence(**one | {"position": one["position"] - digest.first}) for one in kept),
             created_at=created_at,
         )
 
     def to_digest(self) -> Digest:
         """Returns the digest, at the place where it was made."""
         first = self.from_message_index
-        kept = (
-            Sentence(first + s.position, s.order, s.speaker, s.date, s.text, s.score, s.kind, frozenset(terms(s.text)))
-            for s in self.sentences
-        )
+        kept = ((s, dict(s) | {"position": first + s.position}) for s in self.sentences)
         return Digest(
             first=first,
             end=self.to_message_index + 1,
             level=self.compaction_level,
-            sentences=tuple(kept),
+            sentences=tuple(Sentence(**values, terms=frozenset(terms(s.text))) for s, values in kept),
             artifacts=self.code_artifacts,
             made_by=self.made_by,
             narrative=self.narrative,

@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import ListedState, agent_of, scripted
 from tests.integration_tests.conftest import Call
@@ -77,40 +77,6 @@ class NewestAlone(Middleware):
         self.options = {"checkpointer": None}
 
 
-class Listed(Process):
-    """An application that keeps its messages in a list."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.messages: list[BaseMessage] = []
-
-    def prompt(self) -> list[BaseMessage]:
-        raise NotImplementedError
-
-    def ask(self, said: str, answer: str) -> list[BaseMessage]:
-        self.messages.append(HumanMessage(said))
-        seen = self.prompt()
-        self.messages.append(AIMessage(answer))
-        return seen
-
-    def stored(self) -> list[str]:
-        """With the last exchange, which the next turn stores."""
-        return super().stored() + words(self.messages[-2:])
-
-
-class Graph(Listed):
-    def prompt(self) -> list[BaseMessage]:
-        state = run(self.mode, build_context_graph(self.pipeline), {"messages": self.messages})
-        seen: list[BaseMessage] = state["llm_input_messages"]
-        return seen
-
-
-class Step(Listed):
-    def prompt(self) -> list[BaseMessage]:
-        seen: list[BaseMessage] = run(self.mode, self.pipeline.as_runnable(), {"messages": self.messages})
-        return seen
-
-
 class Synced(Process):
     """An application that calls `sync` itself."""
 
@@ -138,8 +104,6 @@ WAYS: dict[str, Callable[..., Any]] = {
     "middleware": Middleware,
     "middleware, no ids": WithoutIds,
     "middleware, newest message alone": NewestAlone,
-    "graph": Graph,
-    "runnable": Step,
     "sync": Synced,
 }
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
@@ -157,8 +121,6 @@ def test_a_process_that_has_forgotten_goes_on_from_the_store(way: Callable[..., 
                 assert words(agent.ask(*exchange)) == [*said, exchange[0]]
                 said += exchange
                 assert agent.stored() == said
-            if isinstance(agent, Listed):  # the last exchange is nowhere but in the list that is lost
-                said = said[:-2]
 
 
 @in_both_modes
@@ -170,8 +132,6 @@ def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
     first, told = way(store, mode), []
     for agent in (first, first, second := way(store, mode), second):
         agent.ask("One?", "Yes.")
-        if isinstance(agent, Listed):
-            agent.pipeline.sync(agent.messages, **SCOPE)
         told.append([text for text in agent.failures() if "none of the" in text])
     newest_alone = way is NewestAlone
     assert [len(texts) for texts in told] == [0, newest_alone, 1, newest_alone]
