@@ -131,7 +131,8 @@ class Editor:
                 )
         made = {one.id for one, message in zip(identified, messages, strict=True) if not message.id}
         changes = _Difference.between(conversation, wanted, made, goes_on=goes_on, task=task)
-        if (conversation.untold or not changes.is_empty) and (yield from self._prepare()):
+        differs = changes.appended or changes.edited or changes.removed
+        if (conversation.untold or differs) and (yield from self._prepare()):
             changes = _Difference.between(conversation, wanted, made, goes_on=goes_on, task=task)
         conversation.forgotten = changes.forgotten
         if changes.forgotten:
@@ -295,14 +296,13 @@ class Editor:
     ) -> Flow[None]:
         """Writes over records where they stand, deletes others, and tells the readers, before it and after it."""
         conversation = self.conversation
-        changed = dict.fromkeys((place.key for place in gone), None) | {r.place.key: r for r in rewritten}
+        changed: dict[str, MessageRecord | None] = dict.fromkeys(place.key for place in gone)
+        changed |= {record.place.key: record for record in rewritten}
         notice = ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]), tidies=False)
         heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
         conversation.untold.update(changed)
-        stay = log.rewriting(self.store, self.scope, rewritten)
-        go = log.deleting(self.scope, [place for place in gone if changed[place.key] is None])
-        yield from bulk.write_messages(self.store, [*stay, *go, *derived])
+        yield from log.rewrite(self.store, self.scope, changed, derived)
         conversation.heads = heads
         yield from self._commit([notice], News([], changed))
         conversation.untold.difference_update(changed)
@@ -410,10 +410,6 @@ class _Difference:
     """Ids of those that are appended, and are there already at another place."""
     forgotten: int
     """How many messages there are, where the state holds none of them."""
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.appended or self.edited or self.removed)
 
     @classmethod
     def between(

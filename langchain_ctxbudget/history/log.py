@@ -216,13 +216,12 @@ def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = 
 
 def append(
     store: BaseStore, scope: Scope, lane: str, head: LaneRecord, records: Sequence[MessageRecord | ChangeRecord]
-) -> Flow[LaneRecord]:
-    """Writes records at the end of a lane, and then `head`, which counts them; returns the head."""
+) -> Flow[None]:
+    """Writes records at the end of a lane, and then `head`, which counts them."""
     first = head.count - len(records)
     puts = [_put(store, scope, place_key(lane, number), record) for number, record in enumerate(records, first)]
     yield from bulk.write_messages(store, puts)
     yield from write_head(store, scope, lane, head)
-    return head
 
 
 def write_head(store: BaseStore, scope: Scope, lane: str, head: LaneRecord) -> Flow[None]:
@@ -248,14 +247,13 @@ def told_place(user_id: str) -> GetOp:
     return GetOp((ROOT, label(user_id), TOLD), TOLD)
 
 
-def rewriting(store: BaseStore, scope: Scope, records: Iterable[MessageRecord]) -> list[PutOp]:
-    """Returns the writes of records that were changed where they stand."""
-    return [_put(store, scope, record.place.key, record) for record in records]
-
-
-def deleting(scope: Scope, places: Iterable[Place]) -> list[PutOp]:
-    """Returns the deletions of records."""
-    return [PutOp(scope.namespace(MESSAGES), place.key, None) for place in places]
+def rewrite(
+    store: BaseStore, scope: Scope, changed: Mapping[str, MessageRecord | None], derived: Sequence[PutOp]
+) -> Flow[None]:
+    """Writes records by key where they stand, deletes those that are None, and writes what is derived."""
+    gone = [PutOp(scope.namespace(MESSAGES), key, None) for key, record in changed.items() if record is None]
+    stay = [_put(store, scope, key, record) for key, record in changed.items() if record is not None]
+    yield from bulk.write_messages(store, [*stay, *gone, *derived])
 
 
 def _put(store: BaseStore, scope: Scope, key: str, record: MessageRecord | ChangeRecord) -> PutOp:

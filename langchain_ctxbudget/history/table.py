@@ -20,7 +20,7 @@ from langchain_ctxbudget.messages.calls import is_user
 from langchain_ctxbudget.messages.messages import Preservation
 from langchain_ctxbudget.messages.text import terms
 from langchain_ctxbudget.messages.turns import as_note
-from langchain_ctxbudget.search.lexical import LexicalIndex, Piece, pieces
+from langchain_ctxbudget.search.lexical import LexicalIndex
 from langchain_ctxbudget.search.ranking import Numbers, Texts, day_number, first_person, is_name
 from langchain_ctxbudget.search.vectors import AFTER, CentredVectors, Rows, limit, links, subjects
 from langchain_ctxbudget.stores.records import MessageRecord
@@ -32,8 +32,6 @@ SESSION_GAP_SECONDS = 4 * 3_600
 """A longer silence ends a session, as the end of a day does."""
 EMBEDDED_AT_ONCE = 2_048
 """Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
-MOST_IN_PIECES = 256
-"""Messages whose sentences are remembered."""
 
 Clips = dict[tuple[int, int], tuple[BaseMessage, int]]
 """Large messages as they were clipped, and what that costs, by position and limit."""
@@ -84,7 +82,6 @@ class MessageIndex:
         """How often each text was said."""
         self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
         """Vectors of texts of other conversations that are compared with them, by digests of the texts."""
-        self._pieces: dict[str, tuple[Piece, ...]] = {}
         self._session, self._speaker, self._day = (Rows(np.int32) for _ in range(3))
         self._first_person, self._limits, self._links = (Rows(np.float32) for _ in range(3))
 
@@ -131,14 +128,6 @@ class MessageIndex:
         """Returns the first texts that have no vector yet; none where all have one."""
         start = len(self.vectors)
         return [entry.text for entry in entries[start : start + EMBEDDED_AT_ONCE]]
-
-    def pieces(self, entry: Entry) -> tuple[Piece, ...]:
-        """Returns the sentences of a message."""
-        if entry.fingerprint not in self._pieces:
-            while len(self._pieces) >= MOST_IN_PIECES:
-                self._pieces.pop(next(iter(self._pieces)), None)
-            self._pieces[entry.fingerprint] = pieces(entry.text)
-        return self._pieces[entry.fingerprint]
 
     def first(self, length: int) -> MessageIndex:
         """Returns the index of the first messages alone; words are read again, vectors stay."""

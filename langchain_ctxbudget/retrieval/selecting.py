@@ -15,7 +15,7 @@ from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.text import fold, one_line
 from langchain_ctxbudget.report.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
-from langchain_ctxbudget.search.lexical import passage
+from langchain_ctxbudget.search.lexical import passage, pieces
 from langchain_ctxbudget.search.packing import Candidate, pack
 from langchain_ctxbudget.search.ranking import Scores
 
@@ -243,9 +243,9 @@ class _Selection:
         price = self._price_of(heading := self._heading(entry))
         room = min(self.left, most_tokens) - price
         characters = _CHARACTERS_PER_TOKEN * room
-        pieces = self.conversation.table.index.pieces(entry) if room > 0 else ()
+        parts = pieces(entry.text) if room > 0 else ()
         for _ in range(_TRIES):
-            if (part := passage(pieces, self.pool.question.terms, characters)) is None:
+            if (part := passage(parts, self.pool.question.terms, characters)) is None:
                 return
             start, end = part
             before, after = "… " if start else "", " …" if end < len(entry.text) else ""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.messages.text import terms
+from langchain_ctxbudget.messages.text import remembering, terms
 from langchain_ctxbudget.search.ranking import Numbers, Scores
 
 BM25_K1, BM25_B = 1.2, 0.75
@@ -107,6 +107,7 @@ class Piece(NamedTuple):
     terms: frozenset[str]
 
 
+@remembering(256)
 def pieces(text: str) -> tuple[Piece, ...]:
     """Splits a text into its sentences; very long ones come in parts, very many short ones together.
 

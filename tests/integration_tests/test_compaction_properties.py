@@ -402,7 +402,7 @@ def test_every_promise_holds_after_every_operation(story: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(common, max_examples=150)
+@settings(common, max_examples=80)
 @given(story=stories)
 def test_every_promise_holds_after_every_operation_of_many_more(story: Any) -> None:
     play(story)

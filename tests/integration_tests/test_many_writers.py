@@ -86,7 +86,7 @@ def address(request: pytest.FixtureRequest) -> Iterator[Address]:
 
 
 def test_eight_processes_append_to_one_conversation(address: Address) -> None:
-    writers, each = 8, 25
+    writers, each = 8, 10
     start = FORKED.Barrier(writers + 1)
     processes = [FORKED.Process(target=write, args=(address, writer, each, start)) for writer in range(writers)]
     with connected(address) as store, connected(address) as another:

@@ -106,7 +106,7 @@ class World:
         return [shown(reader.get_messages(**ADA)) for reader in readers]
 
 
-@pytest.fixture(params=[60, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.fixture(params=[60, pytest.param(100, marks=pytest.mark.slow)])
 def orders(request: pytest.FixtureRequest) -> int:
     """How many orders are tried: what is broken shows in a few, what is subtle is for the long suite."""
     return int(request.param)
