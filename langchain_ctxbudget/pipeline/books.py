@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
@@ -11,6 +11,7 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.budget.tiers import Standing, UsageLimits, standing
 from langchain_ctxbudget.flow import Flow, locked, twins
 from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.knowledge import control, known, presence
 from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage
 from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
@@ -138,9 +139,16 @@ class UserKnowledge(_Book):
         """Returns the messages that an item is known from, none for what was said by hand; `InputError` for no item."""
         sources = yield from control.sources_of(*self._of(user_id), item_id)
         found: dict[Source, SourceMessage] = {}
+
+        def look(conversation: Conversation) -> Flow[None]:
+            yield from ()
+            for source in sources:
+                position = conversation.position(source.message_id)
+                if source.conversation_id == conversation.scope.conversation_id:
+                    found[source] = _message_of(source, None if position is None else conversation.entries[position])
+
         for conversation_id in dict.fromkeys(source.conversation_id for source in sources):
-            own = [source for source in sources if source.conversation_id == conversation_id]
-            found |= yield from self._engine.recall(Scope(user_id, conversation_id), _finding(own))
+            yield from self._engine.recall(Scope(user_id, conversation_id), look)
         return [found[source] for source in sources]
 
     why, awhy = twins(_why)
@@ -187,22 +195,13 @@ def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:
     return sorted((as_of(profile, now) for profile in profiles), key=lambda one: (-one.importance_score, one.id))
 
 
-def _finding(sources: Sequence[Source]) -> Callable[[Conversation], Flow[dict[Source, SourceMessage]]]:
-    def body(conversation: Conversation) -> Flow[dict[Source, SourceMessage]]:
-        yield from ()
-        found = {}
-        for source in sources:
-            position = conversation.position(source.message_id)
-            entry = conversation.entries[position] if position is not None else None
-            found[source] = SourceMessage(
-                conversation_id=source.conversation_id,
-                message_id=source.message_id,
-                message=entry.message.model_copy(deep=True) if entry else None,
-                changed=entry is not None and bool(source.digest) and entry.fingerprint != source.digest,
-            )
-        return found
-
-    return body
+def _message_of(source: Source, entry: Entry | None) -> SourceMessage:
+    return SourceMessage(
+        conversation_id=source.conversation_id,
+        message_id=source.message_id,
+        message=entry.message.model_copy(deep=True) if entry else None,
+        changed=entry is not None and bool(source.digest) and entry.fingerprint != source.digest,
+    )
 
 
 class UsageBook(_Book):

@@ -207,15 +207,10 @@ class ContextPipeline:
         its context; without a thread it is a conversation of its own, in memory only.
 
         Args:
-            default_user: the user where the run names none; without one that is an error.
+            default_user: the user where the run names none; without one that is a `MissingScopeError` in a call.
             tools: what the model is bound to; counted as it is sent.
             response_format: a schema that the model must answer in; counted as it is sent.
-            runtime_store: True: conversations are kept in the store of the LangGraph run that the step is part of,
-                where there is one, and not in the pipeline's.
-
-        Raises:
-            InputError: in a call: a mapping without messages, or a turn with a history in front of it.
-            MissingScopeError: in a call: the run names no user.
+            runtime_store: True: the store of the LangGraph run, where there is one, takes precedence.
 
         Example:
             >>> step = ContextPipeline(system_prompt="You are helpful.").as_runnable(default_user="ada")
@@ -249,18 +244,14 @@ class ContextPipeline:
         From the last 16 prompts come a factor for every count, and what the provider adds to every request, so that
         what is measured again and again is not counted below what was measured; one accident changes nothing. Where the
         tokenizer is known exactly, counts are only ever raised. A correction never refuses a prompt: what must be sent
-        and fits without it is sent, and the report says so.
+        and fits without it is sent, and the report says so. Returns the factor of all counts from now on.
 
         Args:
             usage_metadata: of the model's answer: its `input_tokens` correct the counts, all of it counts as used. Or
-                the answer itself: then usage that sums several calls (of a search that the provider runs, say) corrects
-                nothing. None changes nothing.
+                the answer itself: then usage that sums several calls corrects nothing. None changes nothing.
             report: of the prompt that was answered; default: the last one that this pipeline assembled.
-            model: the one that answered, for its price, and because the usage of another one corrects nothing; default:
-                what the answer names, else the pipeline's.
-
-        Returns:
-            the factor of all counts from now on.
+            model: the one that answered: its price counts, and another one corrects nothing; default: what the answer
+                names, else the pipeline's.
 
         Raises:
             InputError: there is no `input_tokens` in it, or nothing was assembled yet.
