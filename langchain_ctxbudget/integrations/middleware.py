@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Annotated, Any, NotRequired, Unpack
 
 from langchain.agents.middleware.types import (
@@ -94,11 +95,8 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
     Example:
         >>> from langchain.agents import create_agent
         >>> from langchain_core.language_models import FakeListChatModel
-        >>> from langgraph.checkpoint.memory import InMemorySaver
         >>> budget = ContextBudgetMiddleware({"max_context_tokens": 4_000}, default_user="ada", report="numbers")
-        >>> agent = create_agent(
-        ...     FakeListChatModel(responses=["Hi!"]), middleware=[budget], checkpointer=InMemorySaver()
-        ... )
+        >>> agent = create_agent(FakeListChatModel(responses=["Hi!"]), middleware=[budget])
         >>> state = agent.invoke({"messages": [("human", "Hello")]}, {"configurable": {"thread_id": "c1"}})
         >>> state["messages"][-1].content, state["ctxbudget_report"]["budget_tokens"]
         ('Hi!', 4000)
@@ -316,13 +314,12 @@ def _places(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[i
 
 def _same(pairs: Iterable[tuple[BaseMessage, BaseMessage]]) -> int:
     """Returns how many messages of the state and of a request are the same, up to the first that are not."""
-    count = 0
-    for kept, given in pairs:
-        same_id = kept.id == given.id if kept.id and given.id else plainly_same(kept, given)
-        if kept is not given and not same_id:
-            break
-        count += 1
-    return count
+
+    def same(pair: tuple[BaseMessage, BaseMessage]) -> bool:
+        kept, given = pair
+        return kept is given or (kept.id == given.id if kept.id and given.id else plainly_same(kept, given))
+
+    return sum(1 for _ in takewhile(same, pairs))
 
 
 def _in_texts(message: SystemMessage) -> bool:
@@ -353,18 +350,17 @@ def _schemas(request: ModelRequest[Any]) -> tuple[list[Any], object]:
     wanted: Any = request.response_format
     if wanted is None:
         return tools, request.model_settings.get("response_format")
-    if not isinstance(wanted, ToolStrategy | ProviderStrategy | AutoStrategy):
-        wanted = AutoStrategy(schema=wanted)
+    schema: Any = wanted.schema if isinstance(wanted, ToolStrategy | ProviderStrategy | AutoStrategy) else wanted
     answers: list[Any] = []
-    if isinstance(wanted, ToolStrategy | AutoStrategy):
-        strategy = wanted if isinstance(wanted, ToolStrategy) else ToolStrategy(schema=wanted.schema)
+    if not isinstance(wanted, ProviderStrategy):
+        strategy = wanted if isinstance(wanted, ToolStrategy) else ToolStrategy(schema=schema)
         answers = [
             {"name": spec.name, "description": spec.description, "parameters": spec.json_schema}
             for spec in strategy.schema_specs
         ]
     if isinstance(wanted, ToolStrategy):
         return [*tools, *answers], None
-    provider = wanted if isinstance(wanted, ProviderStrategy) else ProviderStrategy(schema=wanted.schema)
+    provider = wanted if isinstance(wanted, ProviderStrategy) else ProviderStrategy(schema=schema)
     return [*map(_strict, tools), *answers], provider.to_model_kwargs()["response_format"]
 
 

@@ -14,7 +14,7 @@ from langchain_core.callbacks import (
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
-from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from langchain_ctxbudget.documents.find import beside
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
@@ -78,14 +78,14 @@ class BudgetedRetriever(BaseRetriever):
     """The user where the run names none."""
     conversation_id: str | None = None
     """The conversation that is open; None: none of the user's conversations is another than the others."""
-    k: int | None = 4
+    k: int | None = Field(default=4, strict=True, ge=1)
     """The most documents; None: as many as fit."""
-    max_tokens: int | None = None
+    max_tokens: int | None = Field(default=None, strict=True, ge=1)
     """The most tokens, a blank line between each two of them included; a document that does not fit is skipped."""
     sources: tuple[Source, ...] = Field(default=SOURCES, min_length=1)
     reranker: BaseDocumentCompressor | None = None
     """Puts the found documents into a better order, before they are cut to `k` and `max_tokens`."""
-    fetch_k: int = 50
+    fetch_k: int = Field(default=50, strict=True, ge=1)
     """The number of documents that are ranked; at least `k`."""
     runtime_store: bool = True
     """True lets the store that a graph was compiled with outweigh the pipeline's."""
@@ -102,11 +102,6 @@ class BudgetedRetriever(BaseRetriever):
             raise invalid_fields("BudgetedRetriever", error) from error
         if self.user_id is not None and self.default_user is not None:
             raise InvalidSettingsError("user_id is the user of every run, so default_user has no use: leave one out")
-
-    @field_validator("k", "max_tokens", "fetch_k", mode="before")
-    @classmethod
-    def _is_a_limit(cls, value: object, info: ValidationInfo) -> object:
-        return value if value is None else _at_least_one(info.field_name or "", value)
 
     @field_validator("tags")
     @classmethod
