@@ -230,11 +230,12 @@ def test_what_a_caller_does_to_its_messages_afterwards_changes_nothing(store: Ba
 
 
 def test_a_blocking_call_that_would_stop_its_own_event_loop_is_an_error() -> None:
-    pipeline = ContextPipeline(store=SlowStore())
+    store = SlowStore()
+    pipeline = ContextPipeline(store=store)
 
     async def both() -> None:
         task = asyncio.create_task(pipeline.aassemble("Hello", **SCOPE))
-        await asyncio.sleep(0.005)
+        await store.asked.wait()
         with pytest.raises(BlockedLoopError, match="aassemble"):
             pipeline.assemble("Hello", **SCOPE)
         await task
@@ -243,7 +244,12 @@ def test_a_blocking_call_that_would_stop_its_own_event_loop_is_an_error() -> Non
 
 
 class SlowStore(InMemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
     async def abatch(self, ops: Any) -> list[Result]:
+        self.asked.set()
         await asyncio.sleep(0.02)
         return super().batch(ops)
 
