@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from threading import Event, Thread
 from typing import Annotated, Any
@@ -15,6 +15,7 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 from typing_extensions import TypedDict
 
@@ -239,10 +240,21 @@ def test_options_that_cannot_be_meant_are_refused(given: Any, options: dict[str,
         build_context_graph(given, **options)
 
 
-def test_a_store_that_cannot_be_written_does_not_stop_the_turn(invoke: Invoke) -> None:
-    from tests.integration_tests.test_pipeline import FailingStore  # noqa: PLC0415
+class Full(InMemoryStore):
+    """Takes no messages."""
 
-    pipeline = ContextPipeline({"max_context_tokens": 800}, store=FailingStore("messages"))
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        todo = list(ops)
+        if any(isinstance(op, PutOp) and "messages" in op.namespace for op in todo):
+            raise OSError("disk full")
+        return super().batch(todo)
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        return self.batch(ops)
+
+
+def test_a_store_that_cannot_be_written_does_not_stop_the_turn(invoke: Invoke) -> None:
+    pipeline = ContextPipeline({"max_context_tokens": 800}, store=Full())
     state = invoke(
         build_context_graph(pipeline, report="texts"), {"messages": [*chat(40), HumanMessage("And now?")]}, CONFIG
     )
