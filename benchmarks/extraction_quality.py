@@ -40,7 +40,7 @@ from rich.table import Table
 
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, Said
 from langchain_ctxbudget.knowledge.rules import learn
-from langchain_ctxbudget.messages.text import fold, terms
+from langchain_ctxbudget.messages import fold, terms
 
 DATA = Path(__file__).resolve().parents[1] / "tests" / "data" / "extraction.jsonl"
 BATCH = 5

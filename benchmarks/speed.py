@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +174,7 @@ def trimming(counter: Callable[[], Any]) -> Callable[[list[BaseMessage], int], C
     return made
 
 
-def exact_counter() -> Callable[[list[BaseMessage]], int]:
+def exact_counter() -> Any:  # noqa: ANN401 - every peer has a type of its own for it
     from langchain_ctxbudget import TiktokenCounter  # noqa: PLC0415
 
     return TiktokenCounter().count_messages
@@ -184,10 +185,11 @@ def chroma_retriever(said: list[BaseMessage], budget: int) -> Callable[[str], An
 
     from langchain_ctxbudget import LocalEmbeddings  # noqa: PLC0415
 
-    store = Chroma(embedding_function=LocalEmbeddings())
+    store: Any = Chroma(embedding_function=LocalEmbeddings())
     for start in range(0, len(said), 5_000):
         store.add_texts([message.text for message in said[start : start + 5_000]])
-    return store.as_retriever(search_kwargs={"k": budget // 40}).invoke
+    ask: Callable[[str], Any] = store.as_retriever(search_kwargs={"k": budget // 40}).invoke
+    return ask
 
 
 def llama_index(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
@@ -195,11 +197,12 @@ def llama_index(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
     from llama_index.core.memory import ChatMemoryBuffer  # type: ignore[import-not-found]  # noqa: PLC0415
 
     count = exact_counter()
-    memory = ChatMemoryBuffer.from_defaults(
+    memory: Any = ChatMemoryBuffer.from_defaults(
         token_limit=budget, tokenizer_fn=lambda text: range(count([HumanMessage(text)]))
     )
     memory.put_messages([ChatMessage(role="user", content=message.text) for message in said])
-    return memory.get  # type: ignore[no-any-return]
+    ask: Callable[[str], Any] = memory.get
+    return ask
 
 
 def langmem(said: list[BaseMessage], budget: int) -> Callable[[str], Any]:
@@ -247,7 +250,7 @@ def graph_row(length: int, budget: int, prompts: int) -> Row:
     generator = Generator(length)
     said = generator.messages(length)
     with ContextPipeline({"max_context_tokens": budget, "learn": False}) as pipeline:
-        graph = build_context_graph(pipeline)
+        graph: Any = build_context_graph(pipeline)
         config: Any = {"configurable": {"thread_id": "c1", "user_id": "ada"}}
         ask = lambda question: graph.invoke({"messages": [*said, HumanMessage(question, id="q")]}, config)  # noqa: E731
         return timed("ctxbudget, graph", generator, said, prompts, ask)
@@ -376,24 +379,24 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Row, Callable[[], R
     cells = [{"messages": length, "budget": budget} for length in lengths for budget in budgets]
     for cell in cells:
         at = cell["messages"], cell["budget"]
-        yield "prompt", cell, lambda at=at: measured("prompt_row", *at, prompts)
-        yield "prompt", cell, lambda at=at: measured("prompt_row", *at, prompts, full=True)
+        yield "prompt", cell, partial(measured, "prompt_row", *at, prompts)
+        yield "prompt", cell, partial(measured, "prompt_row", *at, prompts, full=True)
     for cell in cells:
         at = cell["messages"], cell["budget"]
         few = 5 if cell["messages"] > 10_000 else prompts
         for name in PEERS:
-            yield "peers", cell, lambda name=name, at=at, few=few: measured("peer_row", name, *at, few)
+            yield "peers", cell, partial(measured, "peer_row", name, *at, few)
     middle = budgets[len(budgets) // 2]
     for length in lengths:
         cell = {"messages": length, "budget": middle}
-        yield "graph", cell, lambda n=length: measured("graph_row", n, middle, prompts)
+        yield "graph", cell, partial(measured, "graph_row", length, middle, prompts)
     for calls, length in ((50, 1_000), (300, 1_000), (300, 8_000)):
         cell = {"messages": length + 2 * calls, "budget": middle}
-        yield "agent", cell, lambda calls=calls, n=length: measured("agent_row", calls, n, middle, 10)
+        yield "agent", cell, partial(measured, "agent_row", calls, length, middle, 10)
     for length in lengths:
-        yield "open", {"messages": length, "budget": middle}, lambda n=length: opened(n, middle)
+        yield "open", {"messages": length, "budget": middle}, partial(opened, length, middle)
     for statement in STATEMENTS:
-        yield "import", {}, lambda statement=statement: median_of(5, statement)
+        yield "import", {}, partial(median_of, 5, statement)
 
 
 COLUMNS = {

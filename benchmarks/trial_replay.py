@@ -42,7 +42,7 @@ from rich.table import Table
 from trial_emphasis import Remembered
 
 from langchain_ctxbudget import TiktokenCounter
-from langchain_ctxbudget.messages.calls import is_user
+from langchain_ctxbudget.messages import is_user
 from langchain_ctxbudget.replay import PRICE_SHARE, Track, replay, split_turns
 from langchain_ctxbudget.replay.replaying import TIER_LEFT, contender
 

@@ -39,11 +39,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.history.table import MessageIndex
+from langchain_ctxbudget.history import MessageIndex
 from langchain_ctxbudget.prompt import steps
 from langchain_ctxbudget.retrieval import pool, selecting
-from langchain_ctxbudget.search import ranking
-from langchain_ctxbudget.search.ranking import DEFAULT, Ranking, Scores, Texts, rank
+from langchain_ctxbudget.search import Ranking, Scores, Texts, rank, ranking
+from langchain_ctxbudget.search.ranking import DEFAULT
 
 WHO = {"user_id": "trial", "conversation_id": "trial"}
 SYSTEM_PROMPT = "You are a helpful assistant."

@@ -30,8 +30,9 @@ from rich.progress import track
 from rich.table import Table
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from langchain_ctxbudget.history.log import LANES, MESSAGES
-from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Place, Scope
+from langchain_ctxbudget.history import LANES
+from langchain_ctxbudget.history.log import MESSAGES
+from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope
 
 SETTINGS = {"max_context_tokens": 8_000}
 BATCH = 2_000

@@ -22,7 +22,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 
 from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler
-from langchain_ctxbudget.tokens.prices import Usage
+from langchain_ctxbudget.tokens import Usage
 
 MODEL = "gpt-4o-mini"
 LIMITS = {"session_tokens": 25_000}

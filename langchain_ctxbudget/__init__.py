@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
+    from langchain_ctxbudget.documents import KnowledgeBase
     from langchain_ctxbudget.integrations.chat_history import BudgetedChatMessageHistory
     from langchain_ctxbudget.integrations.graph import build_context_graph
+    from langchain_ctxbudget.integrations.memory import BudgetedMemory
+    from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
     from langchain_ctxbudget.integrations.retrievers import BudgetedRetriever
     from langchain_ctxbudget.integrations.tools import create_recall_tool
-    from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-    from langchain_ctxbudget.prompt.plan import AssembledContext
-    from langchain_ctxbudget.report.report import ContextReport
-    from langchain_ctxbudget.search.embeddings import LocalEmbeddings
+    from langchain_ctxbudget.pipeline import ContextPipeline
+    from langchain_ctxbudget.prompt import AssembledContext
+    from langchain_ctxbudget.report import ContextReport
+    from langchain_ctxbudget.search import LocalEmbeddings
     from langchain_ctxbudget.settings import ContextSettings
     from langchain_ctxbudget.stores.chroma import ChromaStore
-    from langchain_ctxbudget.tokens.counters import (
+    from langchain_ctxbudget.tokens import (
         EstimatingCounter,
         HuggingFaceCounter,
         ModelCounter,
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AssembledContext",
     "BudgetedChatMessageHistory",
+    "BudgetedMemory",
     "BudgetedRetriever",
     "ChromaStore",
+    "ContextBudgetMiddleware",
     "ContextPipeline",
     "ContextReport",
     "ContextSettings",
@@ -40,16 +44,21 @@ __all__ = [
     "ModelCounter",
     "TiktokenCounter",
     "TokenCounter",
+    "__version__",
     "build_context_graph",
     "create_recall_tool",
 ]
+
+__version__ = metadata.version("langchain-ctxbudget")
 
 # Loaded when first used: Chroma alone takes longer to import than a prompt takes to assemble.
 _HOMES = {
     "AssembledContext": "prompt.plan",
     "BudgetedChatMessageHistory": "integrations.chat_history",
+    "BudgetedMemory": "integrations.memory",
     "BudgetedRetriever": "integrations.retrievers",
     "ChromaStore": "stores.chroma",
+    "ContextBudgetMiddleware": "integrations.middleware",
     "ContextPipeline": "pipeline.pipeline",
     "ContextReport": "report.report",
     "ContextSettings": "settings",

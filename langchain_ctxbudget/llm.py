@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.flow import Call
-from langchain_ctxbudget.tokens.counters import unwrapped
-from langchain_ctxbudget.tokens.windows import token_count
+from langchain_ctxbudget.tokens import token_count, unwrapped
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import

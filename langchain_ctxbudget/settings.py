@@ -9,18 +9,27 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
 from langchain_ctxbudget.budget import (
+    TITLES,
     AllocationStrategy,
+    Count,
     Depth,
     ElasticAllocation,
     Emphasis,
+    Flag,
+    Forced,
+    Layer,
     LayerSpec,
+    Layout,
+    Parameters,
+    Positive,
+    Share,
+    ShareOrNone,
+    Text,
+    UsageLimits,
     strategy_of,
 )
-from langchain_ctxbudget.budget.layers import TITLES, Layer, Layout
-from langchain_ctxbudget.budget.parameters import Count, Flag, Parameters, Positive, Share, ShareOrNone, Text
-from langchain_ctxbudget.budget.tiers import Forced, UsageLimits
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.messages.text import one_line
+from langchain_ctxbudget.messages import one_line
 
 T = TypeVar("T")
 Many: TypeAlias = Annotated[Sequence[T], AfterValidator(tuple)]

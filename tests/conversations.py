@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from langchain_ctxbudget.history import editing
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.tokens.counters import TiktokenCounter, TokenCounter
+from langchain_ctxbudget.history import Conversation, editing
+from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 from tests.store_contract import embed
 
 TIKTOKEN = TiktokenCounter()

@@ -19,7 +19,7 @@ from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.errors import InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call as Step
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores import Scope
 from tests.integration_tests.summary_models import Scripted, conversation
 
 Call = Callable[..., Any]

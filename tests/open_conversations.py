@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from langchain_ctxbudget.history import editing
-from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
-from langchain_ctxbudget.history.open import OpenConversation
+from langchain_ctxbudget.history import Conversation, LastPrompt, OpenConversation, editing
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.tokens.counters import TiktokenCounter, TokenCounter
+from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 
 SCOPE = Scope("ada", "c1")
 COUNTER = TiktokenCounter()

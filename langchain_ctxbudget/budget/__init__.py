@@ -3,6 +3,8 @@
 `docs/budgeting.md` explains each with a figure, and how to write one of your own.
 """
 
+from __future__ import annotations
+
 from langchain_ctxbudget.budget.allocation import (
     MOST_EXCHANGES,
     Allocation,
@@ -15,7 +17,18 @@ from langchain_ctxbudget.budget.allocation import (
     divide,
     share_out,
 )
-from langchain_ctxbudget.budget.elastic import ElasticAllocation
+from langchain_ctxbudget.budget.elastic import MEMORY_MAX, ElasticAllocation
+from langchain_ctxbudget.budget.layers import (
+    MEMORIES_HEADING,
+    TITLES,
+    Fragment,
+    Layer,
+    Layout,
+    Reason,
+    Status,
+    title_of,
+)
+from langchain_ctxbudget.budget.parameters import Count, Flag, Parameters, Positive, Share, ShareOrNone, Text
 from langchain_ctxbudget.budget.strategies import (
     STRATEGIES,
     DynamicAllocation,
@@ -24,23 +37,26 @@ from langchain_ctxbudget.budget.strategies import (
     RatioAllocation,
     strategy_of,
 )
+from langchain_ctxbudget.budget.tiers import (
+    HEALTHY,
+    THRESHOLDS,
+    TIERS,
+    Documents,
+    Forced,
+    Standing,
+    Tier,
+    TierName,
+    UsageLimits,
+    relaxed,
+    standing,
+    tier_of,
+)
 
 __all__ = [
-    "MOST_EXCHANGES",
-    "STRATEGIES",
-    "Allocation",
-    "AllocationStrategy",
-    "Depth",
-    "DynamicAllocation",
-    "ElasticAllocation",
-    "Emphasis",
-    "Exchange",
-    "FixedAllocation",
-    "LayerSpec",
-    "PrioritizedAllocation",
-    "RatioAllocation",
-    "Situation",
-    "divide",
-    "share_out",
-    "strategy_of",
-]
+    "HEALTHY", "MEMORIES_HEADING", "MEMORY_MAX", "MOST_EXCHANGES", "STRATEGIES", "THRESHOLDS", "TIERS", "TITLES",
+    "Allocation", "AllocationStrategy", "Count", "Depth", "Documents", "DynamicAllocation", "ElasticAllocation",
+    "Emphasis", "Exchange", "FixedAllocation", "Flag", "Forced", "Fragment", "Layer", "LayerSpec", "Layout",
+    "Parameters", "Positive", "PrioritizedAllocation", "RatioAllocation", "Reason", "Share", "ShareOrNone",
+    "Situation", "Standing", "Status", "Text", "Tier", "TierName", "UsageLimits", "divide", "relaxed", "share_out",
+    "standing", "strategy_of", "tier_of", "title_of",
+]  # fmt: skip

@@ -26,7 +26,7 @@ from langchain_ctxbudget.budget.elastic import ElasticAllocation, share_of
 from langchain_ctxbudget.budget.layers import Layer
 from langchain_ctxbudget.budget.parameters import Flag, Parameters, ShareOrNone, Text
 from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLargeError
-from langchain_ctxbudget.messages.turns import newest_that_fit
+from langchain_ctxbudget.messages import newest_that_fit
 
 ARC_SHARE = 0.2
 """The most that the arc may take of the room for history."""

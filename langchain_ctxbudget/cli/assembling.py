@@ -18,11 +18,10 @@ from langchain_ctxbudget.budget import STRATEGIES
 from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, printable, table, tell
 from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidSettingsError
-from langchain_ctxbudget.messages.messages import plain_text
-from langchain_ctxbudget.messages.turns import split_turn
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.prompt.plan import AssembledContext
-from langchain_ctxbudget.report.report import ContextReport
+from langchain_ctxbudget.messages import plain_text, split_turn
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.prompt import AssembledContext
+from langchain_ctxbudget.report import ContextReport
 
 DEMO_BUDGET = 4_000
 PREVIEW_LINES, PREVIEW_WIDTH = 14, 160

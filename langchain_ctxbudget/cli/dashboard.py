@@ -11,7 +11,7 @@ from pathlib import Path
 
 from langchain_ctxbudget.cli.terminal import DEFAULT_USER, require_store, tell
 from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline import ContextPipeline
 
 HOST, PORT, MOST_PORT = "127.0.0.1", 8642, 65_535
 TOKEN_VARIABLE = "CTXBUDGET_DASHBOARD_TOKEN"  # noqa: S105 - the name of a variable

@@ -33,7 +33,7 @@ from langchain_core.messages.tool import invalid_tool_call, tool_call
 from pydantic import ValidationError
 
 from langchain_ctxbudget.errors import ConversationFormatError
-from langchain_ctxbudget.messages.messages import fingerprint, split_instructions
+from langchain_ctxbudget.messages import fingerprint, split_instructions
 
 T = TypeVar("T")
 

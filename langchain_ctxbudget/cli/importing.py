@@ -14,11 +14,10 @@ from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation,
 from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, printable, progress_bar, table, tell
 from langchain_ctxbudget.errors import MessageConflictError
 from langchain_ctxbudget.flow import batch, drive
-from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.records import ProgressRecord
-from langchain_ctxbudget.messages.messages import fingerprint
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.knowledge import ProgressRecord, records
+from langchain_ctxbudget.messages import fingerprint
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.stores import Scope
 
 IMPORT_BATCH = 200
 """Messages written at once; a batch that was written stays when the command is stopped."""

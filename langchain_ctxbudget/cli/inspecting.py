@@ -18,9 +18,7 @@ from rich.table import Table
 from langchain_ctxbudget.cli.terminal import Row, cell, require_store, table, tell
 from langchain_ctxbudget.errors import InputError, MissingScopeError
 from langchain_ctxbudget.flow import batch, drive
-from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage
-from langchain_ctxbudget.knowledge.records import (
+from langchain_ctxbudget.knowledge import (
     BY_RULES,
     BY_USER,
     ClientPresence,
@@ -28,12 +26,14 @@ from langchain_ctxbudget.knowledge.records import (
     EntityProfile,
     Fact,
     FactCategory,
+    KnownItem,
     ProgressRecord,
+    SourceMessage,
     TopicProfile,
+    records,
 )
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.stores.clock import utc
-from langchain_ctxbudget.stores.records import Record, Scope
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.stores import Record, Scope, utc
 
 KINDS = ("facts", "topics", "entities", "bundles", "devices", "conversations")
 SHOWN_AT_ONCE = KINDS[:3]

@@ -11,9 +11,16 @@ from langchain_ctxbudget import demo
 from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.cli.terminal import printable, progress_bar, read_json
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
-from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, PRICE_SHARE, ReplayResult, replay, split_turns
-from langchain_ctxbudget.replay.replaying import NAMES, Strategy
-from langchain_ctxbudget.tokens.prices import PRICES, Price, load_prices, price_of
+from langchain_ctxbudget.replay import (
+    DEFAULT_STRATEGIES,
+    NAMES,
+    PRICE_SHARE,
+    ReplayResult,
+    Strategy,
+    replay,
+    split_turns,
+)
+from langchain_ctxbudget.tokens import PRICES, Price, load_prices, price_of
 
 DEFAULT_BUDGET = 8_000
 PICTURES = (".png", ".svg", ".pdf")

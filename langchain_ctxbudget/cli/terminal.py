@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from langchain_ctxbudget.errors import InputError, StoreError
-from langchain_ctxbudget.report.view import shown
-from langchain_ctxbudget.stores.operations import DATABASE_FILE
+from langchain_ctxbudget.report import shown
+from langchain_ctxbudget.stores import DATABASE_FILE
 
 Row: TypeAlias = tuple[str, *tuple[str | Text, ...]]
 """An id or a name, and the other cells."""

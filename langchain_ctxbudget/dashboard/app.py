@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from langchain_ctxbudget.dashboard.service import CONFLICT, UNKNOWN, DashboardService, RefusedError
 from langchain_ctxbudget.errors import BudgetError, InputError, InvalidSettingsError, MissingScopeError
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
+from langchain_ctxbudget.pipeline import ContextPipeline
 
 UserOf: TypeAlias = Callable[[Request], str | None]
 BAD, TOO_LARGE, NO_JSON, UNAVAILABLE = 400, 413, 415, 503

@@ -18,13 +18,14 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget.budget.layers import Layer, Status
-from langchain_ctxbudget.budget.tiers import (
+from langchain_ctxbudget.budget import (
     HEALTHY,
     THRESHOLDS,
     TIERS,
     Documents,
     Forced,
+    Layer,
+    Status,
     TierName,
     UsageLimits,
     relaxed,
@@ -41,14 +42,12 @@ from langchain_ctxbudget.dashboard.transcripts import (
 )
 from langchain_ctxbudget.errors import BudgetError, FactError, InputError, StoreDataError
 from langchain_ctxbudget.flow import adrive
-from langchain_ctxbudget.messages.messages import Preservation
-from langchain_ctxbudget.pipeline.bookkeeping import amounts
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.prompt.plan import NOTHING_ELSE, Request, merged
-from langchain_ctxbudget.report.report import ContextReport, HistoryStrategy, LayerReport, ReportItem
+from langchain_ctxbudget.messages import Preservation
+from langchain_ctxbudget.pipeline import ContextPipeline, amounts
+from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
+from langchain_ctxbudget.report import ContextReport, HistoryStrategy, LayerReport, ReportItem
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.stores.snapshots import ContextSnapshot, read_keys
+from langchain_ctxbudget.stores import ContextSnapshot, Scope, read_keys
 
 UNKNOWN, CONFLICT = 404, 409
 AT_ONCE = 8

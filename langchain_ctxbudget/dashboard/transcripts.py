@@ -17,17 +17,14 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget.background import cached_property
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
-from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
+from langchain_ctxbudget.budget import Layer, Reason, Status
+from langchain_ctxbudget.documents import KnowledgeBase
 from langchain_ctxbudget.flow import adrive, batch
-from langchain_ctxbudget.history.log import MessagePage
-from langchain_ctxbudget.messages.messages import Preservation, plain_text, preservation_of
-from langchain_ctxbudget.messages.text import also_forgets
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.workspace import pins_place
-from langchain_ctxbudget.report.report import ContextReport, LayerReport, ReportItem, preview
-from langchain_ctxbudget.report.view import JOINED
-from langchain_ctxbudget.stores.records import PinsRecord, Scope
+from langchain_ctxbudget.history import MessagePage
+from langchain_ctxbudget.messages import Preservation, also_forgets, plain_text, preservation_of
+from langchain_ctxbudget.pipeline import ContextPipeline, pins_place
+from langchain_ctxbudget.report import JOINED, ContextReport, LayerReport, ReportItem, preview
+from langchain_ctxbudget.stores import PinsRecord, Scope
 
 LONGEST_TEXT = 10_000
 """Characters of a message that are shown."""

@@ -28,12 +28,9 @@ from pydantic import Field
 
 from langchain_ctxbudget.background import cached_property, new_mutex
 from langchain_ctxbudget.flow import Flow, batch, embed, embed_query, in_thread
-from langchain_ctxbudget.messages.text import fold, mentions, one_line, terms
-from langchain_ctxbudget.search.lexical import LexicalIndex
-from langchain_ctxbudget.search.packing import Candidate
-from langchain_ctxbudget.search.vectors import Vectors, as_query, comparable, units
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.records import EXTRACTION, ROOT, Record, label, require_id
+from langchain_ctxbudget.messages import fold, mentions, one_line, terms
+from langchain_ctxbudget.search import Candidate, LexicalIndex, Vectors, as_query, comparable, units
+from langchain_ctxbudget.stores import EXTRACTION, ROOT, Record, bulk, label, require_id
 
 SHARED = "shared"
 """The label of everyone's documents; no user's label, since those end with `~`."""

@@ -28,10 +28,9 @@ from langchain_ctxbudget.documents.load import (
 from langchain_ctxbudget.documents.write import Added, Writer
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, MissingScopeError, StoreError
 from langchain_ctxbudget.flow import Flow, in_thread, twins
-from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
-from langchain_ctxbudget.stores.bulk import PrivateStore
-from langchain_ctxbudget.stores.clock import Clock, utc_now, with_offset
-from langchain_ctxbudget.tokens.counters import TiktokenCounter, TokenCounter
+from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available
+from langchain_ctxbudget.stores import Clock, PrivateStore, utc_now, with_offset
+from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import

@@ -19,9 +19,8 @@ from langchain_text_splitters import RecursiveCharacterTextSplitter
 
 from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, UnsupportedContentError
-from langchain_ctxbudget.messages.messages import as_json_data
-from langchain_ctxbudget.messages.text import iso_date, one_line
-from langchain_ctxbudget.tokens.counters import TokenCounter, encodable
+from langchain_ctxbudget.messages import as_json_data, iso_date, one_line
+from langchain_ctxbudget.tokens import TokenCounter, encodable
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
 """Types by the suffix of a file; everything else is text."""

@@ -35,13 +35,12 @@ from langchain_ctxbudget.documents.find import (
 from langchain_ctxbudget.documents.load import TYPES, Given, NewDocument, Splitter, digest, read
 from langchain_ctxbudget.errors import CtxBudgetError, DocumentError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, Lock, T, batch, in_thread
-from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
+from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.llm import TooSlowError, model_call
-from langchain_ctxbudget.messages.fences import CONTEXT, as_data, closing, opening
-from langchain_ctxbudget.search.packing import shrink_to
-from langchain_ctxbudget.stores.bulk import has_index
-from langchain_ctxbudget.stores.records import EXTRACTION
-from langchain_ctxbudget.tokens.counters import TokenCounter, model_names
+from langchain_ctxbudget.messages import CONTEXT, as_data, closing, opening
+from langchain_ctxbudget.search import shrink_to
+from langchain_ctxbudget.stores import EXTRACTION, has_index
+from langchain_ctxbudget.tokens import TokenCounter, model_names
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import

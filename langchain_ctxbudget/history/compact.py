@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
-from langchain_ctxbudget.budget.layers import Fragment, Layer
+from langchain_ctxbudget.budget import Fragment, Layer
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.rendering import (
     FOCUS_MESSAGES,
@@ -23,11 +23,10 @@ from langchain_ctxbudget.history.rendering import (
     summary_lines,
     zones,
 )
-from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.turns import Group, Repair, group
-from langchain_ctxbudget.report.report import HistoryStrategy
+from langchain_ctxbudget.messages import Group, Repair, fences, group
+from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import CutRecord
+from langchain_ctxbudget.stores import CutRecord
 
 KEEP_SHARE = 0.25
 """The newest messages stay verbatim whenever they fit this share of the budget; nor may one of them take more."""

@@ -15,21 +15,19 @@ from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from langchain_ctxbudget.budget.layers import Fragment, Reason
+from langchain_ctxbudget.budget import Fragment, Reason
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.open_questions import OpenQuestions
 from langchain_ctxbudget.history.table import Clips, MessageTable
 from langchain_ctxbudget.history.tree import KnownDigests, Spans
-from langchain_ctxbudget.messages.clipping import clip_message
-from langchain_ctxbudget.messages.messages import fingerprint
-from langchain_ctxbudget.messages.turns import as_note
-from langchain_ctxbudget.report.report import CoverageRange, CoverageState, ranges
-from langchain_ctxbudget.search.ranking import Numbers
+from langchain_ctxbudget.messages import as_note, clip_message, fingerprint
+from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
+from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import CutRecord, Scope, SnapshotRecord
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.stores import CutRecord, Scope, SnapshotRecord
+from langchain_ctxbudget.tokens import TokenCounter
 
 MOST_CLIPS = 1_000
 """Messages that were too large for a budget, as they were clipped for it, that are remembered."""

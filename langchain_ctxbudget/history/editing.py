@@ -20,10 +20,8 @@ from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
-from langchain_ctxbudget.messages.calls import is_user
-from langchain_ctxbudget.messages.messages import content_id, fingerprint, plainly_same
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.records import (
+from langchain_ctxbudget.messages import content_id, fingerprint, is_user, plainly_same
+from langchain_ctxbudget.stores import (
     ChangeRecord,
     CutsRecord,
     LaneRecord,
@@ -31,6 +29,7 @@ from langchain_ctxbudget.stores.records import (
     PinsRecord,
     Place,
     Scope,
+    bulk,
     new_token,
 )
 

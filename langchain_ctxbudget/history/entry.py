@@ -9,20 +9,21 @@ from hashlib import blake2b
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.history.extractive import Line
-from langchain_ctxbudget.messages.calls import is_user, provider_name
-from langchain_ctxbudget.messages.messages import (
+from langchain_ctxbudget.messages import (
     Preservation,
     as_sent,
     date_of,
     excerpt,
     fingerprint,
     is_plain,
+    is_user,
     plain_text,
     preservation_of,
+    provider_name,
+    safe_cuts,
     speaker,
 )
-from langchain_ctxbudget.messages.turns import safe_cuts
-from langchain_ctxbudget.stores.records import MessageRecord
+from langchain_ctxbudget.stores import MessageRecord
 
 
 @dataclass(frozen=True, slots=True)

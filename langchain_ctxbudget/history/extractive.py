@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from langchain_ctxbudget.messages.prose import artifacts, begins_in_the_middle, units
-from langchain_ctxbudget.messages.text import terms, word_count
-from langchain_ctxbudget.stores.records import EXTRACTION
+from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, terms, units, word_count
+from langchain_ctxbudget.stores import EXTRACTION
 
 KEPT_PER_SEGMENT = 16
 """The most sentences that a segment keeps."""

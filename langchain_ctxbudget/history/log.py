@@ -33,10 +33,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from langchain_ctxbudget.errors import InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.messages.messages import content_id, fingerprint
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.bulk import CHUNK, read_all, read_namespaces
-from langchain_ctxbudget.stores.records import (
+from langchain_ctxbudget.messages import content_id, fingerprint
+from langchain_ctxbudget.stores import (
+    CHUNK,
     ROOT,
     SAID,
     ChangeRecord,
@@ -44,9 +43,12 @@ from langchain_ctxbudget.stores.records import (
     MessageRecord,
     Place,
     Scope,
+    bulk,
     label,
     new_token,
     place_key,
+    read_all,
+    read_namespaces,
     storable,
     stored,
 )

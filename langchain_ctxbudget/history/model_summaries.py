@@ -33,10 +33,21 @@ from langchain_ctxbudget.llm import (
     name_of,
     profile_window,
 )
-from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
-from langchain_ctxbudget.messages.prose import MAX_SENTENCE_CHARACTERS
-from langchain_ctxbudget.messages.text import fold, one_line, sentences, terms, word_count
-from langchain_ctxbudget.tokens.counters import TokenCounter, encodable, estimate_tokens, unwrapped
+from langchain_ctxbudget.messages import (
+    CONTEXT,
+    MAX_SENTENCE_CHARACTERS,
+    SUMMARY,
+    as_data,
+    as_item,
+    closing,
+    fold,
+    one_line,
+    opening,
+    sentences,
+    terms,
+    word_count,
+)
+from langchain_ctxbudget.tokens import TokenCounter, encodable, estimate_tokens, unwrapped
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import

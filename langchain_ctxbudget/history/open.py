@@ -16,9 +16,9 @@ from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.log import Heads, News, fold, in_order
 from langchain_ctxbudget.history.other_conversations import OtherConversations
 from langchain_ctxbudget.history.table import MessageTable
-from langchain_ctxbudget.messages.messages import Preservation
-from langchain_ctxbudget.stores.records import CutRecord, MessageRecord, Place, Scope, SnapshotRecord
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.messages import Preservation
+from langchain_ctxbudget.stores import CutRecord, MessageRecord, Place, Scope, SnapshotRecord
+from langchain_ctxbudget.tokens import TokenCounter
 
 MAX_OPEN = 256
 """Conversations kept in memory; the one unused for longest goes first, and is read again when needed."""

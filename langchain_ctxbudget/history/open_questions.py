@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from langchain_ctxbudget.history.extractive import Kind, Line, Sentence, importance, is_question, kind_of
-from langchain_ctxbudget.messages.prose import units
-from langchain_ctxbudget.messages.text import terms
+from langchain_ctxbudget.messages import terms, units
 
 MOST_QUESTIONS = 50
 """So many open questions are kept; the oldest are dropped first."""

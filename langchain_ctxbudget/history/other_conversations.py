@@ -29,16 +29,16 @@ from langchain_ctxbudget.history.log import (
     lane_of,
     told_place,
 )
-from langchain_ctxbudget.messages.messages import date_of, plain_text, preservation_of, speaker
-from langchain_ctxbudget.search.packing import Candidate
-from langchain_ctxbudget.stores.bulk import has_index
-from langchain_ctxbudget.stores.records import (
+from langchain_ctxbudget.messages import date_of, plain_text, preservation_of, speaker
+from langchain_ctxbudget.search import Candidate
+from langchain_ctxbudget.stores import (
     ROOT,
     UNQUOTED,
     LaneRecord,
     MessageRecord,
     PinsRecord,
     Place,
+    has_index,
     label,
     place_key,
     require_id,

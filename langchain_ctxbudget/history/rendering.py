@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason
+from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.history.extractive import (
     Digest,
     Kind,
@@ -32,10 +32,8 @@ from langchain_ctxbudget.history.extractive import (
     merged_artifacts,
 )
 from langchain_ctxbudget.history.open_questions import GENERIC_TERMS, answers, same_matter
-from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.clipping import clip_text
-from langchain_ctxbudget.messages.text import one_line, terms
-from langchain_ctxbudget.stores.records import EXTRACTION, SummaryLine
+from langchain_ctxbudget.messages import clip_text, fences, one_line, terms
+from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 OLDEST_SHARE = 40 / 75
 """Of the compacted messages, those that are summarised; the others are represented by key messages (seed 000)."""

@@ -21,10 +21,9 @@ from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence
 from langchain_ctxbudget.history.model_summaries import ChatModelSummarizer, SummaryRequest
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
-from langchain_ctxbudget.messages.text import terms
-from langchain_ctxbudget.stores.clock import utc_now
-from langchain_ctxbudget.stores.records import EXTRACTION, Record, Scope
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.messages import terms
+from langchain_ctxbudget.stores import EXTRACTION, Record, Scope, utc_now
+from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

@@ -16,15 +16,23 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.open_questions import OpenQuestions
 from langchain_ctxbudget.history.tree import KnownDigests, Tree
-from langchain_ctxbudget.messages.calls import is_user
-from langchain_ctxbudget.messages.messages import Preservation
-from langchain_ctxbudget.messages.text import terms
-from langchain_ctxbudget.messages.turns import as_note
-from langchain_ctxbudget.search.lexical import LexicalIndex
-from langchain_ctxbudget.search.ranking import Numbers, Texts, day_number, first_person, is_name
-from langchain_ctxbudget.search.vectors import AFTER, CentredVectors, Rows, limit, links, subjects
-from langchain_ctxbudget.stores.records import MessageRecord
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.messages import Preservation, as_note, is_user, terms
+from langchain_ctxbudget.search import (
+    AFTER,
+    CentredVectors,
+    LexicalIndex,
+    Numbers,
+    Rows,
+    Texts,
+    day_number,
+    first_person,
+    is_name,
+    limit,
+    links,
+    subjects,
+)
+from langchain_ctxbudget.stores import MessageRecord
+from langchain_ctxbudget.tokens import TokenCounter
 
 MOST_COUNTERS = 4
 """Counters whose costs are kept; the one unused for longest goes first."""

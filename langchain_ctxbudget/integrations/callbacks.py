@@ -16,9 +16,9 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages.messages import model_of
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.report.report import ContextReport
+from langchain_ctxbudget.messages import model_of
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.report import ContextReport
 
 _RUNS = 256
 """The most runs under way; beyond them, the oldest is taken for one that never ends."""

@@ -13,31 +13,27 @@ from dataclasses import replace
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from langchain_ctxbudget.budget.layers import Layer
+from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.flow import Flow, twins
-from langchain_ctxbudget.history import compact
-from langchain_ctxbudget.history.compact import HistoryRoom
-from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history import Conversation, HistoryRoom, compact
 from langchain_ctxbudget.integrations.options import require_pipeline
-from langchain_ctxbudget.messages.messages import request_copy
-from langchain_ctxbudget.messages.turns import newest_that_fit
-from langchain_ctxbudget.pipeline.engine import Engine
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.prompt.assembly import (
+from langchain_ctxbudget.messages import newest_that_fit, request_copy
+from langchain_ctxbudget.pipeline import ContextPipeline, Engine
+from langchain_ctxbudget.prompt import (
     CONTEXT_INTRO,
     Content,
+    clipped,
+    cut_key,
     group_tokens,
     opening_note,
     summary_text,
     system_parts,
     without_least,
 )
-from langchain_ctxbudget.prompt.fitting import clipped
-from langchain_ctxbudget.prompt.plan import cut_key
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.tokens import TokenCounter
 
 ARC_SHARE = 0.08
 """The most of a window that the arc takes."""

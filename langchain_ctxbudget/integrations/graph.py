@@ -28,15 +28,12 @@ from langchain_ctxbudget.integrations.options import (
     request_of,
     require_report,
 )
-from langchain_ctxbudget.messages.messages import flattened, instruction
-from langchain_ctxbudget.messages.turns import split_turn
-from langchain_ctxbudget.pipeline.engine import Session
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import RunContext, describe_run, run_of
-from langchain_ctxbudget.prompt.plan import Request
+from langchain_ctxbudget.messages import flattened, instruction, split_turn
+from langchain_ctxbudget.pipeline import ContextPipeline, RunContext, Session, describe_run, run_of
+from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.tokens.target import is_of_one_call
+from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.tokens import is_of_one_call
 
 MOST_ATTEMPTS = 3
 """The most times a prompt is begun because another run has changed the conversation meanwhile."""

@@ -12,10 +12,10 @@ from langchain_ctxbudget.errors import InputError, InvalidSettingsError, Unsuppo
 from langchain_ctxbudget.flow import Flow, twins
 from langchain_ctxbudget.integrations.chat_history import window_of
 from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.prompt.plan import Request
-from langchain_ctxbudget.report.report import ContextReport
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.prompt import Request
+from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.stores import Scope
 
 try:
     from langchain_classic.base_memory import BaseMemory

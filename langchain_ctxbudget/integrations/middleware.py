@@ -40,8 +40,8 @@ from langchain_ctxbudget.integrations.options import (
     require_report,
 )
 from langchain_ctxbudget.integrations.tools import create_recall_tool
-from langchain_ctxbudget.messages.calls import call_ids
-from langchain_ctxbudget.messages.messages import (
+from langchain_ctxbudget.messages import (
+    call_ids,
     fingerprint,
     flattened,
     instruction,
@@ -49,17 +49,13 @@ from langchain_ctxbudget.messages.messages import (
     model_of,
     plainly_same,
     split_instructions,
+    split_turn,
 )
-from langchain_ctxbudget.messages.turns import split_turn
-from langchain_ctxbudget.pipeline.engine import Engine, Session
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import Run, described, is_task, run_of
-from langchain_ctxbudget.prompt.assembly import EPHEMERAL
-from langchain_ctxbudget.prompt.plan import AssembledContext, Request
-from langchain_ctxbudget.prompt.steps import LAST_STEP, STEPS
-from langchain_ctxbudget.retrieval.recall import has_recall_tool
+from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, described, is_task, run_of
+from langchain_ctxbudget.prompt import EPHEMERAL, LAST_STEP, STEPS, AssembledContext, Request
+from langchain_ctxbudget.retrieval import has_recall_tool
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens.target import is_of_one_call
+from langchain_ctxbudget.tokens import is_of_one_call
 
 NOT_FOLLOWED = (
     "other middleware changed messages before the current turn in the request only: they are shown as the agent's "

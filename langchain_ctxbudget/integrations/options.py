@@ -15,15 +15,12 @@ from langgraph.store.base import BaseStore
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget.budget.layers import Fragment, Layer
+from langchain_ctxbudget.budget import Fragment, Layer
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.pipeline.bookkeeping import Prices
-from langchain_ctxbudget.pipeline.engine import Session
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import Run, is_task
-from langchain_ctxbudget.prompt.plan import Request
+from langchain_ctxbudget.pipeline import ContextPipeline, Prices, Run, Session, is_task
+from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.tokens import TokenCounter
 
 ReportInState: TypeAlias = Literal["none", "numbers", "texts"]
 """The parts of a report that a graph or an agent gives back: none, only numbers, or also the texts that it quotes."""

@@ -16,19 +16,17 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from langchain_ctxbudget.documents.find import beside
+from langchain_ctxbudget.documents import beside
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
 from langchain_ctxbudget.knowledge import facts_layer
-from langchain_ctxbudget.pipeline.engine import Engine
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import current_runtime, run_of
-from langchain_ctxbudget.retrieval.search import Hit, Sources, document, reranked, search
+from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
+from langchain_ctxbudget.retrieval import Hit, Sources, document, reranked, search
 from langchain_ctxbudget.settings import SOURCES, Source
-from langchain_ctxbudget.stores.records import Scope, require_id
-from langchain_ctxbudget.tokens.cost import Count
+from langchain_ctxbudget.stores import Scope, require_id
+from langchain_ctxbudget.tokens import Count
 
 SEPARATOR = "\n\n"
 """Stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""

@@ -14,12 +14,11 @@ from pydantic import BaseModel, Field
 
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import require_pipeline
-from langchain_ctxbudget.messages.turns import split_turn
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.pipeline.runs import run_of
-from langchain_ctxbudget.retrieval.recall import IS_RECALL, USAGE, Transcript, by_query, by_reference, first_that_fits
+from langchain_ctxbudget.messages import split_turn
+from langchain_ctxbudget.pipeline import ContextPipeline, run_of
+from langchain_ctxbudget.retrieval import IS_RECALL, USAGE, Transcript, by_query, by_reference, first_that_fits
 
 MIN_RECALL_TOKENS = 64
 """Less has no room for a part of a message and the reference that continues it."""

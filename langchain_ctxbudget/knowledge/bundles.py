@@ -20,9 +20,9 @@ from langchain_ctxbudget.knowledge.records import (
     Fact,
     TopicProfile,
 )
-from langchain_ctxbudget.messages.text import one_line, terms
-from langchain_ctxbudget.search.packing import ELLIPSIS, shrink_to
-from langchain_ctxbudget.stores.clock import later, utc
+from langchain_ctxbudget.messages import one_line, terms
+from langchain_ctxbudget.search import ELLIPSIS, shrink_to
+from langchain_ctxbudget.stores import later, utc
 
 Count = Callable[[str], int]
 

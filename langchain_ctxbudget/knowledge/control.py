@@ -33,8 +33,8 @@ from langchain_ctxbudget.knowledge.records import (
     Source,
     TopicProfile,
 )
-from langchain_ctxbudget.messages.text import one_line, says_the_same, terms
-from langchain_ctxbudget.stores.clock import utc
+from langchain_ctxbudget.messages import one_line, says_the_same, terms
+from langchain_ctxbudget.stores import utc
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
 T = TypeVar("T")

@@ -7,13 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from langchain_ctxbudget.budget.layers import Fragment, Reason, Status
+from langchain_ctxbudget.budget import Fragment, Reason, Status
 from langchain_ctxbudget.flow import Flow, Lock, in_thread, lending
-from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.clipping import clip_text
-from langchain_ctxbudget.messages.text import one_line
-from langchain_ctxbudget.report.report import ReportItem, preview
-from langchain_ctxbudget.search.packing import pack
+from langchain_ctxbudget.messages import clip_text, fences, one_line
+from langchain_ctxbudget.report import ReportItem, preview
+from langchain_ctxbudget.search import pack
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
 SMALLEST_ITEM_TOKENS = 4

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.background import cached_property
-from langchain_ctxbudget.messages.text import MARKS, STOP_WORDS, UNSPACED, terms
-from langchain_ctxbudget.search.vectors import Vectors, units
+from langchain_ctxbudget.messages import MARKS, STOP_WORDS, UNSPACED, terms
+from langchain_ctxbudget.search import Vectors, units
 
 Vector = NDArray[Any]
 How = Literal["name", "alias", "terms", "similar", "salient"]

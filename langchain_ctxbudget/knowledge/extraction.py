@@ -22,7 +22,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_ctxbudget.errors import ExtractionError, InputError
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history.model_summaries import (
+from langchain_ctxbudget.history import (
     MOST_REPLY_CHARACTERS,
     SPEAKER_CHARACTERS,
     clipped,
@@ -55,10 +55,19 @@ from langchain_ctxbudget.llm import (
     name_of,
     profile_window,
 )
-from langchain_ctxbudget.messages.clipping import clip_text
-from langchain_ctxbudget.messages.fences import CONTEXT, as_data, as_item, closing, opening
-from langchain_ctxbudget.messages.text import fold, iso_date, says_the_same, terms
-from langchain_ctxbudget.tokens.counters import encodable, estimate_tokens, unwrapped
+from langchain_ctxbudget.messages import (
+    CONTEXT,
+    as_data,
+    as_item,
+    clip_text,
+    closing,
+    fold,
+    iso_date,
+    opening,
+    says_the_same,
+    terms,
+)
+from langchain_ctxbudget.tokens import encodable, estimate_tokens, unwrapped
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import

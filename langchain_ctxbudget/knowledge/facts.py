@@ -19,8 +19,8 @@ from langchain_ctxbudget.knowledge.records import (
     Source,
     joined,
 )
-from langchain_ctxbudget.messages.text import fold, names_another, one_line, says_more, says_the_opposite, says_the_same
-from langchain_ctxbudget.stores.clock import later, utc
+from langchain_ctxbudget.messages import fold, names_another, one_line, says_more, says_the_opposite, says_the_same
+from langchain_ctxbudget.stores import later, utc
 
 HARD_CAP, PRUNE_THRESHOLD = 150, 120
 """Above the first, facts are evicted down to the second; above the second, expired ones end."""

@@ -14,8 +14,7 @@ from typing import Any
 
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.budget.elastic import MEMORY_MAX
-from langchain_ctxbudget.budget.layers import MEMORIES_HEADING, Fragment, Layer, Reason, Status
+from langchain_ctxbudget.budget import MEMORIES_HEADING, MEMORY_MAX, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge.facts import (
     grouped,
@@ -28,9 +27,9 @@ from langchain_ctxbudget.knowledge.facts import (
 from langchain_ctxbudget.knowledge.known import Knowledge, read
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.search.packing import Candidate, Kind, pack
+from langchain_ctxbudget.search import Candidate, Kind, pack
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import SnapshotRecord
+from langchain_ctxbudget.stores import SnapshotRecord
 
 SMALLEST_MEMORY_TOKENS = 4
 _MEMORY = "memory"

@@ -34,11 +34,9 @@ from langchain_ctxbudget.knowledge.records import (
     TopicConversation,
     TopicProfile,
 )
-from langchain_ctxbudget.messages.text import remembering
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.clock import utc
-from langchain_ctxbudget.stores.records import new_token
-from langchain_ctxbudget.tokens.counters import estimate_tokens
+from langchain_ctxbudget.messages import remembering
+from langchain_ctxbudget.stores import bulk, new_token, utc
+from langchain_ctxbudget.tokens import estimate_tokens
 
 KEPT_USERS = 64
 """Users of a store whose knowledge stays in memory; the one not asked for longest goes first."""

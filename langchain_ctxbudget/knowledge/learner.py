@@ -19,18 +19,15 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, running_loop
-from langchain_ctxbudget.history import editing
-from langchain_ctxbudget.history.open import OpenConversation
+from langchain_ctxbudget.history import OpenConversation, editing
 from langchain_ctxbudget.knowledge import known, learning, records, rules
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.learning import Work, fits
 from langchain_ctxbudget.knowledge.presence import Prediction
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, ProgressRecord
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import saved_settings
-from langchain_ctxbudget.stores.clock import utc_now
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.stores import Scope, saved_settings, utc_now
+from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

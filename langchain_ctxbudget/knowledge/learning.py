@@ -20,7 +20,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.flow import Flow, batch, embed, locked
-from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history import Entry
 from langchain_ctxbudget.knowledge import facts, known, presence, records
 from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.detection import Detector
@@ -52,16 +52,11 @@ from langchain_ctxbudget.knowledge.records import (
     TopicConversation,
     TopicProfile,
 )
-from langchain_ctxbudget.messages.calls import is_user, result_ids
-from langchain_ctxbudget.messages.messages import own_words
-from langchain_ctxbudget.messages.prose import units as sentences_of
-from langchain_ctxbudget.messages.text import fold
-from langchain_ctxbudget.search.vectors import units
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.clock import utc
-from langchain_ctxbudget.stores.operations import embeddings_name
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.tokens.counters import estimate_tokens
+from langchain_ctxbudget.messages import fold, is_user, own_words, result_ids
+from langchain_ctxbudget.messages import units as sentences_of
+from langchain_ctxbudget.search import units
+from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, utc
+from langchain_ctxbudget.tokens import estimate_tokens
 
 P = TypeVar("P", TopicProfile, EntityProfile)
 

@@ -14,8 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile, TopicConversation, Visit
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.clock import later, utc
+from langchain_ctxbudget.stores import bulk, later, utc
 
 NEW_SESSION_AFTER, IDLE_AFTER, OFFLINE_AFTER = timedelta(minutes=30), timedelta(minutes=5), timedelta(minutes=2)
 """Silence that ends a session; time without a change; silence of a device that is still online."""

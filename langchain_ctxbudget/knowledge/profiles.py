@@ -26,8 +26,8 @@ from langchain_ctxbudget.knowledge.records import (
     TopicProfile,
     joined,
 )
-from langchain_ctxbudget.messages.text import fold, one_line, terms
-from langchain_ctxbudget.stores.clock import utc
+from langchain_ctxbudget.messages import fold, one_line, terms
+from langchain_ctxbudget.stores import utc
 
 P = TypeVar("P", TopicProfile, EntityProfile)
 

@@ -16,8 +16,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from pydantic import Field
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.records import ROOT, Record, Scope, label, require_id
+from langchain_ctxbudget.stores import ROOT, Record, Scope, bulk, label, require_id
 
 FactCategory = Literal["project", "preference", "identity"]
 Ending = Literal["superseded", "expired", "evicted"]

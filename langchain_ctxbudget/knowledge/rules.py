@@ -21,8 +21,7 @@ from langchain_ctxbudget.knowledge.records import (
     Source,
 )
 from langchain_ctxbudget.knowledge.statements import KIN, KIN_CLAUSE, LEANING, TASK, UNSURE, statements, third
-from langchain_ctxbudget.messages.prose import units, without_pasted
-from langchain_ctxbudget.messages.text import STOP_WORDS, fold, remembering, stem
+from langchain_ctxbudget.messages import STOP_WORDS, fold, remembering, stem, units, without_pasted
 from langchain_ctxbudget.tokens import vocab
 
 MOST_CHARACTERS, MOST_SENTENCES = 2_000, 20

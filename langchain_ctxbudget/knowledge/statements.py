@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, cast
 
 from langchain_ctxbudget.knowledge.records import FactCategory
-from langchain_ctxbudget.messages.text import fold, sentences, terms
+from langchain_ctxbudget.messages import fold, sentences, terms
 
 MOST_STATED = 140
 """The longest statement that is learned, in characters."""

@@ -6,16 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
-from langchain_ctxbudget.budget.tiers import Tier
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
 from langchain_ctxbudget.knowledge.bundles import is_fresh, without_ended
 from langchain_ctxbudget.knowledge.detection import Detection, Detector, Named, Vector
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.records import ContextBundle, Fact
-from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.text import fold, one_line, remembering
-from langchain_ctxbudget.report.report import LISTED_OMISSIONS, ReportItem, preview
-from langchain_ctxbudget.search.packing import shrink_to
+from langchain_ctxbudget.messages import fences, fold, one_line, remembering
+from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
+from langchain_ctxbudget.search import shrink_to
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 
 TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"

@@ -1,1 +1,85 @@
 """Messages: what they hold, which live or die together, how they are clipped and fenced. Pure."""
+
+from __future__ import annotations
+
+from langchain_ctxbudget.messages import fences
+from langchain_ctxbudget.messages.calls import call_ids, is_user, provider_name, result_ids
+from langchain_ctxbudget.messages.clipping import clip_message, clip_text, head_end, water_level
+from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
+from langchain_ctxbudget.messages.messages import (
+    Preservation,
+    as_json_data,
+    as_sent,
+    checked,
+    content_id,
+    current_turn,
+    date_of,
+    excerpt,
+    fingerprint,
+    flattened,
+    instruction,
+    is_plain,
+    marks_of_instructions,
+    message_data,
+    model_of,
+    own_words,
+    plain_text,
+    plainly_same,
+    preservation_of,
+    request_copy,
+    require_preservation,
+    speaker,
+    split_instructions,
+)
+from langchain_ctxbudget.messages.prose import (
+    MAX_SENTENCE_CHARACTERS,
+    artifacts,
+    begins_in_the_middle,
+    units,
+    without_pasted,
+)
+from langchain_ctxbudget.messages.text import (
+    MARKS,
+    STOP_WORDS,
+    UNSPACED,
+    also_forgets,
+    digest,
+    fold,
+    forget_texts,
+    iso_date,
+    mentions,
+    names_another,
+    one_line,
+    remembering,
+    says_more,
+    says_the_opposite,
+    says_the_same,
+    sentences,
+    stem,
+    terms,
+    without_mentions,
+    word_count,
+)
+from langchain_ctxbudget.messages.turns import (
+    Group,
+    Repair,
+    as_note,
+    distinct,
+    group,
+    newest_that_fit,
+    safe_cuts,
+    split_turn,
+)
+
+__all__ = [
+    "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Group", "Preservation",
+    "Repair", "also_forgets", "artifacts", "as_data", "as_item", "as_json_data", "as_note", "as_sent",
+    "begins_in_the_middle", "call_ids", "checked", "clip_message", "clip_text", "closing", "content_id",
+    "current_turn", "date_of", "digest", "distinct", "excerpt", "fences", "fingerprint", "flattened", "fold",
+    "forget_texts", "group", "head_end", "instruction", "is_plain", "is_user", "iso_date", "marks_of_instructions",
+    "mentions", "message_data", "model_of", "names_another", "newest_that_fit", "one_line", "opening", "own_words",
+    "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering", "request_copy",
+    "require_preservation", "result_ids", "safe_cuts", "says_more", "says_the_opposite", "says_the_same", "sentences",
+    "speaker", "split_instructions", "split_turn", "stem", "terms", "units", "water_level", "without_mentions",
+    "without_pasted", "word_count",
+]  # fmt: skip

@@ -14,18 +14,14 @@ from uuid import uuid4
 from langgraph.store.base import BaseStore, Op, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
-from langchain_ctxbudget.budget.tiers import HEALTHY, Tier, UsageLimits, relaxed, standing, tier_of
+from langchain_ctxbudget.budget import HEALTHY, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError
 from langchain_ctxbudget.flow import Flow, drive, locked, running_loop
 from langchain_ctxbudget.knowledge import known
-from langchain_ctxbudget.report.report import ContextReport, UsageState
+from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import snapshots
-from langchain_ctxbudget.stores.clock import utc_now
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.stores.snapshots import ReportRecord
-from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of
-from langchain_ctxbudget.tokens.prices import Price, Usage, load_prices, usage_of
+from langchain_ctxbudget.stores import Ledger, ReportRecord, Scope, month_of, snapshots, utc_now
+from langchain_ctxbudget.tokens import Price, Usage, load_prices, usage_of
 
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0

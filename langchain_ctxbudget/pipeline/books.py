@@ -8,31 +8,31 @@ from typing import Any, TypeAlias, TypeVar
 
 from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.budget.tiers import Standing, UsageLimits, standing
+from langchain_ctxbudget.budget import Standing, UsageLimits, standing
 from langchain_ctxbudget.flow import Flow, locked, twins
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.knowledge import control, known, presence
-from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage
-from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
-from langchain_ctxbudget.knowledge.profiles import as_of
-from langchain_ctxbudget.knowledge.records import (
+from langchain_ctxbudget.history import Conversation, Entry
+from langchain_ctxbudget.knowledge import (
     ClientPresence,
     ContextBundle,
     EntityProfile,
     Fact,
     FactCategory,
+    Heartbeat,
+    KnownItem,
+    Prediction,
     Source,
+    SourceMessage,
     TopicProfile,
+    as_of,
+    control,
+    known,
+    presence,
 )
 from langchain_ctxbudget.pipeline.bookkeeping import amounts
 from langchain_ctxbudget.pipeline.engine import Engine
-from langchain_ctxbudget.prompt.plan import merged
-from langchain_ctxbudget.stores import saved_settings, snapshots
-from langchain_ctxbudget.stores.records import Scope, require_id
-from langchain_ctxbudget.stores.snapshots import ContextSnapshot
-from langchain_ctxbudget.stores.usage_ledger import month_of
-from langchain_ctxbudget.tokens.prices import Usage
+from langchain_ctxbudget.prompt import merged
+from langchain_ctxbudget.stores import ContextSnapshot, Scope, month_of, require_id, saved_settings, snapshots
+from langchain_ctxbudget.tokens import Usage
 
 P = TypeVar("P", TopicProfile, EntityProfile)
 

@@ -17,34 +17,52 @@ from langgraph.store.base import BaseStore, Op, PutOp
 from langchain_ctxbudget.background import BackgroundWorker, new_mutex
 from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
-from langchain_ctxbudget.history import editing
-from langchain_ctxbudget.history.compact import HistoryPlan, HistoryRoom, HistoryView
-from langchain_ctxbudget.history.conversation import Conversation, TurnBlock, is_of_earlier_turn
-from langchain_ctxbudget.history.open import OpenConversation
+from langchain_ctxbudget.history import (
+    Conversation,
+    HistoryPlan,
+    HistoryRoom,
+    HistoryView,
+    OpenConversation,
+    TurnBlock,
+    editing,
+    is_of_earlier_turn,
+)
 from langchain_ctxbudget.knowledge import facts_layer, known, records
-from langchain_ctxbudget.messages.messages import checked, current_turn, split_instructions
+from langchain_ctxbudget.messages import checked, current_turn, split_instructions
 from langchain_ctxbudget.pipeline.workspace import CLOSED, Kept, Workspace, cuts_place
-from langchain_ctxbudget.prompt.assembly import asking
-from langchain_ctxbudget.prompt.plan import NOTHING_ELSE, AssembledContext, Plan, Prompt, PromptRequest, Request
-from langchain_ctxbudget.prompt.steps import (
+from langchain_ctxbudget.prompt import (
     LAST_STEP,
+    NOTHING_ELSE,
     STEPS,
     WITHOUT_LOCK,
     Access,
+    AssembledContext,
+    Plan,
+    Prompt,
+    PromptRequest,
+    Request,
     WhatIf,
     WriteSummaries,
+    asking,
     assemble,
     choose_history,
     settle,
 )
-from langchain_ctxbudget.report.report import ContextReport
-from langchain_ctxbudget.retrieval.search import Sources
+from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.retrieval import Sources
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import CountsRecord, CutRecord, CutsRecord, Scope
-from langchain_ctxbudget.tokens.cost import require_schemas
-from langchain_ctxbudget.tokens.counters import TokenCounter, model_names, unwrapped
-from langchain_ctxbudget.tokens.target import Calibration, Model, ModelTarget, kind_of
-from langchain_ctxbudget.tokens.windows import with_setting
+from langchain_ctxbudget.stores import CountsRecord, CutRecord, CutsRecord, Scope
+from langchain_ctxbudget.tokens import (
+    Calibration,
+    Model,
+    ModelTarget,
+    TokenCounter,
+    kind_of,
+    model_names,
+    require_schemas,
+    unwrapped,
+    with_setting,
+)
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

@@ -19,24 +19,18 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Call, Flow, twins
-from langchain_ctxbudget.history import log
-from langchain_ctxbudget.history.editing import OnRemoval
-from langchain_ctxbudget.history.log import MessagePage
-from langchain_ctxbudget.history.summarizing import ConversationCompaction
-from langchain_ctxbudget.messages.messages import Preservation, model_of, require_preservation
+from langchain_ctxbudget.history import ConversationCompaction, MessagePage, OnRemoval, log
+from langchain_ctxbudget.messages import Preservation, model_of, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices
 from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook, UserKnowledge
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import Workspace
-from langchain_ctxbudget.prompt.plan import AssembledContext, Request
-from langchain_ctxbudget.report.report import ContextReport, CoverageState
+from langchain_ctxbudget.prompt import AssembledContext, Request
+from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import bulk, saved_settings
-from langchain_ctxbudget.stores.clock import with_offset
-from langchain_ctxbudget.stores.records import ROOT, Scope, label, require_id
-from langchain_ctxbudget.tokens.counters import TokenCounter
-from langchain_ctxbudget.tokens.target import ModelTarget, is_of_one_call
+from langchain_ctxbudget.stores import ROOT, Scope, bulk, label, require_id, saved_settings, with_offset
+from langchain_ctxbudget.tokens import ModelTarget, TokenCounter, is_of_one_call
 
 
 class ContextPipeline:

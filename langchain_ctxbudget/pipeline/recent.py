@@ -14,8 +14,8 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping
-from langchain_ctxbudget.report.report import ContextReport
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.stores import Scope
 
 _log = logging.getLogger(__name__)
 NO_THREAD = (

@@ -24,13 +24,12 @@ from langchain_ctxbudget.errors import (
     UnsupportedContentError,
 )
 from langchain_ctxbudget.flow import Flow, adrive, drive
-from langchain_ctxbudget.messages.messages import checked, current_turn, fingerprint, flattened, split_instructions
-from langchain_ctxbudget.messages.turns import split_turn
+from langchain_ctxbudget.messages import checked, current_turn, fingerprint, flattened, split_instructions, split_turn
 from langchain_ctxbudget.pipeline.engine import Engine
-from langchain_ctxbudget.prompt.plan import Request
-from langchain_ctxbudget.report.report import ContextReport
+from langchain_ctxbudget.prompt import Request
+from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores import Scope
 
 _UNSAID: Any = object()
 

@@ -15,39 +15,46 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, new_mutex, renamed
-from langchain_ctxbudget.documents.find import forget
+from langchain_ctxbudget.documents import forget
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, locked
-from langchain_ctxbudget.history import editing
-from langchain_ctxbudget.history.editing import Editor, OnRemoval
-from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS
-from langchain_ctxbudget.history.open import OpenConversation, OpenConversations, in_use
-from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions
-from langchain_ctxbudget.knowledge import known, records
-from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.learner import Learning, still_there
-from langchain_ctxbudget.knowledge.records import ClientPresence
-from langchain_ctxbudget.messages.messages import Preservation, checked, split_instructions
-from langchain_ctxbudget.messages.text import forget_texts
+from langchain_ctxbudget.history import (
+    CUTS,
+    JOINED,
+    LANES,
+    PINS,
+    ConversationCompaction,
+    Editor,
+    OnRemoval,
+    OpenConversation,
+    OpenConversations,
+    Summarizing,
+    compactions,
+    editing,
+    in_use,
+)
+from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records, still_there
+from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping, Prices
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
-from langchain_ctxbudget.prompt.plan import Request, merged
-from langchain_ctxbudget.report.report import CoverageState
-from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
+from langchain_ctxbudget.prompt import Request, merged
+from langchain_ctxbudget.report import CoverageState
+from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import bulk, saved_settings
-from langchain_ctxbudget.stores.bulk import PrivateStore
-from langchain_ctxbudget.stores.records import (
+from langchain_ctxbudget.stores import (
     ROOT,
     CutsRecord,
     PinsRecord,
+    PrivateStore,
     Record,
     Scope,
     SnapshotRecord,
+    bulk,
     label,
     require_id,
+    saved_settings,
 )
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel

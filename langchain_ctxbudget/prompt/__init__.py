@@ -1,1 +1,45 @@
 """From a message and a conversation to a prompt: the six steps."""
+
+from __future__ import annotations
+
+from langchain_ctxbudget.prompt.assembly import (
+    CONTEXT_INTRO,
+    EPHEMERAL,
+    Content,
+    asking,
+    common_prefix,
+    group_tokens,
+    opening_note,
+    summary_text,
+    system_parts,
+    without_least,
+)
+from langchain_ctxbudget.prompt.fitting import clipped
+from langchain_ctxbudget.prompt.plan import (
+    NOTHING_ELSE,
+    AssembledContext,
+    Plan,
+    Prompt,
+    PromptRequest,
+    Request,
+    cut_key,
+    merged,
+)
+from langchain_ctxbudget.prompt.steps import (
+    LAST_STEP,
+    STEPS,
+    WITHOUT_LOCK,
+    Access,
+    WhatIf,
+    WriteSummaries,
+    assemble,
+    choose_history,
+    settle,
+)
+
+__all__ = [
+    "CONTEXT_INTRO", "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "WITHOUT_LOCK", "Access", "AssembledContext",
+    "Content", "Plan", "Prompt", "PromptRequest", "Request", "WhatIf", "WriteSummaries", "asking", "assemble",
+    "choose_history", "clipped", "common_prefix", "cut_key", "group_tokens", "merged", "opening_note", "settle",
+    "summary_text", "system_parts", "without_least",
+]  # fmt: skip

@@ -7,9 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
-from langchain_ctxbudget.messages.messages import plain_text
-from langchain_ctxbudget.messages.turns import Group, Repair
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import (
     NO_FIRST_QUESTION,
     STABLE_LAYERS,
@@ -23,7 +22,8 @@ from langchain_ctxbudget.prompt.assembly import (
 )
 from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.plan import Plan
-from langchain_ctxbudget.report.report import (
+from langchain_ctxbudget.report import (
+    JOINED,
     ContextReport,
     CoverageRange,
     CoverageState,
@@ -33,8 +33,7 @@ from langchain_ctxbudget.report.report import (
     preview,
     ranges,
 )
-from langchain_ctxbudget.report.view import JOINED
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.tokens import TokenCounter
 
 
 def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> ContextReport:

@@ -10,9 +10,17 @@ from dataclasses import replace
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from langchain_ctxbudget.budget import MOST_EXCHANGES, Allocation, Exchange, Situation
-from langchain_ctxbudget.budget.layers import MEMORIES_HEADING, Layer, Reason, Status
-from langchain_ctxbudget.budget.tiers import TIERS
+from langchain_ctxbudget.budget import (
+    MEMORIES_HEADING,
+    MOST_EXCHANGES,
+    TIERS,
+    Allocation,
+    Exchange,
+    Layer,
+    Reason,
+    Situation,
+    Status,
+)
 from langchain_ctxbudget.errors import (
     BudgetError,
     BudgetTooSmallError,
@@ -20,16 +28,9 @@ from langchain_ctxbudget.errors import (
     InvalidSettingsError,
     SystemPromptTooLargeError,
 )
-from langchain_ctxbudget.history import compact
-from langchain_ctxbudget.history.compact import HistoryPlan, HistoryRoom, HistoryView
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.knowledge import custom, facts_layer, subjects
-from langchain_ctxbudget.knowledge.facts import is_kept_by_hand
-from langchain_ctxbudget.knowledge.subjects import MAX_ENTITIES, MAX_TOPICS
-from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.calls import is_user
-from langchain_ctxbudget.messages.messages import as_sent
-from langchain_ctxbudget.messages.turns import distinct, group, newest_that_fit
+from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryRoom, HistoryView, compact
+from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, custom, facts_layer, is_kept_by_hand, subjects
+from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import (
     CONTEXT_FRAME,
     NO_FIRST_QUESTION,
@@ -49,8 +50,7 @@ from langchain_ctxbudget.prompt.fitting import (
     uncorrected_note,
 )
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
-from langchain_ctxbudget.retrieval.recall import has_recall_tool
-from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION, select
+from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, has_recall_tool, select
 
 TURN_SHARES = (0.25, 0.5, 0.75)
 """Of what the system prompt leaves, what a current turn that outgrows its room gets, stage by stage; after the last one

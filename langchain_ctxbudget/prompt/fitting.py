@@ -19,12 +19,9 @@ from itertools import accumulate
 
 from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 
-from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
-from langchain_ctxbudget.messages.calls import call_ids
-from langchain_ctxbudget.messages.clipping import clip_message, water_level
-from langchain_ctxbudget.messages.text import fold, one_line
-from langchain_ctxbudget.messages.turns import Group, newest_that_fit
+from langchain_ctxbudget.messages import Group, call_ids, clip_message, fold, newest_that_fit, one_line, water_level
 from langchain_ctxbudget.prompt.assembly import (
     BuiltPrompt,
     Content,
@@ -36,7 +33,7 @@ from langchain_ctxbudget.prompt.assembly import (
     without_least,
 )
 from langchain_ctxbudget.prompt.plan import Plan
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.tokens import TokenCounter
 
 NEWEST_SHARE = 0.75
 """The newest step's share of the room that the human message leaves, where not all steps fit."""

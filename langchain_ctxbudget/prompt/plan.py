@@ -9,29 +9,17 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from langchain_ctxbudget.budget import Allocation
-from langchain_ctxbudget.budget.layers import Fragment, Layer
-from langchain_ctxbudget.budget.parameters import Parameters
-from langchain_ctxbudget.budget.tiers import HEALTHY, Tier
+from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.history.compact import HistoryView
-from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, TurnBlock
-from langchain_ctxbudget.knowledge.custom import Rendered
-from langchain_ctxbudget.knowledge.facts_layer import FactsLayer
-from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
-from langchain_ctxbudget.knowledge.records import Fact
-from langchain_ctxbudget.knowledge.subjects import Bundles, Detected
-from langchain_ctxbudget.messages.messages import plain_text
-from langchain_ctxbudget.messages.turns import Group, Repair
+from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, TurnBlock
+from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge, Rendered
+from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human
-from langchain_ctxbudget.report.report import ContextReport, UsageState
-from langchain_ctxbudget.retrieval.pool import Pool
-from langchain_ctxbudget.retrieval.selecting import Retrieved
+from langchain_ctxbudget.report import ContextReport, UsageState
+from langchain_ctxbudget.retrieval import Pool, Retrieved
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores.records import CutRecord, SnapshotRecord
-from langchain_ctxbudget.tokens.counters import TokenCounter
-from langchain_ctxbudget.tokens.target import CalibratedCounter
-from langchain_ctxbudget.tokens.windows import Window
+from langchain_ctxbudget.stores import CutRecord, SnapshotRecord
+from langchain_ctxbudget.tokens import CalibratedCounter, TokenCounter, Window
 
 Overrides = ContextSettings | Mapping[str, Any] | None
 

@@ -17,13 +17,19 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.flow import Flow, Lock, embed_query
-from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryView
-from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, TurnBlock
-from langchain_ctxbudget.history.other_conversations import OtherConversations
-from langchain_ctxbudget.history.summarizing import look_up
-from langchain_ctxbudget.history.table import MessageIndex
+from langchain_ctxbudget.history import (
+    Conversation,
+    Decision,
+    HistoryPlan,
+    HistoryView,
+    LastPrompt,
+    MessageIndex,
+    OtherConversations,
+    TurnBlock,
+    look_up,
+)
 from langchain_ctxbudget.knowledge import custom, facts_layer, subjects
-from langchain_ctxbudget.messages.messages import request_copy
+from langchain_ctxbudget.messages import request_copy
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed, left_out
 from langchain_ctxbudget.prompt.assembly import asking, has_human, with_cache_marker
 from langchain_ctxbudget.prompt.budgeting import (
@@ -36,12 +42,11 @@ from langchain_ctxbudget.prompt.budgeting import (
 )
 from langchain_ctxbudget.prompt.fitting import Settled, fit_prompt
 from langchain_ctxbudget.prompt.plan import AssembledContext, Changes, Plan, Prompt
-from langchain_ctxbudget.report.report import ContextReport
-from langchain_ctxbudget.retrieval.pool import Named, Searched, gather, pooled, without_names
-from langchain_ctxbudget.retrieval.search import Sources, rerank
-from langchain_ctxbudget.search.packing import Candidate
+from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.retrieval import Named, Searched, Sources, gather, pooled, rerank, without_names
+from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import LayerRequest
-from langchain_ctxbudget.stores.operations import embeddings_name
+from langchain_ctxbudget.stores import embeddings_name
 
 RECENT_MESSAGES = 6
 """The newest messages in which a document may be named, and of which who was spoken of may still be meant."""

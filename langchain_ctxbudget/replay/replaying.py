@@ -18,19 +18,15 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, trim_messages
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget.budget import STRATEGIES, strategy_of
-from langchain_ctxbudget.budget.tiers import THRESHOLDS, TIERS
+from langchain_ctxbudget.budget import STRATEGIES, THRESHOLDS, TIERS, strategy_of
 from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, InvalidSettingsError
-from langchain_ctxbudget.messages.calls import is_user
-from langchain_ctxbudget.messages.messages import checked, plain_text, split_instructions
-from langchain_ctxbudget.messages.text import one_line
-from langchain_ctxbudget.pipeline.pipeline import ContextPipeline
-from langchain_ctxbudget.prompt.assembly import common_prefix
+from langchain_ctxbudget.messages import checked, is_user, one_line, plain_text, split_instructions
+from langchain_ctxbudget.pipeline import ContextPipeline
+from langchain_ctxbudget.prompt import common_prefix
 from langchain_ctxbudget.replay.result import ReplayResult, Track, Turn
-from langchain_ctxbudget.report.report import CoverageState
+from langchain_ctxbudget.report import CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens.counters import TokenCounter, counter_for
-from langchain_ctxbudget.tokens.prices import Price
+from langchain_ctxbudget.tokens import Price, TokenCounter, counter_for
 
 Strategy: TypeAlias = str | Mapping[str, Any]
 """A name, or settings; see `replay`."""

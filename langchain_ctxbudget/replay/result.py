@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.report.report import CoverageState
-from langchain_ctxbudget.report.view import STATES
+from langchain_ctxbudget.report import STATES, CoverageState
 
 LONGEST_NAME = 34
 """Characters; a longer name is cut."""

@@ -1,1 +1,24 @@
 """The report of a prompt, its renderers and its plots; they read its plain data and nothing else."""
+
+from __future__ import annotations
+
+from langchain_ctxbudget.report.report import (
+    LISTED_OMISSIONS,
+    ContextReport,
+    CoverageRange,
+    CoverageState,
+    HistoryStrategy,
+    LayerReport,
+    ReportItem,
+    Stability,
+    UsageState,
+    layer_report,
+    preview,
+    ranges,
+)
+from langchain_ctxbudget.report.view import JOINED, STATES, shown
+
+__all__ = [
+    "JOINED", "LISTED_OMISSIONS", "STATES", "ContextReport", "CoverageRange", "CoverageState", "HistoryStrategy",
+    "LayerReport", "ReportItem", "Stability", "UsageState", "layer_report", "preview", "ranges", "shown",
+]  # fmt: skip

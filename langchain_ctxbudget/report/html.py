@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from langchain_ctxbudget.budget.layers import Status
+from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.report.view import (
     FREE,
     LAYER_COLOURS,

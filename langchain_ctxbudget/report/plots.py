@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from langchain_ctxbudget.budget.allocation import AllocationStrategy, Situation
+from langchain_ctxbudget.budget import AllocationStrategy, Situation
 from langchain_ctxbudget.errors import BudgetError
 from langchain_ctxbudget.report.report import ContextReport
 from langchain_ctxbudget.report.view import (

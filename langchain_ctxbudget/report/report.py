@@ -12,10 +12,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from rich.console import Console
 
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status, title_of
-from langchain_ctxbudget.budget.tiers import Forced, TierName
+from langchain_ctxbudget.budget import Forced, Layer, Reason, Status, TierName, title_of
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages.turns import Repair
+from langchain_ctxbudget.messages import Repair
 from langchain_ctxbudget.report.html import render_html
 from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_text
 from langchain_ctxbudget.report.words import Explanation, ReportDiff, difference, explanation

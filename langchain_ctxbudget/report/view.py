@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from langchain_ctxbudget.budget.layers import title_of
-from langchain_ctxbudget.budget.tiers import TIERS
+from langchain_ctxbudget.budget import TIERS, title_of
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.report.report import ContextReport, CoverageState, UsageState

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report.html import render_lines
 from langchain_ctxbudget.report.view import JOINED, STATES, label_of, plural, shown

@@ -1,1 +1,22 @@
 """Just-in-time retrieval."""
+
+from __future__ import annotations
+
+from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather, pooled, without_names
+from langchain_ctxbudget.retrieval.recall import (
+    IS_RECALL,
+    USAGE,
+    Transcript,
+    by_query,
+    by_reference,
+    first_that_fits,
+    has_recall_tool,
+)
+from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION, Retrieved, select
+from langchain_ctxbudget.retrieval.sources import Hit, Sources, document, rerank, reranked, search
+
+__all__ = [
+    "IS_RECALL", "MIXED_SECTION", "OWN_SECTION", "USAGE", "Hit", "Named", "Pool", "Retrieved", "Searched", "Sources",
+    "Transcript", "by_query", "by_reference", "document", "first_that_fits", "gather", "has_recall_tool", "pooled",
+    "rerank", "reranked", "search", "select", "without_names",
+]  # fmt: skip

@@ -11,26 +11,29 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.flow import Flow, embed, embed_query
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.history.table import MessageIndex, searched_text
-from langchain_ctxbudget.messages.text import digest, remembering, terms
-from langchain_ctxbudget.search.lexical import LexicalIndex
-from langchain_ctxbudget.search.packing import PRIORITIES, Candidate
-from langchain_ctxbudget.search.ranking import (
+from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, searched_text
+from langchain_ctxbudget.messages import digest, remembering, terms
+from langchain_ctxbudget.search import (
     COMPARED,
+    PRIORITIES,
+    Candidate,
+    CentredVectors,
+    LexicalIndex,
     Numbers,
     Question,
     Ranking,
     Scores,
     Texts,
+    Vectors,
+    as_query,
     called,
+    comparable,
     day_number,
     first_person,
     rank,
+    units,
     without_repetition,
 )
-from langchain_ctxbudget.search.vectors import CentredVectors, Vectors, as_query, comparable, units
 
 SIMILAR = 0.25
 """A text from elsewhere without a word of the message must be so similar to it."""

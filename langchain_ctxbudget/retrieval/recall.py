@@ -27,27 +27,23 @@ from langchain_core.messages import (
 )
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.history.table import searched_text
-from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.calls import is_user
-from langchain_ctxbudget.messages.clipping import head_end
-from langchain_ctxbudget.messages.messages import (
+from langchain_ctxbudget.history import Conversation, Entry, searched_text
+from langchain_ctxbudget.messages import (
     Preservation,
     content_id,
     date_of,
+    fences,
     fingerprint,
+    head_end,
+    is_user,
     plain_text,
     preservation_of,
     speaker,
+    terms,
 )
-from langchain_ctxbudget.messages.text import terms
 from langchain_ctxbudget.retrieval.pool import Searched, similarities
-from langchain_ctxbudget.search.lexical import LexicalIndex, passage, pieces
-from langchain_ctxbudget.search.ranking import z_scores
-from langchain_ctxbudget.tokens.cost import Count
-from langchain_ctxbudget.tokens.counters import TokenCounter
+from langchain_ctxbudget.search import LexicalIndex, passage, pieces, z_scores
+from langchain_ctxbudget.tokens import Count, TokenCounter
 
 IS_RECALL = {"ctxbudget": "recall"}
 """In the metadata of the recall tool."""

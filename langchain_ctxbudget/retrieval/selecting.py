@@ -8,16 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.text import fold, one_line
-from langchain_ctxbudget.report.report import LISTED_OMISSIONS, ReportItem, preview
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.history import Conversation, Entry
+from langchain_ctxbudget.messages import fences, fold, one_line
+from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
-from langchain_ctxbudget.search.lexical import passage, pieces
-from langchain_ctxbudget.search.packing import Candidate, pack
-from langchain_ctxbudget.search.ranking import Scores
+from langchain_ctxbudget.search import Candidate, Scores, pack, passage, pieces
 
 SMALLEST_ITEM_TOKENS = 8
 SMALLEST_PASSAGE_TOKENS = 24

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.messages.text import remembering, terms
+from langchain_ctxbudget.messages import remembering, terms
 from langchain_ctxbudget.search.ranking import Numbers, Scores
 
 BM25_K1, BM25_B = 1.2, 0.75

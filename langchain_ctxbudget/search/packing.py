@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from langchain_ctxbudget.messages.text import sentences
+from langchain_ctxbudget.messages import sentences
 from langchain_ctxbudget.settings import Source
 
 Kind = Literal["core", "explicit", "fact", "project", "experience"]

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.messages.text import STOP_WORDS, fold, terms, without_mentions
+from langchain_ctxbudget.messages import STOP_WORDS, fold, terms, without_mentions
 
 Scores: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.int32]

@@ -14,8 +14,8 @@ from langgraph.store.base import GetOp
 from pydantic import BaseModel, ConfigDict, Field
 
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
-from langchain_ctxbudget.messages.messages import Preservation, message_data, plain_text, preservation_of
-from langchain_ctxbudget.report.report import HistoryStrategy
+from langchain_ctxbudget.messages import Preservation, message_data, plain_text, preservation_of
+from langchain_ctxbudget.report import HistoryStrategy
 
 ROOT = "ctxbudget"
 LONGEST_LABEL = 200

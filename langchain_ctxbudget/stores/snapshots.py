@@ -12,7 +12,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.errors import InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.report.report import ContextReport
+from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.records import Record, Scope

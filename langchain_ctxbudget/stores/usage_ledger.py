@@ -24,7 +24,7 @@ from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores import bulk
 from langchain_ctxbudget.stores.clock import utc
 from langchain_ctxbudget.stores.records import ROOT, Record, Scope, label, require_id
-from langchain_ctxbudget.tokens.prices import Usage, total
+from langchain_ctxbudget.tokens import Usage, total
 
 SPENT, USAGE = "spent", "usage"
 KEPT_LANES = 1_024

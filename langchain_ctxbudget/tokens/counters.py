@@ -20,8 +20,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
-from langchain_ctxbudget.messages.messages import fingerprint
-from langchain_ctxbudget.messages.text import digest
+from langchain_ctxbudget.messages import digest, fingerprint
 from langchain_ctxbudget.tokens import vocab
 from langchain_ctxbudget.tokens.cost import (
     REPLY_TOKENS,

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from langchain_ctxbudget.budget.parameters import Parameters
+from langchain_ctxbudget.budget import Parameters
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 
 _MOST_TOKENS = 10**9

@@ -13,8 +13,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextReport
-from langchain_ctxbudget.budget import Allocation, Situation, share_out
-from langchain_ctxbudget.budget.layers import Reason, Status
+from langchain_ctxbudget.budget import Allocation, Reason, Situation, Status, share_out
 from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidAllocationError, SystemPromptTooLargeError
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 from tests.integration_tests import strategies as made

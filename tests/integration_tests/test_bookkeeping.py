@@ -23,9 +23,8 @@ from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of
-from langchain_ctxbudget.tokens.prices import Usage
+from langchain_ctxbudget.stores import Ledger, Scope, month_of
+from langchain_ctxbudget.tokens import Usage
 from tests.integration_tests.conftest import Call
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}

@@ -25,7 +25,7 @@ from langchain_ctxbudget.errors import (
     InputError,
     MissingScopeError,
 )
-from langchain_ctxbudget.messages.calls import call_ids
+from langchain_ctxbudget.messages import call_ids
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 from tests.integration_tests.test_valid_prompts import SAID, TRANSCRIPTS, numbered, rounds
 

@@ -18,8 +18,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.budget.layers import Status
-from langchain_ctxbudget.messages.messages import Preservation
+from langchain_ctxbudget.budget import Status
+from langchain_ctxbudget.messages import Preservation
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 from tests.integration_tests.summary_models import USER, words
 

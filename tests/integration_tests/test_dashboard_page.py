@@ -21,11 +21,11 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from starlette.types import ASGIApp
 
 from langchain_ctxbudget import ContextPipeline, KnowledgeBase
-from langchain_ctxbudget.budget.layers import TITLES, Reason, Status
-from langchain_ctxbudget.budget.tiers import Forced
+from langchain_ctxbudget.budget import TITLES, Forced, Reason, Status
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.demo import DEMO_QUESTION, DEMO_SYSTEM_PROMPT, demo_messages
-from langchain_ctxbudget.report.view import CUSTOM_COLOURS, LAYER_COLOURS, STATES
+from langchain_ctxbudget.report import STATES
+from langchain_ctxbudget.report.view import CUSTOM_COLOURS, LAYER_COLOURS
 
 pytestmark = [pytest.mark.slow, pytest.mark.allow_hosts(["127.0.0.1"])]
 

@@ -21,7 +21,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, KnowledgeBase, LocalEmbeddings
 from langchain_ctxbudget.errors import StoreError
-from langchain_ctxbudget.stores.records import ROOT, label, stored
+from langchain_ctxbudget.stores import ROOT, label, stored
 from tests.integration_tests.test_knowledge_base import BIKE, KETTLE, everything, named, texts, words
 from tests.log_contract import Elsewhere, Faulty
 

@@ -13,10 +13,11 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import MissingScopeError
 from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.history.log import JOINED, LANES, MESSAGES
-from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFETCH, OtherConversations
-from langchain_ctxbudget.search.packing import Candidate
-from langchain_ctxbudget.stores.records import ROOT, Scope, label
+from langchain_ctxbudget.history import JOINED, LANES, OtherConversations
+from langchain_ctxbudget.history.log import MESSAGES
+from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFETCH
+from langchain_ctxbudget.search import Candidate
+from langchain_ctxbudget.stores import ROOT, Scope, label
 from tests import log_contract
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_isolation import CONVERSATIONS, USERS, mark

@@ -19,7 +19,7 @@ from langgraph.store.postgres import PostgresStore
 from psycopg import sql
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ChromaStore, ContextPipeline, create_recall_tool
-from langchain_ctxbudget.stores.records import label
+from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, exchange, learned, summary
 from tests.servers import new_postgres_schema

@@ -20,7 +20,7 @@ from langchain_ctxbudget import (
     LocalEmbeddings,
     create_recall_tool,
 )
-from langchain_ctxbudget.budget.layers import Reason, Status
+from langchain_ctxbudget.budget import Reason, Status
 from tests.integration_tests.conftest import Call
 from tests.log_contract import Elsewhere
 from tests.store_contract import embed

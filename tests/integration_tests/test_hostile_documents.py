@@ -25,11 +25,12 @@ from langchain_ctxbudget import (
     TokenCounter,
     create_recall_tool,
 )
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.documents.load import searchable
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.prompt.assembly import CONTEXT_FRAME, CONTEXT_INTRO
-from langchain_ctxbudget.retrieval.selecting import MIXED_SECTION, OWN_SECTION
+from langchain_ctxbudget.prompt import CONTEXT_INTRO
+from langchain_ctxbudget.prompt.assembly import CONTEXT_FRAME
+from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_knowledge_base import call
 

@@ -12,7 +12,7 @@ import pytest
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.cli.terminal import WIDEST_ID
-from langchain_ctxbudget.knowledge.records import Fact
+from langchain_ctxbudget.knowledge import Fact
 
 SAID = ["I live in Lisbon.", "I work as a nurse.", "My sister Clara lives in Porto.", "I am allergic to peanuts."]
 LONG = "My colleague Maximiliana Wolfeschlegelsteinhausenbergerdorff works on the project Aurora Borealis."

@@ -30,8 +30,8 @@ from langchain_ctxbudget import (
 )
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MissingScopeError
 from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook, UserKnowledge
-from langchain_ctxbudget.prompt.plan import AssembledContext
-from langchain_ctxbudget.stores.records import label
+from langchain_ctxbudget.prompt import AssembledContext
+from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, learned, summary, words
 

@@ -20,7 +20,7 @@ from langchain_ctxbudget.documents import find
 from langchain_ctxbudget.documents.write import SUMMARY_TOKENS
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.stores.records import ROOT, label
+from langchain_ctxbudget.stores import ROOT, label
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.summary_models import Scripted
 from tests.integration_tests.test_isolation import USERS

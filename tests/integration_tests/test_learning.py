@@ -18,11 +18,10 @@ from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
-from langchain_ctxbudget.knowledge import bundles, facts, learning, records, rules
-from langchain_ctxbudget.knowledge.control import KnownItem
-from langchain_ctxbudget.report.report import ReportItem
-from langchain_ctxbudget.stores.records import ROOT
+from langchain_ctxbudget.budget import Layer, Reason, Status
+from langchain_ctxbudget.knowledge import KnownItem, bundles, facts, learning, records, rules
+from langchain_ctxbudget.report import ReportItem
+from langchain_ctxbudget.stores import ROOT
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.learning_models import Reader, asks_to_learn, fact, new_messages
 from tests.integration_tests.learning_models import read as answer

@@ -14,23 +14,13 @@ from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
-from langchain_ctxbudget.budget.layers import Layer, Status
+from langchain_ctxbudget.budget import Layer, Status
 from langchain_ctxbudget.errors import FactError, InputError, MissingScopeError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.knowledge import BY_USER, NOTHING, EntityProfile, Fact, Knowledge, Source, TopicProfile, known
 from langchain_ctxbudget.knowledge.bundles import LIFETIME
-from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
-from langchain_ctxbudget.knowledge.records import (
-    BY_USER,
-    EntityProfile,
-    Fact,
-    Highlight,
-    Relation,
-    Source,
-    TopicConversation,
-    TopicProfile,
-)
-from langchain_ctxbudget.messages.messages import fingerprint
+from langchain_ctxbudget.knowledge.records import Highlight, Relation, TopicConversation
+from langchain_ctxbudget.messages import fingerprint
 from tests.integration_tests.conftest import Call
 
 ADA: Any = {"user_id": "ada"}

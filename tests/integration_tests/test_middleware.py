@@ -22,7 +22,7 @@ from pydantic import BaseModel, Field
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.pipeline.runs import RunContext
+from langchain_ctxbudget.pipeline import RunContext
 from tests.integration_tests.agents import (
     BUDGET_TOKENS,
     CONFIG,

@@ -12,9 +12,9 @@ from langchain_openai import ChatOpenAI
 
 from langchain_ctxbudget.errors import ExtractionError
 from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.knowledge import Fact, Knowledge
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
-from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.records import Fact, Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
+from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from tests.integration_tests.openai_server import (
     ANOTHER_PAGE,
     CUT,

@@ -16,7 +16,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, EstimatingCounter
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
-from langchain_ctxbudget.tokens.target import CalibratedCounter
+from langchain_ctxbudget.tokens import CalibratedCounter
 from tests.integration_tests import strategies as made
 from tests.integration_tests.model_servers import ModelServer, Routes, model_list, ollama, vllm
 from tests.integration_tests.openai_server import OpenAIServer, says

@@ -17,8 +17,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
-from langchain_ctxbudget.budget import Allocation, Situation
-from langchain_ctxbudget.budget.layers import Reason, Status
+from langchain_ctxbudget.budget import Allocation, Reason, Situation, Status
 from langchain_ctxbudget.errors import (
     BudgetError,
     BudgetTooSmallError,

@@ -13,7 +13,7 @@ from langgraph.store.base import BaseStore, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.errors import BlockedLoopError
 
 SCOPE = {"user_id": "ada@example.org", "conversation_id": "c.1"}

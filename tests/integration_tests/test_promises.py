@@ -13,7 +13,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
-from langchain_ctxbudget.budget.layers import Status
+from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from tests.integration_tests import strategies as made
 

@@ -12,7 +12,7 @@ from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.cli.replay import parse_strategies
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, split_turns
-from langchain_ctxbudget.tokens.prices import PRICES
+from langchain_ctxbudget.tokens import PRICES
 
 TURNS = 12
 CHAT = [{"role": "system", "content": "You know a tool library."}] + [

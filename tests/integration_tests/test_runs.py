@@ -29,9 +29,9 @@ from langchain_ctxbudget import (
 from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.pipeline.runs import RunContext, run_of
-from langchain_ctxbudget.prompt.plan import Request
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.pipeline import RunContext, run_of
+from langchain_ctxbudget.prompt import Request
+from langchain_ctxbudget.stores import Scope
 from tests.integration_tests.agents import long_history, look_up, scripted, wants
 from tests.integration_tests.test_pipeline import chat
 

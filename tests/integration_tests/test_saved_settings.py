@@ -10,8 +10,7 @@ from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
-from langchain_ctxbudget.budget import ElasticAllocation
-from langchain_ctxbudget.budget.layers import Reason
+from langchain_ctxbudget.budget import ElasticAllocation, Reason
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.settings import Topic
 from langchain_ctxbudget.stores.saved_settings import place

@@ -15,7 +15,8 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history.extractive import Kind, Line
+from langchain_ctxbudget.history import Line
+from langchain_ctxbudget.history.extractive import Kind
 from langchain_ctxbudget.history.model_summaries import SCHEMA, ChatModelSummarizer, SummaryRequest
 from tests.integration_tests.openai_server import (
     CUT,

@@ -18,14 +18,14 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextReport, ContextSettings, TiktokenCounter
-from langchain_ctxbudget.budget.layers import Layer
+from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.pipeline.engine import Session
+from langchain_ctxbudget.pipeline import Session
+from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION
-from langchain_ctxbudget.prompt.plan import Request
 from langchain_ctxbudget.settings import CustomLayer
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores import Scope
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 

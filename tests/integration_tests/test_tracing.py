@@ -25,7 +25,7 @@ from langsmith import Client
 
 from langchain_ctxbudget import ContextPipeline, ContextReport, build_context_graph
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.pipeline.runs import described
+from langchain_ctxbudget.pipeline import described
 
 TOTAL = "ctxbudget_total_tokens"
 

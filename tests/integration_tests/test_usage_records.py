@@ -13,10 +13,10 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.records import Scope
-from langchain_ctxbudget.stores.usage_ledger import USAGE, Ledger, of_session, of_user
-from langchain_ctxbudget.tokens.prices import NO_USAGE, Usage, total
+from langchain_ctxbudget.stores import Ledger, Scope, bulk
+from langchain_ctxbudget.stores.usage_ledger import USAGE, of_session, of_user
+from langchain_ctxbudget.tokens import Usage, total
+from langchain_ctxbudget.tokens.prices import NO_USAGE
 
 MONTH = "2026-11"
 SCOPE = Scope("ada", "c1")

@@ -11,8 +11,7 @@ from langgraph.store.base import BaseStore, GetOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
-from langchain_ctxbudget.budget.tiers import TIERS
+from langchain_ctxbudget.budget import TIERS, Layer, Reason, Status
 from tests.integration_tests.conftest import Call
 
 USER = "ada"

@@ -20,7 +20,7 @@ from PIL import Image
 from pydantic import BaseModel, Field
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.budget.layers import Status
+from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.tokens import vocab
 from tests.integration_tests.conftest import Call

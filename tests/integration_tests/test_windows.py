@@ -15,8 +15,8 @@ from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
 
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.tokens import windows
-from langchain_ctxbudget.tokens.windows import Window, find_window, server_of, with_setting
+from langchain_ctxbudget.tokens import Window, windows, with_setting
+from langchain_ctxbudget.tokens.windows import find_window, server_of
 from tests.integration_tests.model_servers import (
     LM_STUDIO_OTHERWISE,
     ModelServer,

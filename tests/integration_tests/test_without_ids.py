@@ -21,7 +21,7 @@ from pydantic import Field
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.history.log import MESSAGES
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores import Scope
 from tests.integration_tests.agents import SCOPE, ListedState, agent_of, ask, scripted
 
 TURNS = 20

@@ -16,6 +16,7 @@ from langchain_ctxbudget.budget import (
     ElasticAllocation,
     Exchange,
     FixedAllocation,
+    Layer,
     LayerSpec,
     PrioritizedAllocation,
     RatioAllocation,
@@ -25,7 +26,6 @@ from langchain_ctxbudget.budget import (
     strategy_of,
 )
 from langchain_ctxbudget.budget.elastic import LEANS, history_share
-from langchain_ctxbudget.budget.layers import Layer
 from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLargeError
 from langchain_ctxbudget.settings import ContextSettings, CustomLayer
 from tests.integration_tests import strategies as made

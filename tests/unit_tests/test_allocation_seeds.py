@@ -14,12 +14,12 @@ from langchain_ctxbudget.budget import (
     ElasticAllocation,
     Exchange,
     FixedAllocation,
+    Layer,
     PrioritizedAllocation,
     RatioAllocation,
     Situation,
 )
 from langchain_ctxbudget.budget.elastic import memory_tokens, preferences_demand
-from langchain_ctxbudget.budget.layers import Layer
 
 SEED = ElasticAllocation(profile="seed")
 

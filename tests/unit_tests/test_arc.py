@@ -5,7 +5,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.history.extractive import Line, digest_messages
+from langchain_ctxbudget.history import Line
+from langchain_ctxbudget.history.extractive import digest_messages
 from langchain_ctxbudget.history.open_questions import OpenQuestions
 from langchain_ctxbudget.history.rendering import (
     ARTIFACTS,
@@ -21,7 +22,7 @@ from langchain_ctxbudget.history.rendering import (
     choose_arc,
 )
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.stores.records import SummaryLine
+from langchain_ctxbudget.stores import SummaryLine
 
 TALK = (
     "We want to build a boat in the old barn near Oxford.",

@@ -12,24 +12,20 @@ from hypothesis import strategies as st
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason
-from langchain_ctxbudget.messages.fences import as_data
-from langchain_ctxbudget.messages.turns import Group
+from langchain_ctxbudget.budget import Fragment, Layer, Reason
+from langchain_ctxbudget.messages import Group, as_data
+from langchain_ctxbudget.prompt import Content, asking, opening_note, without_least
 from langchain_ctxbudget.prompt.assembly import (
     NO_FIRST_QUESTION,
-    Content,
     Layout,
     Measure,
-    asking,
     build,
     measure,
-    opening_note,
     volatile_lines,
     with_cache_marker,
     with_headings,
-    without_least,
 )
-from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter
+from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
 
 COUNTER = TiktokenCounter()
 VOLATILE = (Layer.TOPICS, Layer.ENTITIES, "open files", Layer.RETRIEVAL)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from langchain_core.messages import HumanMessage
 
 from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
-from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.history.conversation import TurnBlock
+from langchain_ctxbudget.history import TurnBlock
 
 QUESTION = HumanMessage("What did we decide?", id="h1")
 LINE = Fragment(layer=Layer.RETRIEVAL, id="m3", text="- user: The roof is blue.\n", tokens=9, reason=Reason.RELEVANT)

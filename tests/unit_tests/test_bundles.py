@@ -7,20 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.store.memory import InMemoryStore
 
+from langchain_ctxbudget.knowledge import ContextBundle, EntityProfile, Fact, Knowledge, Source, TopicProfile
 from langchain_ctxbudget.knowledge.bundles import COMPRESSED_TOKENS, LIFETIME, Compiler, is_fresh
-from langchain_ctxbudget.knowledge.known import Knowledge, note_use
+from langchain_ctxbudget.knowledge.known import note_use
 from langchain_ctxbudget.knowledge.learning import MOST_FACTS, compiled
-from langchain_ctxbudget.knowledge.records import (
-    ContextBundle,
-    EntityProfile,
-    Fact,
-    Highlight,
-    Relation,
-    Source,
-    TopicProfile,
-)
+from langchain_ctxbudget.knowledge.records import Highlight, Relation
 from langchain_ctxbudget.knowledge.subjects import topic_shares
-from langchain_ctxbudget.tokens.counters import TiktokenCounter
+from langchain_ctxbudget.tokens import TiktokenCounter
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
 DAY, LATER = timedelta(days=1), NOW + timedelta(hours=1)

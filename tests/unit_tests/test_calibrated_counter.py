@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 
-from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter, TokenCounter
-from langchain_ctxbudget.tokens.target import CalibratedCounter, Calibration
+from langchain_ctxbudget.tokens import CalibratedCounter, Calibration, EstimatingCounter, TiktokenCounter, TokenCounter
 
 EXACT, ESTIMATE = TiktokenCounter(), EstimatingCounter()
 TOKENS = st.integers(1, 1_000_000)

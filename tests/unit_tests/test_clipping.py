@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
 
-from langchain_ctxbudget.messages.clipping import MIN_TEXT_TOKENS, clip_message, clip_text
-from langchain_ctxbudget.tokens.counters import TiktokenCounter
+from langchain_ctxbudget.messages import clip_message, clip_text
+from langchain_ctxbudget.messages.clipping import MIN_TEXT_TOKENS
+from langchain_ctxbudget.tokens import TiktokenCounter
 
 TIKTOKEN = TiktokenCounter()
 FAMILY = "👩‍👩‍👧‍👦"

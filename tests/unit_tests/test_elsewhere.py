@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 
 from langchain_ctxbudget.history.other_conversations import last_keys, shared
-from langchain_ctxbudget.stores.records import EMBEDDED_CHARACTERS, LaneRecord, MessageRecord, Place
+from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place
+from langchain_ctxbudget.stores.records import EMBEDDED_CHARACTERS
 
 PLACE = Place(clock=1, lane="w", number=0)
 

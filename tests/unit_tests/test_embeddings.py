@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.errors import EmbeddingsUnavailableError
-from langchain_ctxbudget.search import embeddings
-from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
+from langchain_ctxbudget.search import LocalEmbeddings, embeddings, local_embeddings_available
 
 LOCAL = LocalEmbeddings()
 

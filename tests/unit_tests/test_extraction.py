@@ -16,20 +16,9 @@ from langchain_core.messages import AIMessage
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.errors import ExtractionError, InputError
 from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.knowledge import extraction
+from langchain_ctxbudget.knowledge import EntityProfile, Fact, Knowledge, TopicProfile, extraction
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
-from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.records import (
-    EntityProfile,
-    Fact,
-    Learned,
-    LearnedEntity,
-    LearnedFact,
-    LearnedTopic,
-    Relation,
-    Said,
-    TopicProfile,
-)
+from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Relation, Said
 from tests.scripted_models import Awaiting, Calling, Scripted, hang, released
 
 COUNTER = TiktokenCounter()

@@ -11,24 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.demo import demo_messages
+from langchain_ctxbudget.history import Line, choose, keep_sentences
 from langchain_ctxbudget.history.extractive import (
     CHARACTERS_PER_NODE,
     KEPT_PER_NODE,
     KEPT_PER_SEGMENT,
     POOL,
     Kind,
-    Line,
-    choose,
     digest_messages,
     importance,
     is_filler,
-    keep_sentences,
     key_messages,
     kind_of,
     merge,
 )
-from langchain_ctxbudget.messages.messages import date_of, plain_text, speaker
-from langchain_ctxbudget.messages.prose import MAX_SENTENCE_CHARACTERS
+from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS, date_of, plain_text, speaker
 
 WORDS = st.sampled_from("bike blue decided Redis 42 open question Berlin main.py the of error".split())
 TEXTS = st.lists(st.lists(WORDS, max_size=8).map(" ".join), max_size=5).map(". ".join)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langchain_ctxbudget.knowledge import BY_USER, Fact, Source
 from langchain_ctxbudget.knowledge.facts import (
     MOST_NAMED,
     SOON,
@@ -17,8 +18,8 @@ from langchain_ctxbudget.knowledge.facts import (
     ranked,
     stays_where_it_is_tight,
 )
-from langchain_ctxbudget.knowledge.records import BY_USER, Fact, LearnedFact, Source
-from langchain_ctxbudget.messages.text import says_the_same
+from langchain_ctxbudget.knowledge.records import LearnedFact
+from langchain_ctxbudget.messages import says_the_same
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 CATEGORIES = ["project", "preference", "identity"]

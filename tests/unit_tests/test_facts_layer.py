@@ -7,12 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget.budget.elastic import MEMORY_MAX
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.budget import MEMORY_MAX, Layer, Reason, Status
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.knowledge import BY_USER, NOTHING, Fact, FactsLayer, Knowledge, Source, known
 from langchain_ctxbudget.knowledge.facts_layer import (
-    FactsLayer,
     all_candidates,
     as_candidates,
     fact_fragments,
@@ -25,11 +23,10 @@ from langchain_ctxbudget.knowledge.facts_layer import (
     preference_fragments,
     snapshot_of,
 )
-from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
-from langchain_ctxbudget.knowledge.records import BY_USER, Fact, KnowledgeMark, Source
+from langchain_ctxbudget.knowledge.records import KnowledgeMark
 from langchain_ctxbudget.prompt.assembly import with_headings
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens.counters import TiktokenCounter
+from langchain_ctxbudget.tokens import TiktokenCounter
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

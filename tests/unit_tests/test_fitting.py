@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 
-from langchain_ctxbudget.budget.layers import Fragment, Layer, Reason
-from langchain_ctxbudget.messages.turns import Group, group
-from langchain_ctxbudget.prompt.assembly import Content, build, group_tokens
+from langchain_ctxbudget.budget import Fragment, Layer, Reason
+from langchain_ctxbudget.messages import Group, group
+from langchain_ctxbudget.prompt import Content, group_tokens
+from langchain_ctxbudget.prompt.assembly import build
 from langchain_ctxbudget.prompt.fitting import (
     CLIPPED_RESULT_TOKENS,
     LADDER,
@@ -24,7 +25,7 @@ from langchain_ctxbudget.prompt.fitting import (
     fit_turn,
     reduce,
 )
-from langchain_ctxbudget.tokens.counters import TiktokenCounter
+from langchain_ctxbudget.tokens import TiktokenCounter
 
 COUNTER = TiktokenCounter()
 NAMES = [step.name for step in LADDER]

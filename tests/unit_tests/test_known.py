@@ -13,27 +13,30 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, flow
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.knowledge import known, records
-from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
-from langchain_ctxbudget.knowledge.records import (
+from langchain_ctxbudget.knowledge import (
+    NOTHING,
     ClientPresence,
     ContextBundle,
-    EntityDetails,
     EntityProfile,
     Fact,
+    Knowledge,
+    ProgressRecord,
+    Source,
+    TopicProfile,
+    known,
+    records,
+)
+from langchain_ctxbudget.knowledge.records import (
+    EntityDetails,
     Highlight,
     KnowledgeMark,
     PhraseRecord,
-    ProgressRecord,
     Relation,
     Repository,
-    Source,
     TopicConversation,
-    TopicProfile,
     Visit,
 )
-from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.records import Record, Scope, SnapshotRecord
+from langchain_ctxbudget.stores import Record, Scope, SnapshotRecord, bulk
 
 NOW = datetime(2026, 3, 29, 0, 59, 59, 999_999, tzinfo=UTC)
 TEXTS = ("plain", "", "nul \0", "only half \ud800", "\U0001f642 e\u0301 \u202e", "two\r\nlines", '{"json": "{}"}')

@@ -7,22 +7,18 @@ from typing import Any
 
 import pytest
 
-from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, updated, without
-from langchain_ctxbudget.knowledge.records import (
+from langchain_ctxbudget.knowledge import (
     BY_RULES,
     BY_USER,
     EntityProfile,
     Fact,
-    Highlight,
-    Learned,
-    LearnedFact,
-    PhraseRecord,
+    Knowledge,
     ProgressRecord,
     Source,
-    TopicConversation,
     TopicProfile,
 )
+from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, updated, without
+from langchain_ctxbudget.knowledge.records import Highlight, Learned, LearnedFact, PhraseRecord, TopicConversation
 from tests.open_conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

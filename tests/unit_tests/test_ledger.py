@@ -18,11 +18,11 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.errors import InputError, StoreDataError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.stores import bulk
+from langchain_ctxbudget.stores import ROOT, Ledger, Scope, bulk, month_of
 from langchain_ctxbudget.stores import usage_ledger as ledgers
-from langchain_ctxbudget.stores.records import ROOT, Scope
-from langchain_ctxbudget.stores.usage_ledger import KEPT_LANES, Lanes, Ledger, month_of, of_month, of_session, of_user
-from langchain_ctxbudget.tokens.prices import NO_USAGE, Usage, total
+from langchain_ctxbudget.stores.usage_ledger import KEPT_LANES, Lanes, of_month, of_session, of_user
+from langchain_ctxbudget.tokens import Usage, total
+from langchain_ctxbudget.tokens.prices import NO_USAGE
 
 MONTH, LATER = "2026-11", "2026-12"
 ADA = Scope("ada", "c1")

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.messages.text import terms
-from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1, LexicalIndex, passage, pieces
+from langchain_ctxbudget.messages import terms
+from langchain_ctxbudget.search import LexicalIndex, passage, pieces
+from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1
 
 TEXT = st.lists(st.sampled_from("abcdef"), max_size=12)
 TEXTS = st.lists(TEXT, max_size=20)

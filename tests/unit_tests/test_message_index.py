@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
-from langchain_ctxbudget.history.table import SESSION_GAP_SECONDS, MessageIndex
+from langchain_ctxbudget.history import MessageIndex
+from langchain_ctxbudget.history.table import SESSION_GAP_SECONDS
 from tests.conversations import conversation
 from tests.store_contract import embed
 

@@ -14,6 +14,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.history.log import (
     POLLED,
     Heads,
@@ -26,9 +27,8 @@ from langchain_ctxbudget.history.log import (
     read_new,
     read_since,
 )
-from langchain_ctxbudget.history.open import OpenConversation
-from langchain_ctxbudget.messages.messages import content_id, fingerprint
-from langchain_ctxbudget.stores.records import LaneRecord, MessageRecord, Place, Scope
+from langchain_ctxbudget.messages import content_id, fingerprint
+from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope
 from tests.open_conversations import COUNTER
 
 ADAS = Scope("ada", "c1")

@@ -19,7 +19,7 @@ from langchain_core.messages import (
 )
 
 from langchain_ctxbudget.errors import EmptyMessageError, UnsupportedContentError
-from langchain_ctxbudget.messages.messages import (
+from langchain_ctxbudget.messages import (
     as_json_data,
     as_sent,
     checked,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.search.packing import pack, shrink_to
+from langchain_ctxbudget.search import pack, shrink_to
 
 
 @settings(deadline=None)

@@ -30,6 +30,7 @@ from langchain_ctxbudget.budget import (
     Situation,
 )
 from langchain_ctxbudget.replay import ReplayResult, replay
+from langchain_ctxbudget.report import STATES
 from langchain_ctxbudget.report.plots import (
     STRATEGY_COLOURS,
     plot_allocation,
@@ -39,7 +40,6 @@ from langchain_ctxbudget.report.plots import (
     plot_strategies,
     plot_what_if,
 )
-from langchain_ctxbudget.report.view import STATES
 from langchain_ctxbudget.settings import CustomLayer
 
 ROOT = Path(__file__).parents[2]

@@ -16,12 +16,12 @@ from langgraph.store.memory import InMemoryStore
 from pydantic import Field
 
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.table import MessageIndex, MessageTable
+from langchain_ctxbudget.history import Conversation, MessageIndex
+from langchain_ctxbudget.history.table import MessageTable
+from langchain_ctxbudget.retrieval import Pool, Searched, Sources, gather, pooled, rerank, search
 from langchain_ctxbudget.retrieval import pool as pools
-from langchain_ctxbudget.retrieval.pool import Pool, Searched, gather, pooled
-from langchain_ctxbudget.retrieval.search import RERANKED, Sources, rerank, search
-from langchain_ctxbudget.search.packing import PRIORITIES, Candidate
+from langchain_ctxbudget.retrieval.sources import RERANKED
+from langchain_ctxbudget.search import PRIORITIES, Candidate
 from tests.conversations import BagOfWords, conversation
 from tests.store_contract import embed
 

@@ -10,9 +10,9 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.errors import InputError, MissingScopeError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.knowledge import presence
-from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction, as_of, heartbeat, predict
-from langchain_ctxbudget.knowledge.records import ClientPresence, EntityProfile, TopicConversation, TopicProfile
+from langchain_ctxbudget.knowledge import ClientPresence, EntityProfile, Heartbeat, Prediction, TopicProfile, presence
+from langchain_ctxbudget.knowledge.presence import as_of, heartbeat, predict
+from langchain_ctxbudget.knowledge.records import TopicConversation
 
 NOW = datetime(2026, 3, 29, 9, 30, tzinfo=UTC)
 SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))

@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ToolMessage
 
-from langchain_ctxbudget.knowledge import profiles
-from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.learner import still_there
+from langchain_ctxbudget.knowledge import (
+    BY_USER,
+    EntityProfile,
+    Knowledge,
+    ProgressRecord,
+    Source,
+    TopicProfile,
+    profiles,
+    still_there,
+)
 from langchain_ctxbudget.knowledge.learning import Work, updated
 from langchain_ctxbudget.knowledge.profiles import (
     Engagement,
@@ -26,17 +33,12 @@ from langchain_ctxbudget.knowledge.profiles import (
     topic_id,
 )
 from langchain_ctxbudget.knowledge.records import (
-    BY_USER,
     MOST_SOURCES,
-    EntityProfile,
     Learned,
     LearnedEntity,
     LearnedTopic,
-    ProgressRecord,
     Relation,
-    Source,
     TopicConversation,
-    TopicProfile,
 )
 from tests.open_conversations import COUNTER, SCOPE, opened
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.messages.prose import MAX_SENTENCE_CHARACTERS, artifacts, begins_in_the_middle, units
+from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS, artifacts, begins_in_the_middle, units
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.demo import demo_messages
-from langchain_ctxbudget.history.extractive import Kind, Line
+from langchain_ctxbudget.history import Line
+from langchain_ctxbudget.history.extractive import Kind
 from langchain_ctxbudget.history.open_questions import MOST_QUESTIONS, OpenQuestions, answers, same_matter
-from langchain_ctxbudget.messages.messages import date_of, plain_text, speaker
+from langchain_ctxbudget.messages import date_of, plain_text, speaker
 
 ANSWERED = [
     ("[OPEN] Which venue do we book for the meetup?", "We booked the Kulturbrauerei as the venue for the meetup."),

@@ -7,19 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.search.ranking import (
-    SAME,
-    NamedDate,
-    Question,
-    Texts,
-    Weights,
-    day_number,
-    first_person,
-    named_dates,
-    rank,
-    without_repetition,
-    z_scores,
-)
+from langchain_ctxbudget.search import Question, Texts, day_number, first_person, rank, without_repetition, z_scores
+from langchain_ctxbudget.search.ranking import SAME, NamedDate, Weights, named_dates
 
 FLOATS = st.lists(st.floats(-100, 100), max_size=30).map(np.array)
 ASKED = Question(("bike",))

@@ -12,8 +12,9 @@ from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, Sys
 
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.retrieval.recall import QUOTES, Transcript, by_query, by_reference
-from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter
+from langchain_ctxbudget.retrieval import Transcript, by_query, by_reference
+from langchain_ctxbudget.retrieval.recall import QUOTES
+from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
 from tests.open_conversations import COUNTER, conversation
 
 COUNTERS = pytest.mark.parametrize("counter", [COUNTER, EstimatingCounter()], ids=["exact", "estimated"])

@@ -25,7 +25,7 @@ from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.pipeline import recent as recent_prompts
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
-from langchain_ctxbudget.stores.records import Scope
+from langchain_ctxbudget.stores import Scope
 from tests.unit_tests.test_report import example
 
 REPORT = example()

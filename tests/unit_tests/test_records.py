@@ -12,17 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
-from langchain_ctxbudget.stores.records import (
-    ROOT,
-    CutRecord,
-    LaneRecord,
-    MessageRecord,
-    Place,
-    Scope,
-    label,
-    storable,
-    stored,
-)
+from langchain_ctxbudget.stores import ROOT, CutRecord, LaneRecord, MessageRecord, Place, Scope, label, storable, stored
 
 ANY_TEXT = st.text(st.characters(exclude_categories=[]), min_size=1)  # lone surrogates included
 PLACE = Place(clock=1, lane="w", number=0)

@@ -14,7 +14,7 @@ from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, Turn, replay, split_turns
 from langchain_ctxbudget.replay.replaying import NAMES
-from langchain_ctxbudget.tokens.prices import Price
+from langchain_ctxbudget.tokens import Price
 
 SYSTEM = "You know a tool library."
 COUNTER = TiktokenCounter()

@@ -15,10 +15,10 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages.turns import Repair
-from langchain_ctxbudget.report.report import (
+from langchain_ctxbudget.messages import Repair
+from langchain_ctxbudget.report import (
     LISTED_OMISSIONS,
     ContextReport,
     CoverageRange,

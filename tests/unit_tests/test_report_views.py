@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from langchain_ctxbudget.budget.layers import Reason, Status
-from langchain_ctxbudget.budget.tiers import TIERS
+from langchain_ctxbudget.budget import TIERS, Reason, Status
+from langchain_ctxbudget.report import STATES, CoverageRange, ReportItem
 from langchain_ctxbudget.report.html import MOST_CELLS, render_html
-from langchain_ctxbudget.report.report import CoverageRange, ReportItem
-from langchain_ctxbudget.report.view import EMPTY, FULL, STATES, render_text, tier_in_words
+from langchain_ctxbudget.report.view import EMPTY, FULL, render_text, tier_in_words
 from tests.unit_tests.test_report import example, reports
 
 ROW = re.compile(

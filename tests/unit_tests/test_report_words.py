@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages.turns import Repair
-from langchain_ctxbudget.report.report import ContextReport, CoverageRange, ReportItem, UsageState, layer_report
+from langchain_ctxbudget.messages import Repair
+from langchain_ctxbudget.report import ContextReport, CoverageRange, ReportItem, UsageState, layer_report
 from tests.unit_tests.test_report import example, reports
 
 everything = settings(deadline=None, max_examples=25)

@@ -9,15 +9,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
+from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.prompt.assembly import with_headings
-from langchain_ctxbudget.report.report import LISTED_OMISSIONS
-from langchain_ctxbudget.retrieval.pool import Named, Searched, gather
-from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE, MIXED_SECTION, NAMED_SHARE, OWN_SECTION, select
-from langchain_ctxbudget.search.packing import PRIORITIES, Candidate
+from langchain_ctxbudget.report import LISTED_OMISSIONS
+from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Named, Searched, gather, select
+from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE, NAMED_SHARE
+from langchain_ctxbudget.search import PRIORITIES, Candidate
 from langchain_ctxbudget.settings import SOURCES
-from langchain_ctxbudget.tokens.counters import EstimatingCounter, TiktokenCounter
+from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
 from tests.conversations import TIKTOKEN, BagOfWords, conversation
 
 QUERY = "Where is the blue bike?"

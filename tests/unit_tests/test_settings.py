@@ -11,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from langchain_ctxbudget.budget.tiers import (
-    LIMITS,
-    TIERS,
-    Forced,
-    Standing,
-    UsageLimits,
-    relaxed,
-    standing,
-    tier_of,
-)
+from langchain_ctxbudget.budget import TIERS, Forced, Standing, UsageLimits, relaxed, standing, tier_of
+from langchain_ctxbudget.budget.tiers import LIMITS
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, Topic
 

@@ -14,9 +14,9 @@ from langgraph.store.base.embed import ensure_embeddings
 from langgraph.store.memory import _compare_values, _does_match
 
 from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.stores import embeddings_name
 from langchain_ctxbudget.stores.operations import (
     checked_puts,
-    embeddings_name,
     fingerprint,
     id_prefix,
     item_id,

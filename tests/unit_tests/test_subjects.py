@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.search.vectors import AFTER, NEVER, limit, links, subjects
+from langchain_ctxbudget.search import AFTER, limit, links, subjects
+from langchain_ctxbudget.search.vectors import NEVER
 
 COOKING, CYCLING = [1.0, 0.0], [0.0, 1.0]
 

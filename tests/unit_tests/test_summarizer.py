@@ -15,10 +15,10 @@ from langchain_core.messages import AIMessage
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.errors import SummaryError
 from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.history import model_summaries
-from langchain_ctxbudget.history.extractive import Kind, Line
+from langchain_ctxbudget.history import Line, model_summaries
+from langchain_ctxbudget.history.extractive import Kind
 from langchain_ctxbudget.history.model_summaries import SCHEMA, ChatModelSummarizer, SummaryRequest
-from langchain_ctxbudget.messages.prose import MAX_SENTENCE_CHARACTERS
+from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS
 from tests.scripted_models import Awaiting, Calling, Scripted, hang, released
 
 COUNTER = TiktokenCounter()

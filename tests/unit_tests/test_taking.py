@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, Hum
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import batch, drive
-from langchain_ctxbudget.history.open import OpenConversation
+from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.learner import take
 from langchain_ctxbudget.knowledge.learning import Work, as_said, others_in, time_of

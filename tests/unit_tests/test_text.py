@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.messages.text import fold, iso_date, mentions, sentences, terms, word_count
+from langchain_ctxbudget.messages import fold, iso_date, mentions, sentences, terms, word_count
 
 
 def test_terms_are_stems():

@@ -28,18 +28,19 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
-from langchain_ctxbudget.tokens import counters, vocab
-from langchain_ctxbudget.tokens.cost import Framing
-from langchain_ctxbudget.tokens.counters import (
+from langchain_ctxbudget.tokens import (
     EstimatingCounter,
     HuggingFaceCounter,
     ModelCounter,
     TiktokenCounter,
     TokenCounter,
     counter_for,
+    counters,
     encodable,
-    text_pieces,
+    vocab,
 )
+from langchain_ctxbudget.tokens.cost import Framing
+from langchain_ctxbudget.tokens.counters import text_pieces
 
 EXACT, ESTIMATE = TiktokenCounter(), EstimatingCounter()
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.budget.layers import Layer, Reason, Status
-from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
+from langchain_ctxbudget.budget import Layer, Reason, Status
+from langchain_ctxbudget.knowledge import NOTHING, ContextBundle, EntityProfile, Knowledge, TopicProfile
 from langchain_ctxbudget.knowledge.profiles import entity_id, slug, topic_id
-from langchain_ctxbudget.knowledge.records import ContextBundle, EntityProfile, TopicProfile
 from langchain_ctxbudget.knowledge.subjects import declared_line, detect, render
 from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.history.extractive import Line
+from langchain_ctxbudget.history import Line
 from langchain_ctxbudget.history.tree import (
     FAN_OUT,
     FINE_NODES,

@@ -12,18 +12,16 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from langchain_ctxbudget.messages.calls import provider_name, result_ids
-from langchain_ctxbudget.messages.turns import (
-    HELD_MESSAGES,
-    NO_RESULT,
-    SYSTEM_NOTE,
+from langchain_ctxbudget.messages import (
     distinct,
     group,
-    is_empty,
     newest_that_fit,
+    provider_name,
+    result_ids,
     safe_cuts,
     split_turn,
 )
+from langchain_ctxbudget.messages.turns import HELD_MESSAGES, NO_RESULT, SYSTEM_NOTE, is_empty
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 

@@ -14,16 +14,8 @@ from langchain_anthropic.chat_models import _create_usage_metadata as anthropic_
 from langchain_openai.chat_models.base import _create_usage_metadata as openai_usage
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
-from langchain_ctxbudget.tokens.prices import (
-    PRICES,
-    PRICES_SOURCE,
-    Price,
-    Usage,
-    load_prices,
-    price_of,
-    total,
-    usage_of,
-)
+from langchain_ctxbudget.tokens import PRICES, Price, Usage, load_prices, price_of, total, usage_of
+from langchain_ctxbudget.tokens.prices import PRICES_SOURCE
 
 ROUND = {"m": Price(input=100, cached_input=10, cache_write=125, output=1_000)}
 """In ten-thousandths of a dollar: 1 a token of input, 0.1 cached, 1.25 cached now, 10 of output."""

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.search.vectors import FEW, GROWTH, CentredVectors, Rows, as_query, comparable, units
+from langchain_ctxbudget.search import CentredVectors, Rows, as_query, comparable, units
+from langchain_ctxbudget.search.vectors import FEW, GROWTH
 
 WIDTH = 6
 SIZES = st.integers(0, 3 * FEW)

@@ -12,10 +12,9 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.documents import find as documents
 from langchain_ctxbudget.flow import Call, Flow, T
-from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
+from langchain_ctxbudget.history import Conversation, OtherConversations, message_reference
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
-from langchain_ctxbudget.search.packing import Candidate
+from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import Source
 
 OTHER_MESSAGES, CHUNKS = 200, 50
