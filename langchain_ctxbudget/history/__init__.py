@@ -1,4 +1,4 @@
-"""Conversation history that fits."""
+"""Conversations: their messages, their log in the store, and their compaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known about the user: topics and entities."""
+"""Knowledge of the user: facts, topics, entities, their compiled texts, presence, and how they are learned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Just-in-time retrieval."""
+"""Just-in-time retrieval: candidates of every kind, ranked, and quoted within their budget."""
 
 from __future__ import annotations
 
