@@ -118,10 +118,6 @@ class StoreLockedError(StoreError):
     """The store's folder is open in another process."""
 
 
-class StoreReadOnlyError(StoreError):
-    """The store's folder cannot be written."""
-
-
 class EmbeddingMismatchError(StoreError):
     """The store was written with other embeddings than it is opened with."""
 

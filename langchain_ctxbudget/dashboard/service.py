@@ -43,11 +43,11 @@ from langchain_ctxbudget.dashboard.transcripts import (
 from langchain_ctxbudget.errors import BudgetError, FactError, InputError, StoreDataError
 from langchain_ctxbudget.flow import adrive
 from langchain_ctxbudget.messages import Preservation
-from langchain_ctxbudget.pipeline import ContextPipeline, amounts
+from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, amounts, read_snapshot_items
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
 from langchain_ctxbudget.report import ContextReport, HistoryStrategy, LayerReport, ReportItem
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import ContextSnapshot, Scope, read_keys
+from langchain_ctxbudget.stores import Scope
 
 UNKNOWN, CONFLICT = 404, 409
 AT_ONCE = 8
@@ -412,7 +412,7 @@ class DashboardService:
             "session_id": scope.conversation_id,
             "messages": messages,
             "last_updated": latest.created_at if latest else _moment(last_said),
-            "snapshots": len(await adrive(read_keys(self._pipeline.store, scope))) if latest else 0,
+            "snapshots": len(await adrive(read_snapshot_items(self._pipeline.store, scope))) if latest else 0,
             "total_tokens": report.total_tokens if report else None,
             "budget_tokens": report.budget_tokens if report else None,
             "budget_percent": _budget_percent(report) if report else None,

@@ -26,7 +26,7 @@ from langchain_ctxbudget.knowledge.learning import Work, fits
 from langchain_ctxbudget.knowledge.presence import Prediction
 from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, ProgressRecord
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope, saved_settings, utc_now
+from langchain_ctxbudget.stores import Scope, settings_in, settings_place, utc_now
 from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -209,9 +209,9 @@ class Learning:
             drive(learning.embed_topics(owner.store, scope.user_id, owner.embeddings))
 
     def _settings_of(self, user_id: str) -> ContextSettings:
-        [saved] = drive(batch(self._owner.store, [saved_settings.place(user_id, None)]))
+        [saved] = drive(batch(self._owner.store, [settings_place(user_id, None)]))
         try:
-            return self._owner.settings.override(saved_settings.of_item(saved))
+            return self._owner.settings.override(settings_in(saved))
         except InvalidSettingsError:  # told of by every prompt
             return self._owner.settings
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import atexit
+import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from langgraph.store.base import BaseStore, Op, PutOp
+from langgraph.store.base import BaseStore, Item, Op, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
 from langchain_ctxbudget.budget import HEALTHY, Tier, UsageLimits, relaxed, standing, tier_of
-from langchain_ctxbudget.errors import BlockedLoopError, InputError
+from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, drive, locked, running_loop
 from langchain_ctxbudget.knowledge import known
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Ledger, ReportRecord, Scope, month_of, snapshots, utc_now
+from langchain_ctxbudget.stores import Ledger, Record, Scope, month_of, read_all, utc, utc_now
 from langchain_ctxbudget.tokens import Price, Usage, load_prices, usage_of
 
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
@@ -30,6 +31,69 @@ MOST_WAITING = 1_000_000
 """Conversations of which something is still to be written."""
 KEPT_SCOPES = 256
 """Of so many conversations it is known which snapshots there are; of others it is read again."""
+
+
+SNAPSHOTS = "reports"
+_KEY = re.compile(r"(?P<moment>[0-9T]+)-(?P<number>[0-9]+)-[^-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextSnapshot:
+    """The report of one prompt, as it was kept (seed 003)."""
+
+    id: str
+    """They sort in the order in which they were made."""
+    created_at: datetime
+    conversation_id: str
+    messages: int
+    """How many messages the conversation had."""
+    report: ContextReport
+    """Without previews."""
+
+    @classmethod
+    def of_item(cls, scope: Scope, item: Item) -> ContextSnapshot:
+        """Reads a snapshot of a conversation."""
+        record = ReportRecord.read(item.value, f"the snapshot {item.key!r}")
+        ids = {"user_id": scope.user_id, "conversation_id": scope.conversation_id}
+        try:
+            report = ContextReport.from_dict(record.report | ids)
+        except ValueError as error:
+            raise StoreDataError(f"the report of the snapshot {item.key!r} cannot be read: {error}") from error
+        return cls(
+            id=item.key,
+            created_at=record.created_at,
+            conversation_id=scope.conversation_id,
+            messages=record.messages,
+            report=report,
+        )
+
+
+class ReportRecord(Record):
+    """A snapshot in the store; it quotes nothing, so erasing a message leaves nothing of it there."""
+
+    created_at: datetime
+    messages: int
+    report: dict[str, Any]
+    """Without the user and the conversation: its namespace says whose it is."""
+
+
+def without_previews(report: ContextReport) -> ContextReport:
+    """Returns a report that quotes nothing."""
+    layers = tuple(
+        replace(layer, items=tuple(replace(item, preview="") for item in layer.items)) for layer in report.layers
+    )
+    return replace(report, layers=layers)
+
+
+def read_snapshot_items(store: BaseStore, scope: Scope) -> Flow[list[Item]]:
+    """Returns the stored snapshots of a conversation, oldest first."""
+    return sorted((yield from read_all(store, scope.namespace(SNAPSHOTS))), key=lambda item: item.key)
+
+
+def _key_behind(keys: Sequence[str], key: str) -> str:
+    """Returns the id of a new snapshot: as it is, or, where the clock was set back, one behind those there are."""
+    last = _KEY.fullmatch(keys[-1]) if keys and key not in keys and key < keys[-1] else None
+    return f"{last['moment']}-{int(last['number']) + 1:08d}-{key.rpartition('-')[2]}" if last else key
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +171,10 @@ class Bookkeeping:
         now = self.clock()
         with self._mutex:
             self._made += 1
-            key = snapshots.key_of(now, self._made, self._lane)
-            record = snapshots.record_of(report, now, messages)
+            key = f"{utc(now):%Y%m%dT%H%M%S%f}-{self._made:08d}-{self._lane}"
+            said = without_previews(report).to_dict()
+            del said["user_id"], said["conversation_id"]
+            record = ReportRecord(created_at=now, messages=messages, report=said)
             waiting = self._waiting.setdefault(scope, deque())
             waiting.append(_Waiting(key, record, keep, known.epoch_of(self._store(), scope.user_id)))
             while len(waiting) > keep:
@@ -234,13 +300,13 @@ class Bookkeeping:
             keys = list(self._keys.get(scope, ()))
             if current:
                 if scope not in self._keys:
-                    keys = yield from snapshots.read_keys(store, scope)
+                    keys = [item.key for item in (yield from read_snapshot_items(store, scope))]
                 for one in current:
-                    key = snapshots.key_behind(keys, one.key)
-                    puts.append(snapshots.write(scope, key, one.record))
+                    key = _key_behind(keys, one.key)
+                    puts.append(PutOp(scope.namespace(SNAPSHOTS), key, one.record.to_value(), index=False))
                     keys = sorted({*keys, key})
                 keys, gone = keys[-current[-1].keep :], keys[: -current[-1].keep]
-                puts += [snapshots.write(scope, key, None) for key in gone]
+                puts += [PutOp(scope.namespace(SNAPSHOTS), key, None) for key in gone]
             yield from self.ledger.write(store, scope, puts)
             with self._mutex:
                 self._also = {key: write for key, write in self._also.items() if also.get(key) is not write}

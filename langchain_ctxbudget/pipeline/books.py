@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
-from langgraph.store.base import BaseStore
+from langgraph.store.base import BaseStore, GetOp, Item
 
 from langchain_ctxbudget.budget import Standing, UsageLimits, standing
-from langchain_ctxbudget.flow import Flow, locked, twins
+from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.flow import Flow, batch, locked, twins
 from langchain_ctxbudget.history import Conversation, Entry
 from langchain_ctxbudget.knowledge import (
     ClientPresence,
@@ -28,10 +29,10 @@ from langchain_ctxbudget.knowledge import (
     known,
     presence,
 )
-from langchain_ctxbudget.pipeline.bookkeeping import amounts
+from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS, ContextSnapshot, amounts, read_snapshot_items
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.prompt import merged
-from langchain_ctxbudget.stores import ContextSnapshot, Scope, month_of, require_id, saved_settings, snapshots
+from langchain_ctxbudget.stores import Scope, month_of, read_settings, require_id, settings_place
 from langchain_ctxbudget.tokens import Usage
 
 P = TypeVar("P", TopicProfile, EntityProfile)
@@ -261,7 +262,7 @@ class UsageBook(_Book):
         """
         scope, workspace = Scope(user_id, conversation_id), self._engine.workspace
         if limits is None:
-            saved = yield from saved_settings.read(workspace.store, saved_settings.place(user_id, None))
+            saved = yield from read_settings(workspace.store, settings_place(user_id, None))
             limits = merged(workspace.settings, {"user": saved}, None, failures=[])[0].usage_limits
         if limits is None:
             return None
@@ -297,12 +298,18 @@ class SnapshotBook(_Book):
 
     def _get(self, snapshot_id: str, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:
         """Returns one snapshot; None where the conversation has none of this id."""
-        return snapshots.read_one(self._engine.workspace.store, Scope(user_id, conversation_id), snapshot_id)
+        scope = Scope(user_id, conversation_id)
+        [found] = yield from batch(self._engine.workspace.store, [GetOp(scope.namespace(SNAPSHOTS), snapshot_id)])
+        return ContextSnapshot.of_item(scope, found) if isinstance(found, Item) else None
 
     get, aget = twins(_get)
 
     def _list(self, *, user_id: str, conversation_id: str, limit: int = MOST_SNAPSHOTS) -> Flow[Snapshots]:
         """Returns the newest snapshots of a conversation, oldest first, at most `limit`; `InputError` for no count."""
-        return snapshots.read_last(self._engine.workspace.store, Scope(user_id, conversation_id), limit)
+        scope = Scope(user_id, conversation_id)
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
+        items = yield from read_snapshot_items(self._engine.workspace.store, scope)
+        return [ContextSnapshot.of_item(scope, item) for item in items[-limit:]]
 
     list, alist = twins(_list)

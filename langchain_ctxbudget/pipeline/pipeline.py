@@ -29,7 +29,17 @@ from langchain_ctxbudget.pipeline.workspace import Workspace
 from langchain_ctxbudget.prompt import AssembledContext, Request
 from langchain_ctxbudget.report import ContextReport, CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import ROOT, Scope, bulk, label, require_id, saved_settings, with_offset
+from langchain_ctxbudget.stores import (
+    ROOT,
+    Scope,
+    bulk,
+    label,
+    read_settings,
+    require_id,
+    settings_place,
+    with_offset,
+    write_settings,
+)
 from langchain_ctxbudget.tokens import ModelTarget, TokenCounter, is_of_one_call
 
 
@@ -507,13 +517,13 @@ class ContextPipeline:
         if not isinstance(settings, Mapping):
             raise InvalidSettingsError(f"settings must be a mapping of their fields, not {type(settings).__name__}")
         self.settings.override(settings)
-        return saved_settings.write(self.engine.workspace.store, saved_settings.place(user_id, persona_id), settings)
+        return write_settings(self.engine.workspace.store, settings_place(user_id, persona_id), settings)
 
     save_settings, asave_settings = twins(_save_settings)
 
     def _get_settings(self, *, user_id: str, persona_id: str | None = None) -> Flow[dict[str, Any]]:
         """Returns what was saved for a user, or for a persona of theirs; nothing where nothing was."""
-        return saved_settings.read(self.engine.workspace.store, saved_settings.place(user_id, persona_id))
+        return read_settings(self.engine.workspace.store, settings_place(user_id, persona_id))
 
     get_settings, aget_settings = twins(_get_settings)
 

@@ -52,7 +52,8 @@ from langchain_ctxbudget.stores import (
     bulk,
     label,
     require_id,
-    saved_settings,
+    settings_in,
+    settings_place,
 )
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -414,9 +415,9 @@ class Workspace:
         """
         self._name_maker(conversation)
         scope, store = conversation.scope, self.store
-        saved_at = {"user": saved_settings.place(scope.user_id, None)}
+        saved_at = {"user": settings_place(scope.user_id, None)}
         if request.persona_id is not None:
-            saved_at["persona"] = saved_settings.place(scope.user_id, request.persona_id)
+            saved_at["persona"] = settings_place(scope.user_id, request.persona_id)
         of_device = [records.PRESENCE.place(scope.user_id, request.device_id)] if request.device_id is not None else []
         beside = [
             cuts_place(scope),
@@ -438,7 +439,7 @@ class Workspace:
             if not conversation.snapshot_unsaved:
                 shown = _read(SnapshotRecord, snapshot, "what the conversation shows of the facts", failures)
                 conversation.snapshot = shown or conversation.snapshot
-            saved = {source: saved_settings.of_item(item) for source, item in zip(saved_at, rest, strict=False)}
+            saved = {source: settings_in(item) for source, item in zip(saved_at, rest, strict=False)}
             device = _read(ClientPresence, rest[-1], "what is open on the device", failures) if of_device else None
             try:
                 knowledge = yield from known.read(store, scope.user_id, mark, marked=True)

@@ -9,18 +9,27 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, MatchCondition, Op, PutOp, Result, SearchOp
+from langgraph.store.base.embed import EmbeddingsLambda
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.operations import AFTER_FORK
 from langchain_ctxbudget.stores.records import stored
+
+Namespace = tuple[str, ...]
 
 PAGE = 10_000
 """Items per search: every page reads the namespace again."""
 CHUNK = 1_000
 """Items per read or write by id."""
+DATABASE_FILE = "chroma.sqlite3"
+"""The file in a `ChromaStore`'s folder that holds the items."""
+AFTER_FORK = (
+    "Open stores and make pipelines after the fork (gunicorn: without --preload or in `post_fork`; Celery: in "
+    "`worker_process_init`; multiprocessing: `spawn`), or give them a store that processes share: ChromaStore(url=...)."
+)
 
 _log = logging.getLogger(__name__)
 
@@ -59,23 +68,37 @@ def has_index(store: BaseStore) -> bool:
     return bool(getattr(store, "index_config", None))
 
 
-def read_all(store: BaseStore, namespace: tuple[str, ...]) -> Flow[list[Item]]:
+def embeddings_name(embeddings: Embeddings) -> str:
+    """Returns the name of embeddings in a store: their model, else their function or class."""
+    if isinstance(embeddings, EmbeddingsLambda):
+        function = getattr(embeddings, "func", None) or embeddings.afunc
+        return str(getattr(function, "__name__", type(function).__name__))
+    names = (getattr(embeddings, name, None) for name in ("model", "model_name"))
+    return next((name for name in names if isinstance(name, str) and name), type(embeddings).__name__)
+
+
+def begins_with(namespace: Namespace, path: Namespace) -> bool:
+    """Returns whether a namespace begins with the labels of a path, in which `*` stands for any one."""
+    return len(namespace) >= len(path) and all(
+        wanted in ("*", label) for label, wanted in zip(namespace, path, strict=False)
+    )
+
+
+def read_all(store: BaseStore, namespace: Namespace) -> Flow[list[Item]]:
     """Returns every item of a namespace."""
     return [item for item in (yield from read_below(store, namespace)) if item.namespace == namespace]
 
 
-def read_below(store: BaseStore, path: tuple[str, ...]) -> Flow[list[Item]]:
+def read_below(store: BaseStore, path: Namespace) -> Flow[list[Item]]:
     """Returns every item of every namespace that begins with a path."""
     # A store that looks for a prefix as text finds more than was asked for.
     return [item for item in (yield from _every(store, SearchOp(path))) if item.namespace[: len(path)] == path]
 
 
-def read_namespaces(store: BaseStore, path: tuple[str, ...]) -> Flow[list[tuple[str, ...]]]:
+def read_namespaces(store: BaseStore, path: Namespace) -> Flow[list[Namespace]]:
     """Returns every namespace that begins with a path, in which `*` stands for any label."""
     found = yield from _every(store, ListNamespacesOp((MatchCondition("prefix", path),)))
-    # Here, too, some stores find more.
-    pairs = ((one, zip(one, path, strict=False)) for one in found if len(one) >= len(path))
-    return [one for one, labels in pairs if all(wanted in ("*", label) for label, wanted in labels)]
+    return [one for one in found if begins_with(one, path)]  # here, too, some stores find more
 
 
 def _every(store: BaseStore, op: SearchOp | ListNamespacesOp) -> Flow[list[Any]]:
@@ -109,7 +132,7 @@ def write_messages(store: BaseStore, puts: Sequence[PutOp]) -> Flow[None]:
         yield from write(store, [put._replace(index=False) if put.index else put for put in puts])
 
 
-def delete_below(store: BaseStore, path: tuple[str, ...], last: str = "", first_key: str = "") -> Flow[int]:
+def delete_below(store: BaseStore, path: Namespace, last: str = "", first_key: str = "") -> Flow[int]:
     """Deletes every item of every namespace that begins with a path; returns how many there were.
 
     Args:
@@ -134,7 +157,7 @@ def delete_below(store: BaseStore, path: tuple[str, ...], last: str = "", first_
             return count
 
 
-def export_below(store: BaseStore, path: tuple[str, ...]) -> Flow[list[str]]:
+def export_below(store: BaseStore, path: Namespace) -> Flow[list[str]]:
     """Returns every item of every namespace that begins with a path, as lines of JSON."""
     lines = []
     for namespace in sorted((yield from read_namespaces(store, path))):

@@ -1,22 +1,25 @@
-"""A LangGraph store over Chroma.
-
-Items and vectors are apart, each in 16 collections by the first two labels of a namespace (`docs/decisions.md` has the
-figures). An item is one record with its value as JSON text in the metadata; Chroma wants a vector of it, which is a
-single number. A vector is a record per embedded text, with a fingerprint of the value that it was made from: after a
-killed writer, or while another process writes, vectors of a value that has changed are not used.
+"""A LangGraph store over Chroma: batches of operations on items.
 
 A search ranks all vectors below its prefix, exactly: Chroma's index misses one neighbour in six where texts repeat.
+`docs/decisions.md` has the figures behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
+import operator
 import os
 import weakref
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from chromadb.api import ClientAPI
@@ -24,57 +27,60 @@ from langgraph.store.base import (
     BaseStore,
     GetOp,
     IndexConfig,
+    Item,
     ListNamespacesOp,
     Op,
+    PutOp,
     Result,
+    SearchItem,
     SearchOp,
     TTLConfig,
     ensure_embeddings,
+    get_text_at_path,
+    tokenize_path,
+    validate_op_namespace,
 )
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreDataError, StoreError, StoreLockedError
+from langchain_ctxbudget.errors import (
+    EmbeddingMismatchError,
+    InputError,
+    StoreDataError,
+    StoreError,
+    StoreLockedError,
+)
 from langchain_ctxbudget.flow import Flow, adrive, drive, embed, embed_query
-from langchain_ctxbudget.stores import buckets
-from langchain_ctxbudget.stores.buckets import (
-    BUCKETS,
+from langchain_ctxbudget.stores import chroma_collections as collections
+from langchain_ctxbudget.stores.bulk import AFTER_FORK, Namespace, begins_with, embeddings_name
+from langchain_ctxbudget.stores.chroma_collections import (
     READ_SIZE,
-    Buckets,
-    Row,
-    bucket_of,
-    buckets_below,
-    by_bucket,
-    filter_expired,
-)
-from langchain_ctxbudget.stores.clock import Clock, utc_now, with_offset
-from langchain_ctxbudget.stores.operations import (
-    AFTER_FORK,
-    Namespace,
-    Put,
+    OpenChroma,
     StoredItem,
-    checked_puts,
-    embeddings_name,
-    expiry,
-    fingerprint,
-    fixed_prefix,
-    id_prefix,
     item_id,
-    list_namespaces,
-    page,
     parse_item_id,
-    prefix_fields,
-    to_microseconds,
+    typed_errors,
 )
+from langchain_ctxbudget.stores.records import Clock, utc_now, with_offset
 
-Vectors = Mapping[str, NDArray[np.float64]]
+T = TypeVar("T")
+Units = Mapping[str, NDArray[np.float64]]
 """Vectors of length 1, by text."""
 Hit = tuple[StoredItem, float | None]
 """An item that was found, and its similarity."""
 
-LAYOUT = 1
-"""How records are laid out; a version that does not know it refuses the store."""
-SWEEP_SIZE = 100
-"""Expired items that are read at once."""
+LAYOUT = 2
+"""How records are laid out; another version refuses the store."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """A checked write: the value as JSON text (`None` deletes), the texts to embed for it, and its minutes to live."""
+
+    value: str | None
+    to_embed: Sequence[str] = ()
+    ttl: float | None = None
 
 
 class ChromaStore(BaseStore):
@@ -88,11 +94,7 @@ class ChromaStore(BaseStore):
     returned any more, and `sweep_ttl` deletes it.
 
     The `a` methods work in a thread; opening, closing and sweeping block. Processes may write to one server at the
-    same time: the last write of an item counts, and for a moment a search may miss an item that is being replaced.
-
-    Chroma Cloud is a server too: `ChromaStore(url="https://api.trychroma.com", headers={"x-chroma-token": key},
-    tenant=..., database=...)`. Requests keep to its 300 records; what goes over another of its quotas (ids, values)
-    is a `StoreError` that says so.
+    same time: the last write of an item counts.
 
     Example:
         >>> with ChromaStore() as store:
@@ -130,9 +132,9 @@ class ChromaStore(BaseStore):
             clock: gives the time of reads and writes, in UTC where it names no offset.
 
         Raises:
-            StoreError: the server cannot be reached, or does not know the tenant or the database.
+            StoreError: the folder cannot be written; the server cannot be reached, or does not know the tenant or
+                the database.
             StoreLockedError: the folder is open in another process.
-            StoreReadOnlyError: the folder cannot be written.
             StoreDataError: the folder holds something that this version cannot read.
             EmbeddingMismatchError: the store was written with other embeddings.
         """
@@ -142,28 +144,28 @@ class ChromaStore(BaseStore):
             raise StoreError(f"{str(path)!r} is a URL, not a folder. Pass it as `url`.")
         self.index_config, self.ttl_config = index, ttl
         self.embeddings = ensure_embeddings(index["embed"]) if index else None
-        self._fields = (index.get("fields") or ["$"]) if index else None
+        self._fields = (index.get("fields") or ["$"]) if index else []
         self._dims = index["dims"] if index else 0
         self._clock = with_offset(clock)
         if path is not None:
-            self._open: Callable[[], Buckets] = partial(buckets.of_folder, Path(path).expanduser().resolve())
+            self._open: Callable[[], OpenChroma] = partial(collections.of_folder, Path(path).expanduser().resolve())
         elif url is not None:
-            self._open = partial(buckets.of_server, url, headers or {}, tenant, database)
+            self._open = partial(collections.of_server, url, headers or {}, tenant, database)
         else:
-            self._open = partial(buckets.of_client, client) if client else buckets.in_memory
+            self._open = partial(collections.of_client, client) if client else collections.in_memory
         self._is_folder = path is not None
-        self._buckets = self._open()
-        self._finalizer = weakref.finalize(self, buckets.release, self._buckets)
+        self._chroma = self._open()
+        self._finalizer = weakref.finalize(self, collections.release, self._chroma)
         try:
-            with self._buckets.alone(), buckets.typed_errors(self._buckets.where):
-                self._record_embeddings(self._buckets)
+            with self._chroma.lock, typed_errors(self._chroma.where):
+                self._record_embeddings()
         except BaseException:
             self.close()
             raise
 
     def __repr__(self) -> str:
         index = f", index={embeddings_name(self.embeddings)!r}" if self.embeddings else ""
-        return f"ChromaStore({self._buckets.where!r}{index}{'' if self._finalizer.alive else ', closed'})"
+        return f"ChromaStore({self._chroma.where!r}{index}{'' if self._finalizer.alive else ', closed'})"
 
     def __enter__(self) -> Self:
         return self
@@ -173,8 +175,8 @@ class ChromaStore(BaseStore):
 
     def close(self) -> None:
         """Releases the folder, the memory or the connections; closing twice does nothing."""
-        if self._buckets.process == os.getpid():
-            with self._buckets.alone():
+        if self._chroma.process == os.getpid():
+            with self._chroma.lock:
                 self._finalizer()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -185,52 +187,51 @@ class ChromaStore(BaseStore):
             StoreError: the store cannot be read or written.
         """
         todo = list(ops)
-        puts = checked_puts(todo, self._fields)
+        puts = _checked_puts(todo, self._fields)
         return self._run(todo, puts, *drive(self._embed(todo, puts)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Runs operations as `batch` does, in a worker thread."""
         todo = list(ops)
-        puts = checked_puts(todo, self._fields)
+        puts = _checked_puts(todo, self._fields)
         return await asyncio.to_thread(self._run, todo, puts, *(await adrive(self._embed(todo, puts))))
 
     def sweep_ttl(self) -> int:
         """Deletes the items whose time is over; returns how many. An item that is renewed at this moment stays."""
-        opened, where, swept = self._opened(), filter_expired(to_microseconds(self._clock())), 0
-        for number in range(BUCKETS):
-            with opened.alone([number]):
-                while items := opened.items(number, where=where, limit=SWEEP_SIZE):
-                    opened.delete_vectors(number, items, {})
-                    opened.delete("items", number, [item.id for item in items], where)
-                    swept += len(items)
-        return swept
+        chroma = self._opened()
+        with chroma.lock, typed_errors(chroma.where):
+            return chroma.delete_ended(self._now())
 
-    def _opened(self) -> Buckets:
+    def _now(self) -> int:
+        return (self._clock() - _EPOCH) // _MICROSECOND
+
+    def _opened(self) -> OpenChroma:
         """Returns what is open in this process; the child of a fork connects to a server anew."""
-        opened = self._buckets
+        chroma = self._chroma
         if not self._finalizer.alive:
             raise StoreError("The store is closed. Open a new one.")
-        if opened.process == os.getpid():
-            return opened
-        if not opened.on_server:
+        if chroma.process == os.getpid():
+            return chroma
+        if not chroma.on_server:
             raise (StoreLockedError if self._is_folder else StoreError)(
-                f"The store {opened.where} belongs to the parent of this process, which was forked. {AFTER_FORK}"
+                f"The store {chroma.where} belongs to the parent of this process, which was forked. {AFTER_FORK}"
             )
         self._finalizer()
-        self._buckets = self._open()
-        self._finalizer = weakref.finalize(self, buckets.release, self._buckets)
-        return self._buckets
+        self._chroma = self._open()
+        self._finalizer = weakref.finalize(self, collections.release, self._chroma)
+        return self._chroma
 
-    def _record_embeddings(self, opened: Buckets) -> None:
+    def _record_embeddings(self) -> None:
         """Writes down with which embeddings the store is written, or compares."""
-        about = opened.client.get_or_create_collection(
+        where = self._chroma.where
+        about = self._chroma.client.get_or_create_collection(
             "ctxbudget-store", metadata={"layout": LAYOUT}, embedding_function=None
         )
         known = dict(about.metadata or {})
         if known.get("layout") != LAYOUT:
             raise StoreDataError(
-                f"The store {opened.where} has layout {known.get('layout')}; this version reads layout {LAYOUT}. "
-                "Update langchain-ctxbudget."
+                f"The store {where} has layout {known.get('layout')}; this version of langchain-ctxbudget reads "
+                f"layout {LAYOUT}."
             )
         if self.embeddings is None:
             return
@@ -240,12 +241,12 @@ class ChromaStore(BaseStore):
             about.modify(metadata=known | mine)
         elif theirs != mine:
             raise EmbeddingMismatchError(
-                f"The store {opened.where} was written with {theirs['embedding']} ({theirs['dims']} dimensions), "
+                f"The store {where} was written with {theirs['embedding']} ({theirs['dims']} dimensions), "
                 f"but is opened with {mine['embedding']} ({mine['dims']} dimensions). Open it with the embeddings "
                 "it was written with, or put the items into a new store."
             )
 
-    def _embed(self, ops: Sequence[Op], puts: Mapping[str, Put]) -> Flow[tuple[Vectors, Vectors]]:
+    def _embed(self, ops: Sequence[Op], puts: Mapping[str, _Put]) -> Flow[tuple[Units, Units]]:
         """Makes the vectors of a batch's texts, and of its queries."""
         if self.embeddings is None:
             return {}, {}
@@ -257,7 +258,7 @@ class ChromaStore(BaseStore):
             asked.append((yield from embed_query(self.embeddings, query)))  # noqa: PERF401 - a flow
         return self._units(texts, embedded), self._units(queries, asked)
 
-    def _units(self, texts: Sequence[str], embedded: Sequence[Sequence[float]]) -> Vectors:
+    def _units(self, texts: Sequence[str], embedded: Sequence[Sequence[float]]) -> Units:
         lengths = {len(vector) for vector in embedded}
         if lengths - {self._dims}:
             raise EmbeddingMismatchError(
@@ -270,105 +271,205 @@ class ChromaStore(BaseStore):
             raise StoreError("The embeddings gave numbers that are not finite.")
         return dict(zip(texts, np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0), strict=True))
 
-    def _run(self, ops: Sequence[Op], puts: Mapping[str, Put], vectors: Vectors, queries: Vectors) -> list[Result]:
+    def _run(self, ops: Sequence[Op], puts: Mapping[str, _Put], vectors: Units, queries: Units) -> list[Result]:
         """Reads, writes, and puts off the end of what was read."""
-        opened, now = self._opened(), to_microseconds(self._clock())
-        used = {bucket_of(put.namespace) for put in puts.values()}
-        for op in ops:
-            if isinstance(op, SearchOp) and op.query in queries:  # items and vectors are to be of one moment
-                used.update(buckets_below(op.namespace_prefix))
+        chroma, now = self._opened(), self._now()
         results: list[Result] = []
         read: list[StoredItem] = []
-        with opened.alone(used):
-            got = opened.read(item_id(op.namespace, op.key) for op in ops if isinstance(op, GetOp))
+        with chroma.lock, typed_errors(chroma.where):
+            gets = [item_id(op.namespace, op.key) for op in ops if isinstance(op, GetOp)]
+            stored = chroma.read([*gets, *puts])
             for op in ops:
                 if isinstance(op, GetOp):
-                    item = got.get(item_id(op.namespace, op.key))
-                    living = [item] if item and item.lives(now) else []
-                    results.append(living[0].item() if living else None)
-                    read += living if op.refresh_ttl else []
+                    item = stored.get(item_id(op.namespace, op.key))
+                    found: list[Hit] = [(item, None)] if item and item.lives(now) else []
+                    results.append(Item(**_answer(item)) if found and item else None)
                 elif isinstance(op, SearchOp):
                     query = queries.get(op.query or "")
-                    hits = _recent(opened, op, now) if query is None else _nearest(opened, op, query, now)
-                    results.append([item.search_item(score) for item, score in hits])
-                    read += [item for item, _ in hits] if op.refresh_ttl else []
+                    found = _recent(chroma, op, now) if query is None else _nearest(chroma, op, query, now)
+                    results.append([SearchItem(**_answer(item), score=score) for item, score in found])
                 else:
-                    results.append(_namespaces(opened, op, now) if isinstance(op, ListNamespacesOp) else None)
-            _put(opened, puts, vectors, now)
-        for number, ids in by_bucket(item.id for item in read if item.ttl is not None).items():
-            with opened.alone([number]):  # as they are by now
-                items = [item for item in opened.read(ids).values() if item.ttl is not None and item.lives(now)]
-                opened.update(number, {item.id: {"expires": expiry(item.ttl, now)} for item in items})
+                    results.append(_namespaces(chroma, op, now) if isinstance(op, ListNamespacesOp) else None)
+                    continue
+                read += [item for item, _ in found] if op.refresh_ttl else []
+            chroma.write({id_: _written(id_, put, stored.get(id_), vectors, now) for id_, put in puts.items()})
+            chroma.put_off({it.id: _end(it.ttl, now) for it in read if it.ttl is not None and it.id not in puts})
         return results
 
 
-def _recent(opened: Buckets, op: SearchOp, now: int) -> list[Hit]:
+def _written(id_: str, put: _Put, old: StoredItem | None, vectors: Units, now: int) -> StoredItem | None:
+    """Returns the item that a put writes; an item that has expired and is still there is a new one."""
+    if put.value is None:
+        return None
+    created = old.created if old and old.lives(now) else now
+    flat = b"".join(vectors[text].astype("<f4").tobytes() for text in put.to_embed)
+    expires = None if put.ttl is None else _end(put.ttl, now)
+    return StoredItem(id_, put.value, created, now, b64encode(flat).decode() or None, put.ttl, expires)
+
+
+def _end(ttl: float, now: int) -> int:
+    """Returns when something ends that lives from now on, in microseconds since 1970; kept within 64 bits."""
+    return min(now + round(ttl * 60_000_000), 2**62)
+
+
+def _answer(item: StoredItem) -> dict[str, Any]:
+    """Returns the arguments of LangGraph's items."""
+    namespace, key = parse_item_id(item.id)
+    created, updated = (_EPOCH + count * _MICROSECOND for count in (item.created, item.updated))
+    value = json.loads(item.value)
+    return {"namespace": namespace, "key": key, "value": value, "created_at": created, "updated_at": updated}
+
+
+# Searches.
+
+
+def _recent(chroma: OpenChroma, op: SearchOp, now: int) -> list[Hit]:
     """Finds items below a prefix, those updated last first, then by id."""
-    items = opened.items_below(tuple(op.namespace_prefix))
-    found = [item for item in items if item.lives(now) and item.passes(op.filter)]
+    found = [item for item in chroma.items_below(tuple(op.namespace_prefix)) if _passes(item, op, now)]
     found.sort(key=lambda item: (-item.updated, item.id))
-    return [(item, None) for item in page(found, op.limit, op.offset)]
+    return [(item, None) for item in _page(found, op)]
 
 
-def _nearest(opened: Buckets, op: SearchOp, query: NDArray[np.float64], now: int) -> list[Hit]:
+def _nearest(chroma: OpenChroma, op: SearchOp, query: NDArray[np.float64], now: int) -> list[Hit]:
     """Finds items below a prefix that have vectors, the most similar first, then by id."""
-    vectors = opened.vectors_below(tuple(op.namespace_prefix))
+    vectors, items = chroma.vectors_below(tuple(op.namespace_prefix))
     wanted = max(op.offset, 0) + max(op.limit, 0)
     if not vectors or not wanted:
         return []
-    matrix = np.concatenate([vector for _, vector in vectors.values()]).reshape(len(vectors), -1).astype(np.float64)
+    matrix = np.concatenate(list(vectors.values())).reshape(-1, len(query)).astype(np.float64)
     # Rounded, because the last bits depend on how many vectors are multiplied at once.
-    scores = np.clip(np.round(matrix @ query, 9), -1, 1).tolist()
-    owners = ((id_.rpartition("#")[0], version) for id_, (version, _) in vectors.items())
-    ranked = sorted((-score, owner, version) for score, (owner, version) in zip(scores, owners, strict=True))
-    best: dict[str, Hit] = {}
+    scores = iter(np.clip(np.round(matrix @ query, 9), -1, 1).tolist())
+    best = {id_: max(next(scores) for _ in range(len(flat) // len(query))) for id_, flat in vectors.items()}
+    ranked = sorted(best, key=lambda id_: (-best[id_], id_))
+    found: list[Hit] = []
     step = min(wanted + 50, READ_SIZE)
     for first in range(0, len(ranked), step):
         some = ranked[first : first + step]
-        items = opened.read(owner for _, owner, _ in some)
-        for negative, owner, version in some:
-            item = items.get(owner) if owner not in best else None
-            if item and version == fingerprint(item.value) and item.lives(now) and item.passes(op.filter):
-                best[owner] = (item, -negative)
-        if len(best) >= wanted:
+        items |= chroma.read(id_ for id_ in some if id_ not in items)
+        found += [(items[id_], best[id_]) for id_ in some if id_ in items and _passes(items[id_], op, now)]
+        if len(found) >= wanted:
             break
-    return page(list(best.values()), op.limit, op.offset)
+    return _page(found, op)
 
 
-def _namespaces(opened: Buckets, op: ListNamespacesOp, now: int) -> list[Namespace]:
-    """Lists the namespaces that hold something, read from the ids alone."""
-    prefix = fixed_prefix(op)
-    start, found = id_prefix(prefix), set[Namespace]()
-    for number in buckets_below(prefix):
-        ids = opened.ids(number, buckets.filter_below(prefix))
-        gone = set(opened.ids(number, filter_expired(now)) if ids else ())
-        found |= {parse_item_id(id_)[0] for id_ in ids if id_.startswith(start) and id_ not in gone}
-    return list_namespaces(op, found)
+def _namespaces(chroma: OpenChroma, op: ListNamespacesOp, now: int) -> list[Namespace]:
+    """Lists the namespaces that hold something, sorted, cut to the depth and page that are asked for."""
+    conditions = op.match_conditions or ()
+    if unknown := {condition.match_type for condition in conditions} - {"prefix", "suffix"}:
+        raise InputError(f"Unknown match types {unknown}. Use 'prefix' or 'suffix'.")
+    prefixes = [condition.path for condition in conditions if condition.match_type == "prefix"]
+    suffixes = [condition.path[::-1] for condition in conditions if condition.match_type == "suffix"]
+    fixed = max((tuple(takewhile(lambda label: label != "*", path)) for path in prefixes), key=len, default=())
+    found = {
+        namespace[: op.max_depth]
+        for namespace in chroma.namespaces_below(fixed, now)
+        if all(begins_with(namespace, path) for path in prefixes)
+        and all(begins_with(namespace[::-1], path) for path in suffixes)
+    }
+    return _page(sorted(found), op)
 
 
-def _put(opened: Buckets, puts: Mapping[str, Put], vectors: Vectors, now: int) -> None:
-    """Writes and deletes items.
+def _page(found: Sequence[T], op: SearchOp | ListNamespacesOp) -> list[T]:
+    """Returns the elements that an operation asks for; none where its limit or offset makes no sense."""
+    return list(found[max(op.offset, 0) : max(op.offset, 0) + max(op.limit, 0)])
 
-    An item says how many vectors it has, and is written before and deleted after them: whenever a writer is
-    killed, no vector is left that no item knows of.
+
+def _passes(item: StoredItem, op: SearchOp, now: int) -> bool:
+    return item.lives(now) and (not op.filter or matches(json.loads(item.value), op.filter))
+
+
+# Puts.
+
+
+def _checked_puts(ops: Iterable[Op], fields: Sequence[str]) -> dict[str, _Put]:
+    """Checks a batch and returns its writes by item id; the last put of a key counts."""
+    puts: dict[str, _Put] = {}
+    for op in ops:
+        if not isinstance(op, GetOp | SearchOp | ListNamespacesOp | PutOp):
+            raise InputError(f"{op!r} is not an operation of a LangGraph store.")
+        validate_op_namespace(op)
+        if isinstance(op, PutOp):
+            id_ = item_id(op.namespace, op.key)
+            puts.pop(id_, None)
+            puts[id_] = _checked(op, fields)
+    return puts
+
+
+def _checked(op: PutOp, fields: Sequence[str]) -> _Put:
+    if op.value is None:
+        return _Put(None)
+    if not isinstance(op.value, dict):
+        raise InputError(f"The value of {op.key!r} is a {type(op.value).__name__}; a store keeps dicts.")
+    ttl = op.ttl
+    if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or not math.isfinite(ttl)):
+        raise InputError(f"A time to live is a number of minutes, or None for ever; not {ttl!r}.")
+    text = _to_json(op.value)
+    paths = [] if op.index is False or not fields else fields if op.index is None else op.index
+    value = json.loads(text) if paths else None
+    found = (part for path in paths for part in get_text_at_path(value, path if path == "$" else tokenize_path(path)))
+    to_embed = list(dict.fromkeys(part for part in found if part.strip()))
+    return _Put(text, to_embed, None if ttl is None else max(float(ttl), 0.0))
+
+
+def _to_json(value: Mapping[str, Any]) -> str:
+    """Returns a value as JSON text that reads back equal (tuples as lists)."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        reads_back = _same(json.loads(text), value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"The value is not JSON: {error}. Store text, numbers, lists or dicts.") from error
+    if not reads_back:
+        raise InputError("The value is not JSON: one of its keys is not a string.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can carry
+        return json.dumps(value, separators=(",", ":"))
+    return text
+
+
+# Filters.
+
+
+def _same(left: object, right: object) -> bool:
+    """Compares as JSON does: `true` is not 1, but 1 is 1.0."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return left == right
+
+
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+
+
+def _compares(value: object, name: str, operand: object) -> bool:
+    """Applies one operator; only two numbers, or two texts, are in an order."""
+    if name in ("$eq", "$ne"):
+        return _same(value, operand) is (name == "$eq")
+    if name not in _ORDERS:
+        raise InputError(f"Unknown operator {name} in a filter. Known: $eq, $ne, {', '.join(_ORDERS)}.")
+    if isinstance(value, bool) or isinstance(operand, bool):
+        return False
+    in_order = any(isinstance(value, kind) and isinstance(operand, kind) for kind in (str, (int, float)))
+    return in_order and _ORDERS[name](value, operand)
+
+
+def matches(value: object, wanted: object) -> bool:
+    """Returns whether a value passes a filter: equality, `$` operators, or a dict of filters for its fields.
+
+    A field that is missing counts as `None`, as in LangGraph's `InMemoryStore`.
     """
-    old = opened.read(puts)
-    for number, ids in by_bucket(puts).items():
-        known = {id_: old[id_] for id_ in ids if id_ in old}
-        opened.delete_vectors(number, known.values(), {id_: len(puts[id_].to_embed) for id_ in ids})
-        opened.delete("items", number, [id_ for id_ in known if puts[id_].value is None])
-        items: list[Row] = []
-        dense: list[Row] = []
-        for id_ in ids:
-            put = puts[id_]
-            if put.value is None:
-                continue
-            # An item that has expired and is still there is a new one.
-            created = known[id_].created if id_ in known and known[id_].lives(now) else now
-            item = StoredItem(id_, put.value, created, now, len(put.to_embed), put.ttl, expiry(put.ttl, now))
-            below = prefix_fields(put.namespace)
-            items.append((id_, [1.0], {**item.fields(), **below}))
-            fields = {"of": fingerprint(put.value), **below}
-            dense += ((f"{id_}#{n}", vectors[text], fields) for n, text in enumerate(put.to_embed))
-        opened.write("items", number, items)
-        opened.write("vectors", number, dense)
+    if isinstance(wanted, Mapping):
+        if any(str(key).startswith("$") for key in wanted):
+            return all(_compares(value, name, operand) for name, operand in wanted.items())
+        return isinstance(value, dict) and all(matches(value.get(key), inner) for key, inner in wanted.items())
+    if isinstance(wanted, list | tuple):
+        return isinstance(value, list) and len(value) == len(wanted) and all(map(matches, value, wanted))
+    return _same(value, wanted)

@@ -1,23 +1,29 @@
-"""The records of conversations, and the labels under which they are stored."""
+"""The records of conversations and the labels under which they are stored; saved settings; clocks."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 from urllib.parse import quote
 from uuid import uuid4
 
 from langchain_core.messages import BaseMessage, messages_from_dict
-from langgraph.store.base import GetOp
+from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from pydantic import BaseModel, ConfigDict, Field
 
-from langchain_ctxbudget.errors import MissingScopeError, StoreDataError
+from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError, StoreDataError
+from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import Preservation, message_data, plain_text, preservation_of
 from langchain_ctxbudget.report import HistoryStrategy
 
-ROOT = "ctxbudget"
+Clock: TypeAlias = Callable[[], datetime]
+
+ROOT, SETTINGS = "ctxbudget", "settings"
 LONGEST_LABEL = 200
 """Characters of a text that stand in its label."""
 _AS_TEXT = "json"
@@ -297,3 +303,77 @@ class CountsRecord(Record):
     def place(model: str) -> GetOp:
         """Returns where the record of a model is kept: under a label that no user can have."""
         return GetOp((ROOT, "counts"), blake2b(model.encode(errors="surrogatepass"), digest_size=16).hexdigest())
+
+
+# Settings that a user, or a persona of theirs, has saved.
+
+
+def settings_place(user_id: str, persona_id: str | None) -> GetOp:
+    """Returns where settings are kept, always within the user's own labels."""
+    namespace = (ROOT, label(require_id("user_id", user_id)), SETTINGS)
+    if persona_id is None:
+        return GetOp(namespace, "user")
+    if not isinstance(persona_id, str) or not persona_id:
+        raise MissingScopeError(f"persona_id must be a non-empty string or None, not {persona_id!r}")
+    return GetOp(namespace, f"persona {label(persona_id)}")
+
+
+def settings_in(item: object) -> dict[str, Any]:
+    """Returns the settings in a stored item; none where there is none."""
+    return deepcopy(stored(item.value)) if isinstance(item, Item) else {}
+
+
+def read_settings(store: BaseStore, at: GetOp) -> Flow[dict[str, Any]]:
+    """Reads what was saved."""
+    [found] = yield from batch(store, [at])
+    return settings_in(found)
+
+
+def write_settings(store: BaseStore, at: GetOp, changes: Mapping[str, Any]) -> Flow[None]:
+    """Saves settings in place of those that were saved there; none at all removes them."""
+    try:
+        plain = json.loads(json.dumps(dict(changes)))
+    except (TypeError, ValueError) as error:
+        raise InvalidSettingsError(
+            f"Settings can be saved as plain data only ({error}): give a strategy as its name or a mapping, topics, "
+            f"entities and layers as mappings; a layer with a function belongs into the pipeline's settings"
+        ) from error
+    yield from batch(store, [PutOp(at.namespace, at.key, storable(plain) if plain else None, index=False)])
+
+
+# Times.
+
+
+def utc_now() -> datetime:
+    """Returns the time in UTC."""
+    return datetime.now(UTC)
+
+
+def with_offset(clock: Clock) -> Clock:
+    """Returns a clock whose times name their offset; those that do not are taken for UTC."""
+    if not callable(clock):
+        raise InvalidSettingsError(f"clock must be a function that gives the time, not {type(clock).__name__}")
+
+    def now() -> datetime:
+        time = clock()
+        if not isinstance(time, datetime):
+            raise InvalidSettingsError(f"clock must give a datetime, not {time!r}: for instance datetime.now(UTC)")
+        return time if time.utcoffset() is not None else time.replace(tzinfo=UTC)
+
+    return now
+
+
+def utc(time: datetime) -> datetime:
+    """Returns a time in UTC, at the edge of the calendar the last one; a time without an offset is UTC already."""
+    try:
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC) if time.year == 1 else datetime.max.replace(tzinfo=UTC)
+
+
+def later(time: datetime, span: timedelta) -> datetime:
+    """Returns a later time, or the last one of the calendar."""
+    try:
+        return time + span
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)

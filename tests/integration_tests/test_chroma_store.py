@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import json
 import logging
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import chromadb
@@ -34,9 +31,8 @@ from langchain_ctxbudget.errors import (
     StoreDataError,
     StoreError,
     StoreLockedError,
-    StoreReadOnlyError,
 )
-from langchain_ctxbudget.stores import buckets
+from langchain_ctxbudget.stores import chroma_collections
 from tests.servers import LOOPBACK, new_chroma_database
 from tests.store_contract import INDEX, embed, keys
 
@@ -73,9 +69,9 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 
-def records(store: ChromaStore, kind: str) -> int:
-    """The number of items or vectors that are stored, ended ones included."""
-    return sum(one.count() for one in store._opened().client.list_collections() if kind in one.name)
+def records(store: ChromaStore) -> int:
+    """The number of items that are stored, ended ones included."""
+    return sum(one.count() for one in store._chroma.client.list_collections() if "items" in one.name)
 
 
 def fails(error: BaseException) -> Callable[..., Any]:
@@ -135,7 +131,7 @@ def test_answers_from_memory_are_those_of_a_store_that_remembers_nothing(batches
 
         for batch in batches:
             store.batch([PutOp(ns, key, None if parts is None else {"parts": parts}) for ns, key, parts in batch])
-            from_memory, known = answers(), store._opened()._known
+            from_memory, known = answers(), store._chroma._known
             assert known
             known.clear()
             assert from_memory == answers()
@@ -193,36 +189,6 @@ def test_more_items_than_sqlite_takes_in_one_statement(store: ChromaStore) -> No
     assert len(store.search(("n",), limit=40_000)) == 32_770
 
 
-def test_vectors_of_another_value_are_not_used(tmp_path: Path) -> None:
-    """A writer that was killed between an item and its vectors leaves the old ones."""
-    with ChromaStore(tmp_path, index=INDEX) as store:
-        store.put(("n",), "k", {"text": "night train"})
-        [items] = [one for one in store._opened().client.list_collections() if "items" in one.name]
-        items.update(ids=['["n", "k"]'], metadatas=[{"value": '{"text":"bread"}'}])
-        assert store.get(("n",), "k").value == {"text": "bread"}
-        assert store.search(("n",), query="night train") == []
-
-
-def test_no_vector_outlives_its_text_and_none_is_made_without_need() -> None:
-    made: list[str] = []
-
-    def counted(texts: list[str]) -> list[list[float]]:
-        made.extend(texts)
-        return embed(texts)
-
-    with ChromaStore(index={**PARTS, "embed": counted}) as store:
-        store.put(("n",), "shrinks", {"parts": ["a", "b", "c"]})
-        store.put(("n",), "goes", {"parts": ["d", "e"]})
-        assert records(store, "vectors") == 5
-        store.put(("n",), "shrinks", {"parts": ["f", "f", "  "]})
-        store.delete(("n",), "goes")
-        assert records(store, "vectors") == 1
-        store.put(("n",), "shrinks", {"parts": ["f"]}, index=False)
-        store.search(("n",))
-        assert records(store, "vectors") == 0
-    assert made == list("abcdef")
-
-
 def test_embeddings_that_fail_leave_nothing_behind() -> None:
     for size, error in ((0, ConnectionError), (8, EmbeddingMismatchError), (64, StoreError)):
 
@@ -247,26 +213,13 @@ async def test_asynchronous_embeddings_are_awaited() -> None:
         assert [item.score for item in await store.asearch(("n",), query="night train")] == pytest.approx([1.0])
 
 
-def test_a_failed_write_leaves_no_vector_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    with ChromaStore(index=INDEX) as store:
-        store.put(("a", "x"), "k", {"text": "night train"})
-        assert keys(store.search(("a", "x"), query="night")) == ["k"]
-        assert store._opened()._known
-        with monkeypatch.context() as patch:
-            patch.setattr(store._opened(), "_follow", fails(OSError("broken")))
-            with pytest.raises(StoreError, match="broken"):
-                store.put(("a", "x"), "l", {"text": "night"})
-        assert not store._opened()._known
-        assert keys(store.search(("a", "x"), query="night")) == ["l", "k"]
-
-
 def test_only_so_many_vectors_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "KNOWN_VECTORS", 5)
+    monkeypatch.setattr(chroma_collections, "KNOWN_VECTORS", 5)
     with ChromaStore(index=INDEX) as store:
         store.batch([PutOp(("n", str(n % 4)), str(n), {"text": f"x {n}"}) for n in range(12)])
         for number in range(4):
             assert len(store.search(("n", str(number)), query="x")) == 3
-            assert sum(map(len, (store._opened()._known or {}).values())) <= 5
+            assert sum(map(len, store._chroma._known.values())) <= 5
         assert len(store.search(("n",), query="x", limit=20)) == 12
 
 
@@ -294,7 +247,7 @@ def test_items_end_after_their_time(new_store: Callable[..., ChromaStore], clock
     assert keys(store.search(("n",), limit=2)) == ["for ever", "long"]
     assert keys(store.search(("n",), query="night train")) == ["long", "for ever"]
     assert (store.sweep_ttl(), store.sweep_ttl()) == (1, 0)
-    assert records(store, "vectors") == 2
+    assert records(store) == 2
     store.put(("gone", "x"), "k", {"v": 1})
     store.put(("n",), "long", {"v": 1}, ttl=None)
     clock.wait(2)
@@ -323,7 +276,7 @@ def test_reading_puts_off_the_end_where_it_counts(new_store: Callable[..., Chrom
     store.batch([GetOp(("got",), "got"), PutOp(("got",), "got", {"text": "new"})])
     clock.wait(2)
     assert store.get(("got",), "got").value == {"text": "new"}, "the put in the batch of a get decides"
-    [items] = [one for one in store._opened().client.list_collections() if one.get(ids=['["got", "got"]'])["ids"]]
+    [items] = [one for one in store._chroma.client.list_collections() if one.get(ids=['["got", "got"]'])["ids"]]
     items.update(ids=['["got", "got"]'], metadatas=[{"expires": 1}])
     assert store.get(("got",), "got"), "a late refresh of a replaced value ends nothing"
 
@@ -358,7 +311,7 @@ def test_clients_of_others_are_left_alone_and_a_closed_store_says_so() -> None:
             store.put(("mine",), name, {"v": 1})
     with ChromaStore(client=client, index=INDEX) as again:
         assert keys(again.search(("mine",))) == ["two", "one"]
-        assert again._opened()._known is None, "others may write"
+        assert not again._chroma._known, "others may write"
     for collection in client.list_collections():
         client.delete_collection(collection.name)
 
@@ -441,65 +394,55 @@ def test_embeddings_are_recorded_with_the_store(tmp_path: Path) -> None:
         assert [(item.key, item.score) for item in store.search((), query="x")] == [("new", None), ("old", None)]
 
 
-def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "file"
+def test_embeddings_are_asked_once_for_each_text() -> None:
+    made: list[str] = []
+
+    def counted(texts: list[str]) -> list[list[float]]:
+        made.extend(texts)
+        return embed(texts)
+
+    with ChromaStore(index={**PARTS, "embed": counted}) as store:
+        store.put(("n",), "k", {"parts": ["a", "b", "a", "  "]})
+        store.put(("n",), "k", {"parts": ["c"]}, index=False)
+        store.search(("n",))
+        assert store.search(("n",), query="a") == []
+    assert made == ["a", "b", "a"]
+
+
+def test_a_write_that_failed_leaves_no_vector_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ChromaStore(index=INDEX) as store:
+        store.put(("a", "x"), "k", {"text": "night train"})
+        assert keys(store.search(("a", "x"), query="night")) == ["k"]
+        upsert = chromadb.Collection.upsert
+
+        def late(self: chromadb.Collection, **arguments: Any) -> None:
+            upsert(self, **arguments)
+            raise InternalError("broken")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(chromadb.Collection, "upsert", late)
+            with pytest.raises(StoreError, match="broken"):
+                store.put(("a", "x"), "l", {"text": "night"})
+        assert keys(store.search(("a", "x"), query="night")) == ["l", "k"]
+
+
+def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path) -> None:
+    file, folder = tmp_path / "file", tmp_path / "store"
     file.write_text("mine")
-    with pytest.raises(StoreError, match="is a file"):
-        ChromaStore(file)
-    with pytest.raises(StoreError, match="cannot be written"):
-        ChromaStore(file / "store")
+    for path in (file, file / "store"):
+        with pytest.raises(StoreError, match=str(path)):
+            ChromaStore(path)
     assert file.read_text() == "mine"
-    folder = tmp_path / "store"
-    ChromaStore(folder).close()
-    for path in (folder, folder / "chroma.sqlite3"):
-        mode = path.stat().st_mode
-        path.chmod(mode & ~0o222)
-        try:
-            with pytest.raises(StoreReadOnlyError, match=str(folder)):
-                ChromaStore(folder)
-        finally:
-            path.chmod(mode)
     with ChromaStore(folder) as store:
-        client = store._opened().client
-        client.get_collection("ctxbudget-store", embedding_function=None).modify(metadata={"layout": 2})
-    with pytest.raises(StoreDataError, match="layout 2"):
-        ChromaStore(folder)
-    for damage in (b"no database" * 100, b"SQLite format 3\0" + b"\xff" * 9000):
-        (folder / "chroma.sqlite3").write_bytes(damage)
-        with pytest.raises(StoreDataError, match=r"chroma\.sqlite3"):
-            ChromaStore(folder)
-        assert (folder / "chroma.sqlite3").read_bytes() == damage
-    monkeypatch.setattr(Path, "mkdir", fails(OSError(errno.ENOSPC, "No space left on device")))
-    with pytest.raises(StoreError, match="is full"):
-        ChromaStore(tmp_path / "new")
-
-
-def test_damage_found_while_reading_is_a_typed_error(tmp_path: Path) -> None:
-    with ChromaStore(tmp_path) as store:
         store.batch([PutOp(("n",), str(n), {"v": "x" * 500}) for n in range(500)])
-    path = tmp_path / "chroma.sqlite3"
-    data = bytearray(path.read_bytes())
-    data[40 * 4096 :] = b"\xff" * (len(data) - 40 * 4096)
-    path.write_bytes(data)
-    with pytest.raises(StoreDataError, match="damaged"), ChromaStore(tmp_path) as store:
-        store.search((), limit=1000)
-
-
-def test_a_full_disk_is_said_to_be_full_also_where_chroma_does_not_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ChromaStore(tmp_path) as store:
-        store.put(("a",), "before", {"b": 1})
-        for free, said, told in (
-            (10**12, "(code: 13) database or disk is full", r"disk of the store .* is full .* Free some space"),
-            (10**12, "No space left on device (os error 28)", "is full"),
-            (10**12, "Failed to apply logs to the metadata segment", "Chroma failed"),
-            (200_000, "Failed to apply logs to the metadata segment", "is full"),
-        ):
-            with monkeypatch.context() as patched:
-                patched.setattr(chromadb.Collection, "upsert", fails(InternalError(said)))
-                patched.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
-                with pytest.raises(StoreError, match=told):
-                    store.put(("a",), "b", {"c": 1})
-        store.put(("a",), "b", {"c": 2})
-        assert [item.value for item in store.search(("a",))] == [{"c": 2}, {"b": 1}]
+        about = store._chroma.client.get_collection("ctxbudget-store", embedding_function=None)
+        about.modify(metadata={"layout": 9})
+    with pytest.raises(StoreDataError, match="layout 9"):
+        ChromaStore(folder)
+    path = folder / "chroma.sqlite3"
+    whole = path.read_bytes()
+    half = whole[: 40 * 4096] + b"\xff" * (len(whole) - 40 * 4096)
+    for damage in (b"no database" * 100, b"SQLite format 3\0" + b"\xff" * 9000, half):
+        path.write_bytes(damage)
+        with pytest.raises(StoreError, match=str(folder)), ChromaStore(folder) as store:
+            store.search((), limit=1_000)

@@ -33,9 +33,9 @@ from langchain_ctxbudget.dashboard.app import OPERATIONS
 from langchain_ctxbudget.dashboard.service import LONGEST_ID, MOST_MESSAGES
 from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
+from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS
 from langchain_ctxbudget.report import preview
 from langchain_ctxbudget.stores import Scope
-from langchain_ctxbudget.stores.snapshots import SNAPSHOTS
 from tests.servers import LOOPBACK
 
 ADA = {"user_id": "ada", "conversation_id": "trip"}

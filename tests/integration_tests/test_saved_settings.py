@@ -13,7 +13,7 @@ from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.budget import ElasticAllocation, Reason
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.settings import Topic
-from langchain_ctxbudget.stores.saved_settings import place
+from langchain_ctxbudget.stores.records import settings_place
 from tests.integration_tests.test_pipeline import chat
 
 USER = "ada@example.org"
@@ -204,7 +204,7 @@ GARBAGE: list[dict[str, Any]] = [
 def test_saved_settings_that_cannot_be_used_are_reported_and_left_out(persona: str | None) -> None:
     store = InMemoryStore()
     pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
-    at = place(USER, persona)
+    at = settings_place(USER, persona)
     for garbage in GARBAGE:
         store.put(at.namespace, at.key, garbage)
         report = pipeline.assemble("Hello", persona_id=persona, **SCOPE).report

@@ -15,8 +15,8 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import InputError, MissingScopeError, StoreDataError
+from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS, without_previews
 from langchain_ctxbudget.stores import Scope
-from langchain_ctxbudget.stores.snapshots import SNAPSHOTS, without_previews
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
 PLACE = Scope(**SCOPE).namespace(SNAPSHOTS)

@@ -1,36 +1,25 @@
-"""The rules of a store without a database: ids, prefixes, JSON text, filters, namespaces, checked batches."""
+"""Ids and filters of `ChromaStore`, puts that make no sense, and the names of embeddings."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langgraph.store.base import GetOp, InvalidNamespaceError, MatchCondition, PutOp, SearchOp
+from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 from langgraph.store.base.embed import ensure_embeddings
 from langgraph.store.memory import _compare_values, _does_match
 
+from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.stores import embeddings_name
-from langchain_ctxbudget.stores.operations import (
-    checked_puts,
-    fingerprint,
-    id_prefix,
-    item_id,
-    matches,
-    namespace_matches,
-    parse_item_id,
-    prefix_fields,
-    to_json,
-)
+from langchain_ctxbudget.stores.bulk import begins_with, embeddings_name
+from langchain_ctxbudget.stores.chroma import matches
+from langchain_ctxbudget.stores.chroma_collections import item_id, parse_item_id
 
 LABEL = st.text(min_size=1, max_size=4) | st.sampled_from(['"', '", "', "\\", "]", "*"])
 NAMESPACE = st.lists(LABEL, max_size=10).map(tuple)
-LEAF = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-JSON = st.recursive(LEAF, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
 WITHOUT_BOOLEANS = st.recursive(
     st.none() | st.integers(-2, 2) | st.sampled_from(["a", "b"]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
@@ -40,21 +29,9 @@ NUMBER = st.integers() | st.floats(allow_nan=False)
 PATH = st.lists(st.sampled_from(["a", "b", "*"]), max_size=4).map(tuple)
 
 
-@given(NAMESPACE, NAMESPACE, st.text())
-def test_ids_and_prefixes(prefix: tuple[str, ...], namespace: tuple[str, ...], key: str) -> None:
-    for place in (namespace, prefix + namespace):
-        assert parse_item_id(item_id(place, key)) == (place, key)
-        assert item_id(place, key).startswith(id_prefix(prefix)) == (place[: len(prefix)] == prefix)
-    assert prefix_fields(prefix).items() <= prefix_fields(prefix + namespace).items()
-
-
-def test_a_fingerprint_is_that_of_stores_which_exist() -> None:
-    assert fingerprint("text") == -2_885_857_786_150_249_956
-
-
-@given(st.dictionaries(st.text(), JSON))
-def test_json_text_reads_back_the_same(value: dict[str, Any]) -> None:
-    assert json.dumps(json.loads(to_json(value))) == json.dumps(value)
+@given(NAMESPACE, st.text())
+def test_an_id_is_read_back(namespace: tuple[str, ...], key: str) -> None:
+    assert parse_item_id(item_id(namespace, key)) == (namespace, key)
 
 
 def test_filters_compare_as_json_does() -> None:
@@ -74,7 +51,7 @@ def test_filters_compare_as_json_does() -> None:
         ("x", {"a": 1}, False),
     ):
         assert matches(value, wanted) is expected, (value, wanted)
-    for unknown in ({"a": {"$in": [1]}}, {"a": {"b": {"$x": 1}}}, {"a": {"$gt": 1, "b": 2}}):
+    for unknown in ({"a": {"$in": [1]}}, {"a": {"b": {"$x": 1}}}, {"a": {"$ne": 1, "b": 2}}):
         with pytest.raises(InputError, match="Unknown operator"):
             matches({"a": {"b": 1}}, unknown)
 
@@ -87,29 +64,22 @@ def test_comparisons_are_those_of_langgraph(value: object, wanted: object, how: 
     assert results == [one < two, one <= two, one > two, one >= two]
 
 
-@given(st.lists(st.sampled_from("abc"), max_size=4).map(tuple), PATH, st.sampled_from(["prefix", "suffix"]))
-def test_namespace_patterns_match_as_in_langgraph(namespace: tuple[str, ...], path: tuple[str, ...], how: Any) -> None:
-    condition = MatchCondition(how, path)
-    assert namespace_matches(namespace, condition) == _does_match(condition, namespace)
-    with pytest.raises(InputError, match="infix"):
-        namespace_matches(namespace, MatchCondition("infix", path))  # type: ignore[arg-type]
+@given(st.lists(st.sampled_from("abc"), max_size=4).map(tuple), PATH)
+def test_paths_match_as_in_langgraph(namespace: tuple[str, ...], path: tuple[str, ...]) -> None:
+    assert begins_with(namespace, path) == _does_match(MatchCondition("prefix", path), namespace)
 
 
-def test_a_batch_is_checked_before_anything_is_read() -> None:
-    value = {"list": [1], "a": "same", "b": "same"}
-    puts = checked_puts([PutOp(("n",), "k", {"a": "old"}), PutOp(("n",), "k", value)], ["a", "b"])
-    value["list"].append(2)  # type: ignore[attr-defined]
-    assert [(put.value, put.to_embed) for put in puts.values()] == [('{"list":[1],"a":"same","b":"same"}', ["same"])]
-    for fields, index, expected in ((["$"], None, ['{"a": "x"}']), (["$"], False, []), (None, ["a"], [])):
-        [put] = checked_puts([PutOp(("n",), "k", {"a": "x"}, index=index)], fields).values()  # type: ignore[arg-type]
-        assert put.to_embed == expected
-    for op in (GetOp(("a.b",), "k"), SearchOp(("",)), PutOp(("\0",), "k", {})):
-        with pytest.raises(InvalidNamespaceError):
-            checked_puts([op], None)
+def test_an_operation_that_makes_no_sense_spoils_its_batch() -> None:
     wrong: list[Any] = ["get", None, PutOp(("n",), "k", ["list"]), PutOp(("n",), "k", {}, ttl=True)]  # type: ignore[arg-type]
-    for op in wrong:
-        with pytest.raises(InputError):
-            checked_puts([op], None)
+    wrong.append(ListNamespacesOp((MatchCondition("infix", ("n",)),)))  # type: ignore[arg-type]
+    with ChromaStore() as store:
+        for op in wrong:
+            with pytest.raises(InputError):
+                store.batch([PutOp(("n",), "good", {}), op])
+        for op in (GetOp(("a.b",), "k"), SearchOp(("",)), PutOp(("\0",), "k", {})):
+            with pytest.raises(InvalidNamespaceError):
+                store.batch([PutOp(("n",), "good", {}), op])
+        assert store.search(()) == []
 
 
 def test_embeddings_are_known_by_model_function_or_class() -> None:
