@@ -18,8 +18,9 @@ import langchain_ctxbudget
 
 for name in langchain_ctxbudget.__all__:
     getattr(langchain_ctxbudget, name)
-for name in ("chromadb", "langchain.agents", "langchain_openai", "wordllama"):
+for name in ("chromadb", "langchain.agents", "langchain_openai"):
     importlib.import_module(name)
+langchain_ctxbudget.LocalEmbeddings().embed_query("")  # wordllama itself would set up logging
 for path, folder, out, err in json.load(sys.stdin):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a fork beside threads, of which an import has started some
