@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from langchain_ctxbudget.flow import Call
+from langchain_ctxbudget.flow import Call, Flow
+from langchain_ctxbudget.messages import one_line
 from langchain_ctxbudget.tokens import token_count, unwrapped
 
 if TYPE_CHECKING:
@@ -23,10 +26,83 @@ T = TypeVar("T")
 DEFAULT_WINDOW_TOKENS = 16_000
 FRAMING_TOKENS = 32
 """For the messages and the priming of the reply; generous, as the model's own framing is not known."""
+MOST_REPLY_CHARACTERS = 200_000
+"""A longer reply has lost its way."""
+SPEAKER_CHARACTERS = 40
+_ERROR_CHARACTERS = 300
+_THOUGHTS = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 class TooSlowError(Exception):
     """The model did not answer in time; whoever asked says so in an error of their own."""
+
+
+class NoReplyError(Exception):
+    """The model gave no reply that could be read; says why, for each time that it was asked."""
+
+
+class StructuredModel:
+    """A chat model that is asked for JSON of a schema: bound to the schema where it can be, then in words.
+
+    Args:
+        model: any chat model.
+        schema: the JSON schema of its reply.
+        timeout_seconds: the most that one call may take, its own retries included.
+        window_tokens: its window where its profile does not tell it.
+        run_name: names its calls in traces.
+        source: names them, too.
+        quotes: a failure is told with its text, which may repeat what users said.
+    """
+
+    def __init__(
+        self,
+        model: BaseChatModel,
+        schema: dict[str, Any],
+        *,
+        timeout_seconds: float,
+        window_tokens: int,
+        run_name: str,
+        source: str,
+        quotes: bool,
+    ) -> None:
+        inner = unwrapped(model)
+        self.model, self.name = model, name_of(inner)
+        self.kind = f"{type(inner).__name__}/{self.name}"
+        self.window_tokens = profile_window(inner) or window_tokens
+        self._seconds, self._quotes, self._names = timeout_seconds, quotes, (run_name, source)
+        self._bound = bound_to_schema(model, schema)
+
+    def ask(self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T]) -> Flow[T]:
+        """Asks twice at most; returns the first reply that can be read.
+
+        Args:
+            instructions: the system message.
+            in_words: its end where no schema asks for the format.
+            data: the human message.
+            read: reads a reply; a `ValueError` of it says why it cannot.
+
+        Raises:
+            NoReplyError: neither reply could be read.
+        """
+        failures = []
+        for number, bound in enumerate((self._bound, None), 1):  # a server that garbles a schema may follow words
+            messages = [SystemMessage(instructions if bound else instructions + in_words), HumanMessage(data)]
+            name, source = self._names
+            try:
+                reply = yield model_call(bound or self.model, messages, self._seconds, run_name=name, source=source)
+            except TooSlowError:
+                failure = f"no reply within {self._seconds:g} seconds"
+            except Exception as error:  # noqa: BLE001 - models and their clients raise anything
+                status = getattr(error, "status_code", None)
+                told = f": {error}" if self._quotes else f" ({status})" if isinstance(status, int) else ""
+                failure = clipped(f"{type(error).__name__}{told}", _ERROR_CHARACTERS)
+            else:
+                try:
+                    return read(content_of(reply))
+                except ValueError as error:
+                    failure = str(error)
+            failures.append(f"attempt {number}: {failure}")
+        raise NoReplyError("; ".join(failures))
 
 
 def model_call(
@@ -159,3 +235,29 @@ def content_of(reply: Any) -> str | Mapping[str, Any]:  # noqa: ANN401 - a messa
         return str(reply.text)
     fields = reply.model_dump() if hasattr(reply, "model_dump") else reply
     return fields if isinstance(fields, Mapping) else str(fields or "")
+
+
+def clipped(text: str, characters: int) -> str:
+    """Returns the beginning of a text on one line, with an ellipsis where it was longer."""
+    flat = one_line(text[: 4 * characters])
+    if len(flat) <= characters and len(text) <= 4 * characters:
+        return flat
+    return flat[: characters - 1].rstrip() + "…"
+
+
+def without_thoughts(reply: str) -> str:
+    """Returns a reply without what the model thought aloud before it."""
+    return _THOUGHTS.sub("", reply, count=1).strip()
+
+
+def json_object(text: str, begin: int) -> Mapping[str, Any]:
+    """Returns the JSON object that begins at a place; a `ValueError` of it shows nothing of the text."""
+    try:
+        # Line breaks inside strings are a common mistake of small models.
+        value, _ = json.JSONDecoder(strict=False).raw_decode(text, begin)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        raise ValueError(f"invalid JSON ({reason})") from None
+    if not isinstance(value, Mapping):
+        raise ValueError("JSON that is not an object")  # noqa: TRY004 - the reply's fault
+    return value

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, terms, units, word_count
 from langchain_ctxbudget.stores import EXTRACTION
 
@@ -130,7 +131,7 @@ class Line:
     """Its cost in a prompt; only key messages are chosen by it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sentence:
     """A sentence worth keeping."""
 
@@ -145,8 +146,17 @@ class Sentence:
     score: float
     """Its importance."""
     kind: Kind
-    terms: frozenset[str]
-    """The stems of its words."""
+
+    @cached_property
+    def terms(self) -> frozenset[str]:
+        """The stems of its words."""
+        return frozenset(terms(self.text))
+
+    @property
+    def told(self) -> str:
+        """The sentence with its date, and who said it."""
+        date = f"[{self.date}] " if self.date else ""
+        return f"{date}{f'{self.speaker}: ' if self.speaker else ''}{self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,8 +285,7 @@ def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SEGMENT) -> tupl
         if len(best) == limit:
             break
         if text not in best:
-            about = frozenset(terms(text))
-            best[text] = Sentence(position, order, line.speaker, line.date, text, -negative, kind, about)
+            best[text] = Sentence(position, order, line.speaker, line.date, text, -negative, kind)
     return tuple(sorted(best.values(), key=lambda sentence: (sentence.position, sentence.order)))
 
 

@@ -273,4 +273,4 @@ def _listed(text: str) -> frozenset[str]:
 
 def _sentence(line: Line, order: int, text: str) -> Sentence:
     score = importance(text, from_user=line.from_user)
-    return Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN, frozenset(terms(text)))
+    return Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)

@@ -6,10 +6,11 @@ What it writes is kept in the store under the hash of the span's content.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
@@ -21,7 +22,6 @@ from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence
 from langchain_ctxbudget.history.model_summaries import ChatModelSummarizer, SummaryRequest
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
-from langchain_ctxbudget.messages import terms
 from langchain_ctxbudget.stores import EXTRACTION, Record, Scope, utc_now
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -36,18 +36,6 @@ MESSAGES_PER_CALL = 15
 """Messages that are no whole segment yet are written about only while there are so many to a call of the model."""
 MOST_FAILURES = 2
 """After so many in a row, a run stops: the model is not to be had; a later one tries again."""
-
-
-class KeptSentence(Record):
-    """One sentence of a summary; its position is counted from the first message of the span."""
-
-    text: str
-    kind: Kind
-    score: float
-    date: str | None = None
-    speaker: str = ""
-    position: int
-    order: int
 
 
 class ConversationCompaction(Record):
@@ -84,22 +72,20 @@ class ConversationCompaction(Record):
     """The conversation up to its end, by a model."""
     context: str = ""
     """A digest of the messages before the range, of which the model was told."""
-    sentences: tuple[KeptSentence, ...] = ()
+    sentences: tuple[Sentence, ...] = ()
+    """Those of the summary, with the positions that their messages had."""
     created_at: datetime | None = None
     """The time when a model wrote it; an extraction can be made at any time, always the same."""
 
     @classmethod
-    def of(
-        cls, digest: Digest, conversation: Conversation, key: str, created_at: datetime | None = None
-    ) -> ConversationCompaction:
+    def of(cls, digest: Digest, seen: Conversation, key: str, created_at: datetime | None = None) -> Self:
         """Returns the record of a digest."""
-        original = sum(conversation.costs[digest.first : digest.end])
-        compacted = sum(conversation.counter.count_text(sentence.text) for sentence in digest.sentences)
+        original = sum(seen.costs[digest.first : digest.end])
+        compacted = sum(seen.counter.count_text(sentence.text) for sentence in digest.sentences)
         of_kind = {kind: tuple(s.text for s in digest.sentences if s.kind is kind) for kind in Kind}
-        kept = [{name: getattr(s, name) for name in KeptSentence.model_fields} for s in digest.sentences]
         return cls(
             id=key,
-            conversation_id=conversation.scope.conversation_id,
+            conversation_id=seen.scope.conversation_id,
             from_message_index=digest.first,
             to_message_index=digest.end - 1,
             original_token_count=original,
@@ -113,19 +99,17 @@ class ConversationCompaction(Record):
             made_by=digest.made_by,
             narrative=digest.narrative,
             context=digest.context,
-            sentences=tuple(KeptSentence(**one | {"position": one["position"] - digest.first}) for one in kept),
+            sentences=digest.sentences,
             created_at=created_at,
         )
 
     def to_digest(self) -> Digest:
         """Returns the digest, at the place where it was made."""
-        first = self.from_message_index
-        kept = ((s, dict(s) | {"position": first + s.position}) for s in self.sentences)
         return Digest(
-            first=first,
+            first=self.from_message_index,
             end=self.to_message_index + 1,
             level=self.compaction_level,
-            sentences=tuple(Sentence(**values, terms=frozenset(terms(s.text))) for s, values in kept),
+            sentences=self.sentences,
             artifacts=self.code_artifacts,
             made_by=self.made_by,
             narrative=self.narrative,
@@ -141,32 +125,29 @@ def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[
     """
     new = [key for key in keys if key not in known.digests and key not in known.looked_up][:LOOKED_UP_AT_ONCE]
     items = yield from batch(store, [GetOp(scope.namespace(COMPACTIONS), key) for key in new])
-    found: dict[str, Digest] = {}
+    known.looked_up.update(new)
+    before = len(known.digests)
     for key, item in zip(new, items, strict=True):
         if isinstance(item, Item):
-            try:
-                found[key] = ConversationCompaction.read(item.value, f"compaction {key!r}").to_digest()
-            except StoreDataError:
-                continue
-    known.looked_up.update(new)
-    known.digests.update(found)
-    return bool(found)
+            with suppress(StoreDataError):
+                known.digests[key] = ConversationCompaction.read(item.value, f"compaction {key!r}").to_digest()
+    return len(known.digests) > before
 
 
 def compactions(
-    store: BaseStore, conversation: Conversation, segment_messages: int, until: int
+    store: BaseStore, seen: Conversation, segment_messages: int, until: int
 ) -> Flow[list[ConversationCompaction]]:
     """Returns the record of every span before a position: the model's digest, else that of extraction."""
-    spans = conversation.spans(segment_messages)
+    spans = seen.spans(segment_messages)
     known = spans.known
     nodes = [(node, spans.content(node)) for node in spans.tree.complete(until)]
     if known.maker:
-        yield from look_up(store, conversation.scope, known, [known.key(content) for _, content in nodes])
+        yield from look_up(store, seen.scope, known, [known.key(content) for _, content in nodes])
     records = []
     for node, content in nodes:
         written = spans.written(node)
         key = known.key(content) if written else content
-        records.append(ConversationCompaction.of(written or spans.extracted(node), conversation, key))
+        records.append(ConversationCompaction.of(written or spans.extracted(node), seen, key))
     return records
 
 
@@ -179,6 +160,40 @@ class Job:
     request: SummaryRequest
     context: str
     """A digest of the messages before it, which the model is told of."""
+
+    @classmethod
+    def of(cls, seen: Conversation, spans: Spans, node: Node, key: str) -> Job:
+        """Returns the request to sum up a span: its messages or parts, with what was before them."""
+        if node.level == 1:
+            said = [entry.as_line(at) for at, entry in enumerate(spans.entries[node.first : node.end], node.first)]
+            lines = [line for line in said if line.text] or said[:1]
+        else:
+            lines = [
+                Line(
+                    part.first, "", next((s.date for s in part.sentences if s.date), None), _text(part), from_user=False
+                )
+                for part in map(spans.digest, spans.tree.children(node))
+            ]
+        before = spans.digest(node_at(spans.tree.starts, node.level, node.index - 1)) if node.index else None
+        if before is None or before.made_by == EXTRACTION:
+            asked = seen.read_questions(len(seen.entries)).alive()
+            opened = tuple(question.text for question in asked if question.position < node.first)
+        else:
+            opened = before.open_questions
+        request = SummaryRequest(
+            lines=tuple(lines),
+            first=node.first,
+            end=node.end,
+            level=node.level,
+            prior="\n".join(filter(None, (before.narrative, _text(before)))) if before else "",
+            open_questions=opened,
+            cap_tokens=CAP_TOKENS + CAP_GROWTH_TOKENS * (min(node.level, HIGHEST_CAP_LEVEL) - 1),
+        )
+        return cls(node, key, request, spans.context(node.first))
+
+
+def _text(digest: Digest) -> str:
+    return "\n".join(sentence.told for sentence in digest.sentences)
 
 
 def wanted(spans: Spans) -> list[tuple[Node, str]]:
@@ -195,73 +210,6 @@ def wanted(spans: Spans) -> list[tuple[Node, str]]:
         nodes.append(rest)
     keys = ((node, known.key(spans.content(node))) for node in nodes)
     return [(node, key) for node, key in keys if known.lacks(key)]
-
-
-def next_job(
-    store: BaseStore, scope: Scope, spans: Spans, questions: Sequence[Sentence], tried: Collection[str] = ()
-) -> Flow[Job | None]:
-    """Returns the next span to write about, or None where there is none."""
-    missing = wanted(spans)
-    while missing and (yield from look_up(store, scope, spans.known, [key for _, key in missing])):
-        missing = wanted(spans)
-    for node, key in missing:
-        if key not in tried:
-            spans.known.looked_up.discard(key)  # another pipeline may have written it since
-            if not (yield from look_up(store, scope, spans.known, [key])):
-                return _job(spans, node, key, questions)
-    return None
-
-
-def _job(spans: Spans, node: Node, key: str, questions: Sequence[Sentence]) -> Job:
-    """Returns the request to sum up a span: its messages or parts, with what was before them."""
-    if node.level == 1:
-        said = [entry.as_line(at) for at, entry in enumerate(spans.entries[node.first : node.end], node.first)]
-        lines = [line for line in said if line.text] or said[:1]
-    else:
-        lines = [_as_line(spans.digest(part)) for part in spans.tree.children(node)]
-    before = spans.digest(node_at(spans.tree.starts, node.level, node.index - 1)) if node.index else None
-    if before is None or before.made_by == EXTRACTION:
-        opened = tuple(question.text for question in questions if question.position < node.first)
-    else:
-        opened = before.open_questions
-    request = SummaryRequest(
-        lines=tuple(lines),
-        first=node.first,
-        end=node.end,
-        level=node.level,
-        prior="\n".join(filter(None, (before.narrative, _text(before)))) if before else "",
-        open_questions=opened,
-        extracted=tuple(s for s in spans.extracted(node).sentences if s.kind is not Kind.PLAIN),
-        cap_tokens=CAP_TOKENS + CAP_GROWTH_TOKENS * (min(node.level, HIGHEST_CAP_LEVEL) - 1),
-    )
-    return Job(node, key, request, spans.context(node.first))
-
-
-def _as_line(digest: Digest) -> Line:
-    date = next((sentence.date for sentence in digest.sentences if sentence.date), None)
-    return Line(position=digest.first, speaker="", date=date, text=_text(digest), from_user=False)
-
-
-def _text(digest: Digest) -> str:
-    return "\n".join(
-        f"{f'[{s.date}] ' if s.date else ''}{f'{s.speaker}: ' if s.speaker else ''}{s.text}" for s in digest.sentences
-    )
-
-
-def apply(store: BaseStore, made_at: datetime, job: Job, digest: Digest, conversation: Conversation) -> Flow[bool]:
-    """Takes in a digest if its messages, and those before them, are still the same; returns True if they are."""
-    known = conversation.made
-    spans = conversation.spans(known.segment_messages)
-    if job.node.end > len(spans.entries) or known.key(spans.content(job.node)) != job.key:
-        return False
-    if spans.context(job.node.first) != job.context:
-        return False
-    known.digests[job.key] = written = replace(digest, context=job.context)
-    known.failures.pop(job.key, None)
-    record = ConversationCompaction.of(written, conversation, job.key, made_at)
-    place = conversation.scope.namespace(COMPACTIONS)
-    yield from batch(store, [PutOp(place, record.id, record.to_value(), index=False)])
-    return True
 
 
 Body = Callable[[Conversation], Flow[Any]]
@@ -312,7 +260,7 @@ class Summarizing:
                 self.worker.submit(conversation.scope)
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> None:
-        """Writes about span after span of one conversation; its lock is not held while the model works."""
+        """Writes about one conversation; its lock is not held while the model works."""
 
         def held(body: Body) -> Flow[Any]:
             return self._owner.recall(scope, lambda conversation: body(conversation.seen_with(self._owner.counter)))
@@ -324,34 +272,46 @@ class Summarizing:
         return self._write(lambda body: body(conversation))
 
     def _write(self, held: Callable[[Body], Flow[Any]], cancelled: Cancelled | None = None) -> Flow[None]:
-        store = self._owner.store
+        """Writes about span after span, each once."""
         tried: set[str] = set()
         failures = 0
-
-        def find(conversation: Conversation) -> Flow[tuple[Job | None, TokenCounter]]:
-            spans = conversation.spans(conversation.made.segment_messages)
-            questions = conversation.read_questions(len(conversation.entries)).alive()
-            job = yield from next_job(store, conversation.scope, spans, questions, tried)
-            return job, conversation.counter
-
         while failures < MOST_FAILURES and not cancelled:
-            job, counter = yield from held(find)
+            job = yield from held(partial(self._next, tried))
             if job is None:
                 return
             tried.add(job.key)
-            digest, problem = None, ""
             try:
-                digest = yield from self.summarizer.summarize(job.request, counter)
+                made: Digest | str = yield from self.summarizer.summarize(job.request, self._owner.counter)
                 failures = 0
             except SummaryError as error:
-                problem = str(error)
+                made = str(error)
                 failures += 1
-            if cancelled:
-                return
-            yield from held(partial(self._note, job, digest, problem))
+            if not cancelled:
+                yield from held(partial(self._take, job, made))
 
-    def _note(self, job: Job, digest: Digest | None, problem: str, conversation: Conversation) -> Flow[None]:
-        if digest is None:
-            conversation.made.failures.setdefault(job.key, []).append(problem)
-        else:
-            yield from apply(self._owner.store, self.clock(), job, digest, conversation)
+    def _next(self, tried: Collection[str], seen: Conversation) -> Flow[Job | None]:
+        """Returns the next span to write about, or None where there is none."""
+        spans = seen.spans(seen.made.segment_messages)
+        missing = wanted(spans)
+        while missing and (yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in missing])):
+            missing = wanted(spans)
+        for node, key in missing:
+            if key not in tried:
+                spans.known.looked_up.discard(key)  # another pipeline may have written it since
+                if not (yield from look_up(self._owner.store, seen.scope, spans.known, [key])):
+                    return Job.of(seen, spans, node, key)
+        return None
+
+    def _take(self, job: Job, made: Digest | str, seen: Conversation) -> Flow[None]:
+        """Takes in a digest if its messages, and those before them, are still the same; or notes why there is none."""
+        known, spans = seen.made, seen.spans(seen.made.segment_messages)
+        if isinstance(made, str):
+            known.failures.setdefault(job.key, []).append(made)
+            return
+        same = job.node.end <= len(spans.entries) and known.key(spans.content(job.node)) == job.key
+        if same and spans.context(job.node.first) == job.context:
+            known.digests[job.key] = written = replace(made, context=job.context)
+            known.failures.pop(job.key, None)
+            record = ConversationCompaction.of(written, seen, job.key, self.clock())
+            place = seen.scope.namespace(COMPACTIONS)
+            yield from batch(self._owner.store, [PutOp(place, record.id, record.to_value(), index=False)])

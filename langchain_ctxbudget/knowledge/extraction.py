@@ -22,13 +22,6 @@ from langchain_core.messages import HumanMessage, SystemMessage
 
 from langchain_ctxbudget.errors import ExtractionError, InputError
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.history import (
-    MOST_REPLY_CHARACTERS,
-    SPEAKER_CHARACTERS,
-    clipped,
-    json_object,
-    without_thoughts,
-)
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.records import (
     Domain,
@@ -48,12 +41,17 @@ from langchain_ctxbudget.knowledge.records import (
 from langchain_ctxbudget.llm import (
     DEFAULT_WINDOW_TOKENS,
     FRAMING_TOKENS,
+    MOST_REPLY_CHARACTERS,
+    SPEAKER_CHARACTERS,
     TooSlowError,
     bound_to_schema,
+    clipped,
     content_of,
+    json_object,
     model_call,
     name_of,
     profile_window,
+    without_thoughts,
 )
 from langchain_ctxbudget.messages import (
     CONTEXT,

@@ -6,9 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.history import Line
-from langchain_ctxbudget.history.extractive import digest_messages
-from langchain_ctxbudget.history.open_questions import OpenQuestions
-from langchain_ctxbudget.history.rendering import (
+from langchain_ctxbudget.history.arc import (
     ARTIFACTS,
     DECISIONS,
     FOCUS,
@@ -21,6 +19,8 @@ from langchain_ctxbudget.history.rendering import (
     arc_of,
     choose_arc,
 )
+from langchain_ctxbudget.history.extractive import digest_messages
+from langchain_ctxbudget.history.open_questions import OpenQuestions
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.stores import SummaryLine
 

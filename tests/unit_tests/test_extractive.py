@@ -206,7 +206,7 @@ def test_a_digest_is_no_larger_at_any_level_and_keeps_decisions_and_names():
 
 
 SCRIPT = """
-from langchain_ctxbudget.history.rendering import arc_lines
+from langchain_ctxbudget.history.arc import arc_lines
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.extractive import choose, digest_messages, keep_sentences, merge
 from langchain_ctxbudget.history.open_questions import OpenQuestions
