@@ -1,17 +1,21 @@
-"""Learning without a model: what users say of themselves, names as they are written, and recurring phrases.
+"""Learning without a model: what users say of themselves, names as they introduce them, and phrases that recur.
 
-What was pasted teaches nothing, and neither does a message that is too long to be talk.
+Precision comes first, because a wrong line about a user costs more than many right ones earn. What is asked, supposed,
+quoted, pasted, retold or played as a role says nothing, and neither does a sentence that no rule knows.
 """
 
 from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import cast
 
 from langchain_ctxbudget.knowledge.records import (
     EntityType,
+    FactCategory,
     Learned,
     LearnedEntity,
     LearnedFact,
@@ -20,12 +24,17 @@ from langchain_ctxbudget.knowledge.records import (
     Said,
     Source,
 )
-from langchain_ctxbudget.knowledge.statements import KIN, KIN_CLAUSE, LEANING, TASK, UNSURE, statements, third
-from langchain_ctxbudget.messages import STOP_WORDS, fold, remembering, stem, units, without_pasted
+from langchain_ctxbudget.messages import STOP_WORDS, fold, remembering, sentences, stem, terms, units, without_pasted
 from langchain_ctxbudget.tokens import vocab
 
 MOST_CHARACTERS, MOST_SENTENCES = 2_000, 20
 """A longer message is a document that was pasted without a mark: it teaches nothing."""
+MOST_STATED = 140
+"""The longest statement that is learned, in characters."""
+STATED, ASKED_FOR = 0.9, 0.95
+"""Confidence in a plain statement, and in what the user asks the assistant to do from now on."""
+MOST_LIKED_WORDS = 3
+"""What is liked is a slot of its own up to so many words."""
 TOPIC_MESSAGES, TOPIC_CONVERSATIONS = 3, 2
 """A phrase of so many messages, or a compound of so many conversations, is a topic."""
 NEARLY_AS_OFTEN = 0.6
@@ -36,6 +45,10 @@ MOST_WORDS = 3
 COMMON_RANK, RARE_RANK = 2_000, 7_000
 """Ranks in o200k_base, lower the more common a word is: no phrase has a word below the first, and every phrase has one
 from the second on."""
+
+Read = tuple[Said, Sequence[str]]
+"""A message and its sentences."""
+_NO_SENTENCE = re.compile(r"^\[.*\]$|[{}=<>|\\%]|;$", re.DOTALL)
 
 
 def learn(
@@ -51,32 +64,28 @@ def learn(
         conversation_id: the conversation of the messages.
 
     Example:
-        >>> learned, phrases = learn([Said(id="m1", digest="", text="My hiking trip is in May.")], (), "c1")
-        >>> [phrase.phrase for phrase in phrases]
-        ['hike', 'hike trip', 'trip']
-        >>> learned, phrases = learn(
-        ...     [Said(id="m2", digest="", text="Where does the hiking trip begin?")], phrases, "c2"
-        ... )
-        >>> [topic.label for topic in learned.topics]
-        ['Hiking trip']
+        >>> learned, _ = learn([Said(id="m1", digest="", text="I live in Lisbon, and I love hiking.")], (), "c1")
+        >>> [fact.text for fact in learned.facts]
+        ['Lives in Lisbon', 'Loves hiking']
     """
     own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
     entities = _entities(own)
-    heard, kept = _heard(own), {record.phrase: record for record in phrases}
-    for key, phrase in heard.items():
-        kept[key] = _counted(kept.pop(key, PhraseRecord(phrase=key, label="")), phrase, conversation_id)
-    named = _words_of_names(entities)
-    records = [record for key, record in kept.items() if named.isdisjoint((key, *key.split()))]
-    topics = _topics(records, heard, conversation_id)
+    (heard, labels), kept = _heard(own), {record.phrase: record for record in phrases}
+    for key, messages in heard.items():
+        old = kept.pop(key, PhraseRecord(phrase=key, label=""))
+        kept[key] = _counted(old, messages, labels.get(key, ""), conversation_id)
+    people = {word for entity in entities if entity.type == "person" for word in _key(entity.name).split()}
+    records = [record for key, record in kept.items() if people.isdisjoint(key.split())]
+    topics = []
+    for record in _without_parts({record.phrase: record for record in records if _is_topic(record)}):
+        if record.phrase in heard:
+            before = (source.message_id for source in record.sources if source.conversation_id == conversation_id)
+            ids = _union(before, (message.id for message in heard[record.phrase]))
+            topics.append(LearnedTopic(label=record.label, message_ids=ids))
     # Those of many messages stay, and those that came up last.
     promise = sorted(range(len(records)), key=lambda at: _messages(records[at]) ** 2 / (len(records) - at))
     most_promising = tuple(records[at] for at in sorted(promise[-MOST_KEPT:]))
-    return Learned(facts=_facts(own), entities=entities, topics=topics), most_promising
-
-
-Read = tuple[Said, Sequence[str]]
-"""A message and its sentences."""
-_NO_SENTENCE = re.compile(r"^\[.*\]$|[{}=<>|\\%]|;$", re.DOTALL)
+    return Learned(facts=_facts(own), entities=entities, topics=tuple(topics)), most_promising
 
 
 def _read(text: str) -> list[str]:
@@ -87,122 +96,311 @@ def _read(text: str) -> list[str]:
     return found if len(found) <= MOST_SENTENCES else []
 
 
+def _union(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+# Statements
+
+_TASK = re.compile(
+    r"(?i)(?:please |now |ok(?:ay)?,? |(?:can|could|would|will) you (?:please )?|let['\u2019]?s |help me )*(?:imagine"
+    r"|pretend|suppose|assume|play|act|role-?play|translate|proofread|rewrite|rephrase|correct|edit|improve|summari[sz]e"
+    r"|paraphrase|polish|fix|say|write|draft|compose|complete|continue|repeat|generate|create|here is"
+    r"|you are (?:the|an?)|(?:the |my )?(?:lyrics|story|poem|example|text|email|message|letter)\b.{0,20}:)(?!\w)"
+)
+"""The beginning of a text or a role: everything from here on is not about the user."""
+_UNSURE = re.compile(
+    r"(?i)[\"\u201c\u201d\u00ab\u00bb]|:\s|\b(?:if|unless|whether|imagine|suppose|pretend|wish|would|could|should|might"
+    r"|(?-i:may)|maybe|perhaps|probably|joking|kidding|sa(?:id|ys?|ying)|t(?:old|ells?)|wr(?:ote|ites)|ask(?:ed|s)"
+    r"|replied|thinks?|guess|assuming|narrator|lyrics|for example|e\.g|as though|yeah right|oh great|oh sure)\b"
+)
+"""What makes a sentence a quotation, a condition or a guess."""
+_LEANING = re.compile(
+    r"(?i)\b(?:you|yours?|th(?:is|at|ese|ose)|it|them|him|her|here|there|above|below|following|ones?|such|so|itself|bit"
+    r"|lot|few|mess|something|stuff|things?|moment|minute)\b"
+)
+"""What a statement cannot be understood with, out of its place, and what says too little."""
+_OPENING = re.compile(
+    r"(?i)(?:(?:hi+|hello|hey|yo|good (?:morning|day|evening)|thanks|thank you)\b(?: (?!i\b|we\b|my\b)\w+)?|(?:well|so"
+    r"|oh|ah|yes|yeah|ok(?:ay)?|wow|haha|btw|by the way|fyi|actually|also|and|but|because|since|though|anyway|honestly"
+    r"|personally|to be honest|in real life)\b)[,!.]? +"
+)
+_CLOSING = re.compile(r"(?:,? (?:too|either|though|btw|lol|haha|as well|again|anyway|then))+$", re.IGNORECASE)
+_CLAUSE_END = re.compile(
+    r"(?i)(?:,(?!\d)|[;(])\s*(?:(?:and|but|so|or) )?|\s[-\u2013\u2014]+\s|\u2014|\s(?:and|but|so|because|since|though"
+    r"|although|while|when|where)\s+(?=(?:i|we|my|our|it|he|she|they|that|there|the)\b)"
+)
+_WRITTEN_OUT = (
+    (r"\u2019", "'"), (r"\bi'?m\b", "I am"), (r"\bwe're\b", "we are"), (r"\b(i|we)'?ve\b", r"\1 have"),
+    (r"\bcan'?t\b", "cannot"), (r"\bdon'?t\b", "do not"), (r"\b(i|we)'(d|ll)\b", r"\1 would"),
+    (r"\bname's\b", "name is"), (r"\baren't\b", "are not"), (r"\b(i|we) have got\b", r"\1 have"),
+)  # fmt: skip
+_CLAUSE = re.compile(
+    r"(?i)(?:i|we) (?P<aux>am not|are not|am|are|do not|cannot|have been"
+    r"|have(?! (?:an?|no|one|two|three|four|five|six|twin|\d+) )|used to|was|no longer)? ?"
+    r"(?P<how>(?:(?:really|also|just|currently|now|usually|always|never|still|originally|recently|often|mostly) )*)"
+    r"(?P<verb>[\w-]+)(?: (?P<rest>.+))?"
+)
+_OWNED = (
+    r"(?:an?|one|two|three|four|five|six|\d+|twin) (?:[\w-]+ ){0,3}(?:sons?|daughters?|kids?|child(?:ren)?|brothers?"
+    r"|sisters?|siblings?|twins|dogs?|cats?|pupp(?:y|ies)|kittens?|horses?|rabbits?|allerg(?:y|ies)|degree|phd"
+    r"|diabetes)\b"
+)
+_ROLE = (
+    r"(?:[\w'-]+ ){0,3}(?!number|matter|disaster|monster|loser|sucker|winner|(?:n?ever|after|over|under|other"
+    r"|better)\b)(?:\w{2,}(?:er|or|ist|yst|ian|eer|ant)|nurse|student|chef|cook|vet|ceo|cto|mom|mum|dad|parent"
+    r"|veteran)(?=$| (?:at|in|for|of|from|with|who|and|by|since|on|living|working|based)\b)"
+)
+_THING = (
+    r"(?!(?:all |just )?(?:the|an?|both|not|no|option|how|what|when|where|who|to (?:be|see|hear)|hearing|seeing)\b)\w"
+)
+# Form; category; slot ("@": of what is liked); verbs, or first words after "am"; what follows them.
+_RULES = rf"""
+does | identity | home | live | (?:in|near|on|at|with|alone|outside)\b
+does | identity | job | work | as\b
+does | identity | employer | work | (?:at|for) (?!home|night|least|all|a while|the moment)
+does | identity |  | work | (?:in|from|remotely|part-time|full-time|nights|with)\b
+does | identity |  | study teach speak | (?!up|to |about|out|for|with|my mind)\w
+does | identity |  | own run drive manage coach | (?:an?|my own|our own|two|three) (?!test|script|risk)
+does | identity |  | play | (?:the |in an? )?(?!with|around|games?\b|a (?:role|part|game))\w
+does | identity |  | have | {_OWNED}
+not | identity |  | eat drink smoke drive own | (?:any )?\w*$
+is | identity |  | a an the | {_ROLE}
+is | identity |  | allergic intolerant | to\b
+is | identity | diet | vegan vegetarian pescatarian |
+is | identity |  | retired self-employed unemployed left-handed colour-blind dyslexic diabetic lactose |
+is | identity | origin | from | (?:the )?(?-i:[A-Z])
+is | identity | home | based living | (?:in|near)\b
+is | identity | job | working | as\b
+is | identity | employer | working | (?:at|for) (?:an?|(?-i:[A-Z]))
+did | identity | home | moved relocated | (?:back )?(?:to|from .+ to)\b
+was | identity | birth | born raised | (?:in|on|and)\b
+did | identity |  | joined | (?:(?-i:[A-Z])|(?:an?|the) (?!call|meeting|chat|conversation))
+did | identity |  | adopted bought | (?:an?|our|two) (?:new |old )?(?:house|flat|apartment|home|farm|car|dog|cat|pup)
+does | preference | @ | love like enjoy prefer hate dislike adore avoid | {_THING}
+cannot | preference | @ | stand | {_THING}
+is | preference | @ | a | (?:big|huge|lifelong) fan of \w
+is | preference | @ | passionate | about \w
+does | preference |  | use | (?-i:[A-Z])
+is | project |  | working | on (?!some|an? (?:problem|question))
+is | project |  | building writing developing designing renovating researching organizing | (?:an?|my|our|the|two)\b
+is | project |  | planning preparing | (?:an?|my|our|for|to (?!do|ask|use|try|go with|get)\w+) \w
+is | project |  | learning | (?!about|how|more|from|new|to (?!play|cook|speak|draw|dance|drive|code|paint|swim|sew))\w
+is | project | next home | moving relocating | (?:back )?(?:to|from .+ to) (?:the )?(?-i:[A-Z])
+is | project |  | looking | for (?:an?|our) (?:new )?(?:job|flat|apartment|house|home|car|dog|cat|roommate)\b
+does | project |  | plan | (?:to|on) (?!do|ask|use|try|get|go with|continue|keep)\w+ \w
+did | project |  | decided | (?:to|on|against) (?!do|ask|try|go with|take|get|have|use|add|modify|change)\w+ \w
+does | project |  | want | to (?:learn|become|move to|visit) (?!how|more|about|if|from)\w
+has been | project |  | learning building writing training developing | (?!about|how|up|off)\w
+"""
+_BY_VERB: dict[tuple[str, str], list[tuple[re.Pattern[str], FactCategory, str]]] = {}
+for _line in _RULES.strip().split("\n"):
+    _form, _category, _slot, _verbs, _rest = (part.strip() for part in _line.split(" |", 4))
+    for _verb in _verbs.split():
+        _after = re.compile(_rest, re.IGNORECASE), cast("FactCategory", _category), _slot
+        _BY_VERB.setdefault((_form, _verb), []).append(_after)
+_FORMS = {
+    "": ("does", "did"), "do not": ("not", "does"), "no longer": ("does",), "have": ("did",),
+    "have been": ("has been",), "am": ("is",), "am not": ("is",),
+}  # fmt: skip
+"""The forms of a rule that an auxiliary verb may go with."""
+_KIN = (
+    r"(?:[\w-]+ )?(?:wife|husband|partner|spouse|girlfriend|boyfriend|fianc[\u00e9e]e?|(?:sister|brother|mother|father"
+    r"|son|daughter)(?:-in-law)?|child|baby|mom|mum|dad|grand(?:mother|father|ma|pa|son|daughter)|aunt|uncle|cousin|niece"
+    r"|nephew|friend|boss|manager|colleague|co-?worker|teammate|roommate|flatmate|neighbou?r|landlord|teacher|professor"
+    r"|supervisor|therapist|doctor|coach|mentor|co-?founder|dog|cat|puppy|kitten|horse|rabbit|parrot)"
+)
+_NAME = r"(?:(?:Dr|Mrs?|Ms|Prof)\. )?[A-Z][\w'\u2019-]*[a-z](?: [A-Z][\w'\u2019-]*[a-z])*"
+_MINE = re.compile(
+    r"(?i)(?:my|our) (?P<what>fav(?:ou?rite)? [\w -]{2,30}|(?:full |first |last |nick)?name|home ?town|native language"
+    r"|mother tongue|time ?zone|birthday|job|profession|pronouns|degree|(?P<work>goal|dream|budget|deadline|launch"
+    r"|wedding))(?P<of> for (?:the |my |our )?[\w ]{2,20})? (?:is|are) (?!not\b|to know|a secret|coming|getting)"
+    r"(?P<value>.+)"
+)
+_OF_KIN = re.compile(
+    rf"(?i:my|our) (?P<said>(?i:{_KIN})(?:,? {_NAME}\b,?)? (?:has (?:an?|two|three|\d+) |was born |(?:lives|works"
+    r"|studies|teaches|loves|likes|hates|plays|speaks) (?!to |it\b|up)|is (?:an? |from |allergic |called |named |\d+"
+    r"|(?=[A-Z]))).+)"
+)
+_CALL_ME = re.compile(r"(?i:please |just |you can )*(?i:call me|i go by|my friends call me) (?P<name>[A-Z][\w'-]+)")
+_INTRODUCED = re.compile(
+    r"(?:(?i:hi|hello|hey)\b[^,.!]{0,12}[,.!] *(?:I am |I['\u2019]m) |(?i:(?:.{0,20}[,.!] )?my name"
+    rf"(?: is|['\u2019]s) ))(?P<name>{_NAME})(?=[.!,]|$| and\b| from\b)"
+)
+_STANDING = re.compile(
+    r"(?i)(?:please |kindly |and |also )*(?:(?:from now on|in (?:the )?future|going forward),? (?:please )?(?P<lasting>"
+    r"(?!i\b|we\b|the\b|my\b)\w.+)|(?P<do>(?:always|never) (?:answer|reply|respond|use|write|give|keep|explain|include"
+    r"|add|format|show|speak|talk|call|start|end|ask|cite|avoid)\b .*|keep (?:your|all|the) (?:answers|replies"
+    r"|responses|explanations) \w.*|(?:answer|reply|respond|speak|talk|write)(?: to me)?(?: only)? in "
+    r"(?:(?:plain|simple) )?(?-i:[A-Z])\w+.*|do not (?:use|add|include|give me|call me|suggest|start|end|mention|send)"
+    r" (?!.*\b(?:this|that|it|the|an?)\b).+))"
+)
+_IN_LANGUAGE = re.compile(r"(?:answer|reply|respond|speak|talk|write)\b.* in [A-Z]")
+_OF_LENGTH = re.compile(r"(?=.*\b(?:answers|replies|responses)\b).*\b(?:short|brief|concise|long|detailed)\b")
+_ENDED = re.compile(r"(?:^|\s)(?:any ?more|any longer)$", re.IGNORECASE)
+_PERSONS = {
+    "i": "they", "me": "them", "my": "their", "mine": "theirs", "myself": "themselves", "your": "its", "you": "it",
+    "we": "they", "us": "them", "our": "their", "ours": "theirs", "ourselves": "themselves",
+}  # fmt: skip
+_PERSON = re.compile(rf"\b(?!US\b)(?:{'|'.join(_PERSONS)})\b(?!\.)", re.IGNORECASE)
+_THIRD = {"have": "has", "teach": "teaches", "study": "studies", "coach": "coaches"}
+
+
 def _facts(own: Iterable[Read]) -> tuple[LearnedFact, ...]:
     """Returns the statements of messages, in the order in which they were said last; the same one is one fact."""
     facts: dict[tuple[str, bool], LearnedFact] = {}
     for message, read in own:
-        for one in dict.fromkeys(statements(read)):
-            if one.ends and message.at is None:
+        for fact in _statements(read):
+            ends = fact.valid_until is not None
+            if len(fact.text) > MOST_STATED or (ends and message.at is None):
                 continue  # Nothing can end at an unknown time.
-            known = facts.pop((fold(one.text), one.ends), None)
-            facts[fold(one.text), one.ends] = LearnedFact(
-                text=one.text,
-                category=one.category,
-                confidence=one.confidence,
-                slot=one.slot,
-                message_ids=_union(known.message_ids if known else (), (message.id,)),
-                valid_until=message.at if one.ends else None,
-            )
+            known = facts.pop((fold(fact.text), ends), None)
+            ids = _union(known.message_ids if known else (), (message.id,))
+            facts[fold(fact.text), ends] = replace(fact, message_ids=ids, valid_until=message.at if ends else None)
     return tuple(facts.values())
+
+
+def _statements(read: Iterable[str]) -> Iterator[LearnedFact]:
+    """Yields what the sentences of a message say of the user who wrote it."""
+    for sentence in (part for one in read for part in sentences(one)):
+        if _TASK.match(sentence):
+            return
+        if sentence.endswith("?") or _UNSURE.search(sentence):
+            continue
+        if named := _INTRODUCED.match(sentence):
+            yield _stated(f"Name is {named['name']}", "identity", "name")
+        for pattern, full in _WRITTEN_OUT:
+            sentence = re.sub(pattern, full, sentence, flags=re.IGNORECASE)  # noqa: PLW2901
+        said = _opened(_CLOSING.sub("", sentence.rstrip(" .!")))
+        if called := _CALL_ME.match(said):
+            yield _stated(f"Wants to be called {called['name']}", "preference", "called")
+        elif asked := _STANDING.fullmatch(said):
+            yield _wanted(_CLAUSE_END.split(asked["lasting"] or asked["do"])[0])
+        else:
+            yield from filter(None, map(_of_clause, map(_opened, _CLAUSE_END.split(said))))
+
+
+def _stated(text: str, category: FactCategory, slot: str, confidence: float = STATED) -> LearnedFact:
+    """Returns a fact with the third person for the first, and a capital."""
+    bare = _PERSON.sub(lambda found: _PERSONS[found[0].lower()], text).strip(" ,.;:!")
+    return LearnedFact(text=bare[:1].upper() + bare[1:], category=category, slot=slot, confidence=confidence)
+
+
+def _opened(text: str) -> str:
+    """Returns a text without its greetings and conjunctions."""
+    while opening := _OPENING.match(text):
+        text = text[opening.end() :]
+    return text.strip()
+
+
+def _wanted(do: str) -> LearnedFact:
+    slot = "answer language" if _IN_LANGUAGE.search(do) else "answer length" if _OF_LENGTH.search(do) else ""
+    bare = do[0].lower() + do[1:]
+    negated = "not to" if bare.startswith("do not ") else "to"
+    return _stated(f"Wants the assistant {negated} {bare.removeprefix('do not ')}", "preference", slot, ASKED_FOR)
+
+
+def _of_clause(clause: str) -> LearnedFact | None:
+    """Returns what a clause says of the user; None where no rule knows it, or it cannot be understood alone."""
+    if mine := _MINE.fullmatch(clause):
+        what, value = mine["what"], mine["value"]
+        slot = re.sub(r"\bcolor\b", "colour", re.sub(r"^fav(?:orite)?\b", "favourite", fold(what)))
+        category: FactCategory = (
+            "project" if mine["work"] else "preference" if slot.startswith("favourite") else "identity"
+        )
+        fact = _stated(f"{what}{mine['of'] or ''} is {value}", category, "" if mine["of"] else slot)
+        return None if _LEANING.search(value) else fact
+    if kin := _OF_KIN.fullmatch(clause):
+        return None if _LEANING.search(kin["said"]) else _stated(kin["said"], "identity", "")
+    own = _CLAUSE.fullmatch(clause)
+    if own is None or _LEANING.search(own["rest"] or ""):
+        return None
+    aux, verb, rest = (own["aux"] or "").lower().replace("are", "am"), own["verb"].lower(), own["rest"] or ""
+    is_negated = aux.endswith(" not") or aux == "cannot"
+    ends = aux == "no longer" or bool(is_negated and _ENDED.search(rest))
+    rest = _ENDED.sub("", rest)
+    said = f"{verb} {rest}".strip()
+    rules = ((form, rule) for form in _FORMS.get(aux, (aux,)) for rule in _BY_VERB.get((form, verb), ()))
+    for form, (after, kind, slot) in rules:
+        if after.match(rest):
+            value = _slot_of_liking(rest) if slot == "@" else "" if is_negated and not ends else slot
+            negation = "no longer" if ends else "not" if is_negated else ""
+            fact = _stated(_rendered(form, negation, own["how"].lower(), said), kind, value)
+            # Its time is that of the message.
+            return replace(fact, valid_until=datetime.max.replace(tzinfo=UTC)) if ends and value else fact
+    age = re.match(r"\d{1,2}(?: years old)?(?= and\b|$)", said) if aux == "am" else None
+    return _stated(f"Is {age[0]}", "identity", "age") if age else None
+
+
+def _rendered(form: str, negation: str, how: str, said: str) -> str:
+    """Returns a statement without its subject."""
+    verb, _, rest = said.partition(" ")
+    how = re.sub(r"\b(?:also|just|still|currently|now) ", "", how).strip()
+    if form == "is":
+        words = ["" if verb.endswith("ing") else "is", negation, how, said]
+    elif form in {"not", "does"}:
+        inflected = f"{_THIRD.get(verb, f'{verb}s')} {rest}"
+        words = ["does", negation, how, said] if negation == "not" else [negation, how, inflected]
+    else:
+        words = [negation if form == "did" else form, how, said]
+    return " ".join(filter(None, words))
+
+
+def _slot_of_liking(rest: str) -> str:
+    """Returns the slot of something short that is liked, so that hating it later takes its place."""
+    thing = re.split(r" (?:on|in|at|for|with|to|over|than)\b", re.sub(r"^(?:\w+ fan of|about) ", "", rest))[0]
+    words = terms(thing)
+    return f"prefers:{' '.join(words)}" if 1 <= len(words) <= MOST_LIKED_WORDS else ""
 
 
 # Names
 
-_RUN = r"(?:(?:Dr|Mrs?|Ms|Prof|St)\. )?(?![A-Z]+ of )[A-Z][\w-]*(?:(?: & | of the | of | )[A-Z][\w-]*)*"
-_RUNS = re.compile(rf"{_RUN}(?!['\u2019](?!s\b))")
-_DATES = (*calendar.day_name, *calendar.day_abbr, *calendar.month_name, *calendar.month_abbr)
-_NO_NAMES = frozenset(map(fold, (*_DATES, "Christmas", "Easter", "God", "TV")))
-_ADJECTIVE = re.compile(r"(?:ish|ese|ian|French|German|Dutch|Greek|PhD)$")
-"""Languages and nationalities, which are written like names."""
-_PLACE = re.compile(r"\b(?:in|to|from|near|at|around|across) (?:the )?$")
-"""What stands behind these is most often a place, which is no kind of entity."""
-_DOES = re.compile(r" (?:likes|loves|wants|lives|thinks|says|said|called)\b")
-"""What only people do."""
-_OF_KIN = re.compile(rf"\b(?i:my|our) (?P<kin>(?i:{KIN}))(?:,| is| is called| is named| named| called|'s name is)? $")
-_IS_KIN = re.compile(rf"(?:,| is|,? who is) (?:my|our) (?P<kin>(?i:{KIN}))\b")
+_RUNS = re.compile(
+    r"(?:(?:Dr|Mrs?|Ms|Prof|St)\. )?(?![A-Z]+ of )[A-Z][\w-]*(?:(?: & | of the | of | )[A-Z][\w-]*)*"
+    r"(?!['\u2019](?!s\b))"
+)
+_NO_NAMES = STOP_WORDS.union(map(fold, (*calendar.day_name, *calendar.month_name, "yes")))
+_MY_KIN = re.compile(rf"\b(?i:my|our) (?P<kin>(?i:{_KIN}))(?:,| is| is called| is named| named| called|'s name is)? $")
+_IS_KIN = re.compile(rf"(?:,| is|,? who is) (?:my|our) (?P<kin>(?i:{_KIN}))\b")
 _CALLED = "(?: is| is called|,? called| named)?"
 _KINDS: tuple[tuple[EntityType, re.Pattern[str]], ...] = (
-    ("person", re.compile(r"\b(?i:talk(?:ed|ing)? to|meeting with|met|(?:lunch|coffee|dinner) with) $")),
-    ("project", re.compile(rf"\b(?i:(?:project|app|game|novel|book|blog|podcast){_CALLED}) $")),
-    ("organization", re.compile(rf"\b(?i:(?:company|band|shop|agency|firm|label|publisher|startup){_CALLED}) $")),
-    ("organization", re.compile(r"\b(?i:work(?:s|ed|ing)? (?:at|for)|join(?:ed|ing)?|\w+(?:er|or|yst|nurse) at) $")),
-    (
-        "tool",
-        re.compile(r"\b(?i:us(?:e|es|ed|ing)|switch(?:ed|ing)? to|runs? on|built? (?:it )?(?:in|with)|written in) $"),
-    ),
+    ("project", re.compile(rf"(?i)\b(?:project|app|game|novel|book|blog|podcast){_CALLED} $")),
+    ("organization", re.compile(rf"(?i)\b(?:company|band|shop|agency|firm|label|publisher|startup){_CALLED} $")),
+    ("organization", re.compile(r"(?i)\b(?:work(?:s|ed|ing)? (?:at|for)|join(?:ed|ing)?|\w+(?:er|or|yst|nurse) at) $")),
+    ("tool", re.compile(r"(?i)\b(?:(?:i|we) use|switched to|runs? on|built (?:it )?(?:in|with)|written in) $")),
 )
 
 
 def _entities(own: Iterable[Read]) -> tuple[LearnedEntity, ...]:
-    """Returns the names in messages; what is named twice is one entity, of the kind that the text gave it anywhere."""
+    """Returns the names that messages introduce; what is named twice is one entity, as it was introduced first."""
     entities: dict[str, LearnedEntity] = {}
     for message, read in own:
         for sentence in read:
-            if TASK.match(sentence):
+            if _TASK.match(sentence):
                 break
-            for new in _names(sentence, message.id):
+            for new in _names(sentence):
                 known = entities.get(fold(new.name), new)
-                entities[fold(new.name)] = LearnedEntity(
-                    name=known.name,
-                    type=new.type if known.type == "concept" else known.type,
-                    relationship=new.relationship or known.relationship,
-                    attributes=tuple((dict(known.attributes) | dict(new.attributes)).items()),
-                    facts=_union(known.facts, new.facts),
-                    message_ids=_union(known.message_ids, new.message_ids),
-                )
+                ids = _union(known.message_ids, (message.id,))
+                relationship = known.relationship or new.relationship
+                entities[fold(new.name)] = known.model_copy(update={"message_ids": ids, "relationship": relationship})
     return tuple(entities.values())
 
 
-def _names(sentence: str, message_id: str) -> Iterator[LearnedEntity]:
-    """Yields the capitalised runs inside a sentence; one at its beginning only where it is surely one."""
-    words = sentence.split()
-    if (
-        re.search(r"[\"\u201c\u201d\u00ab\u00bb]", sentence)
-        or sum(word[0].isupper() for word in words) > len(words) / 2 + 1
-    ):
-        return  # a quotation, a headline, or shouting
-    is_told = not sentence.endswith("?") and not UNSURE.search(sentence)
+def _names(sentence: str) -> Iterator[LearnedEntity]:
+    """Yields the capitalised runs that a sentence introduces: whose relative it is, or what kind of thing."""
+    capitals = [word[0].isupper() for word in sentence.split()]
+    is_shouted = sum(capitals) > len(capitals) / 2 + 1
+    if is_shouted or re.search(r"[\"\u201c\u201d\u00ab\u00bb]", sentence):  # or a quotation, or a headline
+        return
     for run in _RUNS.finditer(sentence):
-        name, before = run[0], sentence[: run.start()]
-        of_kin = _OF_KIN.search(before)
-        who = of_kin or _IS_KIN.match(sentence[run.end() :])
-        is_person = who or _DOES.match(sentence, run.end())
-        kind: EntityType = next((kind for kind, said in _KINDS if said.search(before)), "concept")
-        kind = "person" if is_person else kind
-        if kind == "concept" and _PLACE.search(before):
-            continue
-        if not (is_person or re.search(r"[\w,'\u2019] $", before)) or not _can_be_name(
-            name, is_surely=kind != "concept"
-        ):
-            continue
-        clause = KIN_CLAUSE.match(sentence[of_kin.start() :]) if is_told and of_kin else None
-        is_clear = clause and clause["name"] == name and not LEANING.search(clause["said"])
-        said = clause["said"].rstrip(" .!") if clause and is_clear else ""
-        where = re.fullmatch(rf"lives (?:in|near) ({_RUN})", said)
-        yield LearnedEntity(
-            name=name,
-            type=kind,
-            relationship=who["kin"].lower() if who else None,
-            attributes=(("location", where[1]),) if where else (),
-            facts=(third(f"{name} {said}"),) if said else (),
-            message_ids=(message_id,),
-        )
-
-
-def _can_be_name(name: str, *, is_surely: bool) -> bool:
-    words = [fold(word) for word in name.split()]
-    if len(name) == 1 or words[0] in STOP_WORDS or any(word.removesuffix("s") in _NO_NAMES for word in words):
-        return False
-    # What is more common without its capital is hardly a name.
-    are_common = all(_rank(word.lower()) < _rank(word) for word in name.split())
-    return is_surely or not (name.isupper() or _ADJECTIVE.search(name) or are_common)
-
-
-def _words_of_names(entities: Iterable[LearnedEntity]) -> set[str]:
-    """Returns the keys of names, and all words of people's names, which are in no phrase."""
-    names = {_key(entity.name): entity.type for entity in entities}
-    words = {word for name, kind in names.items() if kind == "person" for word in name.split()}
-    return {name for name, kind in names.items() if " " in name or kind == "person"} | words
+        name, before, after = run[0], sentence[: run.start()], sentence[run.end() :]
+        who = _MY_KIN.search(before) or _IS_KIN.match(after)
+        kind = "person" if who else next((kind for kind, said in _KINDS if said.search(before)), None)
+        # "My sister, Ana, is here", but not "I asked my sister, Maybe she knows".
+        is_aside = before.endswith(", ") and not re.match(r"[,.!]|$", after)
+        words = {fold(word).removesuffix("s") for word in name.split()}
+        if kind and len(name) > 1 and not is_aside and _NO_NAMES.isdisjoint(words):
+            yield LearnedEntity(name=name, type=kind, relationship=who["kin"].lower() if who else None)
 
 
 # Recurring phrases
@@ -210,10 +408,10 @@ def _words_of_names(entities: Iterable[LearnedEntity]) -> set[str]:
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*|\d+|[^\w\s]")
 _NO_WORDS = re.compile(r"`[^`\n]*`|\[[^\]\n]*\]|[^\s,;()]*(?:://|[@#\\_/=<>{}$%]|\w\.\w|\(\))[^\s,;()]*")
 _NO_NOUN = re.compile(r"'|^favou?rite$|(?:ly|ful|ous|ible|less|[^\W_]{3}(?<!e)ed)$")
-_ARTICLES = frozenset(("a", "an", "the", "my", "our", "this", "for", "about", "of", "with", "in", "on"))
-"""A compound stands behind one of these, with at most one common word between."""
 _DEFINITE = frozenset(("the", "my", "our"))
 """A single word stands behind one of these."""
+_ARTICLES = _DEFINITE | frozenset(("a", "an", "this", "for", "about", "of", "with", "in", "on"))
+"""A compound stands behind one of these, with at most one common word between."""
 
 
 @remembering(16_384)
@@ -228,19 +426,31 @@ def _key(label: str) -> str:
     return " ".join(map(stem, re.findall(r"[^\W_]+", label.lower())))
 
 
-def _phrases(read: Iterable[str]) -> dict[str, tuple[str, bool]]:
-    """Returns the phrases of one to three words in a message, by key: the label, and whether it is surely a noun."""
-    found: dict[str, tuple[str, bool]] = {}
-    for run, before in _runs(read):
-        for start in range(len(run)):
-            for end in range(start + 1, min(len(run), start + MOST_WORDS) + 1):
+def _heard(own: Iterable[Read]) -> tuple[dict[str, list[Said]], dict[str, str]]:
+    """Returns the messages of each phrase, by its key, those that came up last at the end, and the labels of some.
+
+    A phrase has one to three words; its label is its first use that is surely a noun phrase.
+    """
+    heard: dict[str, list[Said]] = {}
+    labels: dict[str, str] = {}
+    for message, read in own:
+        for run, before in _runs(read):
+            for start, end in _spans(len(run)):
                 label = " ".join(run[start:end])
                 if max(_rank(word.lower()) for word in run[start:end]) < RARE_RANK:
                     continue
-                is_noun = before & _ARTICLES if " " in label else before & _DEFINITE and end == len(run)
-                known, was_noun = found.get(_key(label), (label[0].upper() + label[1:], False))
-                found[_key(label)] = known, was_noun or bool(is_noun)
-    return found
+                key = _key(label)
+                heard[key] = messages = heard.pop(key, [])
+                if message not in messages[-1:]:
+                    messages.append(message)
+                if before & _ARTICLES if " " in label else before & _DEFINITE and end == len(run):
+                    labels.setdefault(key, label[0].upper() + label[1:])
+    return heard, labels
+
+
+def _spans(words: int) -> list[tuple[int, int]]:
+    sizes = range(1, MOST_WORDS + 1)
+    return [(start, start + size) for start in range(words) for size in sizes if start + size <= words]
 
 
 def _runs(read: Iterable[str]) -> Iterator[tuple[list[str], set[str]]]:
@@ -259,30 +469,6 @@ def _runs(read: Iterable[str]) -> Iterator[tuple[list[str], set[str]]]:
                 begin = at + 1
 
 
-@dataclass(slots=True)
-class _Heard:
-    """A phrase in the messages that are read now."""
-
-    labels: list[str] = field(default_factory=list)
-    noun: str = ""
-    """The first label that is surely a noun phrase."""
-    new: list[Said] = field(default_factory=list)
-    """Messages with it; those that were counted before are taken out."""
-    was_topic: bool = False
-
-
-def _heard(own: Iterable[Read]) -> dict[str, _Heard]:
-    """Returns the phrases of messages by key, those that come up last at the end."""
-    found: dict[str, _Heard] = {}
-    for message, read in own:
-        for key, (label, is_noun) in _phrases(read).items():
-            found[key] = heard = found.pop(key, None) or _Heard()
-            heard.labels.append(label)
-            heard.noun = heard.noun or (label if is_noun else "")
-            heard.new.append(message)
-    return found
-
-
 def _messages(record: PhraseRecord) -> int:
     return sum(count for _, count in record.counts)
 
@@ -293,60 +479,29 @@ def _is_topic(record: PhraseRecord) -> bool:
     return bool(record.label) and (is_known or _messages(record) >= TOPIC_MESSAGES)
 
 
-def _counted(record: PhraseRecord, heard: _Heard, conversation_id: str) -> PhraseRecord:
+def _counted(record: PhraseRecord, heard: Sequence[Said], label: str, conversation_id: str) -> PhraseRecord:
     """Adds the messages that are new to a phrase; what stands before one that is known was counted as well."""
-    record = record.model_copy(update={"label": record.label or heard.noun})
-    heard.was_topic = _is_topic(record)
     known = {source.message_id for source in record.sources if source.conversation_id == conversation_id}
-    last = max((at for at, message in enumerate(heard.new) if message.id in known), default=-1)
-    heard.new = heard.new[last + 1 :]
-    if not heard.new:
-        return record
-    counts = dict(record.counts)
-    counts[conversation_id] = counts.pop(conversation_id, 0) + len(heard.new)
-    newest = heard.new[-MOST_SOURCES:]
-    sources = (Source(conversation_id=conversation_id, message_id=one.id, digest=one.digest) for one in newest)
+    last = max((at for at, message in enumerate(heard) if message.id in known), default=-1)
+    new, counts = heard[last + 1 :], dict(record.counts)
+    if new:
+        counts[conversation_id] = counts.pop(conversation_id, 0) + len(new)
+    sources = (Source(conversation_id=conversation_id, message_id=one.id, digest=one.digest) for one in new)
     return record.model_copy(
         update={
+            "label": record.label or label,
             "counts": tuple(counts.items())[-MOST_COUNTED:],
-            "last_at": max((at for at in (record.last_at, *(one.at for one in heard.new)) if at), default=None),
+            "last_at": max((at for at in (record.last_at, *(one.at for one in new)) if at), default=None),
             "sources": (*record.sources, *sources)[-MOST_SOURCES:],
         }
     )
 
 
-def _topics(
-    records: Iterable[PhraseRecord], heard: Mapping[str, _Heard], conversation_id: str
-) -> tuple[LearnedTopic, ...]:
-    """Returns the recurring phrases that came up now, without those that are only part of a longer one."""
-    recurring = {record.phrase: record for record in records if _is_topic(record)}
-    for record in list(recurring.values()):
-        for part in _parts(record.phrase):
-            if part in recurring and _messages(record) >= NEARLY_AS_OFTEN * _messages(recurring[part]):
+def _without_parts(recurring: dict[str, PhraseRecord]) -> list[PhraseRecord]:
+    """Returns phrases without those that are hardly ever said but as a part of a longer one."""
+    for phrase, longer in list(recurring.items()):
+        words = phrase.split()
+        for part in {" ".join(words[start:end]) for start, end in _spans(len(words))} - {phrase}:
+            if part in recurring and _messages(longer) >= NEARLY_AS_OFTEN * _messages(recurring[part]):
                 del recurring[part]
-    topics = []
-    for key, record in recurring.items():
-        if key not in heard or not heard[key].new:
-            continue
-        earlier = () if heard[key].was_topic else record.sources
-        before = (source.message_id for source in earlier if source.conversation_id == conversation_id)
-        labels = dict.fromkeys(heard[key].labels)
-        topic = LearnedTopic(
-            label=record.label,
-            aliases=tuple(label for label in labels if label != record.label),
-            parent=next((recurring[part].label for part in _parts(key) if part in recurring), None),
-            message_ids=_union(before, (message.id for message in heard[key].new)),
-        )
-        topics.append(topic)
-    return tuple(topics)
-
-
-def _parts(phrase: str) -> list[str]:
-    """Returns the shorter phrases in a phrase, the longest first."""
-    words = phrase.split()
-    sizes = range(len(words) - 1, 0, -1)
-    return [" ".join(words[at : at + size]) for size in sizes for at in range(len(words) - size + 1)]
-
-
-def _union(first: Iterable[str], second: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
+    return list(recurring.values())
