@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
@@ -18,6 +17,8 @@ from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import Scope
 
 _log = logging.getLogger(__name__)
+K = TypeVar("K")
+V = TypeVar("V")
 NO_THREAD = (
     "the run names no conversation (thread_id), so it is one of its own: it is in memory only, and ends with the run"
 )
@@ -38,24 +39,18 @@ class RecentPrompts:
     def __init__(self) -> None:
         self.report: ContextReport | None = None
         """The last one, which questions without another one are about."""
-        self._reports: OrderedDict[bytes, ContextReport] = OrderedDict()
-        self._books: OrderedDict[Scope, Bookkeeping] = OrderedDict()
+        self._reports: dict[bytes, ContextReport] = {}
+        self._books: dict[Scope, Bookkeeping] = {}
         self._told = False
         self._mutex = new_mutex()
 
     def note(self, messages: Sequence[BaseMessage], report: ContextReport, scope: Scope, books: Bookkeeping) -> None:
         """Remembers a prompt, and the books of its store; of two prompts with the same words, the later one."""
-        key, bare = _digest(messages), replace(report)
+        key = _digest(messages)
         with self._mutex:
             self.report = report
-            self._reports[key] = bare
-            self._reports.move_to_end(key)
-            if len(self._reports) > MOST_REPORTS:
-                self._reports.popitem(last=False)
-            self._books[scope] = books
-            self._books.move_to_end(scope)
-            if len(self._books) > MOST_CONVERSATIONS:
-                self._books.popitem(last=False)
+            _keep(self._reports, key, replace(report), MOST_REPORTS)
+            _keep(self._books, scope, books, MOST_CONVERSATIONS)
 
     def find(self, messages: Sequence[BaseMessage]) -> ContextReport | None:
         """Returns the report of a prompt; None where it is not one of the latest."""
@@ -77,20 +72,15 @@ class RecentPrompts:
     def forget(self, scope: Scope) -> None:
         """Lets go of the reports of a conversation, which quote it."""
         with self._mutex:
-            for key in [key for key, report in self._reports.items() if _is_of(report, scope)]:
-                del self._reports[key]
-            if self.report and _is_of(self.report, scope):
-                self.report = None
+            self._reports = {key: report for key, report in self._reports.items() if not _is_of(report, scope)}
+            self.report = None if self.report and _is_of(self.report, scope) else self.report
 
     def erase(self, user_id: str) -> None:
         """Lets go of everything about a user."""
         with self._mutex:
-            for key in [key for key, report in self._reports.items() if report.user_id == user_id]:
-                del self._reports[key]
-            for scope in [scope for scope in self._books if scope.user_id == user_id]:
-                del self._books[scope]
-            if self.report and self.report.user_id == user_id:
-                self.report = None
+            self._reports = {key: report for key, report in self._reports.items() if report.user_id != user_id}
+            self._books = {scope: books for scope, books in self._books.items() if scope.user_id != user_id}
+            self.report = None if self.report and self.report.user_id == user_id else self.report
 
     def no_thread(self) -> str:
         """Returns the note in the report of a run without a thread; it is logged as well, once."""
@@ -98,6 +88,13 @@ class RecentPrompts:
             self._told = True
             _log.warning("%s", NO_THREAD)
         return NO_THREAD
+
+
+def _keep(things: dict[K, V], key: K, thing: V, most: int) -> None:
+    things.pop(key, None)
+    things[key] = thing
+    if len(things) > most:
+        del things[next(iter(things))]
 
 
 def _is_of(report: ContextReport, scope: Scope) -> bool:

@@ -21,8 +21,6 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 
-from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.pipeline import recent as recent_prompts
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
 from langchain_ctxbudget.stores import Scope
@@ -136,13 +134,3 @@ def test_the_oldest_prompt_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -
     for name in "abc":
         recent.note([HumanMessage(name)], REPORT, SCOPE, BOOKS)
     assert texts(recent, "a", "b", "c") == [False, True, True]
-
-
-def test_candidates_are_not_kept() -> None:
-    context = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1")
-    recent = RecentPrompts()
-    recent.note(context.messages, context.report, SCOPE, BOOKS)
-    found = recent.find(context.messages)
-    assert found == context.report
-    with pytest.raises(InputError, match="no candidates"):
-        found.reallocate(500)
