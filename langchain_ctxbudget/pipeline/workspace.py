@@ -13,8 +13,8 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, new_mutex, renamed
-from langchain_ctxbudget.documents import forget
+from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, cached_property, new_mutex, renamed
+from langchain_ctxbudget.documents import Library
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, locked
 from langchain_ctxbudget.history import (
@@ -151,6 +151,11 @@ class Workspace:
             if self._store is None:
                 self._store = PrivateStore()
             return self._store
+
+    @cached_property
+    def library(self) -> Library:
+        """The documents in the store, as far as they were read."""
+        return Library(self.store)
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -391,7 +396,7 @@ class Workspace:
             known.erased(self.store, user_id)
             deletion = bulk.delete_below(self.store, path, LANES, JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
-        forget(self.store, label(user_id))
+        self.library.forget(label(user_id))
         self.recent.erase(user_id)
         self.open_conversations.let_go(user_id)
         forget_texts()
