@@ -20,9 +20,10 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Call, Flow, twins
 from langchain_ctxbudget.history import ConversationCompaction, MessagePage, OnRemoval, log
+from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.messages import Preservation, model_of, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices
-from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook, UserKnowledge
+from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import Workspace
@@ -132,7 +133,8 @@ class ContextPipeline:
     def _take(self, engine: Engine) -> None:
         self.engine = engine
         self.settings = engine.settings
-        self.knowledge, self.usage, self.snapshots = UserKnowledge(engine), UsageBook(engine), SnapshotBook(engine)
+        self.knowledge = UserKnowledge(engine.workspace)
+        self.usage, self.snapshots = UsageBook(engine), SnapshotBook(engine)
 
     @property
     def token_counter(self) -> TokenCounter:
