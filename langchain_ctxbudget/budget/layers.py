@@ -112,7 +112,7 @@ class Fragment:
     value: float = 0.0
     """Its worth; the least is taken out first."""
     scores: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """The parts of a retrieved item's ranking."""
+    """What it was found by; the parts of a quote's ranking are in `Retrieved`."""
     expendable: bool = False
     """True for what goes first where the window is tight (seed 001, stage two)."""
     source: str = ""

@@ -8,16 +8,16 @@ from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, T
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
-from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS
-from langchain_ctxbudget.history.open import MessagePage, OpenConversation, OpenConversations, in_use
+from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, MessagePage
+from langchain_ctxbudget.history.open import OpenConversation, OpenConversations, in_use
 from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions, look_up
-from langchain_ctxbudget.history.table import MessageIndex, searched_text
+from langchain_ctxbudget.history.table import UNKNOWN, MessageIndex, saying, searched_text
 
 __all__ = [
-    "CUTS", "JOINED", "LANES", "PINS", "Conversation", "ConversationCompaction", "Decision", "Editor", "Entry",
-    "HistoryPlan", "HistoryRoom", "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage", "OnRemoval",
-    "OpenConversation", "OpenConversations", "OtherConversations", "Sentence", "Summarizing", "TurnBlock", "choose",
-    "compact", "compactions", "editing", "in_use", "is_of_earlier_turn", "keep_sentences", "log", "look_up",
-    "message_reference", "searched_text",
+    "CUTS", "JOINED", "LANES", "PINS", "UNKNOWN", "Conversation", "ConversationCompaction", "Decision", "Editor",
+    "Entry", "HistoryPlan", "HistoryRoom", "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage",
+    "OnRemoval", "OpenConversation", "OpenConversations", "OtherConversations", "Sentence", "Summarizing", "TurnBlock",
+    "choose", "compact", "compactions", "editing", "in_use", "is_of_earlier_turn", "keep_sentences", "log", "look_up",
+    "message_reference", "saying", "searched_text",
 ]  # fmt: skip

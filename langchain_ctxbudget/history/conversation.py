@@ -6,7 +6,7 @@ still be asked what another budget would have given.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.open_questions import OpenQuestions
-from langchain_ctxbudget.history.table import Clips, MessageTable
+from langchain_ctxbudget.history.table import Beginning, Clips, Costs, MessageTable
 from langchain_ctxbudget.history.tree import KnownDigests, Spans
 from langchain_ctxbudget.messages import as_note, clip_message, fingerprint
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
@@ -57,7 +57,7 @@ class TurnBlock:
         return cls(
             message_id=message.id or "",
             digest=f"{fingerprint(message)} {history}",
-            fragments=tuple(replace(part, scores={}) for part in fragments),
+            fragments=tuple(replace(part, scores={}) if part.scores else part for part in fragments),
             left_out=dict(left_out),
         )
 
@@ -117,8 +117,8 @@ class LastPrompt:
     """The current turn, which is not among the messages of the conversation yet."""
     block: TurnBlock | None
     settings: ContextSettings
-    coverage: tuple[CoverageRange, ...] | None
-    """Its ledger; None where messages have changed since."""
+    coverage: Callable[[], tuple[CoverageRange, ...]] | None
+    """Makes its ledger; None where messages have changed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +138,7 @@ class Conversation:
     kept: Sequence[int]
     dropped: Sequence[int]
     quotable: NDArray[np.bool_]
+    columns: Costs
     exchanges: int
     names: frozenset[str]
     cuts: Mapping[str, CutRecord]
@@ -164,11 +165,12 @@ class Conversation:
             scope=scope,
             counter=counter,
             table=table,
-            entries=table.entries[:],
-            costs=costs.tokens[:],
+            entries=Beginning(table.entries),
+            costs=Beginning(costs.tokens),
+            columns=costs,
             cost_column=costs.column.values,
-            total_tokens=int(costs.column.values.sum(dtype=np.int64)),
-            safe=table.safe[:],
+            total_tokens=costs.total_tokens,
+            safe=Beginning(table.safe),
             kept=tuple(table.kept),
             dropped=tuple(table.dropped),
             quotable=table.quotable.values,
@@ -180,10 +182,36 @@ class Conversation:
             clips=costs.clips,
         )
 
+    def least_costs(self, positions: NDArray[np.intp]) -> list[int]:
+        """Returns what quoting some messages costs at least, about."""
+        costs: list[int] = (self.cost_column[positions] * self.table.text_only.values[positions]).tolist()
+        return costs
+
+    def quote_costs(self, positions: NDArray[np.intp], *, numbered: bool) -> list[int]:
+        """Returns what the lines cost that quote some messages; `UNKNOWN` of those not counted yet."""
+        column = self.columns.numbered_quote if numbered else self.columns.quote
+        costs: list[int] = column.values[positions].tolist()
+        return costs
+
+    def count_quote(self, position: int, *, numbered: bool) -> int:
+        """Counts the line that quotes a message, and remembers what it costs."""
+        tokens = self.counter.count_text(self.quoted(position, numbered=numbered))
+        column = self.columns.numbered_quote if numbered else self.columns.quote
+        column.values[position] = tokens
+        return tokens
+
+    def quoted(self, position: int, *, numbered: bool) -> str:
+        """Returns the line that quotes a message, with its number where it is to be looked up by that."""
+        return self.entries[position].quoted(f"#{position + 1} " if numbered else "")
+
     @property
     def made(self) -> KnownDigests:
         """The digests of spans that are known."""
         return self.table.made
+
+    def bare(self) -> Conversation:
+        """Returns what there is to tell of it: messages and costs, without the table and what was made of it."""
+        return replace(self, table=MessageTable(), columns=Costs(self.counter), cuts={}, last=None, clips={})
 
     @property
     def digest(self) -> str:
@@ -249,7 +277,7 @@ class Conversation:
 
     def _coverage(self) -> tuple[CoverageRange, ...]:
         if self.last is not None and self.last.coverage is not None:
-            return self.last.coverage
+            return self.last.coverage()
         if not self.cuts:
             return ()
         cut = list(self.cuts.values())[-1]

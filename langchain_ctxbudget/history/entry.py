@@ -14,6 +14,7 @@ from langchain_ctxbudget.messages import (
     as_sent,
     date_of,
     excerpt,
+    fences,
     fingerprint,
     is_plain,
     is_user,
@@ -110,6 +111,10 @@ class Entry:
     def speaking_name(self) -> str | None:
         """The name under which somebody speaks; results of tools have none."""
         return None if isinstance(self.message, ToolMessage) else self.message.name
+
+    def quoted(self, reference: str = "") -> str:
+        """Returns the line that quotes the message."""
+        return fences.item(self.speaker, self.text, reference)
 
     def as_line(self, position: int, tokens: int = 0) -> Line:
         """Returns the message as a summariser reads it; one that is to be dropped says nothing."""

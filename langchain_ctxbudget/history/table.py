@@ -6,8 +6,10 @@ Whatever changes messages makes another table. What depends on the model, the co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
+from typing import TypeVar, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.open_questions import OpenQuestions
 from langchain_ctxbudget.history.tree import KnownDigests, Tree
-from langchain_ctxbudget.messages import Preservation, as_note, is_user, terms
+from langchain_ctxbudget.messages import Preservation, as_note, digest, fold, is_user, one_line, terms
 from langchain_ctxbudget.search import (
     AFTER,
     CentredVectors,
@@ -41,25 +43,72 @@ SESSION_GAP_SECONDS = 4 * 3_600
 EMBEDDED_AT_ONCE = 2_048
 """Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
 
+MOST_READ_AHEAD = 4_000
+"""A message of more characters may never be quoted whole: what that would cost is counted when it is asked."""
+UNKNOWN = -1
+"""Stands for a cost that was not counted yet."""
+
+T = TypeVar("T")
 Clips = dict[tuple[int, int], tuple[BaseMessage, int]]
 """Large messages as they were clipped, and what that costs, by position and limit."""
 
 
+class Beginning(Sequence[T]):
+    """A list that is only ever added to, as far as it went: nothing is copied."""
+
+    __slots__ = ("_all", "_length")
+
+    def __init__(self, every: list[T]) -> None:
+        """Takes what is in the list by now."""
+        self._all, self._length = every, len(every)
+
+    def __len__(self) -> int:
+        """Returns the number of items."""
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        """Returns an item, or a list of some."""
+        if isinstance(at, slice):
+            return [self._all[i] for i in range(*at.indices(self._length))]
+        if not -self._length <= at < self._length:
+            raise IndexError(at)
+        return self._all[at if at >= 0 else at + self._length]
+
+    def __iter__(self) -> Iterator[T]:
+        """Goes through the items."""
+        return islice(self._all, self._length)
+
+
 class Costs:
-    """A column of the table: what every message costs by one counter, in tokens."""
+    """Columns of the table: what every message costs by one counter, in tokens."""
 
     def __init__(self, counter: TokenCounter) -> None:
         """Begins with no messages."""
         self.counter = counter
         self.tokens: list[int] = []
+        self.total_tokens = 0
         self.column = Rows(np.int32)
+        """Its cost as a message of a prompt, framing included; 0 of one that is left out of all."""
+        self.quote, self.numbered_quote = Rows(np.int32), Rows(np.int32)
+        """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
 
     def grow(self, entries: Sequence[Entry]) -> None:
-        """Counts the messages that are new."""
-        new = [self._of(entry) for entry in entries[len(self.tokens) :]]
-        self.tokens += new
-        self.column.extend(new)
+        """Counts the messages that are new, also as lines where counting costs nobody anything."""
+        start, count = len(self.tokens), self.counter.count_text
+        self._extend([self._of(entry) for entry in entries[start:]])
+        self.numbered_quote.extend([UNKNOWN] * (len(entries) - start))
+        ahead = MOST_READ_AHEAD if self.counter.is_local else -1
+        self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in entries[start:]])
+
+    def _extend(self, tokens: list[int]) -> None:
+        self.tokens += tokens
+        self.total_tokens += sum(tokens)
+        self.column.extend(tokens)
 
     def _of(self, entry: Entry) -> int:
         return 0 if entry.preservation == "drop" else self.counter.count_message(as_note(entry.sent))
@@ -67,11 +116,13 @@ class Costs:
     def changed(self, entries: Sequence[Entry], positions: Sequence[int]) -> Costs:
         """Returns the costs of messages of which those at some positions, ascending, are shown otherwise."""
         other = Costs(self.counter)
-        other.tokens = self.tokens[: len(entries)]
+        tokens = self.tokens[: len(entries)]
         for position in positions:
-            if position < len(other.tokens):
-                other.tokens[position] = self._of(entries[position])
-        other.column.extend(other.tokens)
+            if position < len(tokens):
+                tokens[position] = self._of(entries[position])
+        other._extend(tokens)
+        other.quote.extend(self.quote.values[: len(tokens)])
+        other.numbered_quote.extend(self.numbered_quote.values[: len(tokens)])
         first = positions[0] if positions else len(entries)
         other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first}
         return other
@@ -92,6 +143,7 @@ class MessageIndex:
         """Vectors of texts of other conversations that are compared with them, by digests of the texts."""
         self._session, self._speaker, self._day = (Rows(np.int32) for _ in range(3))
         self._first_person, self._limits, self._links = (Rows(np.float32) for _ in range(3))
+        self._saying, self._folded = Rows(np.int64), Rows(np.int64)
 
     def __len__(self) -> int:
         """Returns the number of messages that were read."""
@@ -111,8 +163,21 @@ class MessageIndex:
         self._speaker.extend([self.speakers.setdefault(entry.speaker, len(self.speakers)) for entry in new])
         self._day.extend([day_number(entry.date) for entry in new])
         self._first_person.extend([first_person(entry.text) for entry in new])
+        sayings = [saying(entry.speaker, entry.text) for entry in new]
+        self._saying.extend([said for said, _ in sayings])
+        self._folded.extend([folded for _, folded in sayings])
         self._limits.extend([limit(entry.text, from_user=is_user(entry.message)) for entry in new])
         self.said.update(entry.text for entry in new)
+
+    @property
+    def sayings(self) -> NDArray[np.int64]:
+        """Digests of who said it and what; shape `(len(self),)`."""
+        return self._saying.values
+
+    @property
+    def folded(self) -> NDArray[np.int64]:
+        """Digests of what was said, in one form; shape `(len(self),)`."""
+        return self._folded.values
 
     def texts(self, costs: Numbers) -> Texts:
         """Returns what is known of every message; `costs` are in tokens."""
@@ -153,6 +218,16 @@ def searched_text(speaker: str, text: str) -> str:
     return f"{speaker} {text}" if is_name(speaker) else text
 
 
+def saying(speaker: str, text: str) -> tuple[int, int]:
+    """Returns a digest of who says something and what, and one of what, by which repetitions are known."""
+    folded = one_line(fold(text))
+    return _short_digest(f"{speaker}\0{folded}"), _short_digest(folded)
+
+
+def _short_digest(text: str) -> int:
+    return int.from_bytes(digest(text)[:8], "little", signed=True)
+
+
 def _begins_session(before: Entry, entry: Entry) -> bool:
     if before.date != entry.date:
         return True
@@ -184,7 +259,8 @@ class MessageTable:
         """Positions of the messages that stay verbatim while they fit."""
         self.dropped: list[int] = []
         """Positions of those that are left out of prompts."""
-        self.quotable = Rows(np.bool_)
+        self.quotable, self.text_only = Rows(np.bool_), Rows(np.bool_)
+        """Whether it may be quoted, and whether its content is one text and no list of parts."""
         self.exchanges = 0
         """The number of its messages that are a human's."""
         self.index = MessageIndex()
@@ -220,6 +296,7 @@ class MessageTable:
         if entry.preservation == "drop":
             self.dropped.append(position)
         self.quotable.extend([entry.is_quotable])
+        self.text_only.extend([isinstance(entry.message.content, str)])
         self.positions[entry.id] = position
         self.occurrences[entry.fingerprint] += 1
         self.exchanges += is_user(entry.message)

@@ -64,6 +64,11 @@ def as_item(text: str) -> str:
     return "\n".join((first, *(f" {line}" if line.strip() else "" for line in more)))
 
 
+def item(speaker: str, text: str, reference: str = "") -> str:
+    """Returns the line of an item that quotes somebody; `reference` is what it may be looked up by."""
+    return f"- {reference}{speaker}{': ' if speaker else ''}{as_item(text)}\n"
+
+
 def opening(name: str) -> str:
     """Returns the line that opens a fence."""
     return f"<{name}>\n"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import BaseDocumentCompressor
@@ -407,7 +408,7 @@ class Engine:
             failures=tuple(failures),
         )
         sources = Sources(
-            workspace.library,
+            workspace.store,
             scope.user_id,
             [name for name in settings.sources if name != "documents" or tier.documents != "none"],
             workspace.embeddings,
@@ -487,15 +488,21 @@ class Engine:
         workspace.learning.renew_vectors(scope.user_id, changes.lacks_vectors)
         conversation.last = changes.last
         problems += self._summarize(conversation, settings, prompt.plan.history)
-        report = prompt.context.report
         timings = {step: session.timings_ms[step] for step in ("open", *STEPS, LAST_STEP) if step in session.timings_ms}
-        failures = tuple(dict.fromkeys((*report.failures, *problems)))
-        report = replace(report, timings_ms=timings, failures=failures).attach_candidates(WhatIf(prompt))
-        session.context = replace(prompt.context, report=report)
+
+        @cache
+        def report() -> ContextReport:
+            made = prompt.context.report
+            failures = tuple(dict.fromkeys((*made.failures, *problems)))
+            return replace(made, timings_ms=timings, failures=failures)
+
+        asked = cache(lambda: replace(report()).attach_candidates(WhatIf(prompt)))
+        session.context = replace(prompt.context, account=asked)
         session.plan = prompt.plan
-        self.recent.note(session.context.messages, report, scope, workspace.bookkeeping)
-        keep = settings.keep_snapshots if scope.is_kept else 0
-        workspace.bookkeeping.note_prompt(report, scope, len(conversation.entries), keep)
+        self.recent.note(changes.last.messages, report, scope, workspace.bookkeeping, last=asked)
+        if scope.is_kept and settings.keep_snapshots:
+            length, keep = len(conversation.entries), settings.keep_snapshots
+            workspace.bookkeeping.note_prompt(report(), scope, length, keep)
 
     def _summarize(self, conversation: OpenConversation, settings: ContextSettings, view: HistoryView) -> list[str]:
         """Has a model write about what is behind a cut, or is about to be; returns what is to be reported."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
@@ -17,8 +18,6 @@ from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.stores import Scope
 
 _log = logging.getLogger(__name__)
-K = TypeVar("K")
-V = TypeVar("V")
 NO_THREAD = (
     "the run names no conversation (thread_id), so it is one of its own: it is in memory only, and ends with the run"
 )
@@ -26,6 +25,20 @@ MOST_REPORTS, MOST_CONVERSATIONS = 64, 1_024
 """Reports that are kept, and conversations of which the store is known."""
 _TAIL_CHARACTERS = 256
 """The end of an image or a file that tells it from another."""
+
+
+Account = Callable[[], ContextReport]
+
+
+class _Noted(NamedTuple):
+    """A prompt, of which report and digest are made when somebody looks for them."""
+
+    scope: Scope
+    report: Account
+    key: Callable[[], bytes]
+
+    def is_of(self, scope: Scope) -> bool:
+        return (self.scope.user_id, self.scope.conversation_id) == (scope.user_id, scope.conversation_id)
 
 
 class RecentPrompts:
@@ -37,31 +50,54 @@ class RecentPrompts:
     """
 
     def __init__(self) -> None:
-        self.report: ContextReport | None = None
-        """The last one, which questions without another one are about."""
-        self._reports: dict[bytes, ContextReport] = {}
-        self._books: dict[Scope, Bookkeeping] = {}
+        self._last: _Noted | None = None
+        self._noted: deque[_Noted] = deque(maxlen=MOST_REPORTS)
+        self._books: OrderedDict[Scope, Bookkeeping] = OrderedDict()
         self._told = False
         self._mutex = new_mutex()
 
-    def note(self, messages: Sequence[BaseMessage], report: ContextReport, scope: Scope, books: Bookkeeping) -> None:
-        """Remembers a prompt, and the books of its store; of two prompts with the same words, the later one."""
-        key = _digest(messages)
+    @property
+    def report(self) -> ContextReport | None:
+        """The last one, which questions without another one are about."""
+        last = self._last
+        return last.report() if last else None
+
+    def note(
+        self,
+        messages: Sequence[BaseMessage],
+        report: Account,
+        scope: Scope,
+        books: Bookkeeping,
+        *,
+        last: Account | None = None,
+    ) -> None:
+        """Remembers a prompt, and the books of its store.
+
+        `last` makes the same report with its candidates, as long as no other prompt is made.
+        """
+        noted = _Noted(scope, report, cache(lambda: _digest(messages)))
         with self._mutex:
-            self.report = report
-            _keep(self._reports, key, replace(report), MOST_REPORTS)
-            _keep(self._books, scope, books, MOST_CONVERSATIONS)
+            self._last = noted._replace(report=last or report)
+            self._noted.append(noted)
+            self._books[scope] = books
+            self._books.move_to_end(scope)
+            if len(self._books) > MOST_CONVERSATIONS:
+                self._books.popitem(last=False)
 
     def find(self, messages: Sequence[BaseMessage]) -> ContextReport | None:
-        """Returns the report of a prompt; None where it is not one of the latest."""
+        """Returns the report of a prompt, of several with the same words the latest; None where it is forgotten."""
         key = _digest(messages)
-        with self._mutex:
-            return self._reports.get(key)
+        return self._newest(lambda noted: noted.key() == key)
 
     def last_of(self, scope: Scope) -> ContextReport | None:
         """Returns the report of a conversation's newest prompt; None where there is none."""
+        return self._newest(lambda noted: noted.is_of(scope))
+
+    def _newest(self, wanted: Callable[[_Noted], bool]) -> ContextReport | None:
         with self._mutex:
-            return next((report for report in reversed(self._reports.values()) if _is_of(report, scope)), None)
+            noted = list(self._noted)
+        found = next((one for one in reversed(noted) if wanted(one)), None)
+        return found.report() if found else None
 
     def books_of(self, report: ContextReport) -> tuple[Scope, Bookkeeping | None]:
         """Returns the conversation of a report, and its books; None where it is not among the latest."""
@@ -72,15 +108,19 @@ class RecentPrompts:
     def forget(self, scope: Scope) -> None:
         """Lets go of the reports of a conversation, which quote it."""
         with self._mutex:
-            self._reports = {key: report for key, report in self._reports.items() if not _is_of(report, scope)}
-            self.report = None if self.report and _is_of(self.report, scope) else self.report
+            self._drop(lambda noted: noted.is_of(scope))
 
     def erase(self, user_id: str) -> None:
         """Lets go of everything about a user."""
         with self._mutex:
-            self._reports = {key: report for key, report in self._reports.items() if report.user_id != user_id}
-            self._books = {scope: books for scope, books in self._books.items() if scope.user_id != user_id}
-            self.report = None if self.report and self.report.user_id == user_id else self.report
+            self._drop(lambda noted: noted.scope.user_id == user_id)
+            for scope in [scope for scope in self._books if scope.user_id == user_id]:
+                del self._books[scope]
+
+    def _drop(self, gone: Callable[[_Noted], bool]) -> None:
+        self._noted = deque((noted for noted in self._noted if not gone(noted)), MOST_REPORTS)
+        if self._last and gone(self._last):
+            self._last = None
 
     def no_thread(self) -> str:
         """Returns the note in the report of a run without a thread; it is logged as well, once."""
@@ -88,17 +128,6 @@ class RecentPrompts:
             self._told = True
             _log.warning("%s", NO_THREAD)
         return NO_THREAD
-
-
-def _keep(things: dict[K, V], key: K, thing: V, most: int) -> None:
-    things.pop(key, None)
-    things[key] = thing
-    if len(things) > most:
-        del things[next(iter(things))]
-
-
-def _is_of(report: ContextReport, scope: Scope) -> bool:
-    return (report.user_id, report.conversation_id) == (scope.user_id, scope.conversation_id)
 
 
 def _digest(messages: Sequence[BaseMessage]) -> bytes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
@@ -13,8 +14,8 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, cached_property, new_mutex, renamed
-from langchain_ctxbudget.documents import Library
+from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, new_mutex, renamed
+from langchain_ctxbudget.documents import forget
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, locked
 from langchain_ctxbudget.history import (
@@ -24,7 +25,6 @@ from langchain_ctxbudget.history import (
     PINS,
     ConversationCompaction,
     Editor,
-    MessagePage,
     OnRemoval,
     OpenConversation,
     OpenConversations,
@@ -73,14 +73,17 @@ class Kept(Generic[V]):
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
-        self._things: dict[Hashable, V] = {}
+        self._things: OrderedDict[Hashable, V] = OrderedDict()
 
     def find(self, key: Hashable, make: Callable[[], V]) -> V:
         """Returns what is kept under a key, or something new."""
         with self._mutex:
-            self._things[key] = found = self._things.pop(key) if key in self._things else make()
+            if key not in self._things:
+                self._things[key] = make()
+            self._things.move_to_end(key)
+            found = self._things[key]
             if len(self._things) > MOST_KEPT:
-                del self._things[next(iter(self._things))]
+                self._things.popitem(last=False)
         return found
 
     def all(self) -> list[V]:
@@ -96,7 +99,7 @@ class Stored:
     settings: ContextSettings
     settings_from: tuple[str, ...]
     knowledge: Knowledge
-    expected: tuple[str, ...] = ()
+    expected: tuple[str, ...] = field(default=())
     """Ids of topics and entities that are likely to come up on the device."""
 
 
@@ -151,11 +154,6 @@ class Workspace:
             if self._store is None:
                 self._store = PrivateStore()
             return self._store
-
-    @cached_property
-    def library(self) -> Library:
-        """The documents in the store, as far as they were read."""
-        return Library(self.store)
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -305,15 +303,10 @@ class Workspace:
 
     def get(self, scope: Scope) -> Flow[list[BaseMessage]]:
         """Reads every message of a conversation."""
-        return (yield from self.page(scope, None, None, None)).messages
 
-    def page(self, scope: Scope, limit: int | None, before: str | None, after: str | None) -> Flow[MessagePage]:
-        """Reads a part of a conversation."""
-
-        def body(conversation: OpenConversation) -> Flow[MessagePage]:
+        def body(conversation: OpenConversation) -> Flow[list[BaseMessage]]:
             yield from ()
-            page = conversation.page(limit, before, after)
-            return replace(page, messages=[message.model_copy(deep=True) for message in page.messages])
+            return [entry.message.model_copy(deep=True) for entry in conversation.entries]
 
         return self.recall(scope, body)
 
@@ -342,7 +335,7 @@ class Workspace:
 
         def body(conversation: OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
             if conversation.last is None or conversation.last.coverage is None:
-                yield from self._read_cuts(conversation)
+                _take_up_cuts(conversation, (yield from batch(self.store, [cuts_place(scope)]))[0], [])
             return conversation.seen_with(self.counter).ledger()
 
         return self.recall(scope, body)
@@ -351,17 +344,13 @@ class Workspace:
         """Returns what stands for the spans of a conversation that no prompt shows whole any more."""
 
         def body(conversation: OpenConversation) -> Flow[list[ConversationCompaction]]:
-            yield from self._read_cuts(conversation)
+            _take_up_cuts(conversation, (yield from batch(self.store, [cuts_place(scope)]))[0], [])
             until = max((cut.position for cut in conversation.cuts.values()), default=0)
             self._name_maker(conversation)
             seen = conversation.seen_with(self.counter)
             return (yield from compactions(self.store, seen, self.settings.segment_messages, until))
 
         return self.recall(scope, body)
-
-    def _read_cuts(self, conversation: OpenConversation) -> Flow[None]:
-        [found] = yield from batch(self.store, [cuts_place(conversation.scope)])
-        _take_up_cuts(conversation, found, [])
 
     # Deleting
 
@@ -375,7 +364,7 @@ class Workspace:
             try:
                 yield from bulk.delete_below(self.store, path, LANES, JOINED)
             finally:  # wherever it ends, what is left is read again
-                yield from self._forget(conversation)
+                self._forget(conversation)
                 forget_texts()
 
         yield from self.using(scope, body)
@@ -392,11 +381,11 @@ class Workspace:
         for _ in range(2):
             for scope in {**self.open_conversations.all(), **dict.fromkeys(in_use(self.store))}:
                 if scope.user_id == user_id:
-                    yield from self.using(scope, self._forget)
+                    yield from self.using(scope, self._forgetting)
             known.erased(self.store, user_id)
             deletion = bulk.delete_below(self.store, path, LANES, JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
-        self.library.forget(label(user_id))
+        forget(self.store, label(user_id))
         self.recent.erase(user_id)
         self.open_conversations.let_go(user_id)
         forget_texts()
@@ -404,8 +393,11 @@ class Workspace:
             count += yield from other.erase(user_id)
         return count
 
-    def _forget(self, conversation: OpenConversation) -> Flow[None]:
+    def _forgetting(self, conversation: OpenConversation) -> Flow[None]:
         yield from ()
+        self._forget(conversation)
+
+    def _forget(self, conversation: OpenConversation) -> None:
         conversation.reset()
         self.recent.forget(conversation.scope)
 
@@ -414,21 +406,32 @@ class Workspace:
     def read_stored(self, conversation: OpenConversation, request: Request, failures: list[str]) -> Flow[Stored]:
         """Takes up a conversation's cuts, pins and snapshot, and reads settings and knowledge, all in one batch.
 
-        Nothing of it is needed for a prompt: where the read fails, that is added to `failures`, and the turn goes on.
+        Nothing of it is needed for a prompt: where the read fails, that is noted, and the turn goes on.
+
+        Args:
+            conversation: that is up to date.
+            request: its settings lie over all others.
+            failures: what is to be reported; appended to.
         """
         self._name_maker(conversation)
         scope, store = conversation.scope, self.store
-        user, persona = scope.user_id, request.persona_id
-        saved_at = {"user": settings_place(user, None)}
-        saved_at |= {} if persona is None else {"persona": settings_place(user, persona)}
-        of_device = [] if request.device_id is None else [records.PRESENCE.place(user, request.device_id)]
-        beside = [cuts_place(scope), pins_place(scope), records.snapshot_place(scope), records.mark_place(user)]
+        saved_at = {"user": settings_place(scope.user_id, None)}
+        if request.persona_id is not None:
+            saved_at["persona"] = settings_place(scope.user_id, request.persona_id)
+        of_device = [records.PRESENCE.place(scope.user_id, request.device_id)] if request.device_id is not None else []
+        beside = [
+            cuts_place(scope),
+            pins_place(scope),
+            records.snapshot_place(scope),
+            records.mark_place(scope.user_id),
+        ]
         saved: dict[str, dict[str, Any]] = {}
-        device, knowledge = None, None
+        device = None
         try:
             found = yield from batch(store, [*beside, *saved_at.values(), *of_device])
         except Exception as error:  # noqa: BLE001 - layers on top: the turn goes on without them
             failures.append(f"compaction cuts, pins and saved settings not read: {type(error).__name__}: {error}")
+            knowledge = known.last_known(store, scope.user_id)
         else:
             cuts, pins, snapshot, mark, *rest = found
             _take_up_pins(conversation, pins, failures)
@@ -439,10 +442,10 @@ class Workspace:
             saved = {source: settings_in(item) for source, item in zip(saved_at, rest, strict=False)}
             device = _read(ClientPresence, rest[-1], "what is open on the device", failures) if of_device else None
             try:
-                knowledge = yield from known.read(store, user, mark, marked=True)
+                knowledge = yield from known.read(store, scope.user_id, mark, marked=True)
             except Exception as error:  # noqa: BLE001 - what was known before, or nothing, stands in
                 failures.append(f"what is known about the user not read: {type(error).__name__}: {error}")
-        knowledge = knowledge or known.last_known(store, user)
+                knowledge = known.last_known(store, scope.user_id)
         settings, sources = merged(self.settings, saved, request.settings, failures)
         expected = (*device.predicted_topics, *device.predicted_entities) if device else ()
         return Stored(settings=settings, settings_from=sources, knowledge=knowledge, expected=expected)

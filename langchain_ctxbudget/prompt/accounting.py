@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.messages import Group, Repair, plain_text
@@ -36,9 +37,28 @@ from langchain_ctxbudget.report import (
 from langchain_ctxbudget.tokens import TokenCounter
 
 
-def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> ContextReport:
-    """Makes the report of a finished prompt."""
-    request, view, scope, plain = plan.request, plan.history, plan.conversation.scope, plan.uncorrected()
+def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Callable[[], ContextReport]:
+    """Returns what makes the report of a finished prompt once it is looked at.
+
+    Only what changes afterwards is worked out now. Of candidates, it keeps alive those that the report lists.
+    """
+    plain = plan.uncorrected()
+    stability, calls = _stability(plan, content, built, measured), plan.counter.calls - plan.request.calls_before
+    uncorrected = measured.total_tokens
+    if plain is not plan:
+        uncorrected = plain.counter.count_messages(built.messages) + sum(counted_extras(plain).values())
+    plan = plan.but(pool=None, conversation=plan.conversation.bare())
+
+    def make() -> ContextReport:
+        return _report(plan, content, measured, stability=stability, uncorrected_tokens=uncorrected, calls=calls)
+
+    return cache(make)
+
+
+def _report(
+    plan: Plan, content: Content, measured: Measure, *, stability: Stability, uncorrected_tokens: int, calls: int
+) -> ContextReport:
+    request, view, scope = plan.request, plan.history, plan.conversation.scope
     coverage = _coverage(plan, content)
     more = _more_omitted(plan, coverage)
     repairs = [*view.repairs, *plan.turn.repairs]
@@ -55,7 +75,7 @@ def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure)
         total_tokens=measured.total_tokens,
         count_mode=plan.counter.mode,
         tokenizer=plan.counter.name,
-        uncorrected_tokens=plain.counter.count_messages(built.messages) + sum(counted_extras(plain).values()),
+        uncorrected_tokens=uncorrected_tokens,
         settings_from=request.settings_from,
         allocation_strategy=plan.allocated.strategy,
         history_strategy=view.strategy,
@@ -71,13 +91,13 @@ def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure)
         ),
         overhead_tokens={**plan.extras, "framing": measured.framing_tokens},
         coverage=coverage,
-        stability=_stability(plan, content, built, measured),
+        stability=stability,
         repairs=tuple(repairs),
         failures=tuple(dict.fromkeys(plan.failures)),
         summary_lines=dict(view.made_by),
         summaries_waiting=len(view.waiting),
         last_resort=plan.last_resort,
-        tokenizer_calls=plan.counter.calls - request.calls_before,
+        tokenizer_calls=calls,
         timings_ms={},
         usage=request.usage,
     )
@@ -100,8 +120,17 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
             _item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, content.system_prompt)
         ]
     for part in (*content.fragments, *plan.pruned):
-        item = _item(part.id, part.tokens, part.status, part.reason, part.text)
-        items[part.layer].append(replace(item, scores=part.scores, source=part.source))
+        items[part.layer].append(
+            ReportItem(
+                id=part.id,
+                tokens=part.tokens,
+                status=part.status,
+                reason=part.reason,
+                preview=preview(part.text),
+                source=part.source,
+                scores=part.scores or plan.retrieved.scores(part.source, part.id),
+            )
+        )
     for part in plan.preferences.left_out:
         reason = part.reason if part.status is Status.OMITTED else Reason.NO_ROOM
         items[Layer.PREFERENCES].append(_item(part.id, part.tokens, Status.OMITTED, reason, part.text))
@@ -117,12 +146,13 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
         for position, message in enumerate(plan.request.turn)
         if position not in sent
     ]
-    for layer, item in plan.bundles.omitted:
+    for layer, item in _omitted_for_block(plan):
         no_place = nowhere and item.reason is Reason.NO_ROOM
         items[layer].append(replace(item, reason=Reason.NO_HUMAN_MESSAGE) if no_place else item)
     if not content.volatile:  # a turn without a human message has no place for what was chosen
         gone = {part.id for part in plan.pruned}
-        for part in plan.bundles.fragments:
+        own = (part for rendered in plan.own.values() for part in rendered.fragments)
+        for part in (*plan.bundles.fragments, *own):
             if part.id not in gone:
                 items[part.layer].append(
                     _item(part.id, part.tokens, Status.OMITTED, Reason.NO_HUMAN_MESSAGE, part.text)
@@ -182,6 +212,12 @@ def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> 
 # What is left out
 
 
+def _omitted_for_block(plan: Plan) -> list[tuple[str, ReportItem]]:
+    """Returns the candidates of topics, entities and the application's own layers that were not chosen."""
+    own = ((name, item) for name, rendered in plan.own.items() for item in rendered.omitted)
+    return [*plan.bundles.omitted, *own]
+
+
 def _left_out_before(plan: Plan) -> Mapping[str, Mapping[Reason, int]]:
     """Returns what was left out of a block that was chosen before."""
     return plan.block.left_out if plan.fixed is not None and plan.block is not None else {}
@@ -212,11 +248,11 @@ def left_out(plan: Plan) -> dict[str, dict[Reason, int]]:
     for part in plan.pruned:
         if part.layer not in STABLE_LAYERS:
             counts[part.layer][part.reason] += 1
-    for layer, item in plan.bundles.omitted:
+    for layer, item in _omitted_for_block(plan):
         counts[layer][item.reason] += 1
     for layer, number in plan.bundles.more_omitted.items():
         counts[layer].update(number)
-    counts[Layer.RETRIEVAL].update(item.reason for item in plan.retrieved.omitted)
+    counts[Layer.RETRIEVAL].update([Reason.RANKED_LOWER] * len(plan.retrieved.left_out))
     counts[Layer.RETRIEVAL].update(plan.retrieved.more_omitted)
     return {layer: dict(reasons) for layer, reasons in counts.items() if reasons}
 

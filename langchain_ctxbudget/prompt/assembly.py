@@ -159,13 +159,16 @@ def _rows(fragments: Iterable[Fragment]) -> list[list[Fragment]]:
 def with_headings(fragments: Iterable[Fragment]) -> list[str]:
     """Returns the texts of fragments, each heading once above those in a row that share it."""
     lines: list[str] = []
-    heading = ""
-    for fragment in fragments:
-        if fragment.heading and fragment.heading != heading:
-            lines.append(fragment.heading)
-        heading = fragment.heading
-        lines.append(fragment.text)
+    for heading, own in groupby(fragments, key=lambda fragment: fragment.heading):
+        lines += [heading] if heading else []
+        lines += [fragment.text for fragment in own]
     return lines
+
+
+def layer_tokens(fragments: Sequence[Fragment], counter: TokenCounter) -> tuple[int, int]:
+    """Returns the cost of a layer's items, and that of the section and the headings above them."""
+    above = [fragments[0].section, *(heading for heading, _ in groupby(fragment.heading for fragment in fragments))]
+    return sum(fragment.tokens for fragment in fragments), sum(map(counter.count_text, above))
 
 
 # Tokens
@@ -197,10 +200,9 @@ def measure(content: Content, built: BuiltPrompt, counter: TokenCounter, extras_
     if content.system_prompt:
         items[Layer.IDENTITY] = counter.count_text(content.system_prompt)
     for fragments in _rows(content.fragments):
-        layer, own = fragments[0].layer, sum(fragment.tokens for fragment in fragments)
-        lines = (fragments[0].section, *with_headings(fragments))
-        items[layer] += own
-        overhead[layer] += sum(map(counter.count_text, lines)) - own
+        own, above = layer_tokens(fragments, counter)
+        items[fragments[0].layer] += own
+        overhead[fragments[0].layer] += above
     items[Layer.HISTORY] += sum(group_tokens(group, counter) for group in content.history)
     items[Layer.MESSAGE] = sum(group_tokens(group, counter) for group in content.turn)
     costs = tuple(map(counter.count_message, built.messages))

@@ -37,7 +37,7 @@ from langchain_ctxbudget.prompt.assembly import (
     asking,
     group_tokens,
     has_human,
-    with_headings,
+    layer_tokens,
 )
 from langchain_ctxbudget.prompt.fitting import (
     JOINS,
@@ -343,19 +343,20 @@ def with_bundles(plan: Plan) -> Plan:
     """Makes the text of topics, entities and the application's own layers within their budgets."""
     if plan.fixed is not None:
         return plan
-    return plan.but(bundles=_bundles(plan, plan.allocated.tokens))
+    tokens, count = plan.allocated.tokens, plan.counter.count_text
+    own = {
+        layer.name: custom.render(layer, plan.own_items[layer.name], count, tokens[layer.name])
+        for layer in plan.request.settings.layers
+    }
+    return plan.but(bundles=_bundles(plan, tokens), own=own)
 
 
 def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
-    count, layers = plan.counter.count_text, plan.request.settings.layers
-    known = subjects.render(
-        plan.detected, count, topic_tokens=tokens[Layer.TOPICS], entity_tokens=tokens[Layer.ENTITIES]
-    )
-    own = [custom.render(layer, plan.own_items[layer.name], count, tokens[layer.name]) for layer in layers]
-    return replace(
-        known,
-        fragments=tuple(part for bundles in (known, *own) for part in bundles.fragments),
-        omitted=tuple(item for bundles in (known, *own) for item in bundles.omitted),
+    return subjects.render(
+        plan.detected,
+        plan.counter.count_text,
+        topic_tokens=tokens[Layer.TOPICS],
+        entity_tokens=tokens[Layer.ENTITIES],
     )
 
 
@@ -437,9 +438,12 @@ def with_leftovers(plan: Plan) -> Plan:
             wider = max(budgets[name], min(before + left, limit))
             if wider >= max(allocation.floor_of(name), own[name].min_tokens if name in own else 0):
                 budgets[name] = wider
-                if name not in own:  # an allocation is for the lines alone
-                    budgets[name] -= count(subjects.SECTIONS[Layer(name)])
-                plan = plan.but(bundles=_bundles(plan, budgets))
+                if name in own:
+                    rendered = custom.render(own[name], plan.own_items[name], count, wider)
+                    plan = plan.but(own={**plan.own, name: rendered})
+                else:
+                    budgets[name] -= count(subjects.SECTIONS[Layer(name)])  # an allocation is for the lines alone
+                    plan = plan.but(bundles=_bundles(plan, budgets))
         left -= _used_tokens(plan, name) - before
     return plan
 
@@ -474,6 +478,8 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
 
 
 def _wants_more(plan: Plan, name: str) -> bool:
+    if name in plan.own:
+        return plan.own[name].wants_more
     shrunk = any(part.layer == name and part.status is Status.SHRUNK for part in plan.bundles.fragments)
     return shrunk or any(layer == name and item.reason is Reason.NO_ROOM for layer, item in plan.bundles.omitted)
 
@@ -481,6 +487,4 @@ def _wants_more(plan: Plan, name: str) -> bool:
 def _used_tokens(plan: Plan, name: str) -> int:
     """Returns the cost of a layer of the volatile zone, its headings included."""
     fragments = [fragment for fragment in plan.content.volatile if fragment.layer == name]
-    if not fragments:
-        return 0
-    return sum(map(plan.counter.count_text, (fragments[0].section, *with_headings(fragments))))
+    return sum(layer_tokens(fragments, plan.counter)) if fragments else 0

@@ -255,9 +255,13 @@ def excess_tokens(plan: Plan, content: Content) -> int:
     The room kept free for the turn counts: so it is the same at every call of a loop, however far its steps have come,
     and what gives way is the same, too.
     """
+    return _excess(plan, build(content))
+
+
+def _excess(plan: Plan, built: BuiltPrompt) -> int:
     limit = plan.limit_tokens - plan.allocated.reserve_tokens - sum(plan.extras.values())
     free_tokens = plan.turn.free_tokens + (JOINS if plan.turn.note else 0)
-    return plan.counter.count_messages(build(content).messages) + free_tokens - limit
+    return plan.counter.count_messages(built.messages) + free_tokens - limit
 
 
 def pruned(plan: Plan, content: Content, order: Sequence[str]) -> tuple[Content, tuple[Fragment, ...]]:
@@ -279,13 +283,14 @@ def fit_prompt(plan: Plan) -> Settled:
     the steps of the last resort, each as far as needed.
     """
     limit = plan.limit_tokens - plan.allocated.reserve_tokens
-    content = plan.content
-    if excess_tokens(plan, content) > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
+    content, built = plan.content, build(plan.content)
+    excess = _excess(plan, built)
+    if excess > max(SMALL_EXCESS_TOKENS, int(limit * SMALL_EXCESS_SHARE)):
         content, taken, compressed = reduce(content, plan.counter, lambda one: excess_tokens(plan, one))
         plan = plan.but(last_resort=taken, pruned=(*plan.pruned, *_omitted(compressed, Reason.COMPRESSED)))
-    content, gone = pruned(plan, content, plan.order)
-    plan = plan.but(pruned=(*plan.pruned, *gone))
-    built = build(content)
+    if excess > 0:
+        content, gone = pruned(plan, content, plan.order)
+        plan, built = plan.but(pruned=(*plan.pruned, *gone)), build(content)
     measured = measure(content, built, plan.counter, sum(plan.extras.values()))
     if measured.total_tokens > limit:
         plan, measured = _uncorrected(plan, content, built, measured)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, TurnBlock
-from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge
+from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge, Rendered
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human
 from langchain_ctxbudget.report import ContextReport, UsageState
@@ -37,8 +37,21 @@ class AssembledContext:
 
     messages: list[BaseMessage]
     """Ready for `model.invoke`."""
-    report: ContextReport
-    """The messages with their reasons and costs."""
+    account: Callable[[], ContextReport] = field(repr=False, compare=False)
+    """Makes the report."""
+
+    @property
+    def report(self) -> ContextReport:
+        """The messages with their reasons and costs; made when it is first looked at."""
+        return self.account()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Has the report in copies and pickles."""
+        return _copied, (self.messages, self.report)
+
+
+def _copied(messages: list[BaseMessage], report: ContextReport) -> AssembledContext:
+    return AssembledContext(messages=messages, account=lambda: report)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,9 +201,10 @@ class Plan:
     fixed: tuple[Fragment, ...] | None = None
     """The part of a block chosen before that is still shown; None where it is chosen now."""
     bundles: Bundles = field(default_factory=Bundles)
-    """The part of topics, entities and the application's own layers that is shown."""
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The items of the application's own layers."""
+    own: Mapping[str, Rendered] = field(default_factory=dict)
+    """The part of them that is shown."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
     preferences: Preferences = field(default_factory=Preferences)
     pool: Pool | None = None
@@ -252,8 +266,8 @@ class Plan:
     @property
     def content(self) -> Content:
         """Everything that was chosen so far."""
-        view = self.history
-        block = (*self.bundles.fragments, *self.retrieved.fragments) if self.fixed is None else self.fixed
+        view, own = self.history, (part for rendered in self.own.values() for part in rendered.fragments)
+        block = (*self.bundles.fragments, *own, *self.retrieved.fragments) if self.fixed is None else self.fixed
         return Content(
             system_prompt=self.request.system_prompt,
             fragments=(

@@ -234,7 +234,7 @@ def assemble(plan: Plan) -> Prompt:
             turn=plan.request.turn,
             block=plan.block,
             settings=settings,
-            coverage=report.coverage,
+            coverage=lambda: report().coverage,
         ),
         hits=plan.detected.hits,
         misses=plan.detected.misses,
@@ -243,7 +243,7 @@ def assemble(plan: Plan) -> Prompt:
     marked = settings.cache_markers == "anthropic"
     sent = with_cache_marker(built.messages, built.stable) if marked else built.messages
     # Copies: what a caller does to its prompt must not change the next one.
-    context = AssembledContext(messages=[*map(request_copy, sent)], report=report)
+    context = AssembledContext(messages=[*map(request_copy, sent)], account=report)
     return Prompt(context=context, changes=changes, plan=plan)
 
 

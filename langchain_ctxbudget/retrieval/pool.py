@@ -11,7 +11,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.flow import Flow, embed, embed_query
-from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, searched_text
+from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, saying, searched_text
 from langchain_ctxbudget.messages import digest, remembering, terms
 from langchain_ctxbudget.search import (
     COMPARED,
@@ -67,6 +67,10 @@ class Pool:
     ranking: Ranking
     meant: NDArray[np.bool_]
     """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
+    said: NDArray[np.int64]
+    """Digests of who says what."""
+    folded: NDArray[np.int64]
+    """Digests of what they say."""
     named: tuple[Named, ...] = ()
     """Documents that recent messages name."""
 
@@ -205,7 +209,17 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
         ranking = ranking.with_part("repetition", _repetitions(ranking.keys, similar))
     near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
     meant = np.concatenate((near[: len(elsewhere)], searched.quotable))
-    return Pool(question, tuple(elsewhere), len(index), ranking, meant)
+    sayings = [saying(other.speaker, other.text) for other in elsewhere]
+    said, folded = (np.array([one[place] for one in sayings], np.int64) for place in (0, 1))
+    return Pool(
+        question=question,
+        others=tuple(elsewhere),
+        own=len(index),
+        ranking=ranking,
+        meant=meant,
+        said=np.concatenate((said, index.sayings)),
+        folded=np.concatenate((folded, index.folded)),
+    )
 
 
 def without_names(query: str, names: Iterable[str]) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
-from langchain_ctxbudget.history import Conversation, Entry
-from langchain_ctxbudget.messages import fences, fold, one_line
+from langchain_ctxbudget.history import UNKNOWN, Conversation, Entry, saying
+from langchain_ctxbudget.messages import fences, one_line
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
-from langchain_ctxbudget.search import Candidate, Scores, pack, passage, pieces
+from langchain_ctxbudget.search import Candidate, Scores, passage, pieces
 
 SMALLEST_ITEM_TOKENS = 8
 SMALLEST_PASSAGE_TOKENS = 24
@@ -58,10 +59,35 @@ class Retrieved:
     fragments: tuple[Fragment, ...] = ()
     positions: tuple[int, ...] = ()
     """Of the conversation's messages that are quoted whole."""
-    omitted: tuple[ReportItem, ...] = ()
-    """The best of those left out."""
+    left_out: tuple[tuple[Candidate | Entry, int], ...] = ()
+    """The best of those left out, and about what each would have cost."""
     more_omitted: Mapping[Reason, int] = field(default_factory=dict)
     """The number of others left out, per reason."""
+    scored: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """The column of `parts` for every item and every one left out that was ranked, by source and id."""
+    parts: Mapping[str, Scores] = field(default_factory=dict)
+    """What every part of the ranking says of them."""
+
+    def scores(self, source: str, name: str) -> dict[str, float]:
+        """Returns what every part of the ranking says of an item; nothing of one that was not ranked."""
+        column = self.scored.get((source, name))
+        return {} if column is None else {part: round(float(row[column]), 3) for part, row in self.parts.items()}
+
+    @property
+    def omitted(self) -> tuple[ReportItem, ...]:
+        """The best of those left out, as a report lists them."""
+        return tuple(
+            ReportItem(
+                id=text.id,
+                tokens=tokens,
+                status=Status.OMITTED,
+                reason=Reason.RANKED_LOWER,
+                preview=preview(text.text),
+                source=(source := _source(text)),
+                scores=self.scores(source, text.id),
+            )
+            for text, tokens in self.left_out
+        )
 
 
 def select(
@@ -82,68 +108,86 @@ def select(
     return _Selection(conversation, pool, budget_tokens, numbered=numbered).filled(end, shown, in_short)
 
 
+class _Offer(NamedTuple):
+    """A text that may be taken."""
+
+    number: int
+    about: int
+    """Its cost at least, about."""
+    tokens: int = UNKNOWN
+    """The cost of its line, where that was counted."""
+    is_memory: bool = False
+
+
 class _Selection:
     def __init__(self, conversation: Conversation, pool: Pool, budget_tokens: int, *, numbered: bool) -> None:
         self.conversation, self.pool, self.numbered = conversation, pool, numbered
         self.mixed = bool(pool.others or pool.named)
         self.count = conversation.counter.count_text
         self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
-        self.headings: set[str] = set()
+        self.headings: dict[str, int] = {}
+        """The price of the headings that are looked at; 0 once one stands there."""
         self.chosen: dict[int, Fragment] = {}
-        self.said: set[tuple[str, str]] = set()
-        """Texts that stand in the prompt word for word, each with who says it."""
+        self.asked = saying("", pool.question.text)[1]
+        self.said: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Digests of what stands in the prompt word for word, and who says it."""
 
     def filled(self, end: int, shown: Collection[int], in_short: Collection[int]) -> Retrieved:
-        pool = self.pool
+        pool, first = self.pool, len(self.pool.others)
         named = self._named()
         whole = {part.id for part in named if part.status is Status.INCLUDED}
         free = pool.meant.copy()
-        for number, other in enumerate(pool.others):
-            free[number] &= other.id.rpartition("#")[0] not in whole
-        later = [pool.number(position) for position in in_short if position >= end]
-        shown_before = [position for position in shown if position < end]
-        meant = free[later]
-        free[pool.number(end) :] = False
-        free[later] = meant
-        free[[pool.number(position) for position in shown_before]] = False
-        verbatim = {*shown_before, *range(end, pool.own)}.difference(in_short)
-        self.said = {self._said(n) for n in map(pool.number, verbatim) if pool.meant[n]}
+        free[[number for number, other in enumerate(pool.others) if other.id.rpartition("#")[0] in whole]] = False
+        free[first + end :] = False
+        later = [first + position for position in in_short if position >= end]
+        free[later] = pool.meant[later]
+        before = [position for position in shown if position < end]
+        free[[first + position for position in before]] = False
+        verbatim = {*before, *range(end, pool.own)}.difference(in_short)
+        self.said = pool.said[[first + position for position in verbatim if pool.meant[first + position]]]
         all_free = int(np.count_nonzero(free))
         most = max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE)
-        memories = np.array([n for n in range(len(pool.others)) if free[n] and self._is_memory(n)], np.intp)
+        memories = [n for n in np.flatnonzero(free[:first]).tolist() if pool.others[n].source == "memories"]
         free[memories] = False
-        free[_highest(memories, pool.ranking.keys, int(most * MEMORY_SHARE))] = True
+        free[_highest(np.array(memories, np.intp), pool.ranking.keys, int(most * MEMORY_SHARE))] = True
         order = self._candidates(free, most)
+        offers = self._offers(order)
         promising, kept_free = self._promising(free)
         self.left -= kept_free
-        self._take(order)
+        self._take(offers)
         self.left += kept_free
         for number in promising:
             self._add_passage(number, kept_free // len(promising))
-        self._take(order)
+        self._take(offers)
         self.memories_left = self.left
-        self._take(n for n in order if self._is_memory(n))
-        too_long = (n for n in order if n not in self.chosen and self._about(n) > self.left)
-        for number in [n for n in too_long if pool.position(n) is not None][:LONG_TURNS]:
+        self._take([offer for offer in offers if offer.is_memory])
+        rest = [offer for offer in offers if offer.number not in self.chosen]
+        too_long = [offer.number for offer in rest if offer.number >= first and offer.about > self.left]
+        for number in too_long[:LONG_TURNS]:
             if self.left < SMALLEST_PASSAGE_TOKENS:
                 break
             self._add_passage(number, self.left)
-        left_out = [number for number in order if number not in self.chosen]
-        listed = left_out[:LISTED_OMISSIONS]
+        listed = [offer.number for offer in rest if offer.number not in self.chosen][:LISTED_OMISSIONS]
         more = all_free - len(self.chosen) - len(listed)
-        quoted = [pool.position(n) for n, part in sorted(self.chosen.items()) if part.status is Status.INCLUDED]
+        ranked = [*self.chosen, *listed]
         return Retrieved(
             fragments=(*named, *(self.chosen[number] for number in sorted(self.chosen, key=self._place))),
-            positions=tuple(position for position in quoted if position is not None),
-            omitted=tuple(map(self._omitted, listed)),
+            positions=tuple(
+                number - first
+                for number, part in sorted(self.chosen.items())
+                if number >= first and part.status is Status.INCLUDED
+            ),
+            left_out=tuple((self._text(number), self._price_about(number)) for number in listed),
             more_omitted={Reason.RANKED_LOWER: more} if more else {},
+            scored={(_source(text := self._text(n)), text.id): column for column, n in enumerate(ranked)},
+            parts={name: part[ranked] for name, part in pool.ranking.components.items()},
         )
 
-    def _candidates(self, free: NDArray[np.bool_], most: int) -> list[int]:
+    def _candidates(self, free: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
         """Returns about so many of the best, each text once; what the prompt says in any case is no longer free."""
-        size = most
+        size, numbers = most, np.flatnonzero(free)
         while True:
-            best = _highest(np.flatnonzero(free), self.pool.ranking.keys, size)
+            best = _highest(numbers, self.pool.ranking.keys, size)
             once = self._once(best)
             # Else "Go on.", said a hundred times, is all there is.
             if len(once) >= most // 2 or len(best) < size or size >= most * MOST_TIMES:
@@ -152,22 +196,22 @@ class _Selection:
                 return once
             size *= 2
 
-    def _once(self, numbers: list[int]) -> list[int]:
+    def _once(self, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
         """Returns the first of all texts that say the same, and none that the prompt or the question says."""
-        said, once, asked = set(self.said), list[int](), _folded(self.pool.question.text)
-        for number in numbers:
-            saying = self._said(number)
-            if saying not in said and saying[1] != asked:
-                said.add(saying)
-                once.append(number)
-        return once
+        said = self.pool.said[numbers]
+        first = np.zeros(len(numbers), np.bool_)
+        first[np.unique(said, return_index=True)[1]] = True
+        new: NDArray[np.bool_] = first & ~np.isin(said, self.said) & (self.pool.folded[numbers] != self.asked)
+        return numbers[new]
 
     def _promising(self, free: NDArray[np.bool_]) -> tuple[list[int], int]:
         """Returns long ones of the most relevant messages, and the tokens to keep for parts: one may be the answer."""
-        relevance = self.pool.ranking.relevance
-        best = self._once(_highest(np.flatnonzero(free), relevance, PROMISING))
+        relevance, first = self.pool.ranking.relevance, len(self.pool.others)
+        best = self._once(_highest(np.flatnonzero(free), relevance, PROMISING)).tolist()
         least = max(LONG_TOKENS, self.left * LONG_SHARE)
-        long = [n for n in best if self.pool.position(n) is not None and self._about(n) >= least]
+        own = [number for number in best if number >= first]
+        costs = self.conversation.least_costs(np.array(own, np.intp) - first)
+        long = [number for number, cost in zip(own, costs, strict=True) if cost >= least]
         room = int(self.left * PASSAGE_SHARE)
         others = max((relevance[n] for n in best if n not in long[:1]), default=-np.inf)
         if long and relevance[long[0]] >= others + STANDS_OUT:
@@ -185,7 +229,7 @@ class _Selection:
             for other, most in ((named.whole, int(self.left * NAMED_SHARE)), (named.summary, self.left)):
                 if other is None or not other.text.strip():
                     continue
-                line, heading = _line(other), self._heading(other)
+                line, heading = fences.item("", other.text), self._heading(other)
                 tokens = self.count(line)
                 if (price := tokens + self.count(heading)) <= most:
                     self.left -= price
@@ -206,35 +250,49 @@ class _Selection:
                     break
         return taken
 
-    def _take(self, order: Iterable[int]) -> None:
-        """Takes the texts that fit, and are not taken yet, in an order."""
-        rest = [number for number in order if number not in self.chosen]
-        for number in pack(rest, self._buy, self.left, SMALLEST_ITEM_TOKENS):
-            self.chosen[number] = self._fragment(number, self._whole_line(number))
+    def _offers(self, numbers: NDArray[np.intp]) -> list[_Offer]:
+        """Returns texts with what is known of their price."""
+        seen, first = self.conversation, len(self.pool.others)
+        offers: list[_Offer] = []
+        costs = iter(seen.least_costs(own := numbers[numbers >= first] - first))
+        tokens = iter(seen.quote_costs(own, numbered=self.numbered))
+        for number in numbers.tolist():
+            if number >= first:
+                offers.append(_Offer(number, next(costs), next(tokens)))
+            else:
+                other = self.pool.others[number]
+                least = len(other.text) // _MOST_CHARACTERS_PER_TOKEN
+                offers.append(_Offer(number, least, is_memory=other.source == "memories"))
+        return offers
 
-    def _buy(self, number: int) -> int:
-        """Pays for a text where there is room for it; returns its price."""
-        if self._about(number) - UNLIKE_TOKENS > self.left:
-            return self.left + 1  # too large by its message's cost: not worth tokenizing
-        heading = self._heading(self._text(number))
-        price = self.count(self._whole_line(number)) + self._price_of(heading)
-        is_memory = self._is_memory(number)
-        if is_memory and price > self.memories_left:
-            return self.left + 1
-        if price <= self.left:
+    def _take(self, offers: Iterable[_Offer]) -> None:
+        """Takes the texts that fit, and are not taken yet, in an order; one that does not fit is skipped."""
+        for number, about, known, is_memory in offers:
+            if self.left < SMALLEST_ITEM_TOKENS:
+                return
+            if number in self.chosen or max(about - UNLIKE_TOKENS, known) > self.left:
+                continue  # what is too large by its message's cost is not worth tokenizing
+            heading = self._heading(self._text(number))
+            tokens = self._count(number) if known == UNKNOWN else known
+            if (price := tokens + self._price_of(heading)) > (
+                min(self.left, self.memories_left) if is_memory else self.left
+            ):
+                continue
             self.left -= price
             self.memories_left -= price if is_memory else 0
-            self.headings.add(heading)
-        return price
+            self.headings[heading] = 0
+            self.chosen[number] = self._fragment(number, self._line(number), tokens, heading)
 
     def _price_of(self, heading: str) -> int:
-        return 0 if heading in self.headings else self.count(heading)
+        if heading not in self.headings:
+            self.headings[heading] = self.count(heading)
+        return self.headings[heading]
 
     def _add_passage(self, number: int, most_tokens: int) -> None:
         """Takes the part of a message that has the words of the query, where it has any."""
-        position = self.pool.position(number)
-        if position is None or number in self.chosen:
+        if number in self.chosen:
             return
+        position = number - len(self.pool.others)
         entry = self.conversation.entries[position]
         price = self._price_of(heading := self._heading(entry))
         room = min(self.left, most_tokens) - price
@@ -245,44 +303,37 @@ class _Selection:
                 return
             start, end = part
             before, after = "… " if start else "", " …" if end < len(entry.text) else ""
-            line = _line(entry, f"#{position + 1} ", f"{before}{entry.text[start:end].strip()}{after}")
-            tokens = self.count(line)
+            text = f"{before}{entry.text[start:end].strip()}{after}"
+            tokens = self.count(line := fences.item(entry.speaker, text, f"#{position + 1} "))
             if tokens <= room:
                 self.left -= tokens + price
-                self.headings.add(heading)
-                self.chosen[number] = self._fragment(number, line, Status.SHRUNK)
+                self.headings[heading] = 0
+                self.chosen[number] = self._fragment(number, line, tokens, heading, Status.SHRUNK)
                 return
             characters = int(characters * room / tokens * 0.95)
 
     # Texts
 
     def _text(self, number: int) -> Candidate | Entry:
-        position = self.pool.position(number)
-        return self.pool.others[number] if position is None else self.conversation.entries[position]
-
-    def _is_memory(self, number: int) -> bool:
-        return number < len(self.pool.others) and self.pool.others[number].source == "memories"
-
-    def _said(self, number: int) -> tuple[str, str]:
-        text = self._text(number)
-        return text.speaker, _folded(text.text)
-
-    def _about(self, number: int) -> int:
-        """Returns what a text costs at least, about."""
-        position = self.pool.position(number)
-        if position is None:
-            return len(self.pool.others[number].text) // _MOST_CHARACTERS_PER_TOKEN
-        entry = self.conversation.entries[position]
-        return self.conversation.costs[position] if isinstance(entry.message.content, str) else 0
+        first = len(self.pool.others)
+        return self.pool.others[number] if number < first else self.conversation.entries[number - first]
 
     def _place(self, number: int) -> tuple[int, str, int]:
         """Returns what items are sorted by; a merged log goes back and forth in time."""
-        position = self.pool.position(number)
-        return (0, "", number) if position is None else (1, self.conversation.entries[position].date or "", number)
+        text = self._text(number)
+        return (1, text.date or "", number) if isinstance(text, Entry) else (0, "", number)
 
-    def _whole_line(self, number: int) -> str:
-        position = self.pool.position(number)
-        return _line(self._text(number), f"#{position + 1} " if self.numbered and position is not None else "")
+    def _line(self, number: int) -> str:
+        position = number - len(self.pool.others)
+        if position >= 0:
+            return self.conversation.quoted(position, numbered=self.numbered)
+        return fences.item(self.pool.others[number].speaker, self.pool.others[number].text)
+
+    def _count(self, number: int) -> int:
+        position = number - len(self.pool.others)
+        if position >= 0:
+            return self.conversation.count_quote(position, numbered=self.numbered)
+        return self.count(self._line(number))
 
     def _heading(self, text: Candidate | Entry) -> str:
         """Returns the line that texts of one place or messages of one day stand under."""
@@ -295,51 +346,37 @@ class _Selection:
             return f"[document: {fences.as_data(title)}{', ' if text.date else ''}{text.date or ''}]\n"
         return f"[{text.date or ''}{', ' if text.date else ''}in another conversation]\n"
 
-    def _fragment(self, number: int, line: str, status: Status = Status.INCLUDED) -> Fragment:
+    def _fragment(
+        self, number: int, line: str, tokens: int, heading: str, status: Status = Status.INCLUDED
+    ) -> Fragment:
         text = self._text(number)
         return Fragment(
             layer=Layer.RETRIEVAL,
             id=text.id,
             text=line,
-            tokens=self.count(line),
+            tokens=tokens,
             reason=Reason.RELEVANT,
             status=status,
             section=MIXED_SECTION if self.mixed else OWN_SECTION,
-            heading=self._heading(text),
+            heading=heading,
             value=float(self.pool.ranking.keys[number]),
-            scores=self.pool.scores(number),
-            source=text.source if isinstance(text, Candidate) else OWN_MESSAGES,
+            source=_source(text),
         )
 
-    def _omitted(self, number: int) -> ReportItem:
-        text, position = self._text(number), self.pool.position(number)
-        tokens = len(text.text) // _CHARACTERS_PER_TOKEN if position is None else self.conversation.costs[position]
-        return ReportItem(
-            id=text.id,
-            tokens=tokens + LINE_OVERHEAD_TOKENS,
-            status=Status.OMITTED,
-            reason=Reason.RANKED_LOWER,
-            preview=preview(text.text),
-            source=text.source if isinstance(text, Candidate) else OWN_MESSAGES,
-            scores=self.pool.scores(number),
-        )
+    def _price_about(self, number: int) -> int:
+        text, position = self._text(number), number - len(self.pool.others)
+        tokens = len(text.text) // _CHARACTERS_PER_TOKEN if position < 0 else self.conversation.costs[position]
+        return tokens + LINE_OVERHEAD_TOKENS
 
 
-def _line(text: Candidate | Entry, reference: str = "", part: str | None = None) -> str:
-    """Returns a text, or a part of it, as an item."""
-    name = f"{text.speaker}: " if text.speaker else ""
-    return f"- {reference}{name}{fences.as_item(text.text if part is None else part)}\n"
+def _source(text: Candidate | Entry) -> str:
+    return text.source if isinstance(text, Candidate) else OWN_MESSAGES
 
 
-def _folded(text: str) -> str:
-    return one_line(fold(text))
-
-
-def _highest(numbers: NDArray[np.intp], scores: Scores, most: int) -> list[int]:
+def _highest(numbers: NDArray[np.intp], scores: Scores, most: int) -> NDArray[np.intp]:
     """Returns the numbers with the highest scores, the highest first; of equal ones, the first."""
     chosen = scores[numbers]
     if len(numbers) > most:
         threshold = np.partition(chosen, len(chosen) - most)[len(chosen) - most]
         numbers, chosen = numbers[chosen >= threshold], chosen[chosen >= threshold]
-    order: list[int] = numbers[np.argsort(-chosen, kind="stable")].tolist()
-    return order[:most]
+    return numbers[np.argsort(-chosen, kind="stable")][:most]

@@ -20,7 +20,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
-from langchain_ctxbudget.messages import digest, fingerprint
+from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.tokens import vocab
 from langchain_ctxbudget.tokens.cost import (
     REPLY_TOKENS,
@@ -69,13 +69,15 @@ class TokenCounter(ABC):
     name: str
     """The tokenizer, for instance `o200k_base`."""
     mode: CountMode
+    is_local: bool = False
+    """It asks nobody else: what may be asked for later can be counted ahead."""
     framing: Framing = Framing()
     """The tokens that the model adds around a message."""
     _reply_tokens: int = REPLY_TOKENS
 
     def __init__(self) -> None:
         self._lock = new_mutex()
-        self._cache: OrderedDict[bytes, int] = OrderedDict()
+        self._cache: OrderedDict[bytes | tuple[int, int], int] = OrderedDict()
         self._calls = 0
 
     @abstractmethod
@@ -92,10 +94,10 @@ class TokenCounter(ABC):
 
     def count_text(self, text: str) -> int:
         """Returns the tokens of a text; special tokens in it count as the text they are written as."""
-        return self._cached(digest(text), lambda: self._count(text)) if text else 0
+        return self._cached((hash(text), len(text)), lambda: self._count(text)) if text else 0
 
-    def _cached(self, key: bytes, count: Callable[[], int]) -> int:
-        """Returns the count known by a digest, so that no text is kept alive, else what `count` answers."""
+    def _cached(self, key: bytes | tuple[int, int], count: Callable[[], int]) -> int:
+        """Returns the count known by a key, so that no text is kept alive, else what `count` answers."""
         with self._lock:
             known = self._cache.get(key)
             if known is not None:
@@ -139,6 +141,7 @@ class TiktokenCounter(TokenCounter):
     """
 
     mode = "exact"
+    is_local = True
 
     def __init__(self, encoding_or_model: str = "o200k_base") -> None:
         """Choose the tokenizer; the carried one is loaded when it first counts (about 0.1 s, once per process).
@@ -188,6 +191,7 @@ class EstimatingCounter(TokenCounter):
 
     name = "estimate"
     mode = "estimated"
+    is_local = True
 
     def load(self) -> None:
         """Loads the carried vocabulary."""
@@ -213,6 +217,7 @@ class HuggingFaceCounter(TokenCounter):
     """
 
     mode = "exact"
+    is_local = True
     _reply_tokens = _CHAT_REPLY_TOKENS
 
     def __init__(self, tokenizer: Tokenizer | PathLike[str] | str, *, framing: Framing = _CHAT_FRAMING) -> None:

@@ -21,6 +21,8 @@ from langchain_core.messages import (
     messages_from_dict,
 )
 
+from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.pipeline import recent as recent_prompts
 from langchain_ctxbudget.pipeline.recent import RecentPrompts
 from langchain_ctxbudget.stores import Scope
@@ -88,7 +90,7 @@ def with_a_cache_marker(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
 
 def holding(messages: Sequence[BaseMessage] = PROMPT) -> RecentPrompts:
     recent = RecentPrompts()
-    recent.note(messages, REPORT, SCOPE, BOOKS)
+    recent.note(messages, lambda: REPORT, SCOPE, BOOKS)
     return recent
 
 
@@ -132,5 +134,14 @@ def test_the_oldest_prompt_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(recent_prompts, "MOST_REPORTS", 2)
     recent = RecentPrompts()
     for name in "abc":
-        recent.note([HumanMessage(name)], REPORT, SCOPE, BOOKS)
+        recent.note([HumanMessage(name)], lambda: REPORT, SCOPE, BOOKS)
     assert texts(recent, "a", "b", "c") == [False, True, True]
+
+
+def test_candidates_are_not_kept() -> None:
+    pipeline = ContextPipeline()
+    context = pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
+    found = pipeline.last_report(user_id="ada", conversation_id="c1")
+    assert found == context.report
+    with pytest.raises(InputError, match="no candidates"):
+        found.reallocate(500)
