@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.budget import (
@@ -23,6 +24,7 @@ from langchain_ctxbudget.budget import (
     ElasticAllocation,
     Exchange,
     FixedAllocation,
+    Layer,
     LayerSpec,
     PrioritizedAllocation,
     RatioAllocation,
@@ -36,15 +38,10 @@ from langchain_ctxbudget.demo import (
     DEMO_TOPICS,
     demo_messages,
 )
+from langchain_ctxbudget.errors import BudgetError
 from langchain_ctxbudget.replay import replay
-from langchain_ctxbudget.report.plots import (
-    BudgetFigure,
-    plot_allocation,
-    plot_replay,
-    plot_report,
-    plot_strategies,
-    plot_what_if,
-)
+from langchain_ctxbudget.report.plots import BELOW, BudgetFigure, plot_replay, plot_what_if
+from langchain_ctxbudget.report.view import OVERHEAD, colours_of, label_of
 
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
 BUDGET_TOKENS, MESSAGE_TOKENS, KEPT = 8_000, 75, 6
@@ -87,15 +84,58 @@ def situation(
     )
 
 
+def areas(
+    strategies: Sequence[AllocationStrategy],
+    situations: Sequence[Situation],
+    places: Sequence[int],
+    label: str,
+    *,
+    shares: bool = False,
+) -> BudgetFigure:
+    """The division of a budget as the situation changes, a panel for each strategy; gaps where one refuses."""
+    figure = BudgetFigure(figsize=(8, 3.9), layout="constrained", facecolor="white")
+    panels = figure.subplots(1, len(strategies), sharey=True)
+    whole = [one.total_tokens if shares else 1 for one in situations]
+    for axes, strategy in zip(panels, strategies, strict=True):
+        columns = [divided(strategy, one) for one in situations]
+        names = list(dict.fromkeys(name for column in columns for name in column))
+        rows = [
+            [column.get(name, np.nan) / most for column, most in zip(columns, whole, strict=True)] for name in names
+        ]
+        colours = [colours_of(names)[name] for name in names]
+        labels = [label_of(name) for name in names]
+        axes.stackplot(places, rows, colors=colours, labels=labels, edgecolor="white", linewidth=0.6)
+        axes.set_title(strategy.name, loc="left", fontsize=10, weight="bold")
+        axes.set_xlabel(label)
+        axes.set_xlim(places[0], places[-1])
+        axes.set_ylim(0, max(one.total_tokens // most for one, most in zip(situations, whole, strict=True)))
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        if shares:
+            axes.set_xscale("log")
+            axes.set_xticks([1_000 * 2**step for step in range(6)], [f"{2**step}K" for step in range(6)])
+            axes.minorticks_off()
+    panels[0].set_ylabel("share of the budget" if shares else "tokens")
+    figure.legend(*panels[0].get_legend_handles_labels(), **BELOW)
+    return figure
+
+
+def divided(strategy: AllocationStrategy, one: Situation) -> dict[str, int]:
+    """A strategy's plan for a situation; nothing where it refuses."""
+    try:
+        allocation = strategy.allocate(one)
+    except BudgetError:
+        return {}
+    parts = {name: allocation.tokens.get(name, 0) for name in map(str, Layer)}
+    return {**parts, OVERHEAD: one.overhead_tokens}
+
+
 def figures() -> Iterator[tuple[str, BudgetFigure]]:
     """Every figure with its name."""
-    overview = [*PAIRS["elastic"], *(PAIRS[name][0] for name in ("ratio", "fixed", "dynamic", "prioritized"))]
-    yield "strategies", plot_strategies(situation(200), overview)
     lengths = [situation(messages) for messages in LENGTHS]
     for name, pair in PAIRS.items():
-        yield name, plot_allocation(pair, lengths, x="message_count")
+        yield name, areas(pair, lengths, LENGTHS, "messages in the conversation")
     budgets = [situation(400, budget_tokens) for budget_tokens in BUDGETS]
-    yield "budgets", plot_allocation(PAIRS["elastic"], budgets, shares=True)
+    yield "budgets", areas(PAIRS["elastic"], budgets, BUDGETS, "budget, tokens", shares=True)
     scope = {"user_id": "maya", "conversation_id": "tool-library"}
     settings = {
         "max_context_tokens": 3_000,
@@ -105,8 +145,12 @@ def figures() -> Iterator[tuple[str, BudgetFigure]]:
     }
     with ContextPipeline(settings, system_prompt=DEMO_SYSTEM_PROMPT) as pipeline:
         pipeline.add_messages(demo_messages(), **scope)
-        context = pipeline.assemble(DEMO_QUESTION, user_id=scope["user_id"], conversation_id=scope["conversation_id"])
-        yield "report", plot_report(context.report)
+        by_strategy = [
+            pipeline.assemble(DEMO_QUESTION, settings={"allocation": pair[0]}, **scope).report
+            for pair in PAIRS.values()
+        ]
+        yield "strategies", plot_what_if(by_strategy)
+        pipeline.assemble(DEMO_QUESTION, **scope)
         yield "what_if", plot_what_if(pipeline.what_if(OTHER_BUDGETS), shares=True)
     replayed = ("elastic", "recency", "prioritized", "full")
     result = replay(demo_messages(), replayed, budget=4_000, system_prompt=DEMO_SYSTEM_PROMPT)

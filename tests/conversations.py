@@ -1,24 +1,48 @@
-"""Conversations in memory, and embeddings to search them with."""
+"""Conversations in memory only, made from messages, and embeddings to search them with."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from langchain_ctxbudget.history import Conversation, editing
+from langchain_ctxbudget.history import Conversation, LastPrompt, OpenConversation, editing
+from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
 from tests.store_contract import embed
 
-TIKTOKEN = TiktokenCounter()
+SCOPE = Scope("ada", "c1")
+COUNTER = TiktokenCounter()
+NO_PROMPT = LastPrompt(
+    messages=(),
+    costs=(),
+    stable=0,
+    long_turn=0,
+    squeezed=False,
+    turn=(),
+    block=None,
+    settings=ContextSettings(),
+    coverage=None,
+)
 
 
-def conversation(messages: Sequence[BaseMessage | str], counter: TokenCounter = TIKTOKEN) -> Conversation:
-    """Returns a conversation of messages; a text is a user's message, `m0` where it is the first, and so on."""
-    said = [HumanMessage(m, id=f"m{i}") if isinstance(m, str) else m for i, m in enumerate(messages)]
-    return editing.detached(Scope("ada", "c1"), said).seen_with(counter)
+def opened(*messages: BaseMessage | str) -> OpenConversation:
+    """Returns an open conversation; a text is the user's, with an id of its position: m0, m1, and so on."""
+    return editing.detached(
+        SCOPE, [HumanMessage(it, id=f"m{number}") if isinstance(it, str) else it for number, it in enumerate(messages)]
+    )
+
+
+def conversation(
+    messages: Sequence[BaseMessage | str], counter: TokenCounter = COUNTER, turn: Sequence[BaseMessage] = ()
+) -> Conversation:
+    """Returns a conversation as a prompt sees it, after a prompt for a turn."""
+    made = opened(*messages)
+    made.last = replace(NO_PROMPT, turn=turn)
+    return made.seen_with(counter)
 
 
 class BagOfWords(Embeddings):

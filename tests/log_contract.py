@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -179,22 +180,6 @@ class LogContract:
 
     # -- appending
 
-    def test_what_was_appended_is_there_for_a_pipeline_that_was_open_before(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 2) as (writer, reader):
-            assert call(reader, "get_messages", **ADA) == []
-            for number in range(3):
-                call(writer, "add_messages", said(str(number)), **ADA)
-                assert texts(call(reader, "get_messages", **ADA)) == [str(n) for n in range(number + 1)]
-
-    def test_a_batch_that_is_appended_twice_is_there_once(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 2) as (first, second):
-            call(first, "add_messages", said("one", "two"), **ADA)
-            assert call(first, "add_messages", said("one", "two"), **ADA) == ["one", "two"]
-            assert call(second, "add_messages", said("two", "three"), **ADA) == ["two", "three"]
-            assert call(first, "add_messages", said("one", "three", "four"), **ADA) == ["one", "three", "four"]
-            for pipeline in (first, second):
-                assert texts(call(pipeline, "get_messages", **ADA)) == ["one", "two", "three", "four"]
-
     def test_a_known_id_with_other_content_is_a_conflict_that_writes_nothing(
         self, store: BaseStore, call: Call
     ) -> None:
@@ -241,6 +226,9 @@ class LogContract:
             assert texts(newer.messages) == ["three", "four"]
             assert texts(call(reader, "get_page", before=newer.before, **ADA).messages) == ["one", "two"]
             assert call(reader, "get_page", after=newer.after, **ADA).messages == []
+            for text in ("?", "ä", b64encode(b'{"a": 1}').decode()):
+                with pytest.raises(InputError, match="bookmark"):
+                    call(reader, "get_page", before=text, **ADA)
 
     def test_a_bookmark_of_a_cleared_conversation_hides_nothing_of_the_new_one(
         self, store: BaseStore, call: Call
@@ -249,29 +237,20 @@ class LogContract:
             call(writer, "add_messages", said(*(str(n) for n in range(5))), **ADA)
             page = call(reader, "get_page", **ADA)
             call(writer, "clear", **ADA)
-            call(writer, "add_messages", said("new", "newer"), **ADA)
-            assert texts(call(reader, "get_page", after=page.after, **ADA).messages) == ["new", "newer"]
+            # As many messages as before, from the same writer, so that its head looks the same.
+            new = [str(n) for n in range(10, 15)]
+            call(writer, "add_messages", said(*new), **ADA)
+            assert texts(call(reader, "get_page", after=page.after, **ADA).messages) == new
+            assert texts(call(reader, "get_messages", **ADA)) == new
 
     # -- changes
-
-    @pytest.mark.parametrize("on_removal", ["archive", "forget"])
-    def test_what_is_removed_is_seen_by_no_reader(self, store: BaseStore, call: Call, on_removal: str) -> None:
-        with pipelines(store, 3) as (writer, other, new):
-            call(writer, "add_messages", said("one", "two", "three"), **ADA)
-            call(other, "remove_messages", ["one", "three"], on_removal=on_removal, **ADA)
-            for pipeline in (writer, other, new):
-                assert texts(call(pipeline, "get_messages", **ADA)) == ["two"]
-            exported = "\n".join(call(new, "export_user", user_id="ada"))
-            assert ('\\"three\\"' in exported) is (on_removal == "archive")
-            call(writer, "add_messages", said("four"), **ADA)
-            for pipeline in (writer, other, new):
-                assert texts(call(pipeline, "get_messages", **ADA)) == ["two", "four"]
 
     def test_what_was_archived_can_be_forgotten(self, store: BaseStore, call: Call) -> None:
         with pipelines(store, 3) as (writer, other, new):
             call(writer, "add_messages", said("one", "a secret"), **ADA)
             call(other, "get_messages", **ADA)
             call(writer, "remove_messages", "a secret", **ADA)
+            assert '\\"a secret\\"' in "\n".join(call(new, "export_user", user_id="ada"))
             call(other, "remove_messages", "a secret", on_removal="forget", **ADA)
             for pipeline in (writer, other, new):
                 assert texts(call(pipeline, "get_messages", **ADA)) == ["one"]
@@ -280,25 +259,6 @@ class LogContract:
             assert '\\"a secret\\"' not in "\n".join(call(new, "export_user", user_id="ada"))
 
     # -- forks
-
-    def test_a_fork_has_the_messages_until_one_and_leaves_the_other_as_it_is(
-        self, store: BaseStore, call: Call
-    ) -> None:
-        fork = {"user_id": "ada", "conversation_id": "c2"}
-        with pipelines(store, 3) as (writer, other, new):
-            call(writer, "add_messages", said("one", "two", "three"), **ADA)
-            call(other, "get_messages", **ADA)
-            call(other, "get_messages", **fork)
-            assert call(writer, "fork", "c2", until="two", **ADA) == ["one", "two"]
-            call(other, "add_messages", said("another"), **fork)
-            call(other, "edit_message", "one", HumanMessage("ONE"), **fork)
-            for pipeline in (writer, other, new):
-                assert texts(call(pipeline, "get_messages", **fork)) == ["ONE", "two", "another"]
-                assert texts(call(pipeline, "get_messages", **ADA)) == ["one", "two", "three"]
-            with pytest.raises(InputError, match="c2"):
-                call(new, "fork", "c2", **ADA)
-            with pytest.raises(InputError, match="nothing"):
-                call(new, "fork", "c3", until="nothing", **ADA)
 
     # -- clearing
 
@@ -322,19 +282,6 @@ class LogContract:
             gone = [json.loads(line)["namespace"] for user in before for line in before[user] - after[user]]
             assert gone
             assert {(namespace[1], namespace[3]) for namespace in gone} == {("ada~", "c1~")}
-
-    def test_a_conversation_that_was_cleared_begins_anew_for_every_pipeline(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 3) as (writer, other, reader):
-            call(writer, "add_messages", said("one", "two"), **ADA)
-            call(other, "add_messages", said("three"), **ADA)
-            call(reader, "get_messages", **ADA)
-            call(other, "clear", **ADA)
-            assert call(reader, "get_messages", **ADA) == []
-            # As many messages as before, from the same writer, so that its head looks the same.
-            assert call(writer, "add_messages", said("new", "newer"), **ADA) == ["new", "newer"]
-            call(other, "add_messages", said("newest"), **ADA)
-            for pipeline in (writer, other, reader):
-                assert texts(call(pipeline, "get_messages", **ADA)) == ["new", "newer", "newest"]
 
     def test_nothing_of_a_cleared_conversation_is_written_by_the_model_that_still_works_on_it(
         self, store: BaseStore, call: Call

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.documents import find
-from langchain_ctxbudget.documents.find import beside, forget
 from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
+from langchain_ctxbudget.documents.library import SHARED, Library, beside, owner_of
 
-__all__ = ["KnowledgeBase", "beside", "find", "forget"]
+__all__ = ["SHARED", "KnowledgeBase", "Library", "beside", "owner_of"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from hashlib import blake2b
@@ -29,8 +31,6 @@ READABLE = frozenset({*TYPES, ".txt", ".text", ".rst", ".org", ".adoc"})
 TITLE_CHARACTERS = 120
 CHUNK_TOKENS, OVERLAP_TOKENS, SMALLEST_CHUNK_TOKENS = 256, 32, 16
 HEADINGS = " > "
-_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_PDF_DATE = re.compile(r"D:(\d{4})(\d{2})(\d{2})")
 _BORDERS = [
     r"\n[ \t]*\n",  # paragraphs
     r"\n",
@@ -81,12 +81,8 @@ def items_of(given: Given | Iterable[Given]) -> list[Given]:
     """Returns what was given as a list."""
     kinds = (Document, str, PathLike, BaseLoader)
     items: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, kinds) else [given]
-    for item in items:
-        if not isinstance(item, kinds):
-            raise DocumentError(
-                f"A document is a LangChain Document, a string (its text), a path or a loader, not "
-                f"{type(item).__name__}"
-            )
+    if wrong := [type(item).__name__ for item in items if not isinstance(item, kinds)]:
+        raise DocumentError(f"A document is a LangChain Document, a string (its text), a path or a loader, not {wrong}")
     return items
 
 
@@ -114,19 +110,16 @@ def files_below(directory: Path, glob: str | None) -> list[Path]:
     """Returns the files of a directory, sorted; links that lead out of it are left out."""
     if not directory.is_dir():
         raise DocumentError(f"{directory} is no directory")
-    pattern = "**/*" if glob is None else glob
     try:
-        paths = None if ".." in PurePath(pattern).parts else sorted(directory.glob(pattern))
-    except (NotImplementedError, TypeError, ValueError):
-        paths = None
-    if paths is None:
-        raise InputError(f"glob must be a pattern of files below the directory, such as '**/*.py', not {glob!r}")
+        if ".." in PurePath(glob or "").parts:
+            raise ValueError("it leads out of the directory")  # noqa: TRY301
+        paths = sorted(directory.glob("**/*" if glob is None else glob))
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise InputError(f"glob must be a pattern of files below the directory, not {glob!r}: {error}") from error
     root = directory.resolve()
     found = [path for path in paths if path.is_file() and path.resolve().is_relative_to(root)]
-    if glob is not None:
-        return found
-    hidden = {path for path in found if any(name[0] == "." for name in path.relative_to(directory).parts)}
-    return [path for path in found if path.suffix.lower() in READABLE and path not in hidden]
+    shown = (path for path in found if not any(name[0] == "." for name in path.relative_to(directory).parts))
+    return found if glob is not None else [path for path in shown if path.suffix.lower() in READABLE]
 
 
 # Reading.
@@ -140,15 +133,14 @@ def read(group: Sequence[Given], metadata: Mapping[str, Any]) -> list[NewDocumen
             return _read_loader(first, metadata)
         if isinstance(first, PathLike):
             return [_read_file(Path(first), metadata)]
-        documents = [item if isinstance(item, Document) else Document(_not_a_path(str(item))) for item in group]
-        return [_merged(documents, metadata)]
+        return [_merged([it if isinstance(it, Document) else Document(_no_path(str(it))) for it in group], metadata)]
     except DocumentError as error:
         return [error]
 
 
 def _read_loader(loader: BaseLoader, metadata: Mapping[str, Any]) -> list[NewDocument | DocumentError]:
     items: list[Given] = []
-    failure: DocumentError | None = None
+    failed: list[NewDocument | DocumentError] = []
     try:
         for item in loader.lazy_load():
             items += items_of(item)
@@ -156,52 +148,45 @@ def _read_loader(loader: BaseLoader, metadata: Mapping[str, Any]) -> list[NewDoc
         name = type(loader).__name__
         failure = DocumentError(f"{name} failed after {len(items)} documents ({type(error).__name__}: {error})")
         failure.__cause__ = error
+        failed.append(failure)
     groups = by_source(items, metadata)
-    if (
-        failure and groups and (len(groups[-1]) > 1 or _page(groups[-1][0]) is not None)
-    ):  # more pages may have been to come
-        groups.pop()
-    found = [outcome for group in groups for outcome in read(group, metadata)]
-    return [*found, failure] if failure else found
+    if failed and groups and (len(groups[-1]) > 1 or _page(groups[-1][0]) is not None):
+        groups.pop()  # more pages may have been to come
+    return [*(outcome for group in groups for outcome in read(group, metadata)), *failed]
 
 
 def _read_file(path: Path, metadata: Mapping[str, Any]) -> NewDocument:
-    source, kind = source_of(path), _type_of(path.name)
+    source, kind = source_of(path), TYPES.get(path.suffix.lower(), "text")
     about = {"source": source, "type": kind}
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
-        found = list(_pdf_pages(path, source)) if kind == "pdf" else [Document(_decoded(path), metadata=about)]
-    except (OSError, ValueError) as error:  # a path with NUL is a ValueError
-        if isinstance(error, DocumentError):
-            raise
+        pages = _pdf_pages(path, about) if kind == "pdf" else [Document(_decoded(path), metadata=about)]
+    except DocumentError:
+        raise
+    except Exception as error:  # pypdf raises anything on a broken file
         raise DocumentError(f"{source} cannot be read ({type(error).__name__}: {error})") from error
     hint = ": its pages are pictures; recognise their text first (OCR)" if kind == "pdf" else ""
-    new = _merged(found or [Document("", metadata=about)], metadata, hint)
+    new = _merged(pages or [Document("", metadata=about)], metadata, hint)
     return new if new.date else replace(new, date=changed)
 
 
-def _pdf_pages(path: Path, source: str) -> Iterator[Document]:
-    """Yields a document per page, as LangChain's loaders of PDF do."""
+def _pdf_pages(path: Path, about: Mapping[str, str]) -> list[Document]:
+    """Returns a document per page, as LangChain's loaders of PDF do."""
     try:
         from pypdf import PdfReader  # noqa: PLC0415 - an extra
     except ImportError as error:
         hint = "pip install 'langchain-ctxbudget[documents]'"
-        raise DocumentError(f"{source} is a PDF, and pypdf is not installed: {hint}") from error
-    try:
-        reader = PdfReader(path)
-        info: Mapping[str, Any] = reader.metadata or {}
-        found = _PDF_DATE.match(str(info.get("/ModDate") or info.get("/CreationDate") or ""))
-        about = {"title": one_line(str(info.get("/Title") or "")), "type": "pdf", "source": source}
-        about["date"] = (found and iso_date("-".join(found.groups()))) or ""
-        for number, page in enumerate(reader.pages, 1):
-            yield Document(page.extract_text(), metadata={**about, "page": number})
-    except Exception as error:  # pypdf raises anything on a broken file
-        raise DocumentError(f"{source} cannot be read as PDF ({type(error).__name__}: {error})") from error
+        raise DocumentError(f"{path} is a PDF, and pypdf is not installed: {hint}") from error
+    reader = PdfReader(path)
+    known = {**about, "title": one_line(str(getattr(reader.metadata, "title", None) or ""))}
+    return [
+        Document(page.extract_text(), metadata={**known, "page": number}) for number, page in enumerate(reader.pages, 1)
+    ]
 
 
 def _decoded(path: Path) -> str:
     data = path.read_bytes()
-    encoding = next((name for mark, name in _BOMS if data.startswith(mark)), "utf-8")
+    encoding = "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
     if encoding != "utf-16" and b"\0" in data:
         raise DocumentError(f"{path} is no text: it has NUL bytes")
     try:
@@ -210,12 +195,11 @@ def _decoded(path: Path) -> str:
         return data.decode("cp1252", errors="replace").replace("\r\n", "\n")
 
 
-def _not_a_path(text: str) -> str:
+def _no_path(text: str) -> str:
     """Refuses a string that is the name of a file, which is probably meant as a path."""
-    try:
+    is_file = False
+    with suppress(OSError, ValueError):
         is_file = "\n" not in text and len(text) < TITLE_CHARACTERS and Path(text).is_file()
-    except (OSError, ValueError):
-        is_file = False
     if is_file:
         raise DocumentError(f"{text!r} is a file, but a string is taken for a document's text. Give Path({text!r})")
     return text
@@ -230,25 +214,24 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any], hint: st
     source = _field(known, "source") or _text(documents[0].id) or f"text:{digest(text)}"
     if not text.strip():
         raise DocumentError(f"The document {source!r} has no text{hint}")
-    kind = one_line(_field(known, "type")) or _type_of(source)
+    kind = one_line(_field(known, "type")) or TYPES.get(PurePosixPath(source).suffix.lower(), "text")
+    is_paged = kind != "markdown" and all(_page(document) is not None for document in documents)
+    taken = {"source", "title", "date", "type", *(("page",) if is_paged else ())}
     parts: list[Part] = []
     for document in documents:
-        page = None if kind == "markdown" else _page(document)
-        left = {*known, "source", *(() if page is None else ("page",))}
-        own = _as_json(source, {name: value for name, value in document.metadata.items() if name not in left})
+        left = {*known, "source", *(("page",) if is_paged else ())}
+        own = {name: value for name, value in document.metadata.items() if name not in left}
         said = searchable(document.page_content)
-        cut = markdown_parts(said) if kind == "markdown" else [Part(said, page=page)]
-        parts += (replace(part, metadata=own) for part in cut if part.text.strip())
+        cut = markdown_parts(said) if kind == "markdown" else [Part(said, page=_page(document) if is_paged else None)]
+        parts += (replace(part, metadata=_as_json(source, own)) for part in cut if part.text.strip())
     headed = next((part.heading.split(HEADINGS)[0] for part in parts if part.heading), "")
-    title = _field(known, "title") or headed or _stem(source) or text.strip().partition("\n")[0]
-    paged = kind != "markdown" and all(_page(document) is not None for document in documents)
-    fields = {"source", "title", "date", "type", *(("page",) if paged else ())}
+    stem = "" if source.startswith("text:") else PurePosixPath(source.replace("\\", "/").rstrip("/")).stem or source
     return NewDocument(
         source=source,
-        title=one_line(title)[:TITLE_CHARACTERS],
+        title=one_line(_field(known, "title") or headed or stem or text.strip().partition("\n")[0])[:TITLE_CHARACTERS],
         date=_date(known),
         type=kind,
-        metadata=_as_json(source, {name: value for name, value in known.items() if name not in fields}),
+        metadata=_as_json(source, {name: value for name, value in known.items() if name not in taken}),
         parts=tuple(parts),
         text=text,
     )
@@ -268,23 +251,19 @@ def _text(value: object) -> str:
     return (value if isinstance(value, str) else fspath(value) if isinstance(value, PathLike) else "").strip()
 
 
-def _value(known: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - whatever was given
-    """Returns a value of the metadata, or None for the empty cell of a table (NaN)."""
-    value = known.get(name)
-    return None if isinstance(value, float | date) and value != value else value  # noqa: PLR0124
-
-
 def _field(known: Mapping[str, Any], name: str) -> str:
-    value = _value(known, name)
-    if value is not None and not isinstance(value, str | PathLike):
+    value = known.get(name)
+    if not (value is None or isinstance(value, str | PathLike) or value != value):  # noqa: PLR0124 - NaN: an empty cell
         raise DocumentError(f"The {name} of {_text(known.get('source')) or 'a document'} is a string, not {value!r}")
     return _text(value)
 
 
 def _date(known: Mapping[str, Any]) -> str | None:
-    value = _value(known, "date")
+    value = known.get("date")
+    if value in (None, "") or value != value:  # noqa: PLR0124
+        return None
     found = value.isoformat()[:10] if isinstance(value, date) else iso_date(value)  # a datetime is a date
-    if found is None and value not in (None, ""):
+    if found is None:
         where = _text(known.get("source")) or "a document"
         raise DocumentError(f"The date of {where} is a date, or is written as YYYY-MM-DD, not {value!r}")
     return found
@@ -293,14 +272,6 @@ def _date(known: Mapping[str, Any]) -> str | None:
 def _page(item: Given) -> int | None:
     value = item.metadata.get("page") if isinstance(item, Document) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _type_of(name: str) -> str:
-    return TYPES.get(PurePosixPath(name).suffix.lower(), "text")
-
-
-def _stem(source: str) -> str:
-    return "" if source.startswith("text:") else PurePosixPath(source.replace("\\", "/").rstrip("/")).stem or source
 
 
 def _as_json(source: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,15 +298,13 @@ class Splitter:
     """About so many tokens of a chunk are repeated in the next one of its section."""
 
     def __post_init__(self) -> None:
-        for name, least in (("chunk_tokens", SMALLEST_CHUNK_TOKENS), ("overlap_tokens", 0)):
+        for name, least, most in (
+            ("chunk_tokens", SMALLEST_CHUNK_TOKENS, sys.maxsize),
+            ("overlap_tokens", 0, self.chunk_tokens // 2),  # else chunks say mostly the same
+        ):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InvalidSettingsError(f"{name} must be a whole number of at least {least}, not {value!r}")
-        if self.overlap_tokens > self.chunk_tokens // 2:
-            raise InvalidSettingsError(
-                f"overlap_tokens ({self.overlap_tokens}) must be at most half of chunk_tokens ({self.chunk_tokens}), "
-                f"else chunks say mostly the same"
-            )
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise InvalidSettingsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
 
     @property
     def name(self) -> str:
@@ -381,30 +350,20 @@ def markdown_parts(text: str) -> list[Part]:
         >>> [part.heading for part in markdown_parts("# A\nOne.\n## B\nTwo.\n# C\nThree.")]
         ['A', 'A > B', 'C']
     """
-    starts: list[tuple[int, str]] = [(0, "")]
-    path: list[tuple[int, str]] = []
-    fence, place, said = "", 0, False
+    cut: list[tuple[str, list[str]]] = [("", [])]
+    path: dict[int, str] = {}
+    fence, has_body = "", False
     for line in text.splitlines(keepends=True):
         if border := _FENCE.match(line):
-            mark = border[1]
-            if not fence:
-                fence = mark
-            elif mark[0] == fence[0] and len(mark) >= len(fence):
-                fence = ""
-        found = None if fence else _HEADING.match(line.rstrip("\r\n"))
-        if found:
-            level = len(found[1])
-            name = line[found.end() :].strip().rstrip("#").strip()
-            path = [*((above, title) for above, title in path if above < level), (level, name)]
-            heading = HEADINGS.join(title for _, title in path if title)
-            if said:
-                starts.append((place, heading))
-            else:
-                starts[-1] = (starts[-1][0], heading)
-            said = False
-        elif line.strip():
-            said = True
-        place += len(line)
-    ends = [start for start, _ in starts[1:]] + [len(text)]
-    parts = (Part(text[start:end], heading) for (start, heading), end in zip(starts, ends, strict=True))
+            fence = ("" if border[1].startswith(fence) else fence) if fence else border[1]
+        if not fence and (found := _HEADING.match(line)):
+            path = {level: title for level, title in path.items() if level < len(found[1])}
+            path[len(found[1])] = line[found.end() :].strip().rstrip("#").strip()
+            before = [] if has_body else cut.pop()[1]
+            cut.append((HEADINGS.join(title for title in path.values() if title), before))
+            has_body = False
+        else:
+            has_body = has_body or bool(line.strip())
+        cut[-1][1].append(line)
+    parts = (Part("".join(lines), heading) for heading, lines in cut)
     return [part for part in parts if part.text.strip()]

@@ -8,8 +8,8 @@ from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, T
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
-from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, MessagePage
-from langchain_ctxbudget.history.open import OpenConversation, OpenConversations, in_use
+from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS
+from langchain_ctxbudget.history.open import MessagePage, OpenConversation, OpenConversations, in_use
 from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions, look_up
 from langchain_ctxbudget.history.table import UNKNOWN, MessageIndex, saying, searched_text

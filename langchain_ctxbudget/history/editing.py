@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, takewhile
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
@@ -20,7 +20,7 @@ from langchain_ctxbudget.history import log
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
-from langchain_ctxbudget.messages import content_id, fingerprint, is_user, plainly_same
+from langchain_ctxbudget.messages import content_id, fingerprint, plainly_same
 from langchain_ctxbudget.stores import (
     ChangeRecord,
     CutsRecord,
@@ -64,8 +64,7 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
     conversation.heads = now
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """A message that has an id, and its fingerprint."""
 
     message: BaseMessage
@@ -121,31 +120,22 @@ class Editor:
             MessageConflictError: two messages have one id and other content.
         """
         conversation = self.conversation
-        identified = _identify(messages, Counter(), (), named=True, known=conversation)
-        wanted: dict[str, Said] = {}
-        for one in identified:
-            if wanted.setdefault(one.id, one).fingerprint != one.fingerprint:
-                raise MessageConflictError(
-                    f"messages has two messages of id {one.id!r} with other content; ids must be unique"
-                )
-        made = {one.id for one, message in zip(identified, messages, strict=True) if not message.id}
-        changes = _Difference.between(conversation, wanted, made, goes_on=goes_on, task=task)
-        differs = changes.appended or changes.edited or changes.removed
-        if (conversation.untold or differs) and (yield from self._prepare()):
-            changes = _Difference.between(conversation, wanted, made, goes_on=goes_on, task=task)
-        conversation.forgotten = changes.forgotten
-        if changes.forgotten:
-            conversation.newest_state = changes.state
+        difference = _Difference.between(conversation, messages, goes_on=goes_on, task=task)
+        if (conversation.untold or difference.anything) and (yield from self._prepare()):
+            difference = _Difference.between(conversation, messages, goes_on=goes_on, task=task)
+        conversation.forgotten = difference.forgotten
+        if difference.forgotten:
+            conversation.newest_state = difference.state
             if not conversation.warned:
-                _log.warning("conversation %r: %s", self.scope.conversation_id, GOES_ON % changes.forgotten)
+                _log.warning("conversation %r: %s", self.scope.conversation_id, GOES_ON % difference.forgotten)
             conversation.warned = True
         # What is to be told at another place is as it should be before it is appended, and appended before it is taken
         # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
-        yield from self._change(on_removal, edited=changes.edited)
-        moved = [place for key in changes.moved for place in conversation.places_of(key)]
-        yield from self._append(changes.appended, changes.state, tidies=not changes.moved)
-        yield from self._change(on_removal, removed=changes.removed, moved=moved)
-        return list(changes.ids)
+        yield from self._change(on_removal, edited=difference.edited)
+        moved = [place for key in difference.moved for place in conversation.places_of(key)]
+        yield from self._append(difference.appended, difference.state)
+        yield from self._change(on_removal, removed=difference.removed, moved=moved)
+        return list(difference.ids)
 
     def take_over(self, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool) -> Flow[None]:
         """Makes it equal to an agent's messages: in the store, or in memory where nothing of it is kept."""
@@ -221,7 +211,7 @@ class Editor:
                 )
         return identified, list(new.values())
 
-    def _append(self, new: Sequence[Said], state: int | None = None, *, tidies: bool = True) -> Flow[dict[str, str]]:
+    def _append(self, new: Sequence[Said], state: int | None = None) -> Flow[dict[str, str]]:
         """Writes messages at the end of the writer's lane; `state` is the agent's that they come from, or the newest.
 
         Returns:
@@ -231,7 +221,7 @@ class Editor:
             return {}
         head, clock = self._head()
         made = _records(new, self.lane, clock, head.count, self.conversation.newest_state if state is None else state)
-        yield from self._commit(made, News(made), tidies=tidies)
+        yield from self._commit(made, News(made))
         own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
         newest = takewhile(lambda _: own, reversed(self.conversation.entries))
         shown = ((own.pop(entry.record.place.key, None), entry.id) for entry in newest)
@@ -245,28 +235,43 @@ class Editor:
         removed: Sequence[str] = (),
         moved: Sequence[Place] = (),
     ) -> Flow[None]:
-        """Changes what is there, and deletes what was derived from it; what is not there any more is left out."""
+        """Changes what is there, and deletes what was derived from it; what is not there any more is left out.
+
+        Where two writers have used one id, the log is made to say what its readers make of it: the ids of the others
+        stay when one of them is taken out.
+        """
         conversation = self.conversation
-        rewritten: list[MessageRecord] = []
-        gone: list[Place] = list(moved)
+        changed: dict[str, MessageRecord | None] = {place.key: None for place in moved}
         for one in edited:
-            if places := conversation.places_of(one.id):
-                rewritten.append(MessageRecord.of(one.message, places[0]))
-                gone += places[1:]
+            for number, place in enumerate(conversation.places_of(one.id)):
+                changed[place.key] = None if number else MessageRecord.of(one.message, place)
         for key in removed:
             entry, places = conversation.entry(key), conversation.places_of(key)
             if on_removal == "forget":
-                gone += [*places, *conversation.archived.get(key, ())]
-            elif entry is not None:
-                rewritten.append(entry.record.model_copy(update={"archived": True}))
-                gone += places[1:]
-        keys = {place.key for place in (*(record.place for record in rewritten), *gone)}
-        if not keys:
+                places = [*places, *conversation.archived.get(key, ())]
+            changed |= {place.key: None for place in places}
+            if on_removal == "archive" and entry is not None:
+                changed[entry.record.place.key] = entry.record.model_copy(update={"archived": True})
+        if not changed:
             return
-        touched = (i for i, entry in enumerate(conversation.entries) if entry.record.place.key in keys)
+        touched = (i for i, entry in enumerate(conversation.entries) if entry.record.place.key in changed)
         first = next(touched, len(conversation.entries))
         derived = yield from self._stale(first, forgets=on_removal == "forget" and bool(edited or removed))
-        yield from self._rewrite(rewritten, gone, derived)
+        doubles = () if moved else conversation.doubles  # what has moved is a double for now
+        twice: dict[str, MessageRecord | None] = {record.place.key: None for record in doubles}
+        for entry in conversation.entries if conversation.renamed else ():
+            if (place := entry.record.place).key in conversation.renamed:
+                # Still without a name of its own where it had none: others may find that another one is called so, too.
+                twice[place.key] = MessageRecord.of(entry.message, place, named=entry.record.named)
+        changed = twice | changed
+        notice = ChangeRecord(changed=tuple(changed))
+        yield from self._commit([notice], News([]))
+        heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
+        conversation.untold.update(changed)
+        yield from log.rewrite(self.store, self.scope, changed, derived)
+        conversation.heads = heads
+        yield from self._commit([notice], News([], changed))
+        conversation.untold.difference_update(changed)
 
     def _stale(self, first: int, *, forgets: bool) -> Flow[list[PutOp]]:
         """Returns the deletions of what was derived from the messages from a position on.
@@ -290,25 +295,7 @@ class Editor:
             deletions += [PutOp(item.namespace, item.key, None) for item in gone]
         return deletions
 
-    def _rewrite(
-        self, rewritten: Sequence[MessageRecord], gone: Sequence[Place], derived: Sequence[PutOp] = ()
-    ) -> Flow[None]:
-        """Writes over records where they stand, deletes others, and tells the readers, before it and after it."""
-        conversation = self.conversation
-        changed: dict[str, MessageRecord | None] = dict.fromkeys(place.key for place in gone)
-        changed |= {record.place.key: record for record in rewritten}
-        notice = ChangeRecord(changed=tuple(changed))
-        yield from self._commit([notice], News([]), tidies=False)
-        heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
-        conversation.untold.update(changed)
-        yield from log.rewrite(self.store, self.scope, changed, derived)
-        conversation.heads = heads
-        yield from self._commit([notice], News([], changed))
-        conversation.untold.difference_update(changed)
-
-    def _commit(
-        self, records: Sequence[MessageRecord | ChangeRecord], news: News, *, tidies: bool = True
-    ) -> Flow[None]:
+    def _commit(self, records: Sequence[MessageRecord | ChangeRecord], news: News) -> Flow[None]:
         """Writes records, takes them in, and looks what others have written in the meantime."""
         conversation = self.conversation
         heads = conversation.heads or Heads()
@@ -324,8 +311,6 @@ class Editor:
         conversation.heads = Heads(heads.joined, {**heads.lanes, self.lane: after})
         try:
             yield from self._look_again(before)
-            if tidies:
-                yield from self._tidy()
         except Exception:  # noqa: BLE001 - it is written; what was not looked at now is looked at before the next write
             conversation.heads, conversation.joined = None, False
 
@@ -351,7 +336,6 @@ class Editor:
         digest = conversation.digest
         if not conversation.joined or self.lane not in (conversation.heads or Heads()).polled(SURE):
             yield from self._join()
-        yield from self._tidy()
         if untold := sorted(conversation.untold):
             yield from self._commit([ChangeRecord(changed=tuple(untold))], News([]))
             conversation.untold.difference_update(untold)
@@ -370,15 +354,6 @@ class Editor:
                 break
         self.conversation.joined = True
 
-    def _tidy(self) -> Flow[None]:
-        """Makes the log say what a reader makes of it, where two writers have used one id."""
-        conversation = self.conversation
-        if conversation.doubles or conversation.renamed:
-            entries = (entry for entry in conversation.entries if entry.record.place.key in conversation.renamed)
-            # Still without a name of its own where it had none: others may find that another one is called so, too.
-            rewritten = [MessageRecord.of(e.message, e.record.place, named=e.record.named) for e in entries]
-            yield from self._rewrite(rewritten, [record.place for record in conversation.doubles])
-
     def _head(self) -> tuple[LaneRecord, int]:
         """Returns how far the writer has come, and a clock past everything seen.
 
@@ -394,40 +369,47 @@ class Editor:
         return heads.lanes[self.lane], heads.clock + 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Difference:
+class _Difference(NamedTuple):
     """What makes a conversation equal to other messages."""
 
     ids: Sequence[str]
     """Of all messages as they should be, in order."""
     state: int
     """Which of the agent's states they are; see `Place`."""
-    appended: list[Said]
-    edited: list[Said]
-    removed: list[str]
-    moved: list[str]
+    appended: Sequence[Said] = ()
+    edited: Sequence[Said] = ()
+    removed: Sequence[str] = ()
+    moved: Sequence[str] = ()
     """Ids of those that are appended, and are there already at another place."""
-    forgotten: int
+    forgotten: int = 0
     """How many messages there are, where the state holds none of them."""
+
+    @property
+    def anything(self) -> bool:
+        """Something is to be written."""
+        return bool(self.appended or self.edited or self.removed)
 
     @classmethod
     def between(
-        cls,
-        conversation: OpenConversation,
-        given: Mapping[str, Said],
-        made: Collection[str],
-        *,
-        goes_on: bool,
-        task: bool,
+        cls, conversation: OpenConversation, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool
     ) -> _Difference:
-        """Compares a conversation with messages by their ids, some of which were `made` here; see `Editor.sync`."""
-        wanted = {one.id: one for one in _recognized(conversation, given, made)}
+        """Compares a conversation with messages; see `Editor.sync`."""
+        ids, known = [str(message.id) for message in messages], len(conversation.entries)
+        new = messages[known:]
+        if (
+            ids[:known] == [entry.id for entry in conversation.entries]
+            and len({*ids}) == len(ids)
+            and all(message.id for message in new)
+            and all(plainly_same(a, b.message) for a, b in zip(messages, conversation.entries, strict=False))
+        ):  # as nearly always: what is stored, and then something new
+            said = [Said(message, fingerprint(message), named=True) for message in new]
+            return cls(ids=ids, state=TASK if task else conversation.newest_state, appended=said)
+        wanted = {one.id: one for one in _recognized(conversation, messages)}
         order = list(wanted)
-        stay = [entry.id for entry in conversation.entries if entry.id in wanted]
-        kept = next((i for i, pair in enumerate(zip(stay, order, strict=False)) if pair[0] != pair[1]), len(stay))
+        stay = [entry for entry in conversation.entries if entry.id in wanted]
         gone = [entry for entry in conversation.entries if entry.id not in wanted]
-        known = {key: conversation.entries[conversation.positions[key]] for key in stay}
-        held = {entry.state for entry in known.values()} | {TASK}
+        kept = next((i for i, (entry, key) in enumerate(zip(stay, order, strict=False)) if entry.id != key), len(stay))
+        held = {entry.state for entry in stay} | {TASK}
         last = max((entry.state for entry in gone), default=TASK)
         if forgets := not task and held == {TASK} and last > TASK:
             forgets = not goes_on or last < conversation.newest_state
@@ -439,64 +421,51 @@ class _Difference:
             ids=order,
             state=TASK if task else lasting,
             appended=[wanted[key] for key in order[kept:]],
-            edited=[wanted[key] for key in stay if wanted[key].fingerprint != known[key].fingerprint],
+            edited=[one for entry in stay if (one := wanted[entry.id]).fingerprint != entry.fingerprint],
             removed=[entry.id for entry in gone if entry.state in held],
-            moved=stay[kept:],
+            moved=[entry.id for entry in stay[kept:]],
             forgotten=len(gone) if forgets else 0,
         )
 
 
-def _recognized(conversation: OpenConversation, given: Mapping[str, Said], made: Collection[str]) -> Iterable[Said]:
-    """Yields messages with the ids that the conversation knows them by, where they say the same in order.
+def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Iterator[Said]:
+    """Yields messages with the ids that the conversation knows them by: their own, else by what they say, in order.
 
     Whoever keeps no ids gives the whole conversation with every turn, each message under a new id: it would replace all
-    that is stored each time, and nothing that was made of it would hold any more.
+    that is stored each time, and nothing that was made of it would hold any more. Words prove less than ids: who has
+    forgotten a conversation says "hello" again. So they count among the messages of the states that ids tell of, else
+    of the newest one.
 
-    Words prove less than ids: who has forgotten a conversation says "hello" again. So they count among the messages of
-    the states that ids tell of, else of the newest one; and of earlier ones where that begins otherwise, and most of
-    what they have is there, more than one exchange of it.
+    Raises:
+        MessageConflictError: two messages have one id and other content.
     """
-    entries, newest = conversation.entries, conversation.newest_state
-    known = (conversation.positions.get(key) for key in given if key not in made)
-    held = {entries[position].state for position in known if position is not None}
-    places = _places(conversation, given, made, held or {newest})
-    begins = [entry.fingerprint for entry in entries if entry.state == newest][:1]
-    if newest and not held and begins != [one.fingerprint for one in given.values()][:1]:
-        everywhere = _places(conversation, given, made, range(newest + 1))
-        older = [entry for position in everywhere.values() if (entry := entries[position]).state < newest]
-        most = 2 * len(older) > sum(entry.state < newest for entry in entries)
-        if most and sum(is_user(entry.message) for entry in older) > 1:
-            places = everywhere
-    names = {*given, *conversation.positions}
+    given: dict[str, Said] = {}
+    made: set[str] = set()
+    for one, message in zip(_identify(messages, Counter(), (), conversation), messages, strict=True):
+        if given.setdefault(one.id, one).fingerprint != one.fingerprint:
+            raise MessageConflictError(
+                f"messages has two messages of id {one.id!r} with other content; ids must be unique"
+            )
+        made.update([] if message.id else [one.id])
+    entries = conversation.entries
+    named = {key: at for key in given if key not in made and (at := conversation.positions.get(key)) is not None}
+    states = {entries[position].state for position in named.values()} or {conversation.newest_state}
+    unnamed: defaultdict[str, list[int]] = defaultdict(list)
+    for position, entry in enumerate(entries if len(named) < len(given) else ()):
+        if entry.state in states and entry.id not in named:
+            unnamed[entry.fingerprint].append(position)
+    taken, begin = {*given, *conversation.positions}, 0
     for key, one in given.items():
+        places = unnamed[one.fingerprint] if key not in named else [named[key]]
+        at = bisect_left(places, begin) if key not in named else 0
         name = key
-        if key in places:
-            name = entries[places[key]].id
-        elif key in made and key in conversation.positions:
-            name = next(name for n in count(1) if (name := content_id(one.fingerprint, n)) not in names)
-            names.add(name)
-        yield one if name == key else replace(one, message=one.message.model_copy(update={"id": name}))
-
-
-def _places(
-    conversation: OpenConversation, given: Mapping[str, Said], made: Collection[str], states: Collection[int]
-) -> dict[str, int]:
-    """Finds messages in a conversation: by their ids, else by what they say, in order and among these states."""
-    gone: defaultdict[str, list[int]] = defaultdict(list)
-    for place, entry in enumerate(conversation.entries):
-        if (entry.id not in given or entry.id in made) and entry.state in states:
-            gone[entry.fingerprint].append(place)
-    found: dict[str, int] = {}
-    begin = 0
-    for key, one in given.items():
-        position = None if key in made else conversation.positions.get(key)
-        if position is None:
-            places = gone.get(one.fingerprint, [])
-            at = bisect_left(places, begin)
-            position = places[at] if at < len(places) else None
-        if position is not None:
-            found[key], begin = position, max(begin, position + 1)
-    return found
+        if at < len(places):
+            name, begin = entries[places[at]].id, max(begin, places[at] + 1)
+        elif key in conversation.positions:  # made of what another message says, too
+            name = next(name for n in count(1) if (name := content_id(one.fingerprint, n)) not in taken)
+            taken.add(name)
+        message = one.message if name == key else one.message.model_copy(update={"id": name})
+        yield Said(message, one.fingerprint, named=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,14 +550,12 @@ def _identify(
     messages: Sequence[BaseMessage],
     occurrences: Counter[str],
     taken: Collection[str],
-    *,
-    named: bool = False,
     known: OpenConversation | None = None,
 ) -> list[Said]:
     """Returns messages with ids, each with its fingerprint, of which so many `occurrences` came before.
 
-    A message without an id must not get one that is `taken`, for instance after an earlier one was removed. With
-    `named`, an id that is made here stands for this message, whoever appends it. `known` has most of them already.
+    A message without an id must not get one that is `taken`, for instance after an earlier one was removed. `known` has
+    most of them already.
     """
     seen = Counter(occurrences)
     given = {str(message.id) for message in messages if message.id}
@@ -600,5 +567,5 @@ def _identify(
         while not message.id and ((key := content_id(said, seen[said])) in taken or key in given):
             seen[said] += 1
         with_id = message if message.id else message.model_copy(update={"id": content_id(said, seen[said])})
-        result.append(Said(with_id, said, named=named or bool(message.id)))
+        result.append(Said(with_id, said, named=bool(message.id)))
     return result

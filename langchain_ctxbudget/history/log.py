@@ -13,25 +13,21 @@ registers that keep the last value. For the same reason a writer looks at the he
 of two that append at the same moment, one sees the other's records before it returns, and tidies up where both have
 said the same.
 
-Changes are made where a message stands, and a record in the writer's lane tells what to read again. So a part of a
-conversation, the newest messages or those since a bookmark, can be read without the rest of it.
+Changes are made where a message stands, and a record in the writer's lane tells what to read again.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
-from pydantic import TypeAdapter, ValidationError
 
-from langchain_ctxbudget.errors import InputError, StoreDataError
+from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.messages import content_id, fingerprint
 from langchain_ctxbudget.stores import (
@@ -58,8 +54,6 @@ POLLED = 32
 """Heads that a reader asks for each time: of the lanes that were written last."""
 SURE = 16
 """A writer whose lane was not among so many of those that were written last joins again: its readers may not ask."""
-LANES_AT_ONCE, FEWEST_READ = 4, 8
-"""For a page: lanes that are read at a time, those with the newest messages first, and records of each at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +117,9 @@ class News:
 def read_new(store: BaseStore, scope: Scope, known: Heads, now: Heads) -> Flow[News]:
     """Reads what the lanes have in addition to what was known, in order."""
     starts = {name: lane.count for name, lane in known.lanes.items()}
-    records = yield from _read_from(store, scope, starts, {name: lane.count for name, lane in now.lanes.items()})
+    ends = {name: lane.count for name, lane in now.lanes.items()}
+    keys = [place_key(name, number) for name, end in ends.items() for number in range(starts.get(name, 0), end)]
+    records = yield from _read_records(store, scope, keys)
     messages = {key: record for key, record in records.items() if isinstance(record, MessageRecord)}
     touched = {key for record in records.values() if isinstance(record, ChangeRecord) for key in record.changed}
     # Read after the heads, so they are at least as new as what the heads tell of.
@@ -136,19 +132,10 @@ def read_new(store: BaseStore, scope: Scope, known: Heads, now: Heads) -> Flow[N
     )
 
 
-_Records = dict[str, MessageRecord | ChangeRecord]
-
-
-def _read_from(store: BaseStore, scope: Scope, starts: Mapping[str, int], ends: Mapping[str, int]) -> Flow[_Records]:
-    """Reads the records of lanes between two numbers each."""
-    keys = [place_key(name, n) for name, end in ends.items() for n in range(starts.get(name, 0), end)]
-    return (yield from _read_records(store, scope, keys))
-
-
-def _read_records(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[_Records]:
+def _read_records(store: BaseStore, scope: Scope, keys: Sequence[str]) -> Flow[dict[str, MessageRecord | ChangeRecord]]:
     """Reads records by their keys; what was deleted is left out."""
     namespace = scope.namespace(MESSAGES)
-    found: _Records = {}
+    found: dict[str, MessageRecord | ChangeRecord] = {}
     for first in range(0, len(keys), CHUNK):
         some = keys[first : first + CHUNK]
         items = yield from batch(store, [GetOp(namespace, key) for key in some])
@@ -283,118 +270,3 @@ def _conversation_of(joined: Item) -> str:
             f"the next message that is added to the conversation writes it anew"
         )
     return key
-
-
-class Mark(NamedTuple):
-    """A place in a lane."""
-
-    number: int
-    """So many of its records are before it."""
-    clock: int
-    """None of them is past it."""
-    born: str
-    """Of the lane; another one means that the lane is not the one that was meant."""
-
-
-Bookmark = Mapping[str, Mark]
-"""A place in a conversation, by lane."""
-_BOOKMARK: TypeAdapter[dict[str, Mark]] = TypeAdapter(dict[str, Mark])
-
-
-@dataclass(frozen=True, slots=True)
-class MessagePage:
-    """A part of a conversation.
-
-    Attributes:
-        messages: in the order of the conversation.
-        before: where the page begins: `get_page(before=...)` gives the messages before it. None at the beginning.
-        after: where it ends: `get_page(after=...)` gives what has been said since.
-
-    Example:
-        >>> from langchain_core.messages import HumanMessage
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> pipeline, ada = ContextPipeline(), {"user_id": "ada", "conversation_id": "c1"}
-        >>> ids = pipeline.add_messages([HumanMessage(word) for word in ("one", "two", "three")], **ada)
-        >>> page = pipeline.get_page(limit=2, **ada)
-        >>> [message.content for message in page.messages]
-        ['two', 'three']
-        >>> [message.content for message in pipeline.get_page(before=page.before, **ada).messages]
-        ['one']
-    """
-
-    messages: list[BaseMessage]
-    before: str | None
-    after: str
-
-
-def read_last(store: BaseStore, scope: Scope, limit: int, before: str | None) -> Flow[MessagePage]:
-    """Reads the newest messages, or the newest before a bookmark."""
-    now = _ends((yield from read_heads(store, scope)))
-    ends = now if before is None else _still_there(_parsed(before), now)
-    unread = dict(ends)
-    found: list[MessageRecord] = []
-    while True:
-        oldest = found[-limit].place.order if len(found) >= limit else (0, "", 0)
-        # What is not read of a lane yet comes before this.
-        lanes = [lane for lane, mark in unread.items() if mark.number and (mark.clock, lane, mark.number) > oldest]
-        if not lanes:
-            break
-        lanes = sorted(lanes, key=lambda lane: -unread[lane].clock)[:LANES_AT_ONCE]
-        size = max(FEWEST_READ, limit - len(found))
-        starts = {lane: max(0, unread[lane].number - size) for lane in lanes}
-        records = yield from _read_from(store, scope, starts, {lane: unread[lane].number for lane in lanes})
-        for record in records.values():
-            if isinstance(record, MessageRecord):
-                mark = unread[record.place.lane]
-                unread[record.place.lane] = mark._replace(clock=min(mark.clock, record.place.clock))
-                if not record.archived:
-                    found.append(record)
-        unread |= {lane: unread[lane]._replace(number=starts[lane]) for lane in lanes}
-        found = in_order(found)
-    page, left = found[-limit:], found[:-limit]
-    starts = {lane: mark.number for lane, mark in unread.items()}
-    for record in left:  # read, but no part of the page
-        starts[record.place.lane] = max(starts[record.place.lane], record.place.number + 1)
-    clock = page[0].place.clock if page else 0
-    begins = {
-        lane: Mark(number, min(ends[lane].clock, clock), ends[lane].born) for lane, number in starts.items() if number
-    }
-    return MessagePage(_shown(page), _text(begins) if begins else None, _text(ends))
-
-
-def read_since(store: BaseStore, scope: Scope, after: str) -> Flow[MessagePage]:
-    """Reads everything that was said since a bookmark."""
-    now = _ends((yield from read_heads(store, scope)))
-    known = _still_there(_parsed(after), now)
-    starts = {lane: mark.number for lane, mark in known.items()}
-    records = yield from _read_from(store, scope, starts, {lane: mark.number for lane, mark in now.items()})
-    new = in_order(r for r in records.values() if isinstance(r, MessageRecord) and not r.archived)
-    return MessagePage(_shown(new), _text(known) if known else None, _text(now))
-
-
-def _shown(records: Sequence[MessageRecord]) -> list[BaseMessage]:
-    return [message for _, message in fold(records).messages]
-
-
-def _ends(heads: Heads) -> Bookmark:
-    return {name: Mark(lane.count, lane.clock, lane.born) for name, lane in heads.lanes.items()}
-
-
-def _still_there(bookmark: Bookmark, now: Bookmark) -> Bookmark:
-    """Returns what a bookmark says of the lanes that are still there, no more than they have."""
-    return {
-        lane: mark._replace(number=min(max(mark.number, 0), now[lane].number))
-        for lane, mark in bookmark.items()
-        if lane in now and mark.born == now[lane].born
-    }
-
-
-def _text(bookmark: Bookmark) -> str:
-    return base64.urlsafe_b64encode(json.dumps(bookmark, separators=(",", ":")).encode()).decode()
-
-
-def _parsed(text: str) -> Bookmark:
-    try:
-        return _BOOKMARK.validate_json(base64.urlsafe_b64decode(text))
-    except (ValidationError, ValueError, TypeError) as error:
-        raise InputError(f"{text!r} is no bookmark; pass `before` or `after` of an earlier page") from error

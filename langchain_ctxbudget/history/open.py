@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
+from pydantic import TypeAdapter, ValidationError
 
 from langchain_ctxbudget.background import beginning_anew, new_mutex
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
 from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
 from langchain_ctxbudget.history.entry import Entry
@@ -24,6 +29,56 @@ MAX_OPEN = 256
 """Conversations kept in memory; the one unused for longest goes first, and is read again when needed."""
 MOST_CUTS = 8
 """Budgets for which a conversation remembers where verbatim history begins."""
+
+
+class Mark(NamedTuple):
+    """A place in a lane."""
+
+    number: int
+    """So many of its records are before it."""
+    born: str
+    """Of the lane; another one means that the lane is not the one that was meant."""
+
+
+_BOOKMARK: TypeAdapter[dict[str, Mark]] = TypeAdapter(dict[str, Mark])
+"""A place in a conversation, by lane."""
+
+
+def _text(bookmark: Mapping[str, Mark]) -> str:
+    return urlsafe_b64encode(_BOOKMARK.dump_json(dict(bookmark))).decode()
+
+
+def _parsed(text: str) -> dict[str, Mark]:
+    try:
+        return _BOOKMARK.validate_json(urlsafe_b64decode(text))
+    except (ValidationError, ValueError, TypeError) as error:
+        raise InputError(f"{text!r} is no bookmark; pass `before` or `after` of an earlier page") from error
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """A part of a conversation.
+
+    Attributes:
+        messages: in the order of the conversation.
+        before: where the page begins: `get_page(before=...)` gives the messages before it. None at the beginning.
+        after: where the conversation ended when it was read: `get_page(after=...)` gives what has been said since.
+
+    Example:
+        >>> from langchain_core.messages import HumanMessage
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline, ada = ContextPipeline(), {"user_id": "ada", "conversation_id": "c1"}
+        >>> _ = pipeline.add_messages([HumanMessage("one"), HumanMessage("two")], **ada)
+        >>> page = pipeline.get_page(limit=1, **ada)
+        >>> [message.content for message in page.messages]
+        ['two']
+        >>> [message.content for message in pipeline.get_page(before=page.before, **ada).messages]
+        ['one']
+    """
+
+    messages: list[BaseMessage]
+    before: str | None
+    after: str
 
 
 @dataclass(slots=True)
@@ -169,6 +224,26 @@ class OpenConversation:
         """Returns whether a cut was made for the messages that stand before it now."""
         read = max(cut.position, cut.cleared)
         return read > 0 and self.table.holds(read, cut.digest)
+
+    def page(self, limit: int | None, before: str | None, after: str | None) -> MessagePage:
+        """Returns the newest messages, or the newest before a bookmark, or all after one.
+
+        Raises:
+            InputError: it is no bookmark.
+        """
+        lanes = self.heads.lanes if self.heads else {}
+        bookmark = before if after is None else after
+        known = {} if bookmark is None else _parsed(bookmark)
+        marks = {lane: mark for lane, mark in known.items() if lane in lanes and lanes[lane].born == mark.born}
+        places = [entry.record.place for entry in self.entries]
+        earlier = [place.lane in marks and place.number < marks[place.lane].number for place in places]
+        wanted = [at for at, is_earlier in enumerate(earlier) if bookmark is None or is_earlier is (after is None)]
+        if after is None:
+            begin = max(0, len(wanted) - (limit or len(wanted)))
+            left, wanted = wanted[:begin], wanted[begin:]
+            marks = {places[at].lane: Mark(places[at].number + 1, lanes[places[at].lane].born) for at in left}
+        ends = {name: Mark(lane.count, lane.born) for name, lane in lanes.items()}
+        return MessagePage([self.entries[at].message for at in wanted], _text(marks) if marks else None, _text(ends))
 
     def new_to_learn(self) -> int | None:
         """Returns how many messages were not learned from; None: some that were have changed."""

@@ -119,8 +119,7 @@ def progress(step: str, session: Session) -> dict[str, Any]:
         layers = {str(layer): tokens for layer, tokens in plan.allocated.tokens.items()}
         done |= {"budget_tokens": plan.limit_tokens, "strategy": plan.allocated.strategy, "layers": layers}
     elif step == "fetch_bundles":
-        own = (part for rendered in plan.own.values() for part in rendered.fragments)
-        done |= _size([*plan.bundles.fragments, *own])
+        done |= _size(plan.bundles.fragments)
     elif step == "compact_history":
         view, messages = plan.history, len(plan.conversation.entries)
         done |= {"strategy": view.strategy, "compaction_step": view.step, "messages": messages}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.knowledge import control, custom, facts_layer, known, presence, records, subjects
-from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage
-from langchain_ctxbudget.knowledge.custom import Rendered
+from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage, UserKnowledge
 from langchain_ctxbudget.knowledge.facts import is_kept_by_hand
 from langchain_ctxbudget.knowledge.facts_layer import FactsLayer
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
@@ -28,6 +27,6 @@ from langchain_ctxbudget.knowledge.subjects import MAX_ENTITIES, MAX_TOPICS, Bun
 __all__ = [
     "BY_RULES", "BY_USER", "MAX_ENTITIES", "MAX_TOPICS", "NOTHING", "Bundles", "ClientPresence", "ContextBundle",
     "Detected", "EntityProfile", "Fact", "FactCategory", "FactsLayer", "Heartbeat", "Knowledge", "KnownItem",
-    "Learning", "Prediction", "ProgressRecord", "Rendered", "Source", "SourceMessage", "TopicProfile", "as_of",
+    "Learning", "Prediction", "ProgressRecord", "Source", "SourceMessage", "TopicProfile", "UserKnowledge", "as_of",
     "control", "custom", "facts_layer", "is_kept_by_hand", "known", "presence", "records", "still_there", "subjects",
 ]  # fmt: skip

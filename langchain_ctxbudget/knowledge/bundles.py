@@ -6,27 +6,24 @@ for when the whole does not fit. Whoever puts it into a prompt neutralises what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import blake2b
 from typing import Literal
 
 from langchain_ctxbudget.knowledge.facts import holding, shown
-from langchain_ctxbudget.knowledge.records import (
-    BundleType,
-    ContextBundle,
-    EntityProfile,
-    Fact,
-    TopicProfile,
-)
-from langchain_ctxbudget.messages import one_line, terms
-from langchain_ctxbudget.search import ELLIPSIS, shrink_to
+from langchain_ctxbudget.knowledge.records import BundleType, ContextBundle, EntityProfile, Fact, TopicProfile
+from langchain_ctxbudget.messages import one_line, sentences, terms
+from langchain_ctxbudget.search import shrink_to
 from langchain_ctxbudget.stores import later, utc
 
 Count = Callable[[str], int]
 
-TOPIC_TOKENS, ENTITY_TOKENS, OTHER_TOKENS, COMPRESSED_TOKENS = 120, 80, 500, 25
+CAPS: Mapping[BundleType, int] = {"topic": 120, "entity": 80}
+"""The most tokens that a bundle may cost."""
+OTHER_TOKENS, COMPRESSED_TOKENS = 500, 25
 LIFETIME = timedelta(days=7)
 """After this a bundle is compiled again in any case."""
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
@@ -34,8 +31,6 @@ FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 MOST_ATTRIBUTES = 5
 MOST_LISTED = 8
 
-_CHARACTERS_PER_TOKEN = 20
-"""No text has so many on average; a longer part of a line is not even counted."""
 _LEAST_TOKENS = 3
 """Less room is not worth another line."""
 
@@ -46,7 +41,7 @@ class Line:
 
     text: str
     ids: tuple[str, ...] = ()
-    """The items that it shows; a part of it shows the first one."""
+    """The items that it shows."""
     short: str = ""
     """A text that may stand in its place."""
     divisible: bool = False
@@ -61,6 +56,7 @@ class Compiler:
         now: the time.
         count: returns the tokens of a text.
         old: the bundles so far, by id.
+        cap_tokens: the most that one may cost; 0: what is right for its kind.
 
     Example:
         >>> from datetime import UTC
@@ -75,6 +71,7 @@ class Compiler:
     now: datetime
     count: Count
     old: Mapping[str, ContextBundle] = field(default_factory=dict)
+    cap_tokens: int = 0
 
     def topic(
         self,
@@ -82,96 +79,77 @@ class Compiler:
         facts: Sequence[Fact] = (),
         parent: TopicProfile | None = None,
         children: Sequence[TopicProfile] = (),
-        *,
-        cap_tokens: int = TOPIC_TOKENS,
     ) -> ContextBundle:
         """Compiles what is known of a topic: the facts about it and its children, as far as they fit."""
         lines = _topic_lines(profile, holding(facts, self.now), parent, children)
-        return self._made("topic", profile.id, lines, cap_tokens, self._expiry(facts), profile.importance_score)
+        return self._made("topic", profile.id, lines, facts, priority=profile.importance_score)
 
-    def entity(
-        self, profile: EntityProfile, facts: Sequence[Fact] = (), *, cap_tokens: int = ENTITY_TOKENS
-    ) -> ContextBundle:
+    def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:
         """Compiles what is known of a person or a thing."""
         lines = _entity_lines(profile, holding(facts, self.now))
-        return self._made("entity", profile.id, lines, cap_tokens, self._expiry(facts), profile.importance_score)
+        return self._made("entity", profile.id, lines, facts, priority=profile.importance_score)
 
-    def of_facts(
-        self, kind: Literal["identity_core", "global_prefs"], facts: Sequence[Fact], *, cap_tokens: int = OTHER_TOKENS
-    ) -> ContextBundle:
+    def of_facts(self, kind: Literal["identity_core", "global_prefs"], facts: Sequence[Fact]) -> ContextBundle:
         """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
         category = "identity" if kind == "identity_core" else "preference"
         own = [fact for fact in facts if fact.category == category]
-        lines = list(map(_fact_line, holding(own, self.now)))
-        return self._made(kind, kind, lines, cap_tokens, self._expiry(own), 1.0)
+        return self._made(kind, kind, list(map(_fact_line, holding(own, self.now))), own)
 
     def conversation(
-        self,
-        conversation_id: str,
-        topics: Sequence[TopicProfile],
-        entities: Sequence[EntityProfile],
-        *,
-        cap_tokens: int = OTHER_TOKENS,
+        self, conversation_id: str, topics: Sequence[TopicProfile], entities: Sequence[EntityProfile]
     ) -> ContextBundle:
         """Compiles what a conversation is about: its topics and entities, most important first."""
         people = [(f"{one_line(e.name)} ({one_line(e.relationship or e.type)})", e.id) for e in entities]
-        lines = [
-            *_listing("Topics: ", [(one_line(topic.label), topic.id) for topic in topics]),
-            *_listing("People and things: ", people),
-        ]
-        scores = (*(topic.importance_score for topic in topics), *(entity.importance_score for entity in entities))
-        key, expiry = f"conversation/{conversation_id}", self._expiry(())
-        made = self._made("conversation", key, lines, cap_tokens, expiry, max(scores, default=0.0))
+        labels = [(one_line(topic.label), topic.id) for topic in topics]
+        lines = [*_listing("Topics: ", labels), *_listing("People and things: ", people)]
+        priority = max((one.importance_score for one in (*topics, *entities)), default=0.0)
+        made = self._made("conversation", f"conversation/{conversation_id}", lines, priority=priority)
         return made if made.conversation_id else made.model_copy(update={"conversation_id": conversation_id})
 
-    def composite(self, parts: Sequence[ContextBundle], *, cap_tokens: int = OTHER_TOKENS) -> ContextBundle:
+    def composite(self, parts: Sequence[ContextBundle]) -> ContextBundle:
         """Joins bundles, most important first: each whole where it fits, else its one line, else not at all."""
         lines = [Line(part.compiled_prompt, (part.id,), short=part.compressed_prompt) for part in parts]
-        expiry = min((part.expires_at for part in parts if part.expires_at), default=self._expiry(()))
+        ends = [utc(part.expires_at) for part in parts if part.expires_at]
         priority = max((part.priority for part in parts), default=0.0)
-        return self._made("composite", "composite", lines, cap_tokens, expiry, priority)
+        return self._made("composite", "composite", lines, ends=ends, priority=priority)
 
-    def _expiry(self, facts: Iterable[Fact]) -> datetime:
-        """Returns when to compile again: when a fact begins or ceases to be true, or after the lifetime."""
-        times = (time for fact in facts if fact.is_current for time in (fact.valid_from, fact.valid_until) if time)
-        now = utc(self.now)
-        return min((later(now, LIFETIME), *(utc(time) for time in times if utc(time) > now)))
-
-    def _made(  # noqa: PLR0917
+    def _made(
         self,
         kind: BundleType,
         key: str,
         lines: Sequence[Line],
-        cap_tokens: int,
-        expires_at: datetime,
-        priority: float,
+        facts: Iterable[Fact] = (),
+        *,
+        ends: Iterable[datetime] = (),
+        priority: float = 1.0,
     ) -> ContextBundle:
+        """Makes a bundle that expires when a fact begins or ceases to be true, when a part ends, or in a week."""
+        now, cap_tokens = utc(self.now), self.cap_tokens or CAPS.get(kind, OTHER_TOKENS)
+        turns = (time for fact in facts if fact.is_current for time in (fact.valid_from, fact.valid_until) if time)
+        expires_at = min((later(now, LIFETIME), *ends, *(utc(time) for time in turns if utc(time) > now)))
         made_from = blake2b(repr((cap_tokens, lines)).encode(errors="surrogatepass"), digest_size=8).hexdigest()
-        before = self.old.get(key)
-        is_same = before is not None and before.made_from == made_from and is_fresh(before, self.now)
-        if before is not None and is_same and before.expires_at and utc(before.expires_at) <= utc(expires_at):
-            return before
-        text, tokens, ids = _fitted(lines, ("\n", "\n"), self.count, cap_tokens)
+        old = self.old.get(key)
+        if old and old.made_from == made_from and is_fresh(old, now) and utc(old.expires_at or now) <= expires_at:
+            return old
+        text, ids = _fitted(lines, "\n", "\n", self.count, cap_tokens)
         shorter = [replace(line, text=one_line(line.short or line.text).rstrip(".")) for line in lines]
-        marks = (": ", "; ") if kind in ("topic", "entity") else ("; ", "; ")
-        short, short_tokens, _ = _fitted(shorter, marks, self.count, min(cap_tokens, COMPRESSED_TOKENS))
-        made = ContextBundle(
+        first = ": " if kind in ("topic", "entity") else "; "
+        short, _ = _fitted(shorter, first, "; ", self.count, min(cap_tokens, COMPRESSED_TOKENS))
+        kept = old.model_dump(include={"last_used_at", "hit_count", "miss_count"}) if old else {}
+        return ContextBundle(
             id=key,
             bundle_type=kind,
             compiled_prompt=text,
-            token_count=tokens,
+            token_count=self.count(text) if text else 0,
             compressed_prompt=short,
-            compressed_token_count=short_tokens,
             composition=ids,
             made_from=made_from,
+            version=old.version + (text != old.compiled_prompt) if old else 1,
             priority=priority,
             compiled_at=self.now,
             expires_at=expires_at,
+            **kept,
         )
-        if before is None:
-            return made
-        kept = {name: getattr(before, name) for name in ("last_used_at", "use_count", "hit_count", "miss_count")}
-        return made.model_copy(update={**kept, "version": before.version + (text != before.compiled_prompt)})
 
 
 def is_fresh(bundle: ContextBundle, now: datetime) -> bool:
@@ -213,15 +191,14 @@ def _topic_lines(
     if not (context or known):
         return []
     name = one_line(profile.label) + (f" (part of {one_line(parent.label)})" if parent else "")
-    head = Line(name, (profile.id, *([parent.id] if parent else [])), divisible=True)
-    engagement = []
+    lines = [Line(name, (profile.id, *([parent.id] if parent else [])), divisible=True), *context]
     if profile.proficiency_level != "unknown":
-        engagement.append(Line(f"The user's level: {profile.proficiency_level}"))
+        lines.append(Line(f"The user's level: {profile.proficiency_level}"))
     if number := profile.total_conversations:
         days = [utc(time).date().isoformat() for time in (profile.first_engaged_at, profile.last_engaged_at) if time]
         span = " to ".join(dict.fromkeys(days))
-        engagement.append(Line(f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}"))
-    return [head, *context, *engagement, *known]
+        lines.append(Line(f"Came up in {number} conversation{'s' * (number > 1)}{', ' * bool(span)}{span}"))
+    return [*lines, *known]
 
 
 def _entity_lines(profile: EntityProfile, facts: Sequence[Fact]) -> list[Line]:
@@ -254,42 +231,27 @@ def _listing(heading: str, items: Sequence[tuple[str, str]]) -> list[Line]:
     return [Line(text, tuple(key for _, key in named if key), short=heading + named[0][0])] if named else []
 
 
-def _fitted(
-    lines: Iterable[Line], marks: tuple[str, str], count: Count, cap_tokens: int
-) -> tuple[str, int, tuple[str, ...]]:
-    """Takes lines in order as long as they fit a cap, each text once; returns text, tokens and the ids that it shows.
+def _fitted(lines: Iterable[Line], first: str, then: str, count: Count, cap_tokens: int) -> tuple[str, tuple[str, ...]]:
+    """Takes lines in order as long as they fit a cap, each text once; returns the text and the ids that it shows.
 
-    A line that does not fit is cut if it is divisible, else skipped. One of the marks stands behind the first line, the
-    other one behind all others.
+    A line that does not fit is cut if it is divisible, else skipped. `first` stands behind the first line, `then`
+    behind the others.
     """
-    text, tokens, number = "", 0, 0
-    ids: dict[str, None] = {}
-    seen: set[str] = set()
-    for line in lines:
-        if not line.text or line.text in seen or cap_tokens - tokens < _LEAST_TOKENS:
-            continue
-        seen.add(line.text)
-        lead = text + marks[min(number - 1, 1)] if number else ""
-        for part in _parts(line, lead, count, cap_tokens):
-            if part and (cost := count(lead + part)) <= cap_tokens:
-                text, tokens, number = lead + part, cost, number + 1
-                ids |= dict.fromkeys(line.ids if part == line.text else line.ids[:1])
-                break
-    return text, tokens, tuple(ids)
+    text, ids, mark = "", dict[str, None](), ""
+    for line in {line.text: line for line in lines if line.text}.values():
+        lead = text + mark
+        left = cap_tokens - (count(lead) if lead else 0)
+        if left < _LEAST_TOKENS:
+            break
+        parts = [line.text, line.short]
+        if line.divisible:
+            behind = partial(_cost_behind, lead, count)
+            parts += [shrink_to(line.text, behind, cap_tokens, split) or "" for split in (sentences, str.split)]
+        if part := next((part for part in parts if part and count(lead + part) <= cap_tokens), ""):
+            text, mark = lead + part, then if text else first
+            ids |= dict.fromkeys(line.ids)
+    return text, tuple(ids)
 
 
-def _parts(line: Line, lead: str, count: Count, cap_tokens: int) -> Iterator[str]:
-    """Yields the texts that may stand for a line, the best first."""
-    text = line.text[: _CHARACTERS_PER_TOKEN * cap_tokens]
-    if len(text) == len(line.text):
-        yield text
-    yield line.short
-    if not line.divisible:
-        return
-    yield shrink_to(text, lambda part: count(lead + part), cap_tokens) or ""
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if count(lead + text[:middle] + ELLIPSIS) <= cap_tokens else (low, middle - 1)
-    words = text[:low].rpartition(" ")[0] or text[:low]
-    yield words + ELLIPSIS if words else ""
+def _cost_behind(lead: str, count: Count, text: str) -> int:
+    return count(lead + text)

@@ -1,93 +1,57 @@
-"""Changes of what is known by hand: add, edit, delete, pin, and the messages that an item comes from.
+"""`pipeline.knowledge`: what is known about users is listed, changed by hand and traced to its messages; presence.
 
 A change by hand shows in every conversation at its next turn, and nothing that is learned later overrides its text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
-from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, NaiveDatetime, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.flow import Flow, locked
-from langchain_ctxbudget.knowledge import facts, known, learning
+from langchain_ctxbudget.flow import Flow, locked, twins
+from langchain_ctxbudget.history import OpenConversation
+from langchain_ctxbudget.knowledge import facts, known, learning, presence
 from langchain_ctxbudget.knowledge.known import Knowledge
-from langchain_ctxbudget.knowledge.profiles import line_above
+from langchain_ctxbudget.knowledge.learner import Learning
+from langchain_ctxbudget.knowledge.presence import Heartbeat, Prediction
+from langchain_ctxbudget.knowledge.profiles import as_of, line_above
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
-    Domain,
+    ClientPresence,
+    ContextBundle,
     EntityDetails,
     EntityProfile,
-    EntityType,
     Fact,
     FactCategory,
     LearnedFact,
-    Proficiency,
     Profile,
     Source,
     TopicProfile,
 )
 from langchain_ctxbudget.messages import one_line, says_the_same, terms
-from langchain_ctxbudget.stores import utc
+from langchain_ctxbudget.stores import Scope, require_id, utc
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+P = TypeVar("P", TopicProfile, EntityProfile)
 
 MOST_CHARACTERS = 2_000
 """Length of a text given by hand."""
-
-
-def _line(text: str) -> str:
-    if not text.strip():
-        raise ValueError("a text must not be blank")
-    return one_line(text)
-
-
-Text = Annotated[str, Field(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_line)]
-Time = Annotated[AwareDatetime | NaiveDatetime, AfterValidator(utc)]
-
-
-class FactChanges(BaseModel):
-    """The fields of a fact that can be changed by hand."""
-
-    text: Text = ""
-    category: FactCategory = "preference"
-    confidence: Annotated[float, Field(gt=0, le=1, strict=True)] = 1.0
-    slot: Annotated[str, AfterValidator(one_line)] = ""
-    valid_from: Time | None = None
-    valid_until: Time | None = None
-
-
-class TopicChanges(BaseModel):
-    """The fields of a topic that can be changed by hand."""
-
-    label: Text = ""
-    aliases: tuple[str, ...] = ()
-    parent_slug: str | None = None
-    domain: Domain = "personal"
-    proficiency_level: Proficiency = "unknown"
-    compiled_context: Text | None = None
-
-
-class EntityChanges(EntityDetails):
-    """The fields of an entity that can be changed by hand."""
-
-    name: Text = ""
-    type: EntityType = "concept"
-    compiled_context: Text | None = None
-
-
-_CHANGES: Mapping[type[BaseModel], type[BaseModel]] = {
-    Fact: FactChanges,
-    TopicProfile: TopicChanges,
-    EntityProfile: EntityChanges,
+EDITABLE: Mapping[type[BaseModel], tuple[str, ...]] = {
+    Fact: ("text", "category", "confidence", "slot", "valid_from", "valid_until"),
+    TopicProfile: ("label", "aliases", "parent_slug", "domain", "proficiency_level", "compiled_context"),
+    EntityProfile: ("name", "type", *EntityDetails.model_fields, "compiled_context"),
 }
+"""The fields that can be changed by hand."""
+_TEXTS = ("text", "label", "name", "compiled_context")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,162 +66,256 @@ class SourceMessage:
     """It was edited since it was learned from."""
 
 
-def read_facts(store: BaseStore, user_id: str, *, include_ended: bool) -> Flow[list[Fact]]:
-    """Reads the facts about a user in the order of prompts; then those that have ended, newest first."""
-    if not include_ended:
-        return list(facts.ranked((yield from known.read(store, user_id)).facts))
-    knowledge = yield from known.read_all(store, user_id)
-    ended = sorted(knowledge.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id), reverse=True)
-    return [*facts.ranked(knowledge.facts), *ended]
+class Workspace(Protocol):
+    """The store of a pipeline, its conversations, and whoever learns from them."""
+
+    learning: Learning
+
+    @property
+    def store(self) -> BaseStore:
+        """The store of the conversations."""
+
+    def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+        """Runs a flow with a conversation that is up to date, alone."""
 
 
-def add_fact(store: BaseStore, user_id: str, values: Mapping[str, Any], now: datetime, *, pinned: bool) -> Flow[Fact]:
-    """Adds a fact with the given `FactChanges`; facts that it contradicts are superseded."""
-    new = LearnedFact(**_checked(FactChanges, values))
-    said = new.text
+class UserKnowledge:
+    """Facts, topics and entities that are known about users, where they come from, and what users have open.
 
-    def change(state: Knowledge) -> tuple[Knowledge, Fact]:
-        # A fact by hand is the newest, also where another computer's clock is ahead.
-        latest = max((now, *(fact.last_seen for fact in state.facts)))
-        merged = facts.learn((*state.facts, *state.ended), [new], {}, latest, BY_USER)
-        before = {fact.id: fact for fact in state.facts}
-        telling = [one for one in merged if one.is_current and (one.text == said or says_the_same(one.text, said))]
-        fact = next((one for one in telling if before.get(one.id) != one), telling[0])
-        own = fact.model_copy(update={"made_by": BY_USER, "text": said})
-        if pinned:
-            own = facts.pin((one for one in merged if one.id != own.id), own, now)
-        return learning.with_facts(state, (own if one.id == own.id else one for one in merged), now), own
+    It is learned in the background and can be changed by hand here; a pipeline has it as `knowledge`. Every method has
+    an async twin. Without a user, every method raises `MissingScopeError`.
 
-    return (yield from _changing(store, user_id, now, change))
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline = ContextPipeline()
+        >>> fact = pipeline.knowledge.add_fact("Lives in Lisbon", category="identity", user_id="ada")
+        >>> [fact.text for fact in pipeline.knowledge.list_facts(user_id="ada")]
+        ['Lives in Lisbon']
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+
+    def _list_facts(self, *, user_id: str, include_ended: bool = False) -> Flow[list[Fact]]:
+        """Lists the facts about a user in the order of prompts; then, if asked for, those that have ended."""
+        knowledge = yield from (known.read_all if include_ended else known.read)(self._workspace.store, user_id)
+        ended = knowledge.ended if include_ended else ()
+        newest_first = sorted(ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id), reverse=True)
+        return [*facts.ranked(knowledge.facts), *newest_first]
+
+    list_facts, alist_facts = twins(_list_facts)
+
+    def _list_topics(self, *, user_id: str) -> Flow[list[TopicProfile]]:
+        """Lists the topics of a user, most important first."""
+        return _by_importance((yield from known.read(self._workspace.store, user_id)).topics, self._now)
+
+    list_topics, alist_topics = twins(_list_topics)
+
+    def _list_entities(self, *, user_id: str) -> Flow[list[EntityProfile]]:
+        """Lists the people, projects, organisations, tools and concepts of a user, most important first."""
+        return _by_importance((yield from known.read(self._workspace.store, user_id)).entities, self._now)
+
+    list_entities, alist_entities = twins(_list_entities)
+
+    def _list_bundles(self, *, user_id: str) -> Flow[list[ContextBundle]]:
+        """Lists the texts that are compiled of what is known about a user, by id."""
+        knowledge = yield from known.read(self._workspace.store, user_id)
+        return [bundle for _, bundle in sorted(knowledge.bundles.items())]
+
+    list_bundles, alist_bundles = twins(_list_bundles)
+
+    def _add_fact(
+        self,
+        text: str,
+        *,
+        user_id: str,
+        category: FactCategory = "preference",
+        confidence: float = 1.0,
+        pinned: bool = False,
+        slot: str = "",
+    ) -> Flow[Fact]:
+        """Adds a fact by hand, such as "Lives in Lisbon"; facts that it contradicts are superseded.
+
+        It has at most 2,000 characters and a `confidence` above 0, up to 1. One that is `pinned` is kept and shown
+        first in any case. `slot` names the question it answers, as "home": another value of it supersedes this one.
+        Raises `FactError` where 10 facts are pinned already, and `InputError` for a value outside its range.
+        """
+        now = self._now
+        blank = Fact(id="", text="", category="preference", created_at=now, last_seen=now)
+        given = _checked(blank, {"text": text, "category": category, "confidence": confidence, "slot": slot})
+        new = LearnedFact(**given)
+
+        def change(state: Knowledge) -> tuple[Knowledge, Fact]:
+            # A fact by hand is the newest, also where another computer's clock is ahead.
+            latest = max((now, *(fact.last_seen for fact in state.facts)))
+            merged = facts.learn((*state.facts, *state.ended), [new], {}, latest, BY_USER)
+            before = {fact.id: fact for fact in state.facts}
+            telling = [
+                one for one in merged if one.is_current and (one.text == new.text or says_the_same(one.text, new.text))
+            ]
+            fact = next((one for one in telling if before.get(one.id) != one), telling[0])
+            own = fact.model_copy(update={"made_by": BY_USER, "text": new.text})
+            if pinned:
+                own = facts.pin((one for one in merged if one.id != own.id), own, now)
+            return learning.with_facts(state, (own if one.id == own.id else one for one in merged), now), own
+
+        return (yield from self._changing(user_id, change))
+
+    add_fact, aadd_fact = twins(_add_fact)
+
+    def _edit(self, /, item_id: str, *, user_id: str, **changes: Any) -> Flow[KnownItem]:  # noqa: ANN401 - any field
+        """Changes fields of a fact, a topic or an entity by hand, and returns it as it is then.
+
+        Of a fact: `text`, `category`, `confidence`, `slot`, `valid_from`, `valid_until`; of a topic: `label`,
+        `aliases`, `parent_slug`, `domain`, `proficiency_level`, `compiled_context`; of an entity: `name`, `type`,
+        `aliases`, `relationship`, `facts`, `attributes`, `relations`, `compiled_context`. Raises `InputError` where
+        there is no such item, no such field, or a value does not fit.
+        """
+        now = self._now
+
+        def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
+            item = _find(state, item_id)
+            given = _checked(item, changes)
+            if not given:
+                return state, item
+            if not isinstance(item, Fact):
+                profile = item.model_copy(update=_of_profile(state, item, given, now))
+                return _with(state, profile), profile
+            if "text" in given:  # the user's own words, which end only when the user says so
+                given = {"made_by": BY_USER, "valid_until": facts.lasting(item).valid_until, **given}
+            fact = item.model_copy(update=given)
+            state = _with(state, fact)
+            if "slot" in given:
+                every = {one.id: one for one in facts.sole((*state.facts, *state.ended), fact, now)}
+                fact, state = every[fact.id], learning.with_facts(state, every.values(), now)
+            return state, fact
+
+        return (yield from self._changing(user_id, change))
+
+    edit, aedit = twins(_edit)
+
+    def _delete(self, item_id: str, *, user_id: str) -> Flow[None]:
+        """Forgets a fact, a topic or an entity; its messages stay. Raises `InputError` where there is none."""
+
+        def change(state: Knowledge) -> tuple[Knowledge, None]:
+            ended = tuple(fact for fact in state.ended if fact.id != item_id)
+            if len(ended) < len(state.ended):
+                return replace(state, ended=ended), None
+            item = _find(state, item_id)
+            if isinstance(item, Fact):
+                return _without_fact(state, item), None
+            labels = item.names if isinstance(item, TopicProfile) else ()
+            return replace(
+                state,
+                topics=tuple(topic for topic in state.topics if topic.id != item_id),
+                entities=tuple(entity for entity in state.entities if entity.id != item_id),
+                links={key: link for key, link in state.links.items() if key[0] != item_id},
+                phrases=tuple(phrase for phrase in state.phrases if phrase.label not in labels),
+            ), None
+
+        yield from self._changing(user_id, change)
+
+    delete, adelete = twins(_delete)
+
+    def _pin(self, item_id: str, *, user_id: str, pinned: bool = True) -> Flow[KnownItem]:
+        """Keeps a fact, a topic or an entity whatever happens and shows it first; `pinned=False` takes that back.
+
+        Raises `FactError` where 10 facts are pinned already, and `InputError` where there is no such item.
+        """
+        now = self._now
+
+        def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
+            item: KnownItem = _find(state, item_id)
+            if not isinstance(item, Fact):
+                item = item.model_copy(update={"pinned": pinned, "updated_at": now})
+            else:
+                item = facts.pin(state.facts, item, now) if pinned else item.model_copy(update={"pinned": False})
+            return _with(state, item), item
+
+        return (yield from self._changing(user_id, change))
+
+    pin, apin = twins(_pin)
+
+    def _why(self, item_id: str, *, user_id: str) -> Flow[list[SourceMessage]]:
+        """Returns the messages that an item is known from, none for what was said by hand; `InputError` for no item."""
+        knowledge = yield from known.read_all(self._workspace.store, user_id)
+        ended = (fact for fact in knowledge.ended if fact.id == item_id)
+        sources = (next(ended, None) or _find(knowledge, item_id)).sources
+        found: dict[Source, SourceMessage] = {}
+
+        def look(conversation: OpenConversation) -> Flow[None]:
+            yield from ()
+            for source in sources:
+                if source.conversation_id == conversation.scope.conversation_id:
+                    found[source] = _message_of(source, conversation)
+
+        for conversation_id in dict.fromkeys(source.conversation_id for source in sources):
+            yield from self._workspace.recall(Scope(user_id, conversation_id), look)
+        return [found[source] for source in sources]
+
+    why, awhy = twins(_why)
+
+    def _heartbeat(self, /, *, user_id: str, device_id: str, **opened: Any) -> Flow[ClientPresence]:  # noqa: ANN401
+        """Notes what a user has open on a device, and compiles what is likely to come up in the background.
+
+        That is: `active_conversation_id` in front, `visible_conversation_ids` (at most 100), `active_notebook_id`,
+        `active_persona_id`, `path` in the application, `local_time` with its UTC offset, `idle` for a user who does
+        nothing. No text has more than 2,000 characters (`InputError`).
+        """
+        require_id("user_id", user_id)
+        beat, store = _made(Heartbeat, {"device_id": device_id, **opened}), self._workspace.store
+        # Compiling writes devices as well: what they expect next.
+        recording = presence.record(store, user_id, beat, self._now)
+        recorded = yield from locked(known.lock_of(store, user_id), recording)
+        self._workspace.learning.prewarm(user_id)
+        return recorded
+
+    heartbeat, aheartbeat = twins(_heartbeat)
+
+    def _list_devices(self, *, user_id: str) -> Flow[list[ClientPresence]]:
+        """Lists what a user has open, a record for each device."""
+        return presence.devices(self._workspace.store, user_id, self._now)
+
+    list_devices, alist_devices = twins(_list_devices)
+
+    def _prewarm(self, *, user_id: str) -> Flow[Prediction]:
+        """Predicts what is likely to come up, by what a user has open, and compiles the texts of it at once."""
+        return self._workspace.learning.warm(require_id("user_id", user_id))
+
+    prewarm, aprewarm = twins(_prewarm)
+
+    @property
+    def _now(self) -> datetime:
+        return self._workspace.learning.clock()
+
+    def _changing(self, user_id: str, change: Callable[[Knowledge], tuple[Knowledge, T]]) -> Flow[T]:
+        """Reads, changes, compiles and writes while nobody else does."""
+        store, now = self._workspace.store, self._now
+
+        def body() -> Flow[T]:
+            before = yield from known.read_all(store, user_id)
+            after, result = change(before)
+            after = learning.compiled(store, user_id, learning.remeasured(after, before, now), now)
+            yield from known.save(store, user_id, before, after, edited=True)
+            return result
+
+        return (yield from locked(known.lock_of(store, require_id("user_id", user_id)), body()))
 
 
-def edit(store: BaseStore, user_id: str, item_id: str, changes: Mapping[str, Any], now: datetime) -> Flow[KnownItem]:
-    """Changes fields of a fact, a topic or an entity."""
-
-    def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
-        item = _find(state, item_id)
-        given = _checked(_CHANGES[type(item)], changes)
-        if not given:
-            return state, item
-        if not isinstance(item, Fact):
-            profile = item.model_copy(update=_of_profile(state, item, given, now))
-            return _with(state, profile), profile
-        if "text" in given:  # the user's own words, which end only when the user says so
-            given = {"made_by": BY_USER, "valid_until": facts.lasting(item).valid_until, **given}
-        fact = item.model_copy(update=given)
-        state = _with(state, fact)
-        if "slot" in given:
-            every = {one.id: one for one in facts.sole(state.facts, fact, now)}
-            fact = every[fact.id]
-            current = tuple(one for one in every.values() if one.is_current)
-            ended = (*state.ended, *(one for one in every.values() if not one.is_current))
-            state = replace(state, facts=current, ended=ended)
-        return state, fact
-
-    return (yield from _changing(store, user_id, now, change))
+def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:
+    """Returns topics or entities with their importance now, the most important one first."""
+    return sorted((as_of(profile, now) for profile in profiles), key=lambda one: (-one.importance_score, one.id))
 
 
-def _of_profile(state: Knowledge, item: Profile, changes: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    update = {**changes, "made_by": BY_USER, "updated_at": now}
-    if isinstance(item, EntityProfile):
-        said = {name: changes[name] for name in EntityDetails.model_fields if name in changes}
-        if "name" in changes:
-            said.setdefault("aliases", (*item.by_hand.aliases, item.name))
-        update["by_hand"] = item.by_hand.model_copy(update=said)
-    elif (parent := changes.get("parent_slug")) is not None:
-        by_slug = {one.slug: one for one in state.topics}
-        if parent not in by_slug:
-            raise InputError(
-                f"parent_slug must be the slug of another topic, not {parent!r}; list the topics for theirs"
-            )
-        if item.slug in line_above(by_slug[parent], by_slug):
-            raise InputError(f"{parent!r} is {item.slug!r} or a part of it, and cannot be what it is a part of")
-    if "proficiency_level" in changes:
-        update["proficiency_learned"] = False
-    if {"label", "name"} & changes.keys():  # users go on saying what they used to
-        update.setdefault("aliases", tuple(dict.fromkeys((*item.aliases, item.names[0]))))
-    return update
-
-
-def delete(store: BaseStore, user_id: str, item_id: str, now: datetime) -> Flow[None]:
-    """Deletes something that is known, also a fact that has ended."""
-
-    def change(state: Knowledge) -> tuple[Knowledge, None]:
-        ended = tuple(fact for fact in state.ended if fact.id != item_id)
-        if len(ended) < len(state.ended):
-            return replace(state, ended=ended), None
-        item = _find(state, item_id)
-        if isinstance(item, Fact):
-            return _without_fact(state, item, now), None
-        labels = item.names if isinstance(item, TopicProfile) else ()
-        return replace(
-            state,
-            topics=tuple(topic for topic in state.topics if topic.id != item_id),
-            entities=tuple(entity for entity in state.entities if entity.id != item_id),
-            links={key: link for key, link in state.links.items() if key[0] != item_id},
-            phrases=tuple(phrase for phrase in state.phrases if phrase.label not in labels),
-        ), None
-
-    yield from _changing(store, user_id, now, change)
-
-
-def _without_fact(state: Knowledge, fact: Fact, now: datetime) -> Knowledge:
-    """Returns a state without a fact, and without the sentences of topics and entities that say the same."""
-    said = set(terms(fact.text))
-    current = [one for one in state.facts if one.id != fact.id]
-    if facts.begins_later(fact, now):
-        current = facts.released(current, {fact.id})
-
-    def untold_topic(topic: TopicProfile) -> TopicProfile:
-        left = tuple(one for one in topic.highlights if one.source not in fact.sources)
-        return topic.model_copy(update={"highlights": left})
-
-    def untold_entity(entity: EntityProfile) -> EntityProfile:
-        return entity.model_copy(update={"facts": tuple(one for one in entity.facts if not set(terms(one)) <= said)})
-
-    return replace(
-        state,
-        facts=tuple(current),
-        topics=tuple(map(untold_topic, state.topics)),
-        entities=tuple(map(untold_entity, state.entities)),
+def _message_of(source: Source, conversation: OpenConversation) -> SourceMessage:
+    position = conversation.positions.get(source.message_id)
+    entry = None if position is None else conversation.entries[position]
+    return SourceMessage(
+        conversation_id=source.conversation_id,
+        message_id=source.message_id,
+        message=entry.message.model_copy(deep=True) if entry else None,
+        changed=entry is not None and bool(source.digest) and entry.fingerprint != source.digest,
     )
-
-
-def pin(store: BaseStore, user_id: str, item_id: str, now: datetime, *, pinned: bool) -> Flow[KnownItem]:
-    """Keeps something that is known and shows it first, or takes that back."""
-
-    def change(state: Knowledge) -> tuple[Knowledge, KnownItem]:
-        item = _find(state, item_id)
-        new: KnownItem = item.model_copy(update={"pinned": pinned})
-        if not isinstance(new, Fact):
-            new = new.model_copy(update={"updated_at": now})
-        elif pinned and isinstance(item, Fact):
-            new = facts.pin(state.facts, item, now)
-        return _with(state, new), new
-
-    return (yield from _changing(store, user_id, now, change))
-
-
-def sources_of(store: BaseStore, user_id: str, item_id: str) -> Flow[tuple[Source, ...]]:
-    """Reads the sources of something that is known, also of a fact that has ended."""
-    knowledge = yield from known.read_all(store, user_id)
-    ended = (fact for fact in knowledge.ended if fact.id == item_id)
-    return (next(ended, None) or _find(knowledge, item_id)).sources
-
-
-def _changing(
-    store: BaseStore, user_id: str, now: datetime, change: Callable[[Knowledge], tuple[Knowledge, T]]
-) -> Flow[T]:
-    """Reads, changes, compiles and writes while nobody else does."""
-
-    def body() -> Flow[T]:
-        before = yield from known.read_all(store, user_id)
-        after, result = change(before)
-        after = learning.compiled(store, user_id, learning.remeasured(after, before, now), now)
-        yield from known.save(store, user_id, before, after, edited=True)
-        return result
-
-    return (yield from locked(known.lock_of(store, user_id), body()))
 
 
 def _find(state: Knowledge, item_id: str) -> KnownItem:
@@ -269,22 +327,67 @@ def _find(state: Knowledge, item_id: str) -> KnownItem:
 
 
 def _with(state: Knowledge, new: KnownItem) -> Knowledge:
-    if isinstance(new, Fact):
-        return replace(state, facts=tuple(new if old.id == new.id else old for old in state.facts))
-    if isinstance(new, TopicProfile):
-        return replace(state, topics=tuple(new if old.id == new.id else old for old in state.topics))
-    return replace(state, entities=tuple(new if old.id == new.id else old for old in state.entities))
+    """Returns a state with an item in place of the one with its id."""
+    name = {Fact: "facts", TopicProfile: "topics", EntityProfile: "entities"}[type(new)]
+    items: dict[str, Any] = {name: tuple(new if one.id == new.id else one for one in getattr(state, name))}
+    return replace(state, **items)
 
 
-def _checked(kind: type[BaseModel], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the given fields in their own types; `InputError` where one cannot be changed, or does not fit."""
-    if wrong := sorted(set(values) - set(kind.model_fields)):
-        allowed = ", ".join(kind.model_fields)
-        raise InputError(f"{', '.join(wrong)} cannot be edited; the fields that can are {allowed}")
+def _without_fact(state: Knowledge, fact: Fact) -> Knowledge:
+    """Returns a state without a fact, and without the sentences of topics and entities that say the same."""
+    said = set(terms(fact.text))
+    topics, entities = list[TopicProfile](), list[EntityProfile]()
+    for topic in state.topics:
+        highlights = tuple(one for one in topic.highlights if one.source not in fact.sources)
+        topics.append(topic.model_copy(update={"highlights": highlights}))
+    for entity in state.entities:
+        sentences = tuple(one for one in entity.facts if not set(terms(one)) <= said)
+        entities.append(entity.model_copy(update={"facts": sentences}))
+    left = tuple(one for one in state.facts if one.id != fact.id)
+    return replace(state, facts=left, topics=tuple(topics), entities=tuple(entities))
+
+
+def _of_profile(state: Knowledge, item: Profile, changes: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Returns what changes in a topic or an entity with some of its fields."""
+    update = {**changes, "made_by": BY_USER, "updated_at": now}
+    if isinstance(item, EntityProfile):
+        said = {name: changes[name] for name in EntityDetails.model_fields if name in changes}
+        if "name" in changes:
+            said.setdefault("aliases", (*item.by_hand.aliases, item.name))
+        update["by_hand"] = item.by_hand.model_copy(update=said)
+    elif (parent := changes.get("parent_slug")) is not None:
+        by_slug = {one.slug: one for one in state.topics}
+        if parent not in by_slug or item.slug in line_above(by_slug[parent], by_slug):
+            raise InputError(f"parent_slug must be the slug of another topic that is no part of it, not {parent!r}")
+    if "proficiency_level" in changes:
+        update["proficiency_learned"] = False
+    if {"label", "name"} & changes.keys():  # users go on saying what they used to
+        update.setdefault("aliases", tuple(dict.fromkeys((*item.aliases, item.names[0]))))
+    return update
+
+
+def _checked(item: KnownItem, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the given fields of an item in their own types; `InputError` where one cannot be changed, or is wrong."""
+    allowed = EDITABLE[type(item)]
+    if wrong := sorted(set(values) - set(allowed)):
+        raise InputError(f"{', '.join(wrong)} cannot be edited; the fields that can are {', '.join(allowed)}")
+    made = _made(type(item), {**dict(item), **values})
+    given = {name: getattr(made, name) for name in values}
+    for name, value in given.items():
+        if isinstance(value, datetime):
+            given[name] = utc(value)
+        elif isinstance(value, str):
+            if name in _TEXTS and not 0 < len(value.strip()) <= MOST_CHARACTERS:
+                said = "it must not be blank" if not value.strip() else f"it has at most {MOST_CHARACTERS} characters"
+                raise InputError(f"{name} cannot be {value!r:.100}: {said}")
+            given[name] = one_line(value)
+    return given
+
+
+def _made(kind: type[M], values: Mapping[str, Any]) -> M:
     try:
-        made = kind.model_validate(dict(values))
+        return kind.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"][:1]))
         raise InputError(f"{where} cannot be {first['input']!r:.100}: {first['msg']}") from error
-    return {name: getattr(made, name) for name in made.model_fields_set}

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from langchain_ctxbudget.budget import Fragment, Reason, Status
 from langchain_ctxbudget.flow import Flow, Lock, in_thread, lending
+from langchain_ctxbudget.knowledge.subjects import Bundles, Count
 from langchain_ctxbudget.messages import clip_text, fences, one_line
 from langchain_ctxbudget.report import ReportItem, preview
 from langchain_ctxbudget.search import pack
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
 
 SMALLEST_ITEM_TOKENS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """The text of one layer, and the account of what is not in it."""
-
-    fragments: tuple[Fragment, ...] = ()
-    omitted: tuple[ReportItem, ...] = ()
-
-    @property
-    def wants_more(self) -> bool:
-        """Tells that an item was shrunk or left out for want of room."""
-        return bool(self.omitted) or any(fragment.status is Status.SHRUNK for fragment in self.fragments)
-
-
-def section(layer: CustomLayer) -> str:
-    """Returns the line above a layer's items."""
-    return f"## {fences.as_data(one_line(layer.heading or layer.name))}\n"
 
 
 def fetch(layer: CustomLayer, request: LayerRequest, lock: Lock) -> Flow[tuple[str, ...]]:
@@ -61,29 +44,32 @@ def _asked(source: Callable[[LayerRequest], Any], request: LayerRequest) -> tupl
     return items
 
 
-def render(layer: CustomLayer, items: Sequence[str], count: Callable[[str], int], budget_tokens: int) -> Rendered:
+def render(layer: CustomLayer, items: Sequence[str], count: Count, budget_tokens: int) -> Bundles:
     """Writes the items of a layer that fit a budget, heading included; the first that does not fit is shrunk."""
-    given = [(place, item) for place, item in enumerate(items, 1) if item.strip()]
-    above = section(layer)
-    room = budget_tokens - count(above)
-    costs = [count(_line(item)) for _, item in given] if room > 0 else [0] * len(given)
-    taken = set(pack(range(len(given)), costs.__getitem__, room, SMALLEST_ITEM_TOKENS))
-    left = room - sum(costs[number] for number in taken)
+    section = f"## {fences.as_data(one_line(layer.heading or layer.name))}\n"
+    given = {place: item for place, item in enumerate(items, 1) if item.strip()}
+    room = budget_tokens - count(section)
+    costs = {place: count(_line(item)) if room > 0 else 0 for place, item in given.items()}
+    taken = set(pack(given, costs.__getitem__, room, SMALLEST_ITEM_TOKENS))
+    left = room - sum(costs[place] for place in taken)
     fragments: list[Fragment] = []
-    omitted: list[ReportItem] = []
-    for number, (place, item) in enumerate(given):
+    omitted: list[tuple[str, ReportItem]] = []
+    for place, item in given.items():
         name, text, status, reason = f"{layer.name} {place}", _line(item), Status.INCLUDED, Reason.CONFIGURED
-        if number not in taken:
+        if place not in taken:
             clipped = clip_text(item, lambda part: count(_line(part)), left) if left > 0 else None
             left = 0  # only the first one is shrunk
             if clipped is None:
-                cost, status, reason = costs[number] or count(text), Status.OMITTED, Reason.NO_ROOM
-                omitted.append(ReportItem(id=name, tokens=cost, status=status, reason=reason, preview=preview(item)))
+                item_tokens = costs[place] or count(text)
+                left_out = ReportItem(
+                    id=name, tokens=item_tokens, status=Status.OMITTED, reason=Reason.NO_ROOM, preview=preview(item)
+                )
+                omitted.append((layer.name, left_out))
                 continue
             text, status, reason = _line(clipped), Status.SHRUNK, Reason.CLIPPED
-        own = Fragment(layer=layer.name, id=name, text=text, tokens=count(text), reason=reason, status=status)
-        fragments.append(replace(own, section=above, value=-float(place)))
-    return Rendered(tuple(fragments), tuple(omitted))
+        part = Fragment(layer=layer.name, id=name, text=text, tokens=count(text), reason=reason, status=status)
+        fragments.append(replace(part, section=section, value=-float(place)))
+    return Bundles(tuple(fragments), tuple(omitted))
 
 
 def _line(item: str) -> str:

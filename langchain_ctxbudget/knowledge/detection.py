@@ -1,8 +1,8 @@
 """Detection of named things (topics, people, tools) that a message is about.
 
-Four ways lead to a thing, and the surest one counts: its name stands in the message; the message shares its terms; the
-message's vector is far nearer to it than to the others; it was named just before. Names are whole words in any case and
-spacing. Names and terms are indexed, so a message costs by its own length, not by what is known.
+Four ways lead to a thing, and the surest one counts: its name stands in the message; the message shares the terms of
+a name; the message's vector is far nearer to it than to the others; it was named just before. Names are whole words in
+any case and spacing. Names and terms are indexed, so a message costs by its own length, not by what is known.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log1p
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.messages import MARKS, STOP_WORDS, UNSPACED, terms
 from langchain_ctxbudget.search import Vectors, units
 
@@ -26,10 +24,10 @@ Vector = NDArray[Any]
 How = Literal["name", "alias", "terms", "similar", "salient"]
 
 MIN_CONFIDENCE = 0.35
-NAME, ALIAS = 1.0, 0.9
-MOST_BY_TERMS, MOST_BY_VECTOR = 0.8, 0.7
-FEW_TERMS = 5
-"""A message's share is that of the strongest terms, so many, so that a long text makes a thing no harder to find."""
+NAME, ALIAS, MOST_BY_TERMS, MOST_BY_VECTOR = 1.0, 0.9, 0.8, 0.7
+"""Confidence by each way; by terms and by vectors, a share of it."""
+MANY = 10
+"""Of fewer things, none has a term that can be called rare."""
 OUTSTANDING, NEAR = 3.0, 0.5
 """Deviations that a cosine must be above the mean of the others, and the least cosine."""
 SMALLEST_DEVIATION = 0.05
@@ -41,8 +39,6 @@ DECIMALS = 6
 _TOKEN = re.compile(rf"\s+|(?:[^\W{UNSPACED}]|[{MARKS}])+|.", re.DOTALL)
 _ASCII_TOKEN = re.compile(r"\s+|[A-Za-z0-9_]+|.", re.DOTALL)
 _SENTENCE_ENDS = frozenset(".!?…")
-_MANY = 10
-"""Of fewer things, none has a term that can be called rare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +48,6 @@ class Named:
     id: str
     names: tuple[str, ...]
     """Its label first, then aliases."""
-    text: str = ""
-    """A description; its terms are compared with the message."""
     importance: float = 0.5
 
 
@@ -87,9 +81,14 @@ class Detector:
         self._with_vector = np.flatnonzero(self._vectors.any(axis=1))
         self._ends: dict[tuple[str, ...], list[tuple[int, bool, str]]] = defaultdict(list)
         """For the tokens of each name its things: if it is the label, and the spelling of a common word ("Will")."""
+        self._terms: dict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)
+        """For each term of a name its things, and all terms of that name."""
         lengths: defaultdict[str, set[int]] = defaultdict(set)
         for number, thing in enumerate(things):
             for place, name in enumerate(thing.names):
+                needed = frozenset(terms(name))
+                for term in needed:
+                    self._terms[term].append((number, needed))
                 compared, written = _tokens(name.strip())
                 is_plain_word = len(written) == 1 and compared[0] in STOP_WORDS
                 if not compared or (is_plain_word and written == compared):  # "it" names nothing
@@ -99,10 +98,6 @@ class Detector:
                 if all(end[0] != number for end in ends):  # an alias that is the label in another case
                     ends.append((number, place == 0, written[0] if is_plain_word else ""))
         self._lengths = {token: sorted(known, reverse=True) for token, known in lengths.items()}
-
-    @cached_property
-    def _terms(self) -> _TermIndex:
-        return _TermIndex(self._things)
 
     def detect(
         self, message: str, *, query: Vector | None = None, recent: Sequence[str] = (), salience: bool = False
@@ -117,22 +112,20 @@ class Detector:
             recent: the messages before it, newest last.
             salience: things that these name count as well, by `0.7 * confidence * 0.8 ** messages since`.
         """
-        best: dict[int, tuple[float, How]] = {}
-
-        def propose(found: Iterable[tuple[int, float]], how: How) -> None:
-            for thing, confidence in found:
-                rounded = round(confidence, DECIMALS)
-                if rounded >= MIN_CONFIDENCE and rounded > best.get(thing, (0.0, how))[0]:
-                    best[thing] = (rounded, how)
-
         named = self._named(message)
-        for thing, (is_label, _) in named.items():
-            propose([(thing, NAME if is_label else ALIAS)], "name" if is_label else "alias")
-        propose(self._terms.found(message), "terms")
+        found: list[tuple[int, float, How]] = [
+            (thing, NAME, "name") if is_label else (thing, ALIAS, "alias") for thing, (is_label, _) in named.items()
+        ]
+        found += [(thing, confidence, "terms") for thing, confidence in self._sharing_terms(message)]
         if query is not None:
-            propose(self._similar(query), "similar")
+            found += [(thing, confidence, "similar") for thing, confidence in self._similar(query)]
         if salience:
-            propose(self._salient(recent), "salient")
+            found += [(thing, confidence, "salient") for thing, confidence in self._salient(recent)]
+        best: dict[int, tuple[float, How]] = {}
+        for thing, confidence, how in found:
+            rounded = round(confidence, DECIMALS)
+            if rounded >= MIN_CONFIDENCE and rounded > best.get(thing, (0.0, how))[0]:
+                best[thing] = rounded, how
 
         def rank(thing: int) -> tuple[float, int, float, str]:
             known = self._things[thing]
@@ -160,6 +153,17 @@ class Detector:
                     break
         return found
 
+    def _sharing_terms(self, message: str) -> Iterator[tuple[int, float]]:
+        """Yields things of which a message has all terms of a name, two, or one that nothing else has."""
+        said = set(terms(message))
+        for term in said & self._terms.keys():
+            owners = self._terms[term]
+            is_rare = len(self._things) >= MANY and len({thing for thing, _ in owners}) == 1
+            for thing, needed in owners:
+                shared = len(needed & said)
+                if is_rare or shared > 1 or shared == len(needed):
+                    yield thing, MOST_BY_TERMS * shared / len(needed)
+
     def _similar(self, query: Vector) -> Iterator[tuple[int, float]]:
         """Yields things whose vectors stand out against all others; one alone cannot."""
         rows = self._with_vector
@@ -175,13 +179,9 @@ class Detector:
             yield int(rows[place]), MOST_BY_VECTOR * min(1.0, float(cosines[place]))
 
     def _salient(self, recent: Sequence[str]) -> Iterator[tuple[int, float]]:
-        weight = SALIENT
-        for message in reversed(recent):
-            if weight < MIN_CONFIDENCE:
-                return
-            for thing, (label, _) in self._named(message).items():
-                yield thing, weight * (NAME if label else ALIAS)
-            weight *= FADING
+        for ago, message in enumerate(reversed(recent)):
+            for thing, (is_label, _) in self._named(message).items():
+                yield thing, SALIENT * FADING**ago * (NAME if is_label else ALIAS)
 
 
 def _tokens(text: str) -> tuple[list[str], list[str]]:
@@ -200,42 +200,3 @@ def _is_meant(name: str, written: Sequence[str], place: int) -> bool:
     before = "".join(written[max(0, place - 2) : place]).strip()[-1:]
     begins = not before or before in _SENTENCE_ENDS
     return not begins or name != name.capitalize()
-
-
-class _TermIndex:
-    """The terms of each name of a thing, and of the text about it."""
-
-    def __init__(self, things: Sequence[Named]) -> None:
-        owned = [
-            (number, text)
-            for number, thing in enumerate(things)
-            for text in {frozenset(terms(text)) for text in (*thing.names, thing.text)}
-        ]
-        owners: defaultdict[str, set[int]] = defaultdict(set)
-        having: defaultdict[str, list[int]] = defaultdict(list)
-        for place, (number, text) in enumerate(owned):
-            for term in text:
-                owners[term].add(number)
-                having[term].append(place)
-        found_in = {term: len(numbers) for term, numbers in owners.items()}
-        self._weights = {term: log1p((len(things) - count + 0.5) / (count + 0.5)) for term, count in found_in.items()}
-        self._rare = {term for term, count in found_in.items() if count == 1 and len(things) >= _MANY}
-        self._owners = [number for number, _ in owned]
-        strongest = (sorted((self._weights[term] for term in text), reverse=True) for _, text in owned)
-        self._whole = np.asarray([sum(weights[:FEW_TERMS]) or 1.0 for weights in strongest], np.float64)
-        self._having = {term: np.asarray(places, np.intp) for term, places in having.items()}
-
-    def found(self, message: str) -> Iterator[tuple[int, float]]:
-        """Yields things of which a message has all terms of a name, two of one text, or one that only they have."""
-        shared = [term for term in sorted(set(terms(message))) if term in self._having]
-        if not shared:
-            return
-        having = [self._having[term] for term in shared]
-        sizes = [len(places) for places in having]
-        texts, size = np.concatenate(having), len(self._owners)
-        weights = np.repeat([self._weights[term] for term in shared], sizes)
-        telling = np.repeat([2 if term in self._rare else 1 for term in shared], sizes)
-        share = np.bincount(texts, weights, size) / self._whole
-        enough = (np.bincount(texts, telling, size) >= 2) | (share >= 1)  # noqa: PLR2004 - two terms, or a rare one
-        for text in np.flatnonzero(enough):
-            yield self._owners[text], MOST_BY_TERMS * min(1.0, float(share[text]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
 from langchain_ctxbudget.errors import FactError
@@ -46,6 +46,7 @@ _NEAR_DAY = re.compile(
     r"\b(?:today|tonight|tomorrow|(?:this|next) (?:week|weekend|month|morning|afternoon|evening|\w+day))\b"
 )
 _LATELY = re.compile(r"\b(?:yesterday|last (?:week|weekend|month|night|\w+day))\b")
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
 
 
@@ -61,18 +62,18 @@ def is_as_first_said(fact: Fact) -> bool:
 
 def begins_later(fact: Fact, now: datetime) -> bool:
     """Returns whether a fact is not true yet."""
-    return fact.valid_from is not None and fact.valid_from > now
+    return fact.valid_from is not None and utc(fact.valid_from) > utc(now)
 
 
 def holding(facts: Iterable[Fact], now: datetime) -> list[Fact]:
-    """Returns the facts that are true now."""
-    return [
-        fact
-        for fact in facts
-        if fact.is_current
-        and (fact.valid_from is None or utc(fact.valid_from) <= utc(now))
-        and (fact.valid_until is None or utc(fact.valid_until) > utc(now))
-    ]
+    """Returns the facts that are true now; of one slot, the one that has begun last."""
+    found = [fact for fact in facts if fact.is_current and not begins_later(fact, now) and not _is_over(fact, now)]
+    begun: dict[str, datetime] = {}
+    for fact in found:
+        if fact.slot and fact.valid_from:
+            slot, begin = fold(fact.slot), utc(fact.valid_from)
+            begun[slot] = max(begin, begun.get(slot, begin))
+    return [fact for fact in found if utc(fact.valid_from or fact.last_seen) >= begun.get(fold(fact.slot), _LONG_AGO)]
 
 
 def lasting(fact: Fact) -> Fact:
@@ -105,7 +106,7 @@ def is_expired(fact: Fact, now: datetime) -> bool:
 
 
 def _is_over(fact: Fact, now: datetime) -> bool:
-    return fact.valid_until is not None and fact.valid_until <= now
+    return fact.valid_until is not None and utc(fact.valid_until) <= utc(now)
 
 
 def pruned(facts: Iterable[Fact], now: datetime) -> list[Fact]:
@@ -198,8 +199,8 @@ def learn(
     A fact that says the same as a current one gives it its sources, and makes it more certain by `1 - (1 - a)(1 - b)`,
     at most 0.99; the text changes only where `same_as` says more and the user did not write it. Facts that are named by
     `supersedes`, have another value for the same slot, or say the opposite end as superseded and hand on their pin,
-    but for those that were said later: then the learned one has ended. What begins later ends what is true now only
-    then. Learning the same from the same messages again changes nothing.
+    but for those that were said later: then the learned one has ended. What begins later ends nothing before (see
+    `holding`). Learning the same from the same messages again changes nothing.
 
     Args:
         known: all that is known, also what has ended.
@@ -212,201 +213,149 @@ def learn(
     facts = {fact.id: fact for fact in known}
     for item in learned:
         news = _news(item, sources, said_at or {}, now, made_by)
-        if news is None or any(news.is_in(fact) for fact in facts.values()):
+        if news is None or any(_was_learned(news, fact) for fact in facts.values()):
             continue
         current = [fact for fact in facts.values() if fact.is_current]
-        named = (fact for fact in current if fact.id == news.fact.same_as)
-        same = next(named, None) or next((fact for fact in current if news.says(fact)), None)
-        fact = news.merged_into(same) if same else news.as_fact(facts, now)
-        rivals = [other for other in current if other.id != fact.id and news.ends(other)]
-        beside = [rival for rival in rivals if news.lets_stand(fact, rival, now)]
-        against = [rival for rival in rivals if rival not in beside]
-        newest = max(against, key=lambda other: other.last_seen, default=fact)
+        named = (fact for fact in current if fact.id == item.same_as)
+        same = next(named, None) or next((fact for fact in current if _says(news.fact, fact)), None)
+        fact = _merged(same, news) if same else _with_free_id(news.fact, facts)
+        rivals = [other for other in current if other.id != fact.id and _ends(news, fact, other, now)]
+        newest = max(rivals, key=lambda other: other.last_seen, default=fact)
         if newest.last_seen > fact.last_seen:
-            facts = _settled(facts, newest, [fact], [], at=newest.last_seen, now=now)
+            facts = _settled(facts, newest, [fact], at=newest.last_seen, now=now)
         else:
-            facts = _settled(facts, fact, against, beside, at=news.ended_at, now=now)
+            facts = _settled(facts, fact, rivals, at=news.ended_at, now=now)
     return list(facts.values())
 
 
 def sole(facts: Iterable[Fact], value: Fact, now: datetime) -> list[Fact]:
     """Returns the facts where one was given its slot by hand: it supersedes the other values of that slot."""
     known = {fact.id: fact for fact in facts}
-    rivals = [one for one in known.values() if one.is_current and one.id != value.id and _same_slot(one, value.slot)]
-    beside = [rival for rival in rivals if begins_later(rival, now) != begins_later(value, now)]
-    against = [rival for rival in rivals if rival not in beside]
-    return list(_settled(known, value, against, beside, at=now, now=now).values())
-
-
-def released(facts: Iterable[Fact], gone: Collection[str]) -> list[Fact]:
-    """Returns the facts, of which none ends any more because of a plan that is given up."""
-    return [
-        fact.model_copy(update={"valid_until": None, "superseded_by": None})
-        if fact.is_current and fact.superseded_by in gone
-        else fact
-        for fact in facts
+    waits = begins_later(value, now)
+    rivals = [
+        one
+        for one in known.values()
+        if one.is_current and one.id != value.id and _same_slot(one, value.slot) and begins_later(one, now) == waits
     ]
+    return list(_settled(known, value, rivals, at=now, now=now).values())
 
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """A learned fact, where it was said and when."""
+    """A learned fact as it would be known."""
 
-    fact: LearnedFact
-    key: str
-    sources: tuple[Source, ...]
-    said: datetime
-    made_by: str
+    fact: Fact
+    item: LearnedFact
     only_ends: bool
     """It says no more than that the value of its slot is no longer true."""
-
-    slot: str
-    valid_from: datetime | None
-    valid_until: datetime | None
     ended_at: datetime
     """The time at which what it supersedes stopped being true."""
 
-    def says(self, other: Fact) -> bool:
-        return self._is_of_kind(other) and says_the_same(other.text, self.fact.text)
-
-    def opposes(self, other: Fact) -> bool:
-        return self._is_of_kind(other) and says_the_opposite(other.text, self.fact.text)
-
-    def _is_of_kind(self, other: Fact) -> bool:
-        """Returns whether another fact is of its category, or was before that was changed by hand, as its id tells."""
-        category = self.fact.category
-        return other.category == category or other.id.partition("-")[0] == _key(category, other.text)
-
-    def is_in(self, other: Fact) -> bool:
-        """Returns whether it was learned from the same messages before, whatever became of that."""
-        if not self.sources or not {*self.sources} <= {*other.sources}:
-            return False
-        return other.id == self.fact.same_as or other.id.partition("-")[0] == self.key or self.says(other)
-
-    def names(self, other: Fact) -> bool:
-        """Returns whether it is told to end another fact; what is kept by hand takes more than that."""
-        return other.id in self.fact.supersedes and not is_kept_by_hand(other)
-
-    def ends(self, other: Fact) -> bool:
-        """Returns whether both cannot be true at the same time."""
-        if self.names(other):
-            return True
-        if _same_slot(other, self.fact.slot):
-            # "No longer works at Acme" does not end "Works at Globex".
-            return not (self.only_ends and names_another(self.fact.text, other.text))
-        return self.opposes(other)
-
-    def lets_stand(self, fact: Fact, rival: Fact, now: datetime) -> bool:
-        """Returns whether it, as this fact, and a rival are true one after the other: one only begins later.
-
-        Of something planned, its opposite now is the end; not so where that was known to last until then.
-        """
-        if begins_later(fact, now):
-            return not begins_later(rival, now)
-        is_given_up = self.names(rival) or (self.opposes(rival) and fact.superseded_by != rival.id)
-        return begins_later(rival, now) and not is_given_up
-
-    def as_fact(self, known: Collection[str], now: datetime) -> Fact:
-        number, free = 1, self.key
-        while free in known:
-            number += 1
-            free = f"{self.key}-{number}"
-        return Fact(
-            id=free,
-            text=self.fact.text,
-            category=self.fact.category,
-            confidence=self.fact.confidence,
-            slot=self.slot,
-            sources=joined((), self.sources),
-            made_by=self.made_by,
-            created_at=now,
-            last_seen=self.said,
-            valid_from=self.valid_from,
-            valid_until=self.valid_until,
-        )
-
-    def merged_into(self, known: Fact) -> Fact:
-        """Returns a known fact that is said once more."""
-        if self.made_by == BY_USER:
-            known = lasting(known)
-        places = {source.place for source in known.sources}
-        changes: dict[str, object] = {
-            "sources": joined(known.sources, self.sources),
-            "slot": known.slot or self.slot,
-            "valid_from": known.valid_from or self.valid_from,
-        }
-        if not self.sources or any(source.place not in places for source in self.sources):
-            was_over = _is_over(known, self.said)
-            until = self.fact.valid_until if is_kept_by_hand(known) and not self.only_ends else self.valid_until
-            changes["last_seen"] = max(known.last_seen, self.said)
-            changes["valid_until"] = until or (None if was_over else known.valid_until)
-            changes["superseded_by"] = None if was_over else known.superseded_by
-            if self.sources and len(known.sources) < MOST_SOURCES:
-                # Of a full list, it is not known which messages have counted.
-                merged = 1 - (1 - known.confidence) * (1 - self.fact.confidence)
-                changes["confidence"] = max(known.confidence, min(MOST_MERGED_CONFIDENCE, merged))
-        is_named = known.id == self.fact.same_as and known.made_by != BY_USER
-        if is_named and says_more(self.fact.text, known.text):
-            changes |= {"text": self.fact.text, "made_by": self.made_by}
-        return known.model_copy(update=changes)
-
 
 def _news(
-    fact: LearnedFact, sources: Mapping[str, Source], said_at: Mapping[str, datetime], now: datetime, made_by: str
+    item: LearnedFact, sources: Mapping[str, Source], said_at: Mapping[str, datetime], now: datetime, made_by: str
 ) -> _News | None:
     """Returns None where there is no text, or where it names messages and none of them is known."""
-    text = one_line(fact.text)
-    found = [message for message in dict.fromkeys(fact.message_ids) if message in sources]
-    if not text or (fact.message_ids and not found):
+    text, slot = one_line(item.text), one_line(item.slot)
+    found = [message for message in dict.fromkeys(item.message_ids) if message in sources]
+    if not text or (item.message_ids and not found):
         return None
     said = max((said_at[message] for message in found if message in said_at), default=now)
-    only_ends = bool(fact.slot.strip()) and fact.valid_until is not None and fact.valid_until <= max(now, said)
+    end = item.valid_until if slot and item.valid_until and item.valid_until <= max(now, said) else None
     said = min(now, said)
     assumed = None if made_by == BY_USER else _assumed_end(text, said)
-    slot = one_line(fact.slot)
-    confidence = min(1.0, max(LEAST_CONFIDENCE, fact.confidence))
-    supersedes = fact.supersedes if len(fact.supersedes) <= MOST_NAMED else ()
-    return _News(
-        fact=replace(fact, text=text, slot=slot, confidence=confidence, supersedes=supersedes),
-        key=_key(fact.category, text),
-        sources=tuple(sources[message] for message in found),
-        said=said,
+    fact = Fact(
+        id=_key(item.category, text),
+        text=text,
+        category=item.category,
+        confidence=min(1.0, max(LEAST_CONFIDENCE, item.confidence)),
+        slot="" if end else slot,
+        sources=joined((), (sources[message] for message in found)),
         made_by=made_by,
-        only_ends=only_ends,
-        slot="" if only_ends else slot,
-        valid_from=fact.valid_until if only_ends else fact.valid_from,
-        valid_until=None if only_ends else fact.valid_until or assumed,
-        ended_at=fact.valid_until if only_ends and fact.valid_until else max(said, fact.valid_from or said),
+        created_at=now,
+        last_seen=said,
+        valid_from=end or item.valid_from,
+        valid_until=None if end else item.valid_until or assumed,
     )
+    supersedes = item.supersedes if len(item.supersedes) <= MOST_NAMED else ()
+    item = replace(item, slot=slot, supersedes=supersedes)
+    return _News(fact, item, only_ends=end is not None, ended_at=end or max(said, item.valid_from or said))
+
+
+def _with_free_id(fact: Fact, known: Collection[str]) -> Fact:
+    number, free = 1, fact.id
+    while free in known:
+        number += 1
+        free = f"{fact.id}-{number}"
+    return fact.model_copy(update={"id": free})
+
+
+def _is_of_kind(fact: Fact, other: Fact) -> bool:
+    """Returns whether another fact is of its category, or was before that was changed by hand, as its id tells."""
+    return other.category == fact.category or other.id.partition("-")[0] == _key(fact.category, other.text)
+
+
+def _says(fact: Fact, other: Fact) -> bool:
+    return _is_of_kind(fact, other) and says_the_same(other.text, fact.text)
 
 
 def _same_slot(fact: Fact, slot: str) -> bool:
     return bool(slot) and fold(fact.slot) == fold(slot)
 
 
+def _was_learned(news: _News, other: Fact) -> bool:
+    """Returns whether it was learned from the same messages before, whatever became of that."""
+    if not news.fact.sources or not {*news.fact.sources} <= {*other.sources}:
+        return False
+    same_id = other.id == news.item.same_as or other.id.partition("-")[0] == news.fact.id
+    return same_id or _says(news.fact, other)
+
+
+def _ends(news: _News, fact: Fact, other: Fact, now: datetime) -> bool:
+    """Returns whether both cannot be true at the same time; of what is kept by hand, it takes more than being named."""
+    is_named = other.id in news.item.supersedes and not is_kept_by_hand(other)
+    opposes = _is_of_kind(news.fact, other) and says_the_opposite(other.text, news.fact.text)
+    if begins_later(fact, now) != begins_later(other, now):
+        return begins_later(other, now) and (is_named or opposes)  # a plan that is given up
+    if not is_named and _same_slot(other, news.item.slot):
+        # "No longer works at Acme" does not end "Works at Globex".
+        return not (news.only_ends and names_another(news.fact.text, other.text))
+    return is_named or opposes
+
+
+def _merged(known: Fact, news: _News) -> Fact:
+    """Returns a known fact that is said once more."""
+    new, item = news.fact, news.item
+    if new.made_by == BY_USER:
+        known = lasting(known)
+    places = {source.place for source in known.sources}
+    changes: dict[str, object] = {
+        "sources": joined(known.sources, new.sources),
+        "slot": known.slot or new.slot,
+        "valid_from": known.valid_from or new.valid_from,
+    }
+    if not new.sources or any(source.place not in places for source in new.sources):
+        until = item.valid_until if is_kept_by_hand(known) and not news.only_ends else new.valid_until
+        changes["last_seen"] = max(known.last_seen, new.last_seen)
+        changes["valid_until"] = until or (None if _is_over(known, new.last_seen) else known.valid_until)
+        if new.sources and len(known.sources) < MOST_SOURCES:
+            # Of a full list, it is not known which messages have counted.
+            merged = 1 - (1 - known.confidence) * (1 - new.confidence)
+            changes["confidence"] = max(known.confidence, min(MOST_MERGED_CONFIDENCE, merged))
+    if known.id == item.same_as and known.made_by != BY_USER and says_more(new.text, known.text):
+        changes |= {"text": new.text, "made_by": new.made_by}
+    return known.model_copy(update=changes)
+
+
 def _settled(
-    facts: Mapping[str, Fact],
-    fact: Fact,
-    against: Sequence[Fact],
-    beside: Sequence[Fact],
-    *,
-    at: datetime,
-    now: datetime,
+    facts: Mapping[str, Fact], fact: Fact, against: Iterable[Fact], *, at: datetime, now: datetime
 ) -> dict[str, Fact]:
-    """Returns facts with one among them that ends some at a time, and is true before or after others."""
+    """Returns facts with one among them that ends some at a time, and takes over their pin."""
     settled = dict(facts)
     for rival in against:
         if rival.pinned:
             fact = lasting(fact).model_copy(update={"pinned": True})
-        until = at if rival.valid_until is None else min(at, rival.valid_until)
-        changes = {"superseded_by": fact.id, "valid_until": until, "pinned": False}
+        changes = {"superseded_by": fact.id, "valid_until": min(at, rival.valid_until or at), "pinned": False}
         settled[rival.id] = _ended(rival, "superseded", now).model_copy(update=changes)
     settled[fact.id] = fact
-    given_up = {rival.id for rival in against if begins_later(rival, now)}
-    settled = {one.id: one for one in released(settled.values(), given_up)}
-    for other in beside:
-        first, then = (other.id, fact.id) if begins_later(fact, now) else (fact.id, other.id)
-        begin, end = settled[then].valid_from, settled[first].valid_until
-        if begin and (end is None or end > begin):
-            settled[first] = settled[first].model_copy(update={"valid_until": begin, "superseded_by": then})
     return settled

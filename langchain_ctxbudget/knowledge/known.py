@@ -169,7 +169,6 @@ def things(profiles: Iterable[Profile]) -> list[Named]:
         Named(
             id=profile.id,
             names=(*profile.names, name) if name and times[name] == 1 else profile.names,
-            text=(isinstance(profile, TopicProfile) and profile.compiled_context) or "",
             importance=profile.importance_score,
         )
         for profile, name in first_names

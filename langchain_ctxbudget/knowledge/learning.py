@@ -401,7 +401,6 @@ def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) ->
     for key in texts.keys() & (hits.keys() | misses.keys()):
         old = texts[key]
         counts = {
-            "use_count": old.use_count + hits[key] + misses[key],
             "hit_count": old.hit_count + hits[key],
             "miss_count": old.miss_count + misses[key],
         }

@@ -65,7 +65,7 @@ class Fact(Record):
     text: str
     """Without a subject: "Prefers direct answers", "Lives in Lisbon"."""
     category: FactCategory
-    confidence: float = 0.8
+    confidence: float = Field(default=0.8, gt=0, le=1, strict=True)
     pinned: bool = False
     slot: str = ""
     """The question that the fact answers ("home", "favourite colour"): a newer value supersedes it. Empty: none."""
@@ -80,7 +80,7 @@ class Fact(Record):
     """The reason why it no longer counts; None: it does."""
     ended_at: datetime | None = None
     superseded_by: str | None = None
-    """The id of the fact in its place; a current fact gives way to that one at its `valid_until`."""
+    """The id of the fact in its place."""
 
     @property
     def is_current(self) -> bool:
@@ -228,7 +228,6 @@ class ContextBundle(Record):
     compressed_prompt: str = ""
     """One line, shown where the whole does not fit."""
     token_count: int
-    compressed_token_count: int = 0
     composition: tuple[str, ...] = ()
     made_from: str = ""
     """A digest of everything it could show; another one means that it is to be compiled again."""
@@ -238,9 +237,13 @@ class ContextBundle(Record):
     compiled_at: datetime
     expires_at: datetime | None = None
     last_used_at: datetime | None = None
-    use_count: int = 0
     hit_count: int = 0
     miss_count: int = 0
+
+    @property
+    def use_count(self) -> int:
+        """The times that a prompt has asked for it."""
+        return self.hit_count + self.miss_count
 
 
 class Visit(Record):

@@ -71,7 +71,7 @@ class Bundles:
     """The text of what was detected, and the account of everything else."""
 
     fragments: tuple[Fragment, ...] = ()
-    omitted: tuple[tuple[Layer, ReportItem], ...] = ()
+    omitted: tuple[tuple[str, ReportItem], ...] = ()
     more_omitted: dict[Layer, dict[Reason, int]] = field(default_factory=dict)
 
 

@@ -408,7 +408,7 @@ class Engine:
             failures=tuple(failures),
         )
         sources = Sources(
-            workspace.store,
+            workspace.library,
             scope.user_id,
             [name for name in settings.sources if name != "documents" or tier.documents != "none"],
             workspace.embeddings,

@@ -20,9 +20,10 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Call, Flow, twins
 from langchain_ctxbudget.history import ConversationCompaction, MessagePage, OnRemoval, log
+from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.messages import Preservation, model_of, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices
-from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook, UserKnowledge
+from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import Workspace
@@ -132,7 +133,8 @@ class ContextPipeline:
     def _take(self, engine: Engine) -> None:
         self.engine = engine
         self.settings = engine.settings
-        self.knowledge, self.usage, self.snapshots = UserKnowledge(engine), UsageBook(engine), SnapshotBook(engine)
+        self.knowledge = UserKnowledge(engine.workspace)
+        self.usage, self.snapshots = UsageBook(engine), SnapshotBook(engine)
 
     @property
     def token_counter(self) -> TokenCounter:
@@ -366,11 +368,10 @@ class ContextPipeline:
         before: str | None = None,
         after: str | None = None,
     ) -> Flow[MessagePage]:
-        """Reads a part of a conversation without the rest of it: its newest messages, older, or newer ones.
+        """Reads a part of a conversation: its newest messages, older, or newer ones.
 
-        A page that has a `before` has something before it, if only messages that were removed, and then the next one
-        may be empty. Polling with `after` gives new messages only; when there are none and the page's `after` is
-        another, something was changed, and what is shown is to be read again.
+        Polling with `after` gives new messages only; when there are none and the page's `after` is another, something
+        was changed, and what is shown is to be read again.
 
         Args:
             user_id: the user.
@@ -379,14 +380,11 @@ class ContextPipeline:
             before: a page's `before`, for the messages before that page.
             after: a page's `after`, for everything that was said since.
         """
-        scope, store = Scope(user_id, conversation_id), self.engine.workspace.store
         if before is not None and after is not None:
             raise InputError("A page is before or after a bookmark, not both. Leave one out")
-        if after is not None:
-            return log.read_since(store, scope, after)
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
-        return log.read_last(store, scope, limit, before)
+        return self.engine.workspace.page(Scope(user_id, conversation_id), limit, before, after)
 
     get_page, aget_page = twins(_get_page)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
@@ -14,8 +13,8 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, new_mutex, renamed
-from langchain_ctxbudget.documents import forget
+from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, cached_property, new_mutex, renamed
+from langchain_ctxbudget.documents import Library
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, locked
 from langchain_ctxbudget.history import (
@@ -25,6 +24,7 @@ from langchain_ctxbudget.history import (
     PINS,
     ConversationCompaction,
     Editor,
+    MessagePage,
     OnRemoval,
     OpenConversation,
     OpenConversations,
@@ -73,17 +73,14 @@ class Kept(Generic[V]):
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
-        self._things: OrderedDict[Hashable, V] = OrderedDict()
+        self._things: dict[Hashable, V] = {}
 
     def find(self, key: Hashable, make: Callable[[], V]) -> V:
         """Returns what is kept under a key, or something new."""
         with self._mutex:
-            if key not in self._things:
-                self._things[key] = make()
-            self._things.move_to_end(key)
-            found = self._things[key]
+            self._things[key] = found = self._things.pop(key) if key in self._things else make()
             if len(self._things) > MOST_KEPT:
-                self._things.popitem(last=False)
+                del self._things[next(iter(self._things))]
         return found
 
     def all(self) -> list[V]:
@@ -99,7 +96,7 @@ class Stored:
     settings: ContextSettings
     settings_from: tuple[str, ...]
     knowledge: Knowledge
-    expected: tuple[str, ...] = field(default=())
+    expected: tuple[str, ...] = ()
     """Ids of topics and entities that are likely to come up on the device."""
 
 
@@ -154,6 +151,11 @@ class Workspace:
             if self._store is None:
                 self._store = PrivateStore()
             return self._store
+
+    @cached_property
+    def library(self) -> Library:
+        """The documents in the store, as far as they were read."""
+        return Library(self.store)
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -303,10 +305,15 @@ class Workspace:
 
     def get(self, scope: Scope) -> Flow[list[BaseMessage]]:
         """Reads every message of a conversation."""
+        return (yield from self.page(scope, None, None, None)).messages
 
-        def body(conversation: OpenConversation) -> Flow[list[BaseMessage]]:
+    def page(self, scope: Scope, limit: int | None, before: str | None, after: str | None) -> Flow[MessagePage]:
+        """Reads a part of a conversation."""
+
+        def body(conversation: OpenConversation) -> Flow[MessagePage]:
             yield from ()
-            return [entry.message.model_copy(deep=True) for entry in conversation.entries]
+            page = conversation.page(limit, before, after)
+            return replace(page, messages=[message.model_copy(deep=True) for message in page.messages])
 
         return self.recall(scope, body)
 
@@ -335,7 +342,7 @@ class Workspace:
 
         def body(conversation: OpenConversation) -> Flow[dict[CoverageState, list[str]]]:
             if conversation.last is None or conversation.last.coverage is None:
-                _take_up_cuts(conversation, (yield from batch(self.store, [cuts_place(scope)]))[0], [])
+                yield from self._read_cuts(conversation)
             return conversation.seen_with(self.counter).ledger()
 
         return self.recall(scope, body)
@@ -344,13 +351,17 @@ class Workspace:
         """Returns what stands for the spans of a conversation that no prompt shows whole any more."""
 
         def body(conversation: OpenConversation) -> Flow[list[ConversationCompaction]]:
-            _take_up_cuts(conversation, (yield from batch(self.store, [cuts_place(scope)]))[0], [])
+            yield from self._read_cuts(conversation)
             until = max((cut.position for cut in conversation.cuts.values()), default=0)
             self._name_maker(conversation)
             seen = conversation.seen_with(self.counter)
             return (yield from compactions(self.store, seen, self.settings.segment_messages, until))
 
         return self.recall(scope, body)
+
+    def _read_cuts(self, conversation: OpenConversation) -> Flow[None]:
+        [found] = yield from batch(self.store, [cuts_place(conversation.scope)])
+        _take_up_cuts(conversation, found, [])
 
     # Deleting
 
@@ -364,7 +375,7 @@ class Workspace:
             try:
                 yield from bulk.delete_below(self.store, path, LANES, JOINED)
             finally:  # wherever it ends, what is left is read again
-                self._forget(conversation)
+                yield from self._forget(conversation)
                 forget_texts()
 
         yield from self.using(scope, body)
@@ -381,11 +392,11 @@ class Workspace:
         for _ in range(2):
             for scope in {**self.open_conversations.all(), **dict.fromkeys(in_use(self.store))}:
                 if scope.user_id == user_id:
-                    yield from self.using(scope, self._forgetting)
+                    yield from self.using(scope, self._forget)
             known.erased(self.store, user_id)
             deletion = bulk.delete_below(self.store, path, LANES, JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
-        forget(self.store, label(user_id))
+        self.library.forget(label(user_id))
         self.recent.erase(user_id)
         self.open_conversations.let_go(user_id)
         forget_texts()
@@ -393,11 +404,8 @@ class Workspace:
             count += yield from other.erase(user_id)
         return count
 
-    def _forgetting(self, conversation: OpenConversation) -> Flow[None]:
+    def _forget(self, conversation: OpenConversation) -> Flow[None]:
         yield from ()
-        self._forget(conversation)
-
-    def _forget(self, conversation: OpenConversation) -> None:
         conversation.reset()
         self.recent.forget(conversation.scope)
 
@@ -406,32 +414,21 @@ class Workspace:
     def read_stored(self, conversation: OpenConversation, request: Request, failures: list[str]) -> Flow[Stored]:
         """Takes up a conversation's cuts, pins and snapshot, and reads settings and knowledge, all in one batch.
 
-        Nothing of it is needed for a prompt: where the read fails, that is noted, and the turn goes on.
-
-        Args:
-            conversation: that is up to date.
-            request: its settings lie over all others.
-            failures: what is to be reported; appended to.
+        Nothing of it is needed for a prompt: where the read fails, that is added to `failures`, and the turn goes on.
         """
         self._name_maker(conversation)
         scope, store = conversation.scope, self.store
-        saved_at = {"user": settings_place(scope.user_id, None)}
-        if request.persona_id is not None:
-            saved_at["persona"] = settings_place(scope.user_id, request.persona_id)
-        of_device = [records.PRESENCE.place(scope.user_id, request.device_id)] if request.device_id is not None else []
-        beside = [
-            cuts_place(scope),
-            pins_place(scope),
-            records.snapshot_place(scope),
-            records.mark_place(scope.user_id),
-        ]
+        user, persona = scope.user_id, request.persona_id
+        saved_at = {"user": settings_place(user, None)}
+        saved_at |= {} if persona is None else {"persona": settings_place(user, persona)}
+        of_device = [] if request.device_id is None else [records.PRESENCE.place(user, request.device_id)]
+        beside = [cuts_place(scope), pins_place(scope), records.snapshot_place(scope), records.mark_place(user)]
         saved: dict[str, dict[str, Any]] = {}
-        device = None
+        device, knowledge = None, None
         try:
             found = yield from batch(store, [*beside, *saved_at.values(), *of_device])
         except Exception as error:  # noqa: BLE001 - layers on top: the turn goes on without them
             failures.append(f"compaction cuts, pins and saved settings not read: {type(error).__name__}: {error}")
-            knowledge = known.last_known(store, scope.user_id)
         else:
             cuts, pins, snapshot, mark, *rest = found
             _take_up_pins(conversation, pins, failures)
@@ -442,10 +439,10 @@ class Workspace:
             saved = {source: settings_in(item) for source, item in zip(saved_at, rest, strict=False)}
             device = _read(ClientPresence, rest[-1], "what is open on the device", failures) if of_device else None
             try:
-                knowledge = yield from known.read(store, scope.user_id, mark, marked=True)
+                knowledge = yield from known.read(store, user, mark, marked=True)
             except Exception as error:  # noqa: BLE001 - what was known before, or nothing, stands in
                 failures.append(f"what is known about the user not read: {type(error).__name__}: {error}")
-                knowledge = known.last_known(store, scope.user_id)
+        knowledge = knowledge or known.last_known(store, user)
         settings, sources = merged(self.settings, saved, request.settings, failures)
         expected = (*device.predicted_topics, *device.predicted_entities) if device else ()
         return Stored(settings=settings, settings_from=sources, knowledge=knowledge, expected=expected)

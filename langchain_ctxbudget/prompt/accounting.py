@@ -146,13 +146,12 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
         for position, message in enumerate(plan.request.turn)
         if position not in sent
     ]
-    for layer, item in _omitted_for_block(plan):
+    for layer, item in plan.bundles.omitted:
         no_place = nowhere and item.reason is Reason.NO_ROOM
         items[layer].append(replace(item, reason=Reason.NO_HUMAN_MESSAGE) if no_place else item)
     if not content.volatile:  # a turn without a human message has no place for what was chosen
         gone = {part.id for part in plan.pruned}
-        own = (part for rendered in plan.own.values() for part in rendered.fragments)
-        for part in (*plan.bundles.fragments, *own):
+        for part in plan.bundles.fragments:
             if part.id not in gone:
                 items[part.layer].append(
                     _item(part.id, part.tokens, Status.OMITTED, Reason.NO_HUMAN_MESSAGE, part.text)
@@ -212,12 +211,6 @@ def _item(name: str, tokens: int, status: Status, reason: Reason, text: str) -> 
 # What is left out
 
 
-def _omitted_for_block(plan: Plan) -> list[tuple[str, ReportItem]]:
-    """Returns the candidates of topics, entities and the application's own layers that were not chosen."""
-    own = ((name, item) for name, rendered in plan.own.items() for item in rendered.omitted)
-    return [*plan.bundles.omitted, *own]
-
-
 def _left_out_before(plan: Plan) -> Mapping[str, Mapping[Reason, int]]:
     """Returns what was left out of a block that was chosen before."""
     return plan.block.left_out if plan.fixed is not None and plan.block is not None else {}
@@ -248,7 +241,7 @@ def left_out(plan: Plan) -> dict[str, dict[Reason, int]]:
     for part in plan.pruned:
         if part.layer not in STABLE_LAYERS:
             counts[part.layer][part.reason] += 1
-    for layer, item in _omitted_for_block(plan):
+    for layer, item in plan.bundles.omitted:
         counts[layer][item.reason] += 1
     for layer, number in plan.bundles.more_omitted.items():
         counts[layer].update(number)

@@ -343,20 +343,19 @@ def with_bundles(plan: Plan) -> Plan:
     """Makes the text of topics, entities and the application's own layers within their budgets."""
     if plan.fixed is not None:
         return plan
-    tokens, count = plan.allocated.tokens, plan.counter.count_text
-    own = {
-        layer.name: custom.render(layer, plan.own_items[layer.name], count, tokens[layer.name])
-        for layer in plan.request.settings.layers
-    }
-    return plan.but(bundles=_bundles(plan, tokens), own=own)
+    return plan.but(bundles=_bundles(plan, plan.allocated.tokens))
 
 
 def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
-    return subjects.render(
-        plan.detected,
-        plan.counter.count_text,
-        topic_tokens=tokens[Layer.TOPICS],
-        entity_tokens=tokens[Layer.ENTITIES],
+    count, layers = plan.counter.count_text, plan.request.settings.layers
+    known = subjects.render(
+        plan.detected, count, topic_tokens=tokens[Layer.TOPICS], entity_tokens=tokens[Layer.ENTITIES]
+    )
+    own = [custom.render(layer, plan.own_items[layer.name], count, tokens[layer.name]) for layer in layers]
+    return replace(
+        known,
+        fragments=tuple(part for bundles in (known, *own) for part in bundles.fragments),
+        omitted=tuple(item for bundles in (known, *own) for item in bundles.omitted),
     )
 
 
@@ -438,12 +437,9 @@ def with_leftovers(plan: Plan) -> Plan:
             wider = max(budgets[name], min(before + left, limit))
             if wider >= max(allocation.floor_of(name), own[name].min_tokens if name in own else 0):
                 budgets[name] = wider
-                if name in own:
-                    rendered = custom.render(own[name], plan.own_items[name], count, wider)
-                    plan = plan.but(own={**plan.own, name: rendered})
-                else:
-                    budgets[name] -= count(subjects.SECTIONS[Layer(name)])  # an allocation is for the lines alone
-                    plan = plan.but(bundles=_bundles(plan, budgets))
+                if name not in own:  # an allocation is for the lines alone
+                    budgets[name] -= count(subjects.SECTIONS[Layer(name)])
+                plan = plan.but(bundles=_bundles(plan, budgets))
         left -= _used_tokens(plan, name) - before
     return plan
 
@@ -478,8 +474,6 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
 
 
 def _wants_more(plan: Plan, name: str) -> bool:
-    if name in plan.own:
-        return plan.own[name].wants_more
     shrunk = any(part.layer == name and part.status is Status.SHRUNK for part in plan.bundles.fragments)
     return shrunk or any(layer == name and item.reason is Reason.NO_ROOM for layer, item in plan.bundles.omitted)
 

@@ -12,7 +12,7 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.budget import HEALTHY, Allocation, Fragment, Layer, Parameters, Tier
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.history import Conversation, HistoryView, LastPrompt, TurnBlock
-from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge, Rendered
+from langchain_ctxbudget.knowledge import NOTHING, Bundles, Detected, Fact, FactsLayer, Knowledge
 from langchain_ctxbudget.messages import Group, Repair, plain_text
 from langchain_ctxbudget.prompt.assembly import Content, asking, has_human
 from langchain_ctxbudget.report import ContextReport, UsageState
@@ -201,10 +201,9 @@ class Plan:
     fixed: tuple[Fragment, ...] | None = None
     """The part of a block chosen before that is still shown; None where it is chosen now."""
     bundles: Bundles = field(default_factory=Bundles)
+    """The part of topics, entities and the application's own layers that is shown."""
     own_items: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The items of the application's own layers."""
-    own: Mapping[str, Rendered] = field(default_factory=dict)
-    """The part of them that is shown."""
     history: HistoryView = field(default_factory=lambda: HistoryView(strategy="empty", cut=0))
     preferences: Preferences = field(default_factory=Preferences)
     pool: Pool | None = None
@@ -266,8 +265,8 @@ class Plan:
     @property
     def content(self) -> Content:
         """Everything that was chosen so far."""
-        view, own = self.history, (part for rendered in self.own.values() for part in rendered.fragments)
-        block = (*self.bundles.fragments, *own, *self.retrieved.fragments) if self.fixed is None else self.fixed
+        view = self.history
+        block = (*self.bundles.fragments, *self.retrieved.fragments) if self.fixed is None else self.fixed
         return Content(
             system_prompt=self.request.system_prompt,
             fragments=(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,17 +15,18 @@ from rich.console import Console
 from langchain_ctxbudget.budget import Forced, Layer, Reason, Status, TierName, title_of
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import Repair
-from langchain_ctxbudget.report.html import render_html
-from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_text
+from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_html, render_text
 from langchain_ctxbudget.report.words import Explanation, ReportDiff, difference, explanation
 
 SCHEMA_VERSION: Literal[3] = 3
-READ_VERSIONS = (2, SCHEMA_VERSION)
-"""Version 2 has neither `usage` nor the `source` of items."""
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
 PREVIEW_CHARACTERS = 80
 NAMED_PROBLEMS = 3
+_METADATA = (
+    *("total_tokens", "budget_tokens", "window_tokens", "output_reserve_tokens"),
+    *("count_mode", "tokenizer", "allocation_strategy", "history_strategy"),
+)
 
 CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
 HistoryStrategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
@@ -202,10 +203,7 @@ class ContextReport:
         """
         rerun: Callable[[int], ContextReport] | None = getattr(self, "_rerun", None)
         if rerun is None:
-            raise InputError(
-                "This report was read from data, which has no candidates; ask the report that assemble returned, or "
-                "ContextPipeline.what_if"
-            )
+            raise InputError("This report was read from data, which has no candidates: use ContextPipeline.what_if")
         return rerun(budget)
 
     def layer(self, layer: Layer | str) -> LayerReport:
@@ -214,11 +212,11 @@ class ContextReport:
         Raises:
             ValueError: there is no such layer.
         """
-        found = next((part for part in self.layers if part.layer == layer), None)
-        if found is None:
-            known = ", ".join(part.layer for part in self.layers)
-            raise ValueError(f"no layer {str(layer)!r} in this report; it has {known}")
-        return found
+        for part in self.layers:
+            if part.layer == layer:
+                return part
+        known = ", ".join(part.layer for part in self.layers)
+        raise ValueError(f"no layer {str(layer)!r} in this report; it has {known}")
 
     def coverage_counts(self) -> dict[CoverageState, int]:
         """Returns the number of messages in each state; their sum is the conversation."""
@@ -244,30 +242,25 @@ class ContextReport:
 
     @classmethod
     def from_dict(cls, data: object) -> ContextReport:
-        """Reads a report from the data of `to_dict`, in this version of the package or an earlier one.
+        """Reads a report from the data of `to_dict`.
 
         Raises:
-            InputError: another schema version than 2 and 3, data that is no report, or one whose numbers do not add
-                up; says what is wrong with it.
+            InputError: another schema version, data that is no report, or one whose numbers do not add up; says what
+                is wrong with it.
         """
-        versions = " and ".join(map(str, READ_VERSIONS))
         if not isinstance(data, Mapping):
-            kind = type(data).__name__
-            raise InputError(f"A report is read from a mapping of its fields (schema version {versions}), not {kind}")
+            raise InputError(f"A report is read from a mapping of its fields, not {type(data).__name__}")
         version = data.get("schema_version")
-        if version not in READ_VERSIONS:
+        if version != SCHEMA_VERSION:
             newer = isinstance(version, int) and version > SCHEMA_VERSION
             advice = "; it was written by a newer version of this package: update it" if newer else ""
-            said = f"schema version {version!r}" if "schema_version" in data else "no schema_version"
-            raise InputError(f"A report with {said} cannot be read, only {versions}{advice}")
+            raise InputError(f"A report of schema version {version!r} cannot be read, only {SCHEMA_VERSION}{advice}")
         try:
-            report = _adapter().validate_python({**data, "schema_version": SCHEMA_VERSION})
+            report = _adapter().validate_python(data)
         except ValidationError as error:
             problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-            if more := problems[NAMED_PROBLEMS:]:
-                problems = [*problems[:NAMED_PROBLEMS], f"and {len(more)} more"]
-            said = f"This is no report of schema version {version} ({versions} can be read)"
-            raise InputError(f"{said}: {'; '.join(problems)}") from None
+            more = [f"and {len(problems) - NAMED_PROBLEMS} more"] if len(problems) > NAMED_PROBLEMS else []
+            raise InputError(f"This is no report: {'; '.join([*problems[:NAMED_PROBLEMS], *more])}") from None
         if problem := next(_sum_problems(report), None):
             raise InputError(f"This is no report: {problem}")
         return report
@@ -310,14 +303,7 @@ class ContextReport:
         """
         used = {part.layer: part.used_tokens for part in self.layers}
         values: dict[str, str | int | float | bool | None] = {
-            "total_tokens": self.total_tokens,
-            "budget_tokens": self.budget_tokens,
-            "window_tokens": self.window_tokens,
-            "output_reserve_tokens": self.output_reserve_tokens,
-            "count_mode": self.count_mode,
-            "tokenizer": self.tokenizer,
-            "allocation_strategy": self.allocation_strategy,
-            "history_strategy": self.history_strategy,
+            **{name: getattr(self, name) for name in _METADATA},
             **{f"tokens_{layer}": used.get(layer) for layer in Layer},
             "stable_zone_share": self.stability.stable_zone_share,
             "compaction_step": self.stability.compaction_step,
@@ -360,25 +346,22 @@ def layer_report(
 ) -> LayerReport:
     """Makes a layer's report; beyond `LISTED_OMISSIONS`, omitted candidates become counts, like those of `more`."""
     listed: list[ReportItem] = []
-    counts = dict(more)
-    omitted = used = 0
+    counts = Counter(more)
+    omitted = 0
     for item in items:
-        if item.status is not Status.OMITTED:
-            used += item.tokens
+        omitted += item.status is Status.OMITTED
+        if item.status is Status.OMITTED and omitted > LISTED_OMISSIONS:
+            counts[item.reason] += 1
         else:
-            omitted += 1
-            if omitted > LISTED_OMISSIONS:
-                counts[item.reason] = counts.get(item.reason, 0) + 1
-                continue
-        listed.append(item)
+            listed.append(item)
     return LayerReport(
         layer=layer,
         title=title_of(layer),
         allocated_tokens=allocated,
         items=tuple(listed),
         overhead_tokens=overhead,
-        used_tokens=used + overhead,
-        more_omitted=counts,
+        used_tokens=overhead + sum(item.tokens for item in listed if item.status is not Status.OMITTED),
+        more_omitted=dict(counts),
     )
 
 
@@ -393,20 +376,17 @@ def ranges(
         covered: spans before the cut that a summary stands for, end excluded; the others are left out.
         marks: the messages that are in another state than their surroundings, by position.
     """
-    spans = sorted((first, min(end, cut)) for first, end in covered if first < min(end, cut))
+    spans = deque(sorted((first, min(end, cut)) for first, end in covered if first < min(end, cut)))
     points = {0, cut, total, *chain.from_iterable(spans), *chain.from_iterable((one, one + 1) for one in marks)}
     found: list[CoverageRange] = []
     reached = 0
-    waiting = deque(spans)
     for first, end in pairwise(sorted(points)):
-        while waiting and waiting[0][0] <= first:
-            reached = max(reached, waiting.popleft()[1])
+        while spans and spans[0][0] <= first:
+            reached = max(reached, spans.popleft()[1])
         before: CoverageState = "summarized" if first < reached else "omitted"
         state: CoverageState = marks.get(first, "verbatim" if first >= cut else before)
-        if found and found[-1].state == state:
-            found[-1] = CoverageRange(first=found[-1].first, last=end, state=state)
-        else:
-            found.append(CoverageRange(first=first + 1, last=end, state=state))
+        start = found.pop().first if found and found[-1].state == state else first + 1
+        found.append(CoverageRange(first=start, last=end, state=state))
     return tuple(found)
 
 
@@ -424,8 +404,6 @@ def _adapter() -> TypeAdapter[ContextReport]:
 
 def _sum_problems(report: ContextReport) -> Iterator[str]:
     """Yields what does not add up in a report."""
-    names = [layer.layer for layer in report.layers]
-    yield from (f"there are two layers {name}" for name in names if names.count(name) > 1)
     for layer in report.layers:
         used = layer.overhead_tokens + sum(item.tokens for item in layer.items if item.status is not Status.OMITTED)
         if layer.used_tokens != used:
@@ -433,8 +411,5 @@ def _sum_problems(report: ContextReport) -> Iterator[str]:
     total = sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values())
     if report.total_tokens != total:
         yield f"total_tokens is {report.total_tokens}, but its layers and overhead_tokens add up to {total}"
-    reached = 0
-    for part in report.coverage:
-        if not reached + 1 == part.first <= part.last:
-            yield f"coverage has messages {part.first} to {part.last} behind message {reached}"
-        reached = part.last
+    if any(one.first != before.last + 1 or one.last < one.first for before, one in pairwise(report.coverage)):
+        yield "coverage does not name the messages in their order"

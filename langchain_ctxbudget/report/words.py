@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from itertools import pairwise
+from itertools import groupby, pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.report.html import render_lines
-from langchain_ctxbudget.report.view import JOINED, STATES, label_of, plural, shown
+from langchain_ctxbudget.report.view import JOINED, STATES, label_of, plural, render_lines, shown
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.report.report import ContextReport, CoverageRange, CoverageState, LayerReport, ReportItem
@@ -85,54 +84,33 @@ _SETTINGS = {
 }
 
 
+class InWords:
+    """Lines of text that are printed as they are, and drawn as a card in notebooks."""
+
+    title: str
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        return render_lines(self.title, self.lines)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The place of an item, or the one it would have had.
-
-    Example:
-        >>> from langchain_ctxbudget import ContextPipeline
-        >>> report = ContextPipeline().assemble("Hello", user_id="ada", conversation_id="c1").report
-        >>> [place] = report.explain("human").places
-        >>> place.layer, place.item.tokens, place.meaning
-        ('L7', 5, 'always sent: system prompt, current message and the newest calls with their results')
-    """
+    """The place of an item, or the one it would have had."""
 
     layer: str
-    title: str
     number: int
     """Its place among the items of the layer, from 1."""
     of: int
     """The number of items that the report lists there."""
     item: ReportItem
 
-    @property
-    def meaning(self) -> str:
-        """The reason in words."""
-        return self.item.reason.meaning
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """All of it in words; of a retrieved item also what speaks for it and against it, the strongest first."""
-        item = self.item
-        would = "it would have cost " if item.status is Status.OMITTED else ""
-        source = f", {SOURCES.get(item.source, item.source)}" if item.source else ""
-        where = f"item {self.number:,} of {self.of:,} in {label_of(self.layer)}{source}"
-        parts = sorted(item.scores.items(), key=lambda part: (-abs(part[1]), part[0]))
-        worth = [(f"{SCORES.get(name, name)} ({score:+.2f})", score) for name, score in parts]
-        sides = {
-            "for": [said for said, score in worth if score > LEAST_SCORE],
-            "against": [said for said, score in worth if score < -LEAST_SCORE],
-        }
-        return (
-            f"{item.id}: {where}, {item.status}, {would}{plural(item.tokens, 'token')}",
-            f"  {item.reason}: {self.meaning}.",
-            *(f"  speaks {side} it: {', '.join(said)}" for side, said in sides.items() if said),
-            *([f'  "{item.preview}"'] if item.preview else []),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+@dataclass(frozen=True, kw_only=True)
+class Explanation(InWords):
     """The fate of a message or an item; `ContextReport.explain` makes it.
 
     Example:
@@ -146,37 +124,15 @@ class Explanation:
           It is sent word for word, in L6.
     """
 
-    what: str | int
-    """The id or the position that was asked for."""
+    title: str
+    lines: tuple[str, ...]
+    """All of it in words."""
     position: int | None
     """Of the message, from 1, where that is known."""
-    messages: int
-    """The number of messages in the conversation."""
     coverage: CoverageRange | None
     """The messages around it that are in the same state."""
     places: tuple[Place, ...]
     """The items that have this id."""
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """All of it in words."""
-        lines = []
-        if self.coverage and self.position:
-            first, last, state = self.coverage.first, self.coverage.last, self.coverage.state
-            span = f"messages {first}-{last}" if first < last else f"message {first}"
-            around = f", as are {span}" if first < last else ""
-            lines.append(f"message {self.position:,} of {self.messages:,}: {STATES[state][0]}{around}")
-            lines.append(f"  {STATE_MEANS[state].format(range=span)}")
-            if state in ("summarized", "omitted"):
-                lines.append(f"  {GET_BACK.format(position=self.position)}")
-        return tuple(map(shown, [*lines, *(line for place in self.places for line in place.lines)]))
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        """The lines, for notebooks."""
-        return render_lines(f"Explained: {self.what}", self.lines)
 
 
 def explanation(report: ContextReport, what: str | int) -> Explanation:
@@ -185,32 +141,49 @@ def explanation(report: ContextReport, what: str | int) -> Explanation:
         raise InputError(f"A message or item is asked for by its id or its position, not by {what!r}")
     messages = report.coverage[-1].last if report.coverage else 0
     places = [
-        Place(layer=str(part.layer), title=part.title, number=number, of=len(part.items), item=item)
+        Place(layer=str(part.layer), number=number, of=len(part.items), item=item)
         for part in report.layers
         for number, item in enumerate(part.items, 1)
     ]
-
-    def places_of(name: str) -> list[Place]:
-        """The items with an id; else those of which it is a part, as results stand with their call."""
-        exact = [place for place in places if place.item.id == name]
-        return exact or [place for place in places if name in place.item.id.split(JOINED)]
-
-    found = places_of(what) if isinstance(what, str) else []
-    position = what if isinstance(what, int) else None
-    if isinstance(what, str) and (number := _POSITION.fullmatch(what)) and (not found or what.startswith("message ")):
-        position = int(number[1])
-    coverage = next((part for part in report.coverage if position and part.first <= position <= part.last), None)
-    if isinstance(what, int) and coverage:
-        found = places_of(f"message {what}")
-    if not found and coverage is None:
+    name = what if isinstance(what, str) else f"message {what}"
+    found = [place for place in places if place.item.id == name]
+    found = found or [place for place in places if name in place.item.id.split(JOINED)]  # as results with their call
+    number = _POSITION.fullmatch(name)
+    position = int(number[1]) if number and (not found or name.startswith("message ")) else None
+    around = next((part for part in report.coverage if position and part.first <= position <= part.last), None)
+    if around is None and (not found or isinstance(what, int)):
         raise InputError(_unknown(what, messages, [place.item.id for place in places]))
+    lines = [line for place in found for line in _place_lines(place)]
+    if around:
+        span = f"messages {around.first}-{around.last}" if around.first < around.last else f"message {around.first}"
+        others = f", as are {span}" if around.first < around.last else ""
+        back = [f"  {GET_BACK.format(position=position)}"] if around.state in ("summarized", "omitted") else []
+        means = f"  {STATE_MEANS[around.state].format(range=span)}"
+        lines = [f"message {position:,} of {messages:,}: {STATES[around.state][0]}{others}", means, *back, *lines]
     return Explanation(
-        what=what,
-        position=position if coverage else None,
-        messages=messages,
-        coverage=coverage,
+        title=f"Explained: {what}",
+        lines=tuple(map(shown, lines)),
+        position=position if around else None,
+        coverage=around,
         places=tuple(found),
     )
+
+
+def _place_lines(place: Place) -> Iterator[str]:
+    """Yields an item in words; of a retrieved one also what speaks for it and against it, the strongest first."""
+    item = place.item
+    would = "it would have cost " if item.status is Status.OMITTED else ""
+    source = f", {SOURCES.get(item.source, item.source)}" if item.source else ""
+    where = f"item {place.number:,} of {place.of:,} in {label_of(place.layer)}{source}"
+    yield f"{item.id}: {where}, {item.status}, {would}{plural(item.tokens, 'token')}"
+    yield f"  {item.reason}: {item.reason.meaning}."
+    sides: dict[str, list[str]] = {"for": [], "against": []}
+    for name, score in sorted(item.scores.items(), key=lambda part: (-abs(part[1]), part[0])):
+        if abs(score) > LEAST_SCORE:
+            sides["for" if score > 0 else "against"].append(f"{SCORES.get(name, name)} ({score:+.2f})")
+    yield from (f"  speaks {side} it: {', '.join(said)}" for side, said in sides.items() if said)
+    if item.preview:
+        yield f'  "{item.preview}"'
 
 
 def _unknown(what: str | int, messages: int, ids: Iterable[str]) -> str:
@@ -229,44 +202,24 @@ def _unknown(what: str | int, messages: int, ids: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartChange:
-    """The change of a layer, or of overhead that no layer owns; in tokens.
-
-    Example:
-        >>> PartChange(name="L5", before=100, after=160, came={"documents": 2}).words
-        '2 documents came'
-    """
+    """The change of a layer, or of overhead that no layer owns; in tokens."""
 
     name: str
     """The short name of a layer, the name of one of the application's own, or that of an overhead."""
     before: int
     after: int
-    came: Mapping[str, int] = field(default_factory=dict)
-    """Items that are new in the prompt, by kind."""
-    went: Mapping[str, int] = field(default_factory=dict)
-    """Items that are gone, by kind."""
-    changed: Mapping[str, int] = field(default_factory=dict)
-    """Items with another text, size or form, by kind."""
+    words: str = ""
+    """The items that came, went and changed (another text, size or form), by kind."""
 
     @property
     def change(self) -> int:
         """Tokens more, or less."""
         return self.after - self.before
 
-    @property
-    def words(self) -> str:
-        """The items that came, went and changed."""
-        kinds = (("came", self.came), ("went", self.went), ("changed", self.changed))
-        return ", ".join(f"{count:,} {what} {verb}" for verb, counts in kinds for what, count in counts.items())
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageChange:
-    """Messages in a row that changed their state in the same way; positions count from 1, both ends included.
-
-    Example:
-        >>> MessageChange(first=41, last=60, before="verbatim", after="summarized").words
-        'verbatim -> behind the summary'
-    """
+    """Messages in a row that changed their state in the same way; positions count from 1, both ends included."""
 
     first: int
     last: int
@@ -282,75 +235,33 @@ class MessageChange:
         return f"{STATES[self.before][0]} -> {after}" if self.before else f"new, {after}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportDiff:
+@dataclass(frozen=True, kw_only=True)
+class ReportDiff(InWords):
     """The change from one report of a conversation to another; `ContextReport.diff` makes it.
 
     `sum(part.change for part in (*layers, *overhead)) == total_change`.
 
     Example:
         >>> from langchain_ctxbudget import ContextPipeline
-        >>> pipeline = ContextPipeline({"preferences": ["Be brief."]})
-        >>> reports = [
-        ...     pipeline.assemble("Hello", user_id="ada", conversation_id="c1", settings=changes).report
-        ...     for changes in ({}, {"preferences": []})
-        ... ]
-        >>> print(reports[1].diff(reports[0]))
-        Total -16: 8 of 12,000 tokens
-        L1 -4: 1 line went
-        Framing -12
+        >>> pipeline, who = ContextPipeline(), {"user_id": "ada", "conversation_id": "c1"}
+        >>> before, after = (pipeline.assemble(text, **who).report for text in ("Hello", "Hello again"))
+        >>> print(after.diff(before))
+        Total +1: 9 of 12,000 tokens
+        L7 +1: 1 message changed
     """
 
-    total_before: int
-    total_after: int
-    budget_tokens: int
-    """Of the later report."""
+    title: str
+    lines: tuple[str, ...]
+    """The difference in words: total, layers, overhead, settings, failures and repairs."""
+    total_change: int
+    """Tokens more, or less."""
     layers: tuple[PartChange, ...]
     """All layers of both reports."""
     overhead: tuple[PartChange, ...]
     messages: tuple[MessageChange, ...]
     """In order of their positions."""
-    compaction_step: bool
-    """True where the later prompt's stable zone was rewritten."""
     settings: tuple[tuple[str, str, str], ...]
-    """Name, value before, value after."""
-    notes: tuple[str, ...]
-    """Failures and repairs that came or went."""
-
-    @property
-    def total_change(self) -> int:
-        """Tokens more, or less."""
-        return self.total_after - self.total_before
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The difference in words: total, layers, overhead, settings, failures and repairs."""
-        layers = ((part, self._layer_words(part)) for part in self.layers)
-        found = [
-            *(f"{part.name} {part.change:+,}{said and f': {said}'}" for part, said in layers if said or part.change),
-            *(f"{part.name.capitalize()} {part.change:+,}" for part in self.overhead if part.change),
-            *(f"{name} {before} -> {after}" for name, before, after in self.settings),
-            *self.notes,
-        ]
-        if not found and not self.total_change:
-            return ("Nothing changed.",)
-        total = f"Total {self.total_change:+,}: {self.total_after:,} of {self.budget_tokens:,} tokens"
-        return (total, *map(shown, found))
-
-    def _layer_words(self, part: PartChange) -> str:
-        words = [part.words]
-        if part.name == Layer.HISTORY:
-            words.append(_message_words(self.messages))
-            if self.compaction_step and (part.change or any(words)):
-                words.insert(0, "compaction step")
-        return "; ".join(filter(None, words))
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines)
-
-    def _repr_html_(self) -> str:
-        """The lines, for notebooks."""
-        return render_lines("What changed", self.lines)
+    """Name, value before, value after; failures and repairs are among them."""
 
 
 def difference(report: ContextReport, before: ContextReport) -> ReportDiff:
@@ -359,45 +270,56 @@ def difference(report: ContextReport, before: ContextReport) -> ReportDiff:
         mine, other = getattr(report, f"{name}_id"), getattr(before, f"{name}_id")
         if mine != other:
             raise InputError(f"Only reports of one {name} can be compared; these are of {mine!r} and of {other!r}")
+    messages = tuple(_message_changes(before.coverage, report.coverage))
+    moved = _message_words(messages)
     ours, theirs = ({str(part.layer): part for part in one.layers} for one in (report, before))
-    old, new = before.overhead_tokens, report.overhead_tokens
-    return ReportDiff(
-        total_before=before.total_tokens,
-        total_after=report.total_tokens,
-        budget_tokens=report.budget_tokens,
-        layers=tuple(_part_change(name, theirs.get(name), ours.get(name)) for name in {**ours, **theirs}),
-        overhead=tuple(
-            PartChange(name=name, before=old.get(name, 0), after=new.get(name, 0)) for name in {**new, **old}
+    layers = [_part_change(name, theirs.get(name), ours.get(name)) for name in {**ours, **theirs}]
+    for place, part in enumerate(layers):
+        if part.name == Layer.HISTORY:
+            words = "; ".join(filter(None, (part.words, moved)))
+            if report.stability.compaction_step and (part.change or words):
+                words = "; ".join(filter(None, ("compaction step", words)))
+            layers[place] = replace(part, words=words)
+    overhead = [
+        PartChange(name=name, before=before.overhead_tokens.get(name, 0), after=report.overhead_tokens.get(name, 0))
+        for name in {**report.overhead_tokens, **before.overhead_tokens}
+    ]
+    old, new = _conditions(before), _conditions(report)
+    settings = [(title, old[title], new[title]) for title in new if old[title] != new[title]]
+    change = report.total_tokens - before.total_tokens
+    lines = [
+        *(
+            f"{part.name} {part.change:+,}{part.words and f': {part.words}'}"
+            for part in layers
+            if part.words or part.change
         ),
-        messages=tuple(_message_changes(before.coverage, report.coverage)),
-        compaction_step=report.stability.compaction_step,
-        settings=tuple(_settings(before, report)),
-        notes=tuple(_notes(before, report)),
+        *(f"{part.name.capitalize()} {part.change:+,}" for part in overhead if part.change),
+        *(f"{title} {value} -> {other}" for title, value, other in settings),
+    ]
+    total = f"Total {change:+,}: {report.total_tokens:,} of {report.budget_tokens:,} tokens"
+    return ReportDiff(
+        title="What changed",
+        lines=(total, *map(shown, lines)) if lines else ("Nothing changed.",),
+        total_change=change,
+        layers=tuple(layers),
+        overhead=tuple(overhead),
+        messages=messages,
+        settings=tuple(settings),
     )
 
 
 def _part_change(name: str, before: LayerReport | None, after: LayerReport | None) -> PartChange:
     old, new = _in_prompt(before), _in_prompt(after)
-    came, went, changed = (Counter[tuple[str, str]]() for _ in range(3))
+    counts: dict[str, Counter[tuple[str, str]]] = {verb: Counter() for verb in ("came", "went", "changed")}
     for key in {**new, **old}:
-        mine, theirs = new.get(key, []), old.get(key, [])
-        for one, other in zip(mine, theirs, strict=False):
-            alike = (one.tokens, one.status, one.preview) == (other.tokens, other.status, other.preview)
-            changed[_kind(name, one)] += not alike
-        came.update(_kind(name, one) for one in mine[len(theirs) :])
-        went.update(_kind(name, one) for one in theirs[len(mine) :])
-
-    def in_words(counts: Counter[tuple[str, str]]) -> dict[str, int]:
-        return {kind[count > 1]: count for kind, count in counts.items() if count}
-
-    return PartChange(
-        name=name,
-        before=before.used_tokens if before else 0,
-        after=after.used_tokens if after else 0,
-        came=in_words(came),
-        went=in_words(went),
-        changed=in_words(changed),
-    )
+        for one, other in zip_longest(new.get(key, []), old.get(key, [])):
+            if other is None or one is None:
+                counts["came" if one else "went"][_kind(name, one or other)] += 1
+            elif (one.tokens, one.status, one.preview) != (other.tokens, other.status, other.preview):
+                counts["changed"][_kind(name, one)] += 1
+    said = (f"{count:,} {kind[count > 1]} {verb}" for verb, kinds in counts.items() for kind, count in kinds.items())
+    used_before, used_after = (part.used_tokens if part else 0 for part in (before, after))
+    return PartChange(name=name, before=used_before, after=used_after, words=", ".join(said))
 
 
 def _in_prompt(part: LayerReport | None) -> dict[str, list[ReportItem]]:
@@ -419,17 +341,11 @@ def _kind(layer: str, item: ReportItem) -> tuple[str, str]:
 def _message_changes(before: Sequence[CoverageRange], after: Sequence[CoverageRange]) -> Iterator[MessageChange]:
     """Yields ranges of messages whose state changed; the work is bounded by the ranges, not by the messages."""
     points = sorted({point for part in (*before, *after) for point in (part.first, part.last + 1)})
-    last: MessageChange | None = None
-    for first, end in pairwise(points):
-        states = _state_at(before, first), _state_at(after, first)
-        if last and (states != (last.before, last.after)):
-            yield last
-            last = None
-        if states[0] != states[1]:
-            start = last.first if last else first
-            last = MessageChange(first=start, last=end - 1, before=states[0], after=states[1])
-    if last:
-        yield last
+    spans = ((first, end, _state_at(before, first), _state_at(after, first)) for first, end in pairwise(points))
+    for (old, new), same in groupby(spans, key=lambda span: span[2:]):
+        if old != new:
+            parts = list(same)
+            yield MessageChange(first=parts[0][0], last=parts[-1][1] - 1, before=old, after=new)
 
 
 def _state_at(ranges: Sequence[CoverageRange], position: int) -> CoverageState | None:
@@ -453,27 +369,18 @@ def _message_words(changes: Sequence[MessageChange]) -> str:
     return "; ".join(said)
 
 
-def _settings(before: ContextReport, after: ContextReport) -> Iterator[tuple[str, str, str]]:
-    def value(of: object, name: str) -> str:
-        found = getattr(of, name, None)
-        if isinstance(found, bool):
-            return "yes" if found else "no"
-        if isinstance(found, int):
-            return f"{found:,}"
-        return (" < ".join(map(str, found)) if isinstance(found, tuple) else str(found or "")) or "none"
+def _conditions(report: ContextReport) -> dict[str, str]:
+    """Returns what stands beside the numbers, by its title."""
+    usage = report.usage
+    values: dict[str, object] = {title: getattr(report, name) for name, title in _SETTINGS.items()}
+    values |= {"Tier": usage and usage.tier, "Forced": usage and usage.forced, "Failed": report.failures}
+    values["Repaired"] = tuple(f"{one.kind} {one.message_id}: {one.detail}" for one in report.repairs)
 
-    places: list[tuple[object, object, str, str]] = [(before, after, *one) for one in _SETTINGS.items()]
-    places += [(before.usage, after.usage, *one) for one in (("tier", "Tier"), ("forced", "Forced"))]
-    for old, new, name, title in places:
-        if value(old, name) != value(new, name):
-            yield title, value(old, name), value(new, name)
+    def text(value: object) -> str:
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, int):
+            return f"{value:,}"
+        return (", ".join(value) if isinstance(value, tuple) else str(value or "")) or "none"
 
-
-def _notes(before: ContextReport, after: ContextReport) -> Iterator[str]:
-    def notes(one: ContextReport) -> Counter[str]:
-        failed = [f"failed: {failure}" for failure in one.failures]
-        return Counter([*failed, *(f"repaired: {r.kind} {r.message_id}: {r.detail}" for r in one.repairs)])
-
-    old, new = notes(before), notes(after)
-    yield from (f"Newly {note}" for note in (new - old).elements())
-    yield from (f"No longer {note}" for note in (old - new).elements())
+    return {title: text(value) for title, value in values.items()}

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
-from langgraph.store.base import BaseStore
 
-from langchain_ctxbudget.documents import find as documents
+from langchain_ctxbudget.documents import SHARED, Library, beside, owner_of
 from langchain_ctxbudget.flow import Call, Flow, T
 from langchain_ctxbudget.history import Conversation, OtherConversations, message_reference
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
@@ -38,7 +37,8 @@ class Hit:
 class Sources:
     """Where a search looks besides the open conversation."""
 
-    store: BaseStore
+    library: Library
+    """The documents of a store, which is searched for messages, too."""
     user_id: str
     names: Collection[Source]
     embeddings: Embeddings | None = None
@@ -55,7 +55,7 @@ class Sources:
         found: list[Candidate] = []
         if "conversations" in self.names:
             said = (other_conversations or OtherConversations()).read(
-                self.store,
+                self.library.store,
                 self.user_id,
                 query,
                 without_conversation=self.without_conversation,
@@ -63,15 +63,9 @@ class Sources:
             )
             found += yield from _or_nothing("other conversations", said, failures)
         if "documents" in self.names and not self.summaries_only:
-            chunks = documents.search(
-                self.store,
-                (documents.owner_of(self.user_id), documents.SHARED),
-                query,
-                limit=CHUNKS,
-                embeddings=self.embeddings,
-                failures=failures,
-            )
-            found += [chunk.candidate for chunk in (yield from _or_nothing("documents", chunks, failures))]
+            owners = (owner_of(self.user_id), SHARED)
+            chunks = self.library.search(owners, query, limit=CHUNKS, embeddings=self.embeddings, failures=failures)
+            found += [chunk for chunk, _ in (yield from _or_nothing("documents", chunks, failures))]
         return (*found, *(self.memories if "memories" in self.names else ()))
 
     def read_named(self, texts: Sequence[str], max_tokens: int, failures: list[str]) -> Flow[tuple[Named, ...]]:
@@ -81,7 +75,7 @@ class Sources:
         """
         if "documents" not in self.names:
             return ()
-        reading = documents.named(self.store, self.user_id, texts, max_tokens=max_tokens)
+        reading = self.library.named(self.user_id, texts, max_tokens=max_tokens)
         found = yield from _or_nothing("documents", reading, failures)
         result = []
         for one, text in found:
@@ -199,7 +193,7 @@ def document(hit: Hit) -> Document:
     }
     if candidate.source == "conversations":
         metadata |= {"conversation_id": candidate.title, "reference": candidate.id.partition("/")[2]}
-    return Document(candidate.text, id=candidate.id, metadata=documents.beside(given, metadata))
+    return Document(candidate.text, id=candidate.id, metadata=beside(given, metadata))
 
 
 def _chosen(hits: Sequence[Hit], answer: object) -> dict[str, Hit]:

@@ -55,13 +55,15 @@ def pack(order: Iterable[int], cost: Callable[[int], int], budget_tokens: int, s
     return taken
 
 
-def shrink_to(text: str, count: Callable[[str], int], budget_tokens: int) -> str | None:
+def shrink_to(
+    text: str, count: Callable[[str], int], budget_tokens: int, split: Callable[[str], list[str]] = sentences
+) -> str | None:
     """Returns the first sentences of a text that fit a budget, or None where not even one does."""
     if budget_tokens <= 0:
         return None  # nothing fits: not worth tokenizing
     if count(text) <= budget_tokens:
         return text
-    parts = sentences(text)
+    parts = split(text)
 
     def first(number: int) -> str:
         return " ".join(parts[:number]) + ELLIPSIS

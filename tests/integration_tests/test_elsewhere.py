@@ -11,13 +11,12 @@ from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
-from langchain_ctxbudget.errors import MissingScopeError
 from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.history import JOINED, LANES, OtherConversations
+from langchain_ctxbudget.history import OtherConversations
 from langchain_ctxbudget.history.log import MESSAGES
 from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFETCH
 from langchain_ctxbudget.search import Candidate
-from langchain_ctxbudget.stores import ROOT, Scope, label
+from langchain_ctxbudget.stores import ROOT, label
 from tests import log_contract
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_isolation import CONVERSATIONS, USERS, mark
@@ -108,17 +107,6 @@ def test_a_candidate_is_a_message_of_another_conversation_as_it_was_said(store: 
     assert found["c.1%2Fa/m2"].speaker == "assistant"
 
 
-@pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
-def test_with_an_index_the_nearest_message_comes_first_whenever_it_was_said(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    for number in range(3):
-        sayings = said("the violet lantern", "porridge with apples", "trains on monday", "a small boat")
-        call(pipeline, "add_messages", sayings[number : number + 2], **at(f"c{number}"))
-    found = call(Reader(store), "find", "violet lantern", limit=3)
-    assert texts(found)[0] == "the violet lantern"
-    assert len(found) == 3
-
-
 @pytest.mark.parametrize("index", [None], ids=["plain"])
 def test_without_an_index_the_last_messages_of_every_recent_conversation_are_candidates(
     store: BaseStore, call: Call
@@ -152,16 +140,6 @@ def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(store: BaseSt
     call(pipeline, "edit_message", f"{QUERY} dropped", quiet, **at("c1"))
     call(pipeline, "pin", f"{QUERY} pinned", preservation="summarize", **at("c1"))
     assert texts(call(Reader(store), "find")) == [f"{QUERY} kept"]
-
-
-@pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
-def test_an_edited_message_is_found_by_what_it_says_now(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    call(pipeline, "add_messages", said("violet lantern", "porridge with apples"), **at("c1"))
-    call(pipeline, "edit_message", "violet lantern", HumanMessage("a small boat"), **at("c1"))
-    assert texts(call(Reader(store), "find", "small boat"))[0] == "a small boat"
-    [edited] = [item for item in call(Reader(store), "raw") if "a small boat" in item.value.get("text", "")]
-    assert edited.score < 0.5
 
 
 @pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
@@ -220,20 +198,6 @@ def test_a_record_that_no_head_counts_is_no_candidate(store: BaseStore, call: Ca
     assert texts(call(Reader(store), "find")) == ["lantern one"]
     call(writer, "add_messages", said("lantern two"), **at("c1"))
     assert sorted(texts(call(Reader(store), "find"))) == ["lantern one", "lantern two"]
-
-
-def test_a_conversation_that_is_being_deleted_gives_no_candidates(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    for thread in ("c1", "c2"):
-        call(pipeline, "add_messages", said("lantern"), **at(thread))
-    call(store, "delete", Scope("ada", "c1").namespace(LANES), JOINED)
-    assert [one.title for one in call(Reader(store), "find")] == ["c2"]
-
-
-@pytest.mark.parametrize("user", ["", None])
-def test_without_a_user_it_is_an_error(user: Any) -> None:
-    with pytest.raises(MissingScopeError):
-        Reader(InMemoryStore()).find(user=user)
 
 
 # -- what an index costs, and what none does

@@ -140,17 +140,6 @@ def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
     assert len(logged) == 1 + newest_alone
 
 
-@pytest.mark.parametrize("way", [Middleware, WithoutIds])
-def test_two_processes_that_know_nothing_of_each_other_take_nothing_out(way: Callable[..., Any]) -> None:
-    for mode in MODES:
-        store = InMemoryStore()
-        agents, said = [way(store, mode), way(store, mode)], list[str]()
-        for turn in range(6):
-            exchange = [f"Question {turn}?", f"Answer {turn}."]
-            assert words(agents[turn % 2].ask(*exchange)) == [*said, exchange[0]]
-            said += exchange
-
-
 # -- What a state has lost
 
 

@@ -25,7 +25,6 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import StoreError, StoreLockedError
-from tests.servers import LOOPBACK, new_chroma_database
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -150,14 +149,6 @@ def test_a_store_of_one_process_refuses_the_child_of_a_fork_and_the_parent_keeps
         assert type(Child(lambda: ChromaStore(folder)).result()) is StoreLockedError
 
 
-def test_a_folder_that_the_parent_has_closed_is_refused_where_it_would_hang(tmp_path: Path) -> None:
-    ChromaStore(tmp_path).close()
-    error = Child(lambda: ChromaStore(tmp_path)).result()
-    assert type(error) is StoreError
-    assert "after the fork" in str(error)
-    ChromaStore(tmp_path).close()
-
-
 def test_a_pipeline_that_is_busy_goes_on_in_the_child_of_a_fork_with_workers_of_its_own() -> None:
     with ContextPipeline({"learn_every": 1}, store=InMemoryStore()) as pipeline:
 
@@ -175,28 +166,6 @@ def test_a_pipeline_that_is_busy_goes_on_in_the_child_of_a_fork_with_workers_of_
                 assert tokens
                 assert flushed
                 assert learned
-
-
-@pytest.mark.slow
-@LOOPBACK
-def test_children_of_a_fork_share_a_server_but_no_connection_and_no_lane(chroma_server: str) -> None:
-    said = [f"{writer} {number}" for writer in range(3) for number in range(15)]
-    with new_chroma_database(chroma_server) as database, ChromaStore(url=chroma_server, database=database) as store:
-        pipeline = ContextPipeline({"learn": False}, store=store, writer_id="app")
-        add(pipeline, "Hello")
-
-        def work(writer: int) -> Callable[[], list[int]]:
-            return lambda: [_append_and_read(pipeline, f"{writer} {number}") for number in range(15)]
-
-        children = [Child(work(writer)) for writer in range(3)]
-        lengths = [child.result() for child in children]
-        assert all(isinstance(read, list) and min(read) > 1 for read in lengths), lengths
-        assert sorted(message.content for message in pipeline.get_messages(**SCOPE)) == sorted([*said, "Hello"])
-
-
-def _append_and_read(pipeline: ContextPipeline, text: str) -> int:
-    add(pipeline, text)
-    return len(pipeline.get_messages(**SCOPE))
 
 
 def test_a_fork_in_the_middle_of_whatever_a_thread_makes_once_leaves_a_child_that_can_make_it_too() -> None:

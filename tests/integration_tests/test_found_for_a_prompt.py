@@ -253,7 +253,7 @@ def test_where_the_index_of_a_store_cannot_embed_a_query_the_prompt_says_so(call
 
     pipeline = filled(InMemoryStore(index={"dims": 256, "embed": Down()}))
     _, report = ask(call, pipeline)
-    assert "documents not searched by the store's index: OSError: the model is gone" in report.failures
+    assert "documents not searched by vectors: OSError: the model is gone" in report.failures
 
 
 class Reversing(BaseDocumentCompressor):

@@ -29,7 +29,8 @@ from langchain_ctxbudget import (
     create_recall_tool,
 )
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MissingScopeError
-from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook, UserKnowledge
+from langchain_ctxbudget.knowledge import UserKnowledge
+from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn

@@ -26,7 +26,7 @@ from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.errors import InputError
 from tests.integration_tests.summary_models import Scripted, summary, words
 from tests.processes import FORKED
-from tests.servers import LOOPBACK, new_chroma_database, new_postgres_schema
+from tests.servers import new_postgres_schema
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
 SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "learn": False}
@@ -209,12 +209,6 @@ def kill_again_and_again(kind: str, place: str, kills: int, seed: int) -> None:
 
 def test_a_writer_of_a_folder_is_killed_again_and_again(tmp_path: Path) -> None:
     kill_again_and_again("chroma-folder", str(tmp_path), 6, 2)
-
-
-@LOOPBACK
-def test_a_writer_to_a_chroma_server_is_killed_again_and_again(chroma_server: str) -> None:
-    with new_chroma_database(chroma_server) as database:
-        kill_again_and_again("chroma-server", f"{chroma_server} {database}", 4, 4)
 
 
 def test_a_writer_to_postgres_is_killed_again_and_again(postgres: str) -> None:

@@ -16,8 +16,9 @@ from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, KnowledgeBase, LocalEmbeddings, TiktokenCounter
-from langchain_ctxbudget.documents import find
-from langchain_ctxbudget.documents.write import SUMMARY_TOKENS
+from langchain_ctxbudget.documents import Library
+from langchain_ctxbudget.documents.knowledge_base import SUMMARY_TOKENS
+from langchain_ctxbudget.documents.library import MARK
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.stores import ROOT, label
@@ -38,7 +39,7 @@ def words(number: int, count: int = 60) -> str:
 
 
 def everything(store: BaseStore) -> list[Any]:
-    return list(store.search((ROOT,), limit=10_000))
+    return [item for item in store.search((ROOT,), limit=10_000) if item.key != MARK]
 
 
 def texts(found: list[Document]) -> list[str]:
@@ -118,7 +119,7 @@ def test_adding_twice_writes_nothing(store: BaseStore) -> None:
     counting.reset()
     second = knowledge.add(given)
     assert (second.unchanged, second.added, second.updated) == (first.added, (), ())
-    assert (counting.bytes_written, counting.batches) == (0, 3)
+    assert (counting.bytes_written, counting.batches) == (0, 2)
 
 
 def test_deleting_leaves_nothing(store: BaseStore, knowledge: KnowledgeBase) -> None:
@@ -336,7 +337,7 @@ def test_a_directory_of_text_markdown_and_pdf(knowledge: KnowledgeBase, tmp_path
         ("old.txt", "old", "text"),
         ("guide.md", "Guide", "markdown"),
     ]
-    assert [info.date for info in infos[:2]] == ["2024-02-29", "2023-11-14"]
+    assert [info.date for info in infos[:2]] == [datetime.now(UTC).date().isoformat(), "2023-11-14"]
     whole = [knowledge.get(info.id) for info in infos[1:3]]
     assert [it.page_content for it in whole if it] == [KETTLE, "Caf\xe9 au lait."]
     [found] = knowledge.search("tyres", k=1)
@@ -412,8 +413,8 @@ def test_batches_are_bounded() -> None:
 
 def test_a_search_where_there_are_no_documents_is_one_read() -> None:
     store = Counting(InMemoryStore())
-    assert drive(find.search(store, ("ada~", "shared"), "kettle", limit=5)) == []
-    assert drive(find.named(store, "ada", ["kettle.txt"])) == []
+    assert drive(Library(store).search(("ada~", "shared"), "kettle", limit=5)) == []
+    assert drive(Library(store).named("ada", ["kettle.txt"])) == []
     assert (store.batches, store.operations, store.searches) == (2, 4, 0)
 
 
@@ -442,10 +443,10 @@ def test_a_search_keeps_to_its_tokens_and_skips_what_does_not_fit(knowledge: Kno
 def test_named_documents_come_whole_or_as_their_summary(store: BaseStore, knowledge: KnowledgeBase) -> None:
     knowledge.add([named(words(1, 900), "docs/big.txt"), Document(KETTLE, id="kettle.txt")])
     KnowledgeBase(store, user_id="ben").add(named("Ben's.", "big.txt"))
-    first, second = drive(find.named(store, "ada", ["see kettle.txt", "and big.txt"], max_tokens=1_000))
+    first, second = drive(Library(store).named("ada", ["see kettle.txt", "and big.txt"], max_tokens=1_000))
     assert (first[0].title, first[1], second[0].title, second[1]) == ("big", None, "kettle", KETTLE)
     assert 0 < COUNTER.count_text(first[0].summary) <= SUMMARY_TOKENS
-    assert drive(find.named(store, "ada", ["big.txt"]))[0][1] == words(1, 900)
+    assert drive(Library(store).named("ada", ["big.txt"]))[0][1] == words(1, 900)
 
 
 # Summaries by a model

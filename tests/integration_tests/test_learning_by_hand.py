@@ -169,6 +169,13 @@ def vars_of(knowledge: Knowledge) -> dict[str, Any]:
 
 # What is refused
 
+BEATS: list[tuple[str, Any]] = [
+    *(("device_id", value) for value in ("", None, "d" * 2_001)),
+    *(("visible_conversation_ids", value) for value in ("c1", ["c1", 5], ["c"] * 101, ["c" * 2_001])),
+    *(("active_notebook_id", 5), ("path", "/" * 2_001), ("idle", "no"), ("battery", 5)),
+    *(("local_time", "2026-01-01"), ("local_time", datetime(2026, 1, 1))),  # noqa: DTZ001 - without its offset
+]
+
 
 @pytest.mark.parametrize(
     ("name", "arguments", "changes", "told"),
@@ -187,7 +194,7 @@ def vars_of(knowledge: Knowledge) -> dict[str, Any]:
         ("edit", [BREWING], {"parent_slug": "no such topic"}, "slug of another topic"),
         ("edit", [SARAH], {"compiled_context": " "}, "must not be blank"),
         *((name, ["fact/none"], {}, "Nothing with the id 'fact/none'") for name in ("edit", "delete", "pin", "why")),
-        ("heartbeat", [], {"device_id": ""}, "device_id"),
+        *(("heartbeat", [], {"device_id": "d", name: value}, name) for name, value in BEATS),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_changes(
@@ -257,7 +264,7 @@ def test_a_plan_by_hand_waits_and_its_deletion_leaves_what_was_true(call: Call) 
         call(pipeline.knowledge, "edit", plan.id, slot="home", valid_from=begins.replace(tzinfo=None), **ADA)
         waits = next(one for one in pipeline.knowledge.list_facts(**ADA) if one.id == home.id)
         call(pipeline.knowledge, "delete", plan.id, **ADA)
-        assert (waits.valid_until, pipeline.knowledge.list_facts(**ADA)) == (begins, [home])
+        assert (waits, pipeline.knowledge.list_facts(**ADA)) == (home, [home])
 
 
 def test_what_was_said_by_hand_outlives_the_messages(call: Call) -> None:

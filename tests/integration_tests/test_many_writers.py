@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -169,30 +168,3 @@ async def test_eight_threads_append_to_one_conversation(request: pytest.FixtureR
         reader = watched(store, all_work)
         readers = [*known, reader, ContextPipeline(SETTINGS, store=Elsewhere(store))]
         check([pipeline.get_messages(**ADA) for pipeline in readers], 8, each)
-
-
-@pytest.mark.parametrize(
-    ("kind", "shared"),
-    [
-        ("memory", "no locks"),
-        ("chroma-folder", "one pipeline"),
-        pytest.param("chroma-server", "no locks", marks=LOOPBACK),
-        ("postgres", "one store"),
-    ],
-)
-async def test_eight_tasks_append_to_one_conversation(request: pytest.FixtureRequest, kind: str, shared: str) -> None:
-    each = 8
-    async with new_stores(kind, request, asynchronous=True) as new:
-        store = new()
-        known = pipelines_of(shared, store, 8)
-        reader = ContextPipeline(store=Elsewhere(store))
-        await reader.aget_messages(**ADA)
-
-        async def work(writer: int) -> None:
-            for number in range(each):
-                await known[writer].aadd_messages([message(writer, number)], **ADA)
-                await reader.aget_messages(**ADA)
-
-        await asyncio.gather(*(work(writer) for writer in range(8)))
-        readers = [*known, reader, ContextPipeline(store=Elsewhere(store))]
-        check([await pipeline.aget_messages(**ADA) for pipeline in readers], 8, each)

@@ -157,14 +157,6 @@ def test_nothing_that_writers_say_at_once_is_lost_or_doubled(name: str, opened: 
         assert shown(pages) == shown(made.observer.get_messages(**ADA))
 
 
-def test_one_id_of_two_writers_with_other_content_loses_neither_in_any_order(orders: int) -> None:
-    acts = [add(HumanMessage("one", id="x")), add(HumanMessage("two", id="x"))]
-    for made in some_orders(lambda: World(acts, before=(), opened=True), orders):
-        seen = sorted(text for _, text in agreed(made))
-        refused = [flow.value for flow in made.flows if isinstance(flow.value, Exception)]
-        assert seen == ["one", "two"] or (len(seen) == 1 and len(refused) == 1)
-
-
 CHANGES: dict[str, list[Act]] = {
     "edit": [edit("b", "B"), add(*said("new"))],
     "archive": [remove("b"), add(*said("new"))],
@@ -220,22 +212,6 @@ def test_more_writers_than_are_polled_that_meet_see_each_other(
 
 
 # -- what it costs
-
-
-@pytest.mark.parametrize("writers", [1, 3, 12])
-def test_a_page_of_any_number_of_writers_costs_a_multiple_of_what_it_returns(writers: int) -> None:
-    counting = Counting(InMemoryStore())
-    with pipelines(counting, writers) as known:
-        for turn in range(600):
-            known[turn % writers].add_messages(said(str(turn)), **ADA)
-        for limit in (1, 10, 50):
-            before = None
-            for _ in range(3):
-                counting.reset()
-                page = known[0].get_page(limit=limit, before=before, **ADA)
-                before = page.before
-                assert len(page.messages) == limit
-                assert counting.records_read <= 5 * limit + 10 * writers + 2
 
 
 @pytest.fixture(params=["memory", "chroma"])

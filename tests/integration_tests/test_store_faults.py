@@ -201,7 +201,7 @@ def test_a_clock_without_an_offset_is_taken_for_utc() -> None:
         pipeline.add_messages([HumanMessage(text) for text in SAID], **SCOPE)
         report = pipeline.assemble("How is my home brewing?", **SCOPE).report
         pipeline.observe_usage({"input_tokens": 500, "output_tokens": 1, "total_tokens": 501}, report=report)
-        KnowledgeBase(store, **ADA, clock=clock).add("The kettle boils.", progress=False)
+        KnowledgeBase(store, **ADA).add("The kettle boils.", progress=False)
         assert pipeline.flush(30)
         pipeline.knowledge.heartbeat(**ADA, device_id="d")
         pipeline.knowledge.edit(pipeline.knowledge.list_facts(**ADA)[0].id, **ADA, text="Favourite colour is blue")

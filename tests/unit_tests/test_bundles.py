@@ -1,5 +1,6 @@
 """The texts that are compiled of what is known: what stands in them, what they may cost, when they are made again."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,7 +25,7 @@ def words(text):
     return len(text.split())
 
 
-COMPILER = Compiler(now=NOW, count=words)
+COMPILER = Compiler(now=NOW, count=words, cap_tokens=1_000)
 
 
 def topic(label="Home brewing", **rest):
@@ -41,12 +42,8 @@ def fact(text, category="project", key=None, **rest):
 
 
 def of_topic(profile, facts=(), parent=None, children=(), *, count=words, cap=1_000, before=None, now=NOW):
-    compiler = Compiler(now=now, count=count, old={before.id: before} if before else {})
-    return compiler.topic(profile, facts, parent, children, cap_tokens=cap)
-
-
-def of_entity(profile, facts=()):
-    return COMPILER.entity(profile, facts, cap_tokens=1_000)
+    compiler = Compiler(now=now, count=count, old={before.id: before} if before else {}, cap_tokens=cap)
+    return compiler.topic(profile, facts, parent, children)
 
 
 def lines(bundle):
@@ -78,7 +75,8 @@ def test_a_topic_says_what_it_is_what_is_known_and_when_it_came_up():
         "Includes: Hops, Malt",
     ]
     assert bundle.composition == ("topic/Home brewing", "topic/Brewing", "fact/Brews IPA", "topic/Hops", "topic/Malt")
-    assert (bundle.id, bundle.bundle_type) == (profile.id, "topic")
+    short = "Home brewing (part of Brewing): Owns a 20 l kettle; The user's level: expert; Came up in 3 conversations"
+    assert bundle.compressed_prompt == f"{short}, 2026-01-02 to 2026-01-09; Brews IPA"
 
 
 def test_an_entity_is_in_the_order_of_the_seed():
@@ -96,7 +94,7 @@ def test_an_entity_is_in_the_order_of_the_seed():
         relations=(Relation(relation="works at", target="Acme"), Relation(relation="married to", target="Tom")),
         facts=("Has a cat", "Has a cat", "Moved to Lisbon"),
     )
-    assert lines(of_entity(profile, [fact("Meets Sarah on Fridays"), fact("Has a cat")])) == [
+    assert lines(COMPILER.entity(profile, [fact("Meets Sarah on Fridays"), fact("Has a cat")])) == [
         "Sa rah (person)",
         "Answers on Mondays.",
         "cofounder",
@@ -110,7 +108,7 @@ def test_an_entity_is_in_the_order_of_the_seed():
 
 def test_of_what_no_more_is_known_than_its_name_and_its_counts_there_is_no_text():
     counted = topic(total_conversations=3, first_engaged_at=NOW, proficiency_level="expert")
-    for bundle in (of_topic(counted, (), topic("Brewing")), of_entity(entity(total_messages=9))):
+    for bundle in (of_topic(counted, (), topic("Brewing")), COMPILER.entity(entity(total_messages=9))):
         assert (bundle.compiled_prompt, bundle.compressed_prompt, bundle.token_count) == ("", "", 0)
 
 
@@ -122,13 +120,6 @@ def test_what_does_not_fit_is_skipped_or_cut_where_a_part_is_better_than_nothing
         ("one two three four five six", 6, "one two three …"),  # after a word
     ):
         assert lines(of_topic(topic(compiled_context=context), cap=cap)) == ["Home brewing", cut]
-    text = of_topic(topic("x" * 50, compiled_context="x"), count=len, cap=10).compiled_prompt
-    assert text == "x" * 8 + " …"
-
-
-def test_the_short_form_is_one_line_of_what_matters_most():
-    bundle = of_topic(topic(compiled_context="Owns a kettle.", total_conversations=1), [fact("Brews IPA.")])
-    assert bundle.compressed_prompt == "Home brewing: Owns a kettle; Came up in 1 conversation; Brews IPA"
 
 
 def test_the_other_bundles_say_who_the_user_is_what_they_prefer_and_what_is_open():
@@ -146,14 +137,14 @@ def test_the_other_bundles_say_who_the_user_is_what_they_prefer_and_what_is_open
 
 def test_a_composite_is_its_parts_each_whole_or_in_short():
     brewing = of_topic(topic(), [fact("Brews IPA", valid_until=NOW + DAY)])
-    sarah = of_entity(entity(relationship="sister"))
+    sarah = COMPILER.entity(entity(relationship="sister"))
     parts = [brewing, of_topic(topic("Hops")), sarah]
     bundle = COMPILER.composite(parts)
     assert lines(bundle) == ["Home brewing", "Brews IPA", "Sarah (person)", "sister"]
     assert (bundle.composition, bundle.expires_at) == (("topic/Home brewing", "entity/person/Sarah"), NOW + DAY)
     long = of_topic(topic(), [fact("one two three four five six")])
-    short = COMPILER.composite([long.model_copy(update={"compressed_prompt": "Home brewing"}), sarah], cap_tokens=6)
-    assert lines(short) == ["Home brewing", "Sarah (person)", "sister"]
+    parts = [long.model_copy(update={"compressed_prompt": "Home brewing"}), sarah]
+    assert lines(replace(COMPILER, cap_tokens=6).composite(parts)) == ["Home brewing", "Sarah (person)", "sister"]
 
 
 TEXT = st.text(max_size=40)
@@ -173,17 +164,16 @@ COUNTS = st.sampled_from([TiktokenCounter().count_text, len, words])
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(TOPICS, max_size=3), st.lists(ENTITIES, max_size=3), FACTS, st.integers(-1, 60), COUNTS)
+@given(st.lists(TOPICS, max_size=3), st.lists(ENTITIES, max_size=3), FACTS, st.integers(1, 60), COUNTS)
 def test_no_bundle_ever_costs_more_than_its_cap(topics, entities, facts, cap, count):
-    compiler = Compiler(now=NOW, count=count)
-    made = [compiler.topic(one, facts, None, topics, cap_tokens=cap) for one in topics]
-    made += [compiler.entity(one, facts, cap_tokens=cap) for one in entities]
-    made.append(compiler.of_facts("identity_core", facts, cap_tokens=cap))
-    made.append(compiler.conversation("c", topics, entities, cap_tokens=cap))
-    made.append(compiler.composite(made, cap_tokens=cap))
+    compiler = Compiler(now=NOW, count=count, cap_tokens=cap)
+    made = [compiler.topic(one, facts, None, topics) for one in topics]
+    made += [compiler.entity(one, facts) for one in entities]
+    made += [compiler.of_facts("identity_core", facts), compiler.conversation("c", topics, entities)]
+    made.append(compiler.composite(made))
     for bundle in made:
-        assert bundle.token_count == count(bundle.compiled_prompt) <= max(cap, 0)
-        assert bundle.compressed_token_count == count(bundle.compressed_prompt) <= max(0, min(cap, COMPRESSED_TOKENS))
+        assert bundle.token_count == count(bundle.compiled_prompt) <= cap
+        assert count(bundle.compressed_prompt) <= min(cap, COMPRESSED_TOKENS)
         assert "\n" not in bundle.compressed_prompt
 
 
@@ -202,7 +192,7 @@ def test_a_bundle_expires_after_a_week_or_when_a_fact_begins_or_ends_to_hold():
 
 
 def test_a_clean_bundle_is_never_made_again_and_another_text_is_another_version_with_the_same_use():
-    first = of_topic(topic(), [fact("Old")]).model_copy(update={"use_count": 6, "hit_count": 3, "last_used_at": NOW})
+    first = of_topic(topic(), [fact("Old")]).model_copy(update={"miss_count": 3, "hit_count": 3, "last_used_at": NOW})
     assert of_topic(topic(), [fact("Old")], before=first, now=LATER) is first
     for change in ({"is_dirty": True}, {"expires_at": LATER}):
         old = first.model_copy(update=change)
@@ -254,7 +244,7 @@ def test_what_is_compiled_is_clean_and_what_is_gone_has_no_bundle_and_uses_are_c
     assert made(old=after.bundles).bundles == {"x": other}
     note_use(STORE, "ada", ["topic/hops"], ["topic/hops", "x"])
     hops = made(after.topics, old=after.bundles).bundles["topic/hops"]
-    assert (hops.use_count, hops.hit_count, hops.miss_count, hops.last_used_at) == (2, 1, 1, NOW)
+    assert (hops.hit_count, hops.miss_count, hops.last_used_at) == (1, 1, NOW)
 
 
 def test_a_bundle_is_offered_the_pinned_then_the_surest_facts_in_one_order():

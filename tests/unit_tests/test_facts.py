@@ -108,9 +108,6 @@ def test_pruning_leaves_at_most_150_and_every_pinned_fact(facts):
     assert ids(after) == ids(facts)
 
 
-# Pins
-
-
 # What is shown
 
 
@@ -332,10 +329,9 @@ def moves(place, number, begin=LATER, **rest):
     return home(place, number, valid_from=begin, **rest)
 
 
-def test_what_is_true_until_something_else_begins_ends_then_and_not_before():
-    lisbon, porto = taught(home("Lisbon", 1), moves("Porto", 5))
-    assert (lisbon.ended, lisbon.valid_until, lisbon.superseded_by) == (None, LATER, porto.id)
-    assert (porto.ended, porto.valid_from) == (None, LATER)
+def test_what_begins_later_takes_the_place_of_what_is_true_then_and_not_before():
+    both = lisbon, porto = taught(home("Lisbon", 1), moves("Porto", 5))
+    assert (holding(both, NOW), holding(both, LATER)) == ([lisbon], [porto])
 
 
 def test_a_plan_that_is_given_up_ends_nothing():
@@ -371,6 +367,3 @@ SOON_TEXT = "Flies to Rome next week"
 def test_what_is_said_of_days_near_ends_after_30_days():
     (learned,) = taught(says(SOON_TEXT, 1))
     assert learned.valid_until == TIMES["m1"] + SOON
-
-
-# What is changed by hand

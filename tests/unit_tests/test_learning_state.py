@@ -19,7 +19,7 @@ from langchain_ctxbudget.knowledge import (
 )
 from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, updated, without
 from langchain_ctxbudget.knowledge.records import Highlight, Learned, LearnedFact, PhraseRecord, TopicConversation
-from tests.open_conversations import COUNTER, SCOPE, opened
+from tests.conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CUT = {"m0": "d0"}

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.history.log import (
-    POLLED,
     Heads,
     News,
     append,
     fold,
     in_order,
     read_heads,
-    read_last,
     read_new,
-    read_since,
 )
 from langchain_ctxbudget.messages import content_id, fingerprint
 from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope
-from tests.open_conversations import COUNTER
+from langchain_ctxbudget.stores.records import EMBEDDED_CHARACTERS
+from tests.conversations import COUNTER
 
 ADAS = Scope("ada", "c1")
 HEAD = LaneRecord(born="a", clock=1, count=3)
@@ -50,20 +45,6 @@ def folded(records: Sequence[MessageRecord]) -> list[tuple[str, str]]:
     return [(str(message.id), message.text) for _, message in fold(in_order(records)).messages]
 
 
-def heads(**lanes: tuple[int, int]) -> Heads:
-    """Lanes by name, each with its clock and count."""
-    return Heads("x", {n: LaneRecord(born=n, clock=clock, count=count) for n, (clock, count) in lanes.items()})
-
-
-# -- order
-
-
-@given(st.permutations([at(c, lane, n) for c in (1, 2, 10) for lane in ("a", "b") for n in (0, 2, 10)]))
-def test_order_is_by_clock_then_lane_then_number_whatever_is_read_first(places: list[Place]) -> None:
-    ordered = in_order(record(place, str(place.key), str(place.key)) for place in places)
-    assert [r.place for r in ordered] == [at(c, lane, n) for c in (1, 2, 10) for lane in ("a", "b") for n in (0, 2, 10)]
-
-
 # -- one message for every id
 
 
@@ -77,11 +58,6 @@ def test_the_same_message_of_two_writers_is_there_once_where_it_was_said_first()
 def test_an_id_for_two_contents_goes_to_the_first_and_neither_is_lost() -> None:
     records = [record(at(n), text, "x") for n, text in enumerate(("one", "two", "three", "two"))]
     assert folded(records) == [("x", "one"), ("x~2", "two"), ("x~3", "three"), ("x~4", "two")]
-
-
-def test_an_id_that_was_made_for_another_is_left_to_whom_it_was_given() -> None:
-    records = [record(at(1), "one", "x"), record(at(2), "two", "x~2"), record(at(3), "three", "x")]
-    assert folded(records) == [("x", "one"), ("x~2", "two"), ("x~3", "three")]
 
 
 def test_a_word_without_id_that_two_writers_say_is_two_messages() -> None:
@@ -139,25 +115,6 @@ def test_a_record_that_is_told_of_twice_is_one_record() -> None:
 # -- how far the writers are
 
 
-def test_the_lanes_that_were_written_last_are_asked_for() -> None:
-    lanes = {f"w{number:03}": (number, 1) for number in range(POLLED + 5)}
-    assert heads(**lanes).polled() == [f"w{number:03}" for number in reversed(range(5, POLLED + 5))]
-
-
-@pytest.mark.parametrize(
-    ("now", "goes_on"),
-    [
-        (heads(a=(1, 1)), True),
-        (heads(a=(5, 9), b=(1, 1)), True),
-        (heads(a=(1, 0)), False),
-        (heads(b=(1, 1)), False),
-        (Heads("x", {"a": LaneRecord(born="another", clock=9, count=9)}), False),
-    ],
-)
-def test_a_log_goes_on_where_everything_known_is_still_there(now: Heads, goes_on: bool) -> None:
-    assert now.goes_on(heads(a=(1, 1))) is goes_on
-
-
 def test_records_behind_the_head_are_not_read() -> None:
     store = InMemoryStore()
     drive(append(store, ADAS, "a", HEAD, [record(at(1, "a", n), str(n), str(n)) for n in range(3)]))
@@ -166,15 +123,32 @@ def test_records_behind_the_head_are_not_read() -> None:
     assert [r.place.number for r in drive(read_new(store, ADAS, Heads(), now)).messages] == [0, 1]
 
 
-# -- bookmarks
+# -- what is written so that it is found
 
 
-def bookmark(value: object) -> str:
-    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (HumanMessage("the lantern", id="m", name="Ada"), "the lantern"),
+        (AIMessage([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], id="m"), "one\ntwo"),
+        (HumanMessage("x" * 9_000, id="m"), "x" * EMBEDDED_CHARACTERS),
+        (HumanMessage("half \ud83d", id="m"), "half ?"),
+        (HumanMessage("nul \0", id="m"), None),
+        (HumanMessage(" ", id="m"), None),
+        (HumanMessage("no", id="m", additional_kwargs={"ctxbudget": "drop"}), None),
+        (HumanMessage("no", id="m", additional_kwargs={"ctxbudget": "summarize"}), None),
+        (HumanMessage("yes", id="m", additional_kwargs={"ctxbudget": "keep"}), "yes"),
+    ],
+    ids=["text", "blocks", "long", "surrogate", "nul", "blank", "drop", "summarize", "keep"],
+)
+def test_what_is_embedded_is_what_may_be_quoted_and_is_read_without_it(message: BaseMessage, said: str | None) -> None:
+    record = MessageRecord.of(message, at(1))
+    value = record.to_indexed_value()
+    assert value.get("said") == said
+    assert {key: part for key, part in value.items() if key != "said"} == record.to_value()
+    assert MessageRecord.read(value, "x") == record
 
 
-@pytest.mark.parametrize("text", ["", "?", "ä", bookmark([1]), bookmark({"a": 1}), bookmark({"a": ["x", 1]}), "e"])
-def test_what_is_no_bookmark_is_an_error_that_says_so(text: str) -> None:
-    for flow in (read_last(InMemoryStore(), ADAS, 5, text), read_since(InMemoryStore(), ADAS, text)):
-        with pytest.raises(InputError, match="bookmark"):
-            drive(flow)
+def test_an_archived_message_is_not_embedded() -> None:
+    record = MessageRecord.of(HumanMessage("the lantern", id="m"), at(1)).model_copy(update={"archived": True})
+    assert record.to_indexed_value() == record.to_value()

@@ -1,4 +1,4 @@
-"""Reports and allocations as pictures."""
+"""Reports and replays as pictures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from matplotlib.axes import Axes
@@ -20,51 +18,18 @@ from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 from langchain_ctxbudget import ContextPipeline, ContextReport
-from langchain_ctxbudget.budget import (
-    AllocationStrategy,
-    DynamicAllocation,
-    ElasticAllocation,
-    FixedAllocation,
-    PrioritizedAllocation,
-    RatioAllocation,
-    Situation,
-)
 from langchain_ctxbudget.replay import ReplayResult, replay
 from langchain_ctxbudget.report import STATES
 from langchain_ctxbudget.report.plots import (
     STRATEGY_COLOURS,
-    plot_allocation,
     plot_frontier,
     plot_replay,
-    plot_report,
-    plot_strategies,
     plot_what_if,
 )
 from langchain_ctxbudget.settings import CustomLayer
 
 ROOT = Path(__file__).parents[2]
 SCRIPT, FIGURES = ROOT / "scripts" / "budgeting_figures.py", ROOT / "docs" / "figures"
-SITUATION = Situation(
-    total_tokens=8_000,
-    overhead_tokens=150,
-    identity_tokens=300,
-    preferences_tokens=100,
-    message_tokens=80,
-    message_count=200,
-    history_tokens=15_000,
-    keep_tokens=450,
-    topic_count=1,
-    topic_tokens=450,
-)
-STRATEGIES: list[AllocationStrategy] = [
-    ElasticAllocation(),
-    ElasticAllocation(profile="seed"),
-    RatioAllocation(),
-    FixedAllocation(),
-    DynamicAllocation(),
-    PrioritizedAllocation(),
-]
-CANNOT = RatioAllocation(max_system_share=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -101,20 +66,7 @@ def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text()]
 
 
-def bars(axes: Axes) -> list[tuple[str, float, float]]:
-    """Every bar: its colour, its breadth, its height."""
-    return [(to_hex(bar.get_facecolor()).upper(), bar.get_width(), bar.get_height()) for bar in axes.patches]
-
-
 # What is shown
-
-
-def test_a_report_is_shown_with_all_its_numbers(reports: list[ContextReport]) -> None:
-    shown = texts(plot_report(reports[1]))
-    for layer in reports[1].layers:
-        assert f"{layer.used_tokens:,}" in shown
-        assert f"{layer.allocated_tokens:,}" in shown
-    assert f"{reports[1].total_tokens:,} of 1,200 tokens used, forecast" in shown
 
 
 def test_columns_of_a_what_if_add_up_to_the_budget(reports: list[ContextReport]) -> None:
@@ -156,23 +108,14 @@ def test_a_replay_has_a_panel_per_strategy_as_high_as_what_it_sent(replayed: Rep
         assert any(f"{track.tokens:,} sent" in text for text in texts(figure))
 
 
-def test_bars_of_strategies_add_up_to_the_budget() -> None:
-    axes = plot_strategies(SITUATION, STRATEGIES).axes[0]
-    assert sum(breadth for _, breadth, _ in bars(axes)) == len(STRATEGIES) * SITUATION.total_tokens
-
-
-def test_a_strategy_that_refuses_says_so() -> None:
-    assert "  refuses this situation" in texts(plot_strategies(SITUATION, [ElasticAllocation(), CANNOT]))
-
-
-def test_areas_reach_from_nothing_to_the_budget() -> None:
-    lengths = [replace(SITUATION, message_count=n, history_tokens=75 * n) for n in range(0, 200, 20)]
-    for axes in plot_allocation(STRATEGIES[:2], lengths, x="message_count").axes:
-        heights = np.concatenate([area.get_paths()[0].vertices[:, 1] for area in axes.collections])
-        assert (heights.min(), heights.max()) == (0, SITUATION.total_tokens)
-
-
 # How it looks
+
+
+def test_columns_of_one_budget_are_named_by_their_strategies(pipeline: ContextPipeline) -> None:
+    who = {"user_id": "maya", "conversation_id": "c"}
+    names = ["elastic", "prioritized"]
+    reports = [pipeline.assemble("And shelf 4?", settings={"allocation": name}, **who).report for name in names]
+    assert set(names) <= set(texts(plot_what_if(reports)))
 
 
 @pytest.mark.parametrize("name", ["cost $a$ and $b", "_private", "a name that is far too long for its place"])
@@ -181,9 +124,9 @@ def test_any_name_is_drawn_as_it_is_written(name: str) -> None:
     with ContextPipeline({"layers": [layer]}) as made:
         made.assemble("Hello", user_id="ada", conversation_id="c")
         reports = made.what_if([200, 400])
-    for figure in (plot_report(reports[0]), plot_what_if(reports)):
-        assert figure._repr_png_()
-        assert any(name[:15] in text.replace("\\$", "$") for text in texts(figure))
+    figure = plot_what_if(reports)
+    assert figure._repr_png_()
+    assert any(name[:15] in text.replace("\\$", "$") for text in texts(figure))
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
@@ -194,9 +137,9 @@ def test_pyplot_is_not_touched() -> None:
     done = python(
         "import sys\n"
         "from langchain_ctxbudget import ContextPipeline\n"
-        "from langchain_ctxbudget.report.plots import plot_report\n"
+        "from langchain_ctxbudget.report.plots import plot_turns\n"
         "report = ContextPipeline().assemble('Hello', user_id='ada', conversation_id='c').report\n"
-        "plot_report(report)._repr_png_()\n"
+        "plot_turns([report])._repr_png_()\n"
         "sys.exit('matplotlib.pyplot' in sys.modules)"
     )
     assert done.returncode == 0, done.stderr

@@ -40,7 +40,7 @@ from langchain_ctxbudget.knowledge.records import (
     Relation,
     TopicConversation,
 )
-from tests.open_conversations import COUNTER, SCOPE, opened
+from tests.conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MANY = 40

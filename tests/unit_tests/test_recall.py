@@ -15,7 +15,7 @@ from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.retrieval import Transcript, by_query, by_reference
 from langchain_ctxbudget.retrieval.recall import QUOTES
 from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
-from tests.open_conversations import COUNTER, conversation
+from tests.conversations import COUNTER, conversation
 
 COUNTERS = pytest.mark.parametrize("counter", [COUNTER, EstimatingCounter()], ids=["exact", "estimated"])
 VECTORS = DeterministicFakeEmbedding(size=8)

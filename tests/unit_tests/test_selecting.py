@@ -18,7 +18,7 @@ from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE, NAMED_SHARE
 from langchain_ctxbudget.search import PRIORITIES, Candidate
 from langchain_ctxbudget.settings import SOURCES
 from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
-from tests.conversations import TIKTOKEN, BagOfWords, conversation
+from tests.conversations import COUNTER, BagOfWords, conversation
 
 QUERY = "Where is the blue bike?"
 DATES = st.sampled_from([None, "2026-01-01", "2026-01-02", "2025-05-05"])
@@ -66,13 +66,13 @@ def gathered(view, others=(), embeddings=None):
     return pool
 
 
-def retrieved(messages, budget, *, others=(), named=(), end=None, embeddings=None, counter=TIKTOKEN, **how):
+def retrieved(messages, budget, *, others=(), named=(), end=None, embeddings=None, counter=COUNTER, **how):
     view = conversation(messages, counter)
     pool = replace(gathered(view, others, embeddings), named=tuple(named))
     return select(view, pool, len(view.entries) if end is None else end, budget, **how)
 
 
-def cost(found, counter=TIKTOKEN):
+def cost(found, counter=COUNTER):
     return sum(map(counter.count_text, with_headings(found.fragments)))
 
 
@@ -104,7 +104,7 @@ SAME, HERE, HELLO = "The blue bike is mine.", "The bike is here.", "It rained."
 # The budget
 
 
-@pytest.mark.parametrize("counter", [TIKTOKEN, EstimatingCounter()], ids=["exact", "estimated"])
+@pytest.mark.parametrize("counter", [COUNTER, EstimatingCounter()], ids=["exact", "estimated"])
 @many
 @given(case=cases())
 def test_the_texts_cost_no_more_than_their_budget_and_none_stands_there_twice_or_is_in_the_prompt(counter, case):
@@ -207,7 +207,7 @@ def test_memories_take_at_most_their_share_while_others_want_room():
 
 def test_a_named_document_stands_first_whole_where_it_fits_or_else_as_its_summary():
     oil = "Oil the chain. " * 70
-    assert NAMED_SHARE * 400 < TIKTOKEN.count_text(oil) < 400
+    assert NAMED_SHARE * 400 < COUNTER.count_text(oil) < 400
     for text, status, words in [
         ("Oil the chain of every bike.", Status.INCLUDED, "Oil the chain of every bike."),
         (oil, Status.SHRUNK, "A guide to chains."),

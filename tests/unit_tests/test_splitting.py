@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget import TiktokenCounter
-from langchain_ctxbudget.documents.find import Names, newest_mentions
+from langchain_ctxbudget.documents.knowledge_base import extract
+from langchain_ctxbudget.documents.library import names_of, newest_mentions
 from langchain_ctxbudget.documents.load import Part, Splitter, markdown_parts
-from langchain_ctxbudget.documents.write import extract
 from langchain_ctxbudget.errors import InvalidSettingsError
 
 COUNTER = TiktokenCounter()
@@ -122,4 +122,4 @@ THREE = (("First thing", "one.txt"), ("Second thing", "two.txt"), ("Third thing"
 def test_documents_are_known_by_file_path_address_or_title(
     said: str, documents: list[tuple[str, str]], found: list[int]
 ) -> None:
-    assert newest_mentions([Names.of(title, source) for title, source in documents], said.split("|")) == found
+    assert newest_mentions([names_of(title, source) for title, source in documents], said.split("|")) == found

@@ -12,7 +12,7 @@ from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import records
 from langchain_ctxbudget.knowledge.learner import take
 from langchain_ctxbudget.knowledge.learning import Work, as_said, others_in, time_of
-from tests.open_conversations import COUNTER, SCOPE, opened
+from tests.conversations import COUNTER, SCOPE, opened
 
 
 def numbered(count: int) -> OpenConversation:
