@@ -65,6 +65,15 @@ STYLE_LINES: Mapping[str, Mapping[object, str]] = {
 """The instruction for every field of a `ResponseStyle` and every value of it (seed 004)."""
 
 
+PERSONALITIES = {
+    "helpful": "You are a helpful assistant. Answer accurately and to the point.",
+    "expert": "You are an expert in {domain}. Answer accurately and in depth.",
+    "conversational": "You are a friendly partner in conversation. Talk naturally and keep the other person engaged.",
+    "custom": "{description}",
+}
+"""The instruction for every kind of personality (seed 004)."""
+
+
 class Personality(Parameters):
     """The personality of the assistant (seed 004).
 
@@ -98,15 +107,7 @@ class Personality(Parameters):
     @property
     def text(self) -> str:
         """The instruction."""
-        match self.kind:
-            case "helpful":
-                return "You are a helpful assistant. Answer accurately and to the point."
-            case "expert":
-                return f"You are an expert in {one_line(self.domain)}. Answer accurately and in depth."
-            case "conversational":
-                return "You are a friendly partner in conversation. Talk naturally and keep the other person engaged."
-            case "custom":
-                return self.description.strip()
+        return PERSONALITIES[self.kind].format(domain=one_line(self.domain), description=self.description.strip())
 
 
 class ResponseStyle(Parameters):

@@ -169,13 +169,6 @@ def shown(fact: Fact) -> str:
     return f"{fact.text} (said {fact.last_seen.date().isoformat()})" if is_relative else fact.text
 
 
-def grouped(facts: Iterable[Fact]) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
-    """Returns facts under the headings of their categories; headings without facts are left out."""
-    given = tuple(facts)
-    groups = ((heading, tuple(fact for fact in given if fact.category == kind)) for kind, heading in HEADINGS.items())
-    return tuple((heading, group) for heading, group in groups if group)
-
-
 def stays_where_it_is_tight(fact: Fact) -> bool:
     """Returns whether a fact is pinned, about work, or a preference more certain than 0.8."""
     is_sure = fact.category == "preference" and fact.confidence > KEPT_PREFERENCES_ABOVE

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Any
 
 from langgraph.store.base import BaseStore
@@ -17,7 +18,7 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.budget import MEMORIES_HEADING, MEMORY_MAX, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.knowledge.facts import (
-    grouped,
+    HEADINGS,
     holding,
     is_kept_by_hand,
     ranked,
@@ -32,7 +33,6 @@ from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import SnapshotRecord
 
 SMALLEST_MEMORY_TOKENS = 4
-_MEMORY = "memory"
 Count = Callable[[str], int]
 
 
@@ -65,20 +65,14 @@ def facts_of(knowledge: Knowledge, snapshot: SnapshotRecord | None, now: datetim
     """Returns the facts that a conversation may show, given its snapshot so far, if any."""
     if not knowledge.is_read:
         return FactsLayer(due=False, is_read=False)
-    edited = knowledge.mark.edited
-    current = {fact.id: fact for fact in holding(knowledge.facts, now)}
-    known = dict(snapshot.facts) if snapshot else {}
-    everything = tuple(current.values())
-    if snapshot is None or snapshot.edited != edited:
-        return FactsLayer(shown=everything, edited=edited)
-    if any(key not in current or _fingerprint(current[key]) != said for key, said in known.items()):
-        return FactsLayer(shown=everything, edited=edited)
-    return FactsLayer(
-        shown=tuple(fact for fact in everything if fact.id in known),
-        learned_since=tuple(fact for fact in everything if fact.id not in known),
-        due=False,
-        edited=edited,
-    )
+    edited, facts = knowledge.mark.edited, tuple(holding(knowledge.facts, now))
+    said = dict(snapshot.facts) if snapshot else {}
+    before = tuple(fact for fact in facts if fact.id in said)
+    is_same = len(before) == len(said) and all(_fingerprint(fact) == said[fact.id] for fact in before)
+    if snapshot is None or snapshot.edited != edited or not is_same:
+        return FactsLayer(shown=facts, edited=edited)
+    since = tuple(fact for fact in facts if fact.id not in said)
+    return FactsLayer(shown=before, learned_since=since, due=False, edited=edited)
 
 
 def snapshot_of(facts: Iterable[Fact], edited: str) -> SnapshotRecord:
@@ -106,7 +100,7 @@ def preference_fragments(settings: ContextSettings, count: Count) -> tuple[Fragm
 def memory_fragments(settings: ContextSettings, count: Count) -> tuple[Fragment, ...]:
     """Writes the memories of the settings as lines, worth less than any preference."""
     return tuple(
-        _fragment(f"{_MEMORY} {number}", text, count, heading=MEMORIES_HEADING, value=-1_000.0 - number)
+        _fragment(f"memory {number}", text, count, heading=MEMORIES_HEADING, value=-1_000.0 - number)
         for number, text in enumerate(settings.memories, 1)
     )
 
@@ -118,44 +112,41 @@ def fact_fragments(
 
     Facts that the user keeps by hand come first. With `titled`, the section's title stands in the prompt already.
     """
-    known = tuple(given)
-    if not known or budget_tokens <= 0:
-        return (), ()
-    title = "" if titled else MEMORIES_HEADING
-    by_hand = tuple(filter(is_kept_by_hand, known))
-    chosen: tuple[Fact, ...] = ()
-    for some, among in ((by_hand, by_hand), ([fact for fact in known if not is_kept_by_hand(fact)], known)):
-        headings = (f"{heading}\n" for heading, _ in grouped(among))
-        room = budget_tokens - sum(map(count, (title, *headings))) - sum(_cost(fact, count) for fact in chosen)
-        order = ranked(some)
-        chosen += tuple(order[n] for n in pack(range(len(order)), lambda n: _cost(order[n], count), room, 1))  # noqa: B023
-    chosen = chosen[:most]
-    fragments: list[Fragment] = []
-    for heading, group in grouped(chosen):
-        above = f"{heading}\n" if fragments else f"{title}{heading}\n"
-        fragments += [
-            _fragment(
-                fact.id,
-                shown(fact),
-                count,
-                reason=Reason.PINNED if fact.pinned else Reason.REMEMBERED,
-                heading=above,
-                value=-2_000.0 - place,
-                expendable=not stays_where_it_is_tight(fact),
-            )
-            for place, fact in enumerate(group, len(fragments))
-        ]
-    return tuple(fragments), chosen
+    left, headings, chosen = budget_tokens, dict[str, str](), list[Fact]()
+    for fact in sorted(ranked(given), key=lambda fact: not is_kept_by_hand(fact)) if budget_tokens > 0 else ():
+        above = "" if fact.category in headings else _heading(fact, titled=titled or bool(headings))
+        cost = (count(above) if above else 0) + count(_line(shown(fact)))
+        if cost <= left and (most is None or len(chosen) < most):
+            left -= cost
+            headings.setdefault(fact.category, above)
+            chosen.append(fact)
+    in_order = [fact for category in HEADINGS for fact in chosen if fact.category == category]
+    fragments = [
+        _fragment(
+            fact.id,
+            shown(fact),
+            count,
+            reason=Reason.PINNED if fact.pinned else Reason.REMEMBERED,
+            heading=_heading(fact, titled=titled or fact.category != in_order[0].category),
+            value=-2_000.0 - place,
+            expendable=not stays_where_it_is_tight(fact),
+        )
+        for place, fact in enumerate(in_order)
+    ]
+    return tuple(fragments), tuple(chosen)
+
+
+def _heading(fact: Fact, *, titled: bool) -> str:
+    return f"{'' if titled else MEMORIES_HEADING}{HEADINGS[fact.category]}\n"
 
 
 def facts_tokens(given: Iterable[Fact], count: Count) -> int:
     """Returns the cost of facts with their headings; counting ends above the most that they may cost in any case."""
     known = tuple(given)
-    if not known:
-        return 0
-    total = sum(count(f"{heading}\n") for heading, _ in grouped(known)) + count(MEMORIES_HEADING)
+    above = {f"{HEADINGS[fact.category]}\n" for fact in known}
+    total = sum(map(count, (MEMORIES_HEADING, *above))) if known else 0
     for fact in known:
-        total += _cost(fact, count)
+        total += count(_line(shown(fact)))
         if total > MEMORY_MAX:
             break
     return total
@@ -176,18 +167,10 @@ def _line(text: str) -> str:
     return f"- {fences.as_item(text.strip())}\n"
 
 
-def _cost(fact: Fact, count: Count) -> int:
-    return count(_line(shown(fact)))
-
-
 def fitting(fragments: Sequence[Fragment], budget_tokens: int) -> tuple[Fragment, ...]:
     """Returns the first fragments that fit a budget together."""
-    used = 0
-    for place, fragment in enumerate(fragments):
-        used += fragment.tokens
-        if used > budget_tokens:
-            return tuple(fragments[:place])
-    return tuple(fragments)
+    used = accumulate(fragment.tokens for fragment in fragments)
+    return tuple(fragment for fragment, tokens in zip(fragments, used, strict=True) if tokens <= budget_tokens)
 
 
 def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> tuple[Fragment, ...]:
@@ -203,29 +186,23 @@ def packed(fragments: Sequence[Fragment], count: Count, budget_tokens: int) -> t
 
 
 def as_candidates(
-    memories: Iterable[Fragment], known: Sequence[Fact], *, conversation_id: str | None = None
+    memories: Iterable[Fragment], known: Iterable[Fact], *, conversation_id: str | None = None
 ) -> tuple[Candidate, ...]:
     """Returns what is known about the user and not shown as texts that retrieval may quote.
 
     Of the open conversation, no fact is quoted, as its message can be.
     """
-    given = [
+    found = [
         Candidate(id=part.id, source="memories", text=part.text.removeprefix("- ").strip(), place=place, kind="fact")
-        for place, part in enumerate(part for part in memories if part.id.startswith(_MEMORY))
+        for place, part in enumerate(part for part in memories if part.id.startswith("memory"))
     ]
-    others = [fact for fact in known if all(one.conversation_id != conversation_id for one in fact.sources)]
-    learned = [
-        Candidate(
-            id=fact.id,
-            source="memories",
-            text=shown(fact),
-            place=place,
-            kind=_kind(fact),
-            date=fact.last_seen.date().isoformat(),
-        )
-        for place, fact in enumerate(others, len(given))
-    ]
-    return (*given, *learned)
+    for fact in known:
+        if all(one.conversation_id != conversation_id for one in fact.sources):
+            kind: Kind = "core" if fact.pinned else "explicit" if fact.made_by == BY_USER else "fact"
+            kind = "project" if kind == "fact" and fact.category == "project" else kind
+            date, place = fact.last_seen.date().isoformat(), len(found)
+            found.append(Candidate(id=fact.id, source="memories", text=shown(fact), place=place, kind=kind, date=date))
+    return tuple(found)
 
 
 def all_candidates(
@@ -235,11 +212,3 @@ def all_candidates(
     known = yield from read(store, user_id)
     facts = (known if settings.learn else known.by_hand).facts
     return as_candidates(memory_fragments(settings, count), holding(facts, now))
-
-
-def _kind(fact: Fact) -> Kind:
-    if fact.pinned:
-        return "core"
-    if fact.made_by == BY_USER:
-        return "explicit"
-    return "project" if fact.category == "project" else "fact"

@@ -6,7 +6,8 @@ The value is never changed, only replaced: a prompt that is being made goes on w
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from heapq import nlargest
@@ -70,12 +71,12 @@ class Knowledge:
     @cached_property
     def topic_detector(self) -> Detector:
         """Finds topics in a message."""
-        return detector(self.topics)
+        return _detector(self.topics)
 
     @cached_property
     def entity_detector(self) -> Detector:
         """Finds entities in a message."""
-        return detector(self.entities)
+        return _detector(self.entities)
 
     @cached_property
     def by_id(self) -> dict[str, Fact | Profile]:
@@ -107,14 +108,10 @@ class Knowledge:
         """The part that the user or the application said by hand; its texts say no more than that."""
         topics = tuple(_topic_by_hand(topic) for topic in self.topics if topic.made_by == BY_USER)
         entities = tuple(entity_by_hand(entity) for entity in self.entities if entity.made_by == BY_USER)
-        texts: dict[str, ContextBundle] = {}
-        profiles: tuple[Profile, ...] = (*topics, *entities)
-        for profile in (one for one in profiles if one.id in self.bundles):
-            compiler = Compiler(now=self.bundles[profile.id].compiled_at, count=estimate_tokens)
-            text = compiler.topic(profile) if isinstance(profile, TopicProfile) else compiler.entity(profile)
-            texts[profile.id] = text.model_copy(update={"expires_at": None})  # no fact stands in it
+        compiler = Compiler(now=datetime.max.replace(tzinfo=UTC), count=estimate_tokens)  # no fact stands in a text
+        made = (*map(compiler.topic, topics), *map(compiler.entity, entities))
         facts = tuple(fact for fact in self.facts if fact.made_by == BY_USER)
-        return replace(self, facts=facts, topics=topics, entities=entities, bundles=texts)
+        return replace(self, facts=facts, topics=topics, entities=entities, bundles={text.id: text for text in made})
 
 
 NOTHING = Knowledge()
@@ -127,28 +124,24 @@ def entity_by_hand(entity: EntityProfile) -> EntityProfile:
 
 def _topic_by_hand(topic: TopicProfile) -> TopicProfile:
     level = "unknown" if topic.proficiency_learned else topic.proficiency_level
-    counted = {"total_conversations": 0, "first_engaged_at": None, "last_engaged_at": None}
-    return topic.model_copy(update={**counted, "highlights": (), "proficiency_level": level})
+    return topic.model_copy(update={"total_conversations": 0, "highlights": (), "proficiency_level": level})
 
 
 # Detectors
 
 
-def detector(profiles: Sequence[Profile]) -> Detector:
+def _detector(profiles: Sequence[Profile]) -> Detector:
     """Makes a detector by names, terms and vectors; of two found as surely, the more important one comes first.
 
     Importance is that of when the newest of them came up, so that none fades while nothing is learned.
     """
     times = (utc(one.last_engaged_at) for one in profiles if one.last_engaged_at)
     newest = max(times, default=datetime.max.replace(tzinfo=UTC))
-    compared = (one.model_copy(update={"importance_score": importance_at(one, newest)}) for one in profiles)
-    vectors, made_by = None, _most_common(profiles)
-    if made_by is not None:
-        vectors = np.zeros((len(profiles), made_by[1]), np.float32)
-        for row, profile in zip(vectors, profiles, strict=True):
-            if (profile.embedding_model, len(profile.embedding)) == made_by:
-                row[:] = profile.embedding
-    return Detector(things(compared), vectors)
+    compared = [one.model_copy(update={"importance_score": importance_at(one, newest)}) for one in profiles]
+    made_by = _most_common(profiles)
+    none = (0.0,) * (made_by[1] if made_by else 0)
+    rows = [one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none for one in profiles]
+    return Detector(things(compared), np.asarray(rows, np.float32) if made_by else None)
 
 
 def by_names(profiles: Iterable[Profile]) -> Detector:
@@ -163,23 +156,16 @@ def _by_names(named: tuple[tuple[str, tuple[str, ...]], ...]) -> Detector:
 
 def things(profiles: Iterable[Profile]) -> list[Named]:
     """Returns profiles in the form that a detector takes; a first name names the only person who has it."""
-    first_names = [(profile, _first_name(profile)) for profile in profiles]
-    times = Counter(name for _, name in first_names)
-    return [
-        Named(
-            id=profile.id,
-            names=(*profile.names, name) if name and times[name] == 1 else profile.names,
-            importance=profile.importance_score,
-        )
-        for profile, name in first_names
-    ]
+    every = list(profiles)
+    people = (one.name.split(" ", 1) for one in every if isinstance(one, EntityProfile) and one.type == "person")
+    first_names = Counter(name[0] for name in people if len(name) > 1 and name[0].isalpha())
 
+    def named(profile: Profile) -> tuple[str, ...]:
+        first, _, rest = profile.names[0].partition(" ")
+        is_person = isinstance(profile, EntityProfile) and profile.type == "person"
+        return (*profile.names, first) if is_person and rest and first_names[first] == 1 else profile.names
 
-def _first_name(profile: Profile) -> str:
-    if isinstance(profile, TopicProfile) or profile.type != "person":
-        return ""
-    first, _, rest = profile.name.partition(" ")
-    return first if rest and first.isalpha() else ""
+    return [Named(id=one.id, names=named(one), importance=one.importance_score) for one in every]
 
 
 def _most_common(profiles: Sequence[Profile]) -> tuple[str | None, int] | None:
@@ -220,39 +206,39 @@ _mutex = new_mutex()
 in_child(_stores.clear)
 
 
-def _of(store: BaseStore, user_id: str) -> _Kept:
+@contextmanager
+def _users(store: BaseStore) -> Iterator[_Users]:
     with _mutex:
-        users = _stores.setdefault(store, _Users()).kept
-        kept = users.setdefault(user_id, _Kept())
-        users.move_to_end(user_id)
-        if len(users) > KEPT_USERS:
-            users.popitem(last=False)
+        yield _stores.setdefault(store, _Users())
+
+
+def _of(store: BaseStore, user_id: str) -> _Kept:
+    with _users(store) as users:
+        kept = users.kept.setdefault(user_id, _Kept())
+        users.kept.move_to_end(user_id)
+        if len(users.kept) > KEPT_USERS:
+            users.kept.popitem(last=False)
         return kept
 
 
 def lock_of(store: BaseStore, user_id: str) -> Lock:
     """Returns the lock to hold while a user's knowledge is changed, shared by every pipeline of this process."""
-    with _mutex:
-        return _stores.setdefault(store, _Users()).locks.setdefault(user_id, Lock())
+    with _users(store) as users:
+        return users.locks.setdefault(user_id, Lock())
 
 
 def epoch_of(store: BaseStore, user_id: str) -> int:
     """Returns a number that every erasure of something of the user renews."""
-    with _mutex:
-        return _stores.setdefault(store, _Users()).epochs[user_id]
+    with _users(store) as users:
+        return users.epochs[user_id]
 
 
-def interrupted(store: BaseStore, user_id: str) -> None:
-    """Notes that messages of a user are being deleted: what is being learned from them is not written."""
-    with _mutex:
-        _stores.setdefault(store, _Users()).epochs[user_id] += 1
-
-
-def erased(store: BaseStore, user_id: str) -> None:
-    """Forgets everything kept of a user: work under way is not written, and everything is read again."""
-    interrupted(store, user_id)
-    with _mutex:
-        _stores[store].kept.pop(user_id, None)
+def interrupted(store: BaseStore, user_id: str, *, erased: bool = False) -> None:
+    """Notes that messages of a user, or with `erased` all of them, are deleted: work under way is not written."""
+    with _users(store) as users:
+        users.epochs[user_id] += 1
+        if erased:
+            users.kept.pop(user_id, None)
 
 
 def note_use(store: BaseStore, user_id: str, hits: Iterable[str], misses: Iterable[str]) -> None:
@@ -331,14 +317,13 @@ def read_all(store: BaseStore, user_id: str) -> Flow[Knowledge]:
         is_whole=True,
         ended=tuple(fact for fact in ended if fact.id not in current),
         links={(link.topic_id, link.conversation_id): link for link in links},
-        phrases=_in_order(phrases),
+        phrases=_newest_last(phrases),
     )
     _of(store, user_id).knowledge = whole
     return whole
 
 
-def _in_order(phrases: Iterable[PhraseRecord]) -> tuple[PhraseRecord, ...]:
-    """Returns phrases newest last, in every process the same."""
+def _newest_last(phrases: Iterable[PhraseRecord]) -> tuple[PhraseRecord, ...]:
     return tuple(sorted(phrases, key=lambda one: (one.last_at is not None and one.last_at.timestamp(), one.phrase)))
 
 
@@ -367,7 +352,10 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     if not puts:
         return
     gone = {profile.id for profile in before.profiles} - {profile.id for profile in after.profiles}
-    puts += yield from _unpredicted(store, user_id, gone)
+    for device in (yield from records.PRESENCE.all(store, user_id)) if gone else ():
+        if not gone.isdisjoint((*device.predicted_topics, *device.predicted_entities)):
+            none = {"predicted_topics": (), "predicted_entities": ()}  # until the next heartbeat
+            puts.append(records.PRESENCE.put(user_id, device.model_copy(update=none)))
     mark = KnowledgeMark(mark=new_token(), edited=new_token() if edited else before.mark.edited)
     kept_mark = None if after.is_empty and not edited else mark
     try:
@@ -375,7 +363,7 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     except BaseException:
         _of(store, user_id).knowledge = None  # some of it may be written
         raise
-    saved = replace(after, mark=mark, is_whole=True, ended=ended, phrases=_in_order(after.phrases))
+    saved = replace(after, mark=mark, is_whole=True, ended=ended, phrases=_newest_last(after.phrases))
     saved.topic_detector.detect("")  # built here, so that no prompt has to wait for it
     saved.entity_detector.detect("")
     _of(store, user_id).knowledge = saved if is_alone else None
@@ -406,14 +394,3 @@ def _marked(store: BaseStore, user_id: str, mark: KnowledgeMark | None) -> Flow[
     place = records.mark_place(user_id)
     found, _ = yield from batch(store, [place, records.written(place, mark)])
     return records.found(KnowledgeMark, found) or KnowledgeMark(mark="")
-
-
-def _unpredicted(store: BaseStore, user_id: str, gone: Collection[str]) -> Flow[list[PutOp]]:
-    """Returns the writes after which no device expects what is no longer known."""
-    puts = []
-    for device in (yield from records.PRESENCE.all(store, user_id)) if gone else ():
-        names = ("predicted_topics", "predicted_entities")
-        left = {name: tuple(one for one in getattr(device, name) if one not in gone) for name in names}
-        if (expected := device.model_copy(update=left)) != device:
-            puts.append(records.PRESENCE.put(user_id, expected))
-    return puts

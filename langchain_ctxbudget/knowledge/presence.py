@@ -12,7 +12,14 @@ from langgraph.store.base import BaseStore
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.knowledge.records import PRESENCE, ClientPresence, Profile, TopicConversation, Visit
+from langchain_ctxbudget.knowledge.records import (
+    PRESENCE,
+    ClientPresence,
+    Profile,
+    TopicConversation,
+    Visit,
+    written,
+)
 from langchain_ctxbudget.stores import bulk, utc
 
 NEW_SESSION_AFTER, OFFLINE_AFTER = timedelta(minutes=30), timedelta(minutes=2)
@@ -128,7 +135,7 @@ def record(store: BaseStore, user_id: str, beat: Heartbeat, now: datetime) -> Fl
     silent = [name for name, device in found.items() if now - device.last_heartbeat_at > FORGOTTEN_AFTER]
     old = found.get(beat.device_id) if beat.device_id not in silent else None
     new = heartbeat(old, beat, now)
-    gone = [PRESENCE.delete(user_id, name) for name in silent if name != beat.device_id]
+    gone = [written(PRESENCE.place(user_id, name), None) for name in silent if name != beat.device_id]
     yield from bulk.write(store, [PRESENCE.put(user_id, new), *gone])
     return new
 

@@ -9,10 +9,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from math import log
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
@@ -33,10 +32,9 @@ P = TypeVar("P", TopicProfile, EntityProfile)
 
 MOST_DAYS = 100
 """Days that a link remembers, the newest; no streak within one conversation is longer."""
-HOURS = 24
 RECENCY, FREQUENCY, BREADTH = 0.4, 0.35, 0.25
 """What each counts in importance."""
-HALF_LIFE_DAYS = 30.0
+HALF_LIFE = timedelta(days=30)
 MANY_MESSAGES, MANY_CONVERSATIONS = 100, 10
 """So many are as good as more."""
 MOST_ITEMS = 12
@@ -44,7 +42,6 @@ MOST_ITEMS = 12
 MOST_CHARACTERS = 200
 """Of a name, and of one text about an entity."""
 
-_DAY_SECONDS = 86_400
 _SIGNS = {"+": "plus", "#": "sharp", ".": "dot"}
 _TELLING_SIGNS = re.compile(r"[+#]+|(?<![^\W_])\.(?=[^\W_])")
 """What tells "C", "C++" and "C#" apart, and ".NET" from "net"."""
@@ -78,8 +75,7 @@ def entity_id(entity_type: EntityType, name: str) -> str:
 # Numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Engagement:
+class Engagement(NamedTuple):
     """A message that names a topic or an entity."""
 
     at: datetime | None
@@ -90,10 +86,9 @@ class Engagement:
 
 def engaged(link: TopicConversation, messages: Sequence[Engagement], *, until: int = 0) -> TopicConversation:
     """Returns a link with more messages of its conversation; `until` of its messages are counted then."""
-    times = sorted(utc(message.at) for message in messages if message.at is not None)
+    times = [utc(message.at) for message in messages if message.at is not None]
     known = [time for time in (link.first_at, link.last_at, *times) if time is not None]
-    by_hour = Counter(time.hour for time in times)
-    hours = link.hours or (0,) * HOURS
+    hours = Counter(dict(enumerate(link.hours))) + Counter(time.hour for time in times)
     counted = link.messages + len(messages)
     return link.model_copy(
         update={
@@ -102,7 +97,7 @@ def engaged(link: TopicConversation, messages: Sequence[Engagement], *, until: i
             "tokens": link.tokens + sum(message.tokens for message in messages),
             "first_at": min(known, default=None),
             "last_at": max(known, default=None),
-            "hours": tuple(hours[hour] + by_hour[hour] for hour in range(HOURS)) if times else link.hours,
+            "hours": tuple(hours[hour] for hour in range(24)) if hours else (),
             "days": tuple(sorted({*link.days, *(time.date().isoformat() for time in times)})[-MOST_DAYS:]),
             "until": max(link.until, until),
             "relevance_score": min(1.0, counted / until) if until else link.relevance_score,
@@ -111,9 +106,11 @@ def engaged(link: TopicConversation, messages: Sequence[Engagement], *, until: i
 
 
 def measured(profile: P, links: Iterable[TopicConversation], now: datetime) -> P:
-    """Returns a topic or an entity with its numbers computed from its conversations."""
+    """Returns a topic or an entity with its numbers computed from its conversations, and its importance now."""
     counted = [link for link in links if link.messages]
     hours = [sum(column) for column in zip(*(link.hours for link in counted if link.hours), strict=True)]
+    days = {date.fromisoformat(day).toordinal() for link in counted for day in link.days}
+    last_day = max(days, default=0)
     renewed = profile.model_copy(
         update={
             "total_conversations": len(counted),
@@ -122,19 +119,11 @@ def measured(profile: P, links: Iterable[TopicConversation], now: datetime) -> P
             "total_tokens_spent": sum(link.tokens for link in counted),
             "first_engaged_at": min((utc(link.first_at) for link in counted if link.first_at), default=None),
             "last_engaged_at": max((utc(link.last_at) for link in counted if link.last_at), default=None),
-            "engagement_streak": _streak({day for link in counted for day in link.days}),
+            "engagement_streak": next(length for length in range(len(days) + 1) if last_day - length not in days),
             "peak_hour": hours.index(max(hours)) if hours else None,
         }
     )
     return as_of(renewed, now)
-
-
-def _streak(days: Iterable[str]) -> int:
-    known = {date.fromisoformat(day).toordinal() for day in days}
-    last, length = max(known, default=0), 0
-    while last - length in known:
-        length += 1
-    return length
 
 
 def as_of(profile: P, now: datetime) -> P:
@@ -154,10 +143,10 @@ def importance_at(profile: TopicProfile | EntityProfile, now: datetime) -> float
     if profile.pinned:
         return 1.0
     last = profile.last_engaged_at
-    days = max(0.0, (utc(now) - utc(last)).total_seconds() / _DAY_SECONDS) if last else float("inf")
+    ago = max(utc(now) - utc(last), timedelta()) if last else timedelta.max
     frequency = min(1.0, log(1 + profile.total_messages) / log(1 + MANY_MESSAGES))
     breadth = min(1.0, profile.total_conversations / MANY_CONVERSATIONS)
-    return RECENCY * float(0.5 ** (days / HALF_LIFE_DAYS)) + FREQUENCY * frequency + BREADTH * breadth
+    return RECENCY * float(0.5 ** (ago / HALF_LIFE)) + FREQUENCY * frequency + BREADTH * breadth
 
 
 # What is learned of them

@@ -52,14 +52,7 @@ def joined(old: Iterable[Source], new: Iterable[Source]) -> tuple[Source, ...]:
 
 
 class Fact(Record):
-    """A statement about the user (seed 001, `MemoryFact`).
-
-    Example:
-        >>> from datetime import UTC, datetime
-        >>> now = datetime(2026, 1, 1, tzinfo=UTC)
-        >>> Fact(id="f1", text="Lives in Lisbon", category="identity", created_at=now, last_seen=now).is_current
-        True
-    """
+    """A statement about the user (seed 001, `MemoryFact`)."""
 
     id: str
     text: str
@@ -149,12 +142,7 @@ class _Profile(Record):
 
 
 class TopicProfile(_Profile):
-    """A topic that a user comes back to (seed 000); its id is `topic/` and the slug.
-
-    Example:
-        >>> TopicProfile(id="topic/home-brewing", slug="home-brewing", label="Home brewing").is_dirty
-        True
-    """
+    """A topic that a user comes back to (seed 000); its id is `topic/` and the slug."""
 
     slug: str
     label: str
@@ -198,10 +186,6 @@ class EntityProfile(_Profile, EntityDetails):
     """A person, project, organisation, tool or concept that a user speaks of (seed 000; attributes of seed 004).
 
     Its id is `entity/`, the type and the folded name.
-
-    Example:
-        >>> EntityProfile(id="entity/person/sarah", name="Sarah", type="person", relationship="cofounder").name
-        'Sarah'
     """
 
     name: str
@@ -389,31 +373,27 @@ class Repository(Generic[R]):
     key: Callable[[R], str]
     """Returns the name of a record, unique for the user."""
 
-    def place(self, user_id: str, name: str) -> GetOp:
-        """Returns the place of a record."""
-        return GetOp((*_of_user(user_id), self.kind), label(name))
-
     def all(self, store: BaseStore, user_id: str) -> Flow[list[R]]:
         """Reads every record of a user, sorted by key."""
         items = yield from bulk.read_all(store, (*_of_user(user_id), self.kind))
         records = (found(self.record, item) for item in items)
         return sorted((record for record in records if record is not None), key=self.key)
 
+    def place(self, user_id: str, name: str) -> GetOp:
+        """Returns the place of a record."""
+        return GetOp((*_of_user(user_id), self.kind), label(name))
+
     def put(self, user_id: str, record: R) -> PutOp:
         """Writes a record in place of the one with its key."""
         return written(self.place(user_id, self.key(record)), record)
 
-    def delete(self, user_id: str, name: str) -> PutOp:
-        """Deletes a record."""
-        return written(self.place(user_id, name), None)
-
     def changes(self, user_id: str, before: Iterable[R], after: Iterable[R]) -> list[PutOp]:
         """Returns the writes that turn some records into others, deletions first."""
-        was, becomes = list(before), list(after)
-        same = {id(one) for one in was} & {id(one) for one in becomes}
-        old, new = ({self.key(one): one for one in all_ if id(one) not in same} for all_ in (was, becomes))
-        changed = (self.put(user_id, one) for key, one in new.items() if old.get(key) != one)
-        return [*(self.delete(user_id, key) for key in old if key not in new), *changed]
+        every = [list(before), list(after)]
+        same = {id(one) for one in every[0]} & {id(one) for one in every[1]}
+        old, new = ({self.key(one): one for one in some if id(one) not in same} for some in every)
+        gone = [written(self.place(user_id, key), None) for key in old if key not in new]
+        return [*gone, *(self.put(user_id, one) for key, one in new.items() if old.get(key) != one)]
 
 
 FACTS = Repository("facts", Fact, lambda fact: fact.id)

@@ -393,7 +393,7 @@ class Workspace:
             for scope in {**self.open_conversations.all(), **dict.fromkeys(in_use(self.store))}:
                 if scope.user_id == user_id:
                     yield from self.using(scope, self._forget)
-            known.erased(self.store, user_id)
+            known.interrupted(self.store, user_id, erased=True)
             deletion = bulk.delete_below(self.store, path, LANES, JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.library.forget(label(user_id))
