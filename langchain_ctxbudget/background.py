@@ -13,6 +13,7 @@ import asyncio
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -103,6 +104,8 @@ class Cancelled(threading.Event):
 _job: ContextVar[object] = ContextVar("the background worker that this code is a job of", default=None)
 _MOST_FAILURES, _MOST_FAILURE_CHARACTERS = 256, 500
 """Keys whose last failure is kept, the oldest going first, and characters of one."""
+_LONGEST_REST_SECONDS = 5.0
+"""Jobs begin after this, however much else there is to do."""
 
 
 class BackgroundWorker(Generic[K]):
@@ -117,6 +120,7 @@ class BackgroundWorker(Generic[K]):
         run: does the work for a key; its exception becomes the key's failure.
         most_waiting: the most keys that wait, beside the one that runs.
         idle_seconds: how long the thread waits for a job before it ends.
+        pause_seconds: how long nobody must have called `rest` before a job begins.
 
     Raises:
         InvalidSettingsError: `most_waiting` is under 1.
@@ -132,11 +136,17 @@ class BackgroundWorker(Generic[K]):
     """
 
     def __init__(
-        self, run: Callable[[K, Cancelled], None], *, most_waiting: int = 256, idle_seconds: float = 5.0
+        self,
+        run: Callable[[K, Cancelled], None],
+        *,
+        most_waiting: int = 256,
+        idle_seconds: float = 5.0,
+        pause_seconds: float = 0.0,
     ) -> None:
         if most_waiting < 1:
             raise InvalidSettingsError(f"most_waiting must be at least 1, not {most_waiting!r}")
         self._run, self._most_waiting, self._idle_seconds = run, most_waiting, idle_seconds
+        self._pause_seconds, self._rests_until = pause_seconds, 0.0
         self._failures: dict[K, str] = {}
         self._closed = Cancelled()
         self.begin_anew()
@@ -202,6 +212,20 @@ class BackgroundWorker(Generic[K]):
         finally:  # without the lock, as a task that was never finished is let go of by the garbage collector
             self._flushes.pop(idle, None)
 
+    def rest(self) -> None:
+        """Begins no job for a while, because somebody waits for something else; whoever flushes ends that."""
+        self._rests_until = time.monotonic() + self._pause_seconds
+
+    def wait_for_pause(self) -> None:
+        """Waits until nobody has asked for `rest` for a while, but not for ever; for jobs between their steps."""
+        with self._changed:
+            end = time.monotonic() + _LONGEST_REST_SECONDS
+            while not (self._closed or self._flushes):
+                left = min(self._rests_until, end) - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
     def failure_of(self, key: K) -> str | None:
         """Returns the exception of the key's last job as text; None where it succeeded or was never run."""
         return self._failures.get(key)
@@ -236,6 +260,8 @@ class BackgroundWorker(Generic[K]):
             if self._thread is not threading.current_thread():
                 return []
             self._changed.wait_for(lambda: self._waiting or self._closed, self._idle_seconds)
+            if self._waiting:
+                self.wait_for_pause()
             if self._closed or not self._waiting:
                 self._thread = None
                 return []
@@ -270,6 +296,7 @@ class BackgroundWorker(Generic[K]):
                     "Flush from outside of the job, for instance after the call that submitted it"
                 )
             self._flushes[idle] = None
+            self._changed.notify_all()
         self._tell_flushes()
         return idle
 

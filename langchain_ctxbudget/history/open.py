@@ -120,8 +120,6 @@ class OpenConversation:
     """The store does not know it yet."""
     learned: tuple[int, str] = (0, "")
     """How many of its messages were learned from, as far as is known here, and the digest of these."""
-    learning_problem: str = ""
-    """Why the model could not learn from it the last time."""
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
     """What was read of the user's other conversations."""
     last: LastPrompt | None = None

@@ -9,35 +9,41 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
-from weakref import WeakSet
 
+import numpy as np
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
-from langchain_ctxbudget.flow import Flow, T, batch, drive, running_loop
+from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
 from langchain_ctxbudget.history import OpenConversation, editing
-from langchain_ctxbudget.knowledge import known, learning, records, rules
+from langchain_ctxbudget.knowledge import known, learning, presence, records
+from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
-from langchain_ctxbudget.knowledge.learning import Work, fits
+from langchain_ctxbudget.knowledge.known import Knowledge
+from langchain_ctxbudget.knowledge.learning import Work
 from langchain_ctxbudget.knowledge.presence import Prediction
-from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, ProgressRecord
+from langchain_ctxbudget.knowledge.records import ClientPresence, ContextBundle, Learned, ProgressRecord
+from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope, settings_in, settings_place, utc_now
-from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, settings_in, settings_place, utc_now
+from langchain_ctxbudget.tokens import TokenCounter, estimate_tokens
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for a job that has begun."""
-
-
-MOST_MESSAGES = 200
-"""The most that are read at once."""
+PAUSE_SECONDS = 0.25
+"""Nothing is learned before so much time without a prompt."""
+MOST_MESSAGES = 50
+"""The most that are read at once; a turn that comes up meanwhile waits for no more."""
+MOST_OPEN = 20
+"""Conversations of which it is compiled what they are about."""
 
 
 class Owner(Protocol):
@@ -66,7 +72,7 @@ def take(
     [item] = yield from batch(store, [records.progress_place(conversation.scope)])
     progress = records.found(ProgressRecord, item) or ProgressRecord()
     entries = conversation.entries
-    last = next((mark for mark in reversed(progress.marks) if fits(entries, mark)), (0, ""))
+    last = next((mark for mark in reversed(progress.marks) if learning.fits(entries, mark)), (0, ""))
     first = last[0]
     changed = first < progress.position
     conversation.learned = last
@@ -91,6 +97,63 @@ def still_there(conversation: OpenConversation) -> dict[str, str]:
     return {one.id: one.fingerprint for one in conversation.entries}
 
 
+def write(store: BaseStore, work: Work, learned: Learned | None, now: datetime) -> Flow[None]:
+    """Merges what messages say into what is known of their user; None: rules tell what that is.
+
+    It does nothing where something of the user was erased since they were taken, or somebody else has learned from the
+    conversation: they are taken again.
+    """
+    from langchain_ctxbudget.knowledge import rules  # noqa: PLC0415 - it compiles tables
+
+    user, place = work.scope.user_id, records.progress_place(work.scope)
+
+    def body() -> Flow[None]:
+        [item] = yield from batch(store, [place])
+        was_read = (records.found(ProgressRecord, item) or ProgressRecord()) != work.progress
+        if was_read or known.epoch_of(store, user) != work.epoch:
+            return
+        before = yield from known.read_all(store, user)
+        conversation, phrases = work.scope.conversation_id, before.phrases
+        state = before if work.there is None else learning.without(before, conversation, work.there)
+        said = learned
+        if said is None:
+            said, phrases = rules.learn(work.said, state.phrases, conversation)
+        after = learning.updated(replace(state, phrases=phrases), work, said, now)
+        yield from known.save(store, user, before, learning.compiled(store, user, after, now))
+        yield from bulk.write(store, [records.written(place, work.done)])
+
+    yield from locked(known.lock_of(store, user), body())
+
+
+def embed_topics(store: BaseStore, user_id: str, embeddings: Embeddings, *, anew: bool = False) -> Flow[None]:
+    """Gives every topic of a user a vector that has none of this model.
+
+    The model works while nobody waits, so what was changed meanwhile is left as it is. With `anew`, topics that seem to
+    have a vector of this model get one as well, as it may have other dimensions.
+    """
+    model, epoch = embeddings_name(embeddings), known.epoch_of(store, user_id)
+    knowledge = yield from known.read(store, user_id)
+    missing = [". ".join(topic.names) for topic in knowledge.topics if anew or topic.embedding_model != model]
+    if not missing:
+        return
+    rows = yield from embed(embeddings, missing)
+    made = dict(zip(missing, map(tuple, units(np.asarray(rows, np.float32)).round(6).tolist()), strict=True))
+
+    def body() -> Flow[None]:
+        if known.epoch_of(store, user_id) != epoch:
+            return
+        before = yield from known.read_all(store, user_id)
+        topics = []
+        for topic in before.topics:
+            vector = made.get(". ".join(topic.names), topic.embedding)
+            is_made = (topic.embedding_model, len(topic.embedding)) == (model, len(vector))
+            new = {} if is_made or vector is topic.embedding else {"embedding": vector, "embedding_model": model}
+            topics.append(topic.model_copy(update=new) if new else topic)
+        yield from known.save(store, user_id, before, replace(before, topics=tuple(topics)))
+
+    yield from locked(known.lock_of(store, user_id), body())
+
+
 class Learning:
     """One thread in which conversations are learned from, one at a time."""
 
@@ -101,19 +164,18 @@ class Learning:
         self.clock = clock or utc_now
         self._owner = owner
         self._extractor = ChatModelExtractor(model) if model is not None else None
-        self._ending: set[Scope] = set()
-        self._outdated: set[str] = set()
-        """Users whose topics have vectors of other embeddings."""
-        self._asking = False
-        """True while a model works: nothing is written before that is over."""
         self._mutex = new_mutex()
-        self.worker: BackgroundWorker[Scope | str] = BackgroundWorker(self._run)
+        self.begin_anew()
+        self.worker: BackgroundWorker[Scope | str] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)
         """Keyed by the conversation that is learned from, or by the user whose bundles are compiled."""
-        _all.add(beginning_anew(self))
+        beginning_anew(self)
 
     def begin_anew(self) -> None:
         """Leave to the parent what it was going to learn."""
-        self._ending, self._outdated, self._asking = set(), set(), False
+        self._wanted: set[Scope | str] = set()
+        """Conversations whose session ends, and users whose topics have vectors of other embeddings."""
+        self._asking = False
+        """True while a model works: nothing is written before that is over."""
 
     def close(self) -> None:
         """Begin nothing any more; a job that is in the store ends first, as the store may be closed next.
@@ -138,17 +200,9 @@ class Learning:
         elif known.is_to_be_renewed(self._owner.store, scope.user_id, self.clock()):
             self.worker.submit(scope.user_id)
 
-    def problem(self, conversation: OpenConversation) -> str:
-        """Returns what failed when a conversation was learned from last; empty where nothing did."""
-        return self.worker.failure_of(conversation.scope) or conversation.learning_problem
-
     def end_session(self, scope: Scope) -> bool:
         """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
-        if not self._owner.settings.learn:
-            return False
-        with self._mutex:
-            self._ending.add(scope)
-        return self.worker.submit(scope)
+        return self._owner.settings.learn and self._want(scope)
 
     def prewarm(self, user_id: str) -> None:
         """Have the texts of what is likely to come up compiled in the background."""
@@ -158,37 +212,95 @@ class Learning:
     def renew_vectors(self, user_id: str, model: str) -> None:
         """Have the vectors of a user's topics made by the embeddings of this name, if any, in the background."""
         if model and known.lacks_vectors(self._owner.store, user_id, model):
-            with self._mutex:
-                self._outdated.add(user_id)
-            self.worker.submit(user_id)
+            self._want(user_id)
+
+    def _want(self, key: Scope | str) -> bool:
+        with self._mutex:
+            self._wanted.add(key)
+        return self.worker.submit(key)
 
     def warm(self, user_id: str) -> Flow[Prediction]:
-        """Predict what is likely to come up, and compile the texts of it."""
-        return learning.warm(self._owner.store, user_id, self.clock())
+        """Predict what is likely to come up on a user's devices, and compile the texts of it.
+
+        The devices remember what was predicted, and a composite bundle has the texts together.
+        """
+        store, now = self._owner.store, self.clock()
+
+        def body() -> Flow[Prediction]:
+            before = yield from known.read_all(store, user_id)
+            devices = yield from presence.devices(store, user_id, now)
+            likely = presence.predict(devices, before.topics, before.entities, before.links.values(), now)
+            topics, entities = (tuple(name for name, _ in some) for some in (likely.topics, likely.entities))
+            state = learning.compiled(store, user_id, before, now)
+            texts = {
+                key: text for key, text in state.bundles.items() if text.bundle_type not in learning.MADE_OF_OTHERS
+            }
+            compiler = Compiler(now=now, count=estimate_tokens, old=state.bundles)
+            made = [compiler.composite([state.bundles[name] for name in (*topics, *entities) if name in state.bundles])]
+            made += _of_conversations(compiler, state, devices)
+            texts |= {text.id: text for text in made if text.compiled_prompt}
+            yield from known.save(store, user_id, before, replace(state, bundles=texts))
+            told = {"predicted_topics": topics, "predicted_entities": entities}
+            renewed = [(device, device.model_copy(update=told)) for device in devices if device.is_online]
+            yield from bulk.write(store, [records.PRESENCE.put(user_id, new) for old, new in renewed if new != old])
+            return likely
+
+        return (yield from locked(known.lock_of(store, user_id), body()))
 
     def forget(self, scope: Scope, there: Mapping[str, str]) -> Flow[None]:
-        """Take out of what is known what comes from messages that a conversation no longer has."""
-        yield from learning.forget_messages(self._owner.store, scope, there, self.clock())
+        """Take out of what is known what comes from messages that a conversation no longer has.
+
+        Mentions in it are counted again when it is learned from next.
+        """
+        store, user, conversation, now = self._owner.store, scope.user_id, scope.conversation_id, self.clock()
+
+        def body() -> Flow[None]:
+            known.interrupted(store, user)
+            before = yield from known.read_all(store, user)
+            if before.is_empty:
+                return
+            state = learning.without(before, conversation, there)
+            lost = learning.changed(before, state)
+            gone = {key for key in state.links if key[1] == conversation and (key[0] in lost or not there)}
+            links = {key: link for key, link in state.links.items() if key not in gone}
+            texts = {key: one for key, one in state.bundles.items() if there or one.conversation_id != conversation}
+            state = replace(state, links=links, bundles=texts)
+            state = learning.measured_again(state, lost | {name for name, _ in gone}, now)
+            yield from known.save(store, user, before, learning.compiled(store, user, state, now))
+
+        yield from locked(known.lock_of(store, user), body())
         if there and self._owner.settings.learn:
             self.worker.submit(scope)
 
-    def _run(self, key: Scope | str, cancelled: Cancelled) -> None:
-        if not isinstance(key, str):
-            self._learn_all(key, cancelled)
-            return
-        with self._mutex:
-            outdated = key in self._outdated
-            self._outdated.discard(key)
-        if outdated and self._owner.embeddings:
-            drive(learning.embed_topics(self._owner.store, key, self._owner.embeddings, anew=True))
-        if self._settings_of(key).learn:
-            drive(self.warm(key))
+    # In the thread
 
-    def _learn_all(self, scope: Scope, cancelled: Cancelled) -> None:
+    def _run(self, key: Scope | str, cancelled: Cancelled) -> None:
         with self._mutex:
-            ends = scope in self._ending
-            self._ending.discard(scope)
-        owner, settings = self._owner, self._settings_of(scope.user_id)
+            wanted = key in self._wanted
+            self._wanted.discard(key)
+        store, embeddings = self._owner.store, self._owner.embeddings
+        atexit.register(self.close)  # so that a job that is in the store ends first
+        try:
+            if not isinstance(key, str):
+                self._learn_all(key, cancelled, ends=wanted)
+                return
+            if wanted and embeddings:
+                drive(embed_topics(store, key, embeddings, anew=True))
+            if self._settings_of(key).learn:
+                drive(self.warm(key))
+        finally:
+            atexit.unregister(self.close)
+
+    def _settings_of(self, user_id: str) -> ContextSettings:
+        [saved] = drive(batch(self._owner.store, [settings_place(user_id, None)]))
+        try:
+            return self._owner.settings.override(settings_in(saved))
+        except InvalidSettingsError:  # told of by every prompt
+            return self._owner.settings
+
+    def _learn_all(self, scope: Scope, cancelled: Cancelled, *, ends: bool) -> None:
+        """Learns from a conversation until nothing is new; raises what the model failed with when that is done."""
+        owner, settings, problem = self._owner, self._settings_of(scope.user_id), None
         at_least = 1 if ends else settings.learn_every
 
         def find(conversation: OpenConversation) -> Flow[Work | None]:
@@ -200,56 +312,40 @@ class Learning:
             from_tools = settings.learn_from_tools
             return (yield from take(owner.store, conversation, owner.counter, at_least=at_least, from_tools=from_tools))
 
-        while settings.learn and not cancelled:
-            work = drive(owner.using(scope, find))
-            if work is None:
-                break
-            self._learn(work, cancelled)
-        if not cancelled and drive(known.read(owner.store, scope.user_id)).topics and owner.embeddings:
-            drive(learning.embed_topics(owner.store, scope.user_id, owner.embeddings))
+        while settings.learn and not cancelled and (work := drive(owner.using(scope, find))):
+            learned: Learned | None = None
+            if self._extractor is not None and work.said:
+                try:
+                    work, learned = self._asked(self._extractor, work)
+                except (ExtractionError, InputError) as error:
+                    problem = error
+            if not cancelled:
+                drive(write(owner.store, work, learned, self.clock()))
+            self.worker.wait_for_pause()
+        if not cancelled and owner.embeddings and drive(known.read(owner.store, scope.user_id)).topics:
+            drive(embed_topics(owner.store, scope.user_id, owner.embeddings))
+        if problem:
+            raise ExtractionError(f"{problem}; rules have learned instead")
 
-    def _settings_of(self, user_id: str) -> ContextSettings:
-        [saved] = drive(batch(self._owner.store, [settings_place(user_id, None)]))
+    def _asked(self, extractor: ChatModelExtractor, work: Work) -> tuple[Work, Learned]:
+        """Asks the model; returns the messages that it was shown, and what they say."""
+        work = work.until_said(max(1, extractor.fits(work.said)))
+        knowledge = drive(known.read(self._owner.store, work.scope.user_id))
+        self._asking = True
         try:
-            return self._owner.settings.override(settings_in(saved))
-        except InvalidSettingsError:  # told of by every prompt
-            return self._owner.settings
-
-    def _learn(self, work: Work, cancelled: Cancelled) -> None:
-        by_model: Learned | None = None
-        problem = ""
-        if self._extractor is not None and work.said:
-            try:
-                work = work.until_said(max(1, self._extractor.fits(work.said)))
-                knowledge = drive(known.read(self._owner.store, work.scope.user_id))
-                self._asking = True
-                by_model = drive(self._extractor.extract(work.said, work.before, knowledge))
-            except (ExtractionError, InputError) as error:
-                problem = f"{error}; rules have learned instead"
-            finally:
-                self._asking = False
-        if self._extractor is not None:
-
-            def note(conversation: OpenConversation) -> Flow[None]:
-                yield from ()
-                conversation.learning_problem = problem
-
-            drive(self._owner.using(work.scope, note))
-        if cancelled:
-            return
-
-        def extract(phrases: Sequence[PhraseRecord]) -> tuple[Learned, Sequence[PhraseRecord]]:
-            if by_model is not None:
-                return by_model, phrases
-            return rules.learn(work.said, phrases, work.scope.conversation_id)
-
-        drive(learning.learn(self._owner.store, work, extract, self.clock()))
+            return work, drive(extractor.extract(work.said, work.before, knowledge))
+        finally:
+            self._asking = False
 
 
-_all: WeakSet[Learning] = WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for one in list(_all):
-        one.close()
+def _of_conversations(compiler: Compiler, state: Knowledge, devices: Sequence[ClientPresence]) -> list[ContextBundle]:
+    """Compiles what the conversations are about that are open on a device."""
+    online = [device for device in devices if device.is_online]
+    opened = [(device.active_conversation_id, *device.visible_conversation_ids) for device in online]
+    made = []
+    for conversation in list(dict.fromkeys(name for names in opened for name in names if name))[:MOST_OPEN]:
+        ranks = {link.topic_id: -link.relevance_score for (_, at), link in state.links.items() if at == conversation}
+        topics = sorted((one for one in state.topics if one.id in ranks), key=lambda one: (ranks[one.id], one.id))
+        entities = sorted((one for one in state.entities if one.id in ranks), key=lambda one: (ranks[one.id], one.id))
+        made.append(compiler.conversation(conversation, topics, entities))
+    return made

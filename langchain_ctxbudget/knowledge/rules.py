@@ -36,15 +36,12 @@ STATED, ASKED_FOR = 0.9, 0.95
 MOST_LIKED_WORDS = 3
 """What is liked is a slot of its own up to so many words."""
 TOPIC_MESSAGES, TOPIC_CONVERSATIONS = 3, 2
-"""A phrase of so many messages, or a compound of so many conversations, is a topic."""
-NEARLY_AS_OFTEN = 0.6
-"""A phrase is no topic of its own where a longer one has this share of its messages."""
+"""A phrase of so many messages, or of so many conversations, is a topic."""
 MOST_KEPT, MOST_SOURCES, MOST_COUNTED = 200, 3, 8
 """Phrases kept of a user; messages and conversations kept of a phrase."""
 MOST_WORDS = 3
-COMMON_RANK, RARE_RANK = 2_000, 7_000
-"""Ranks in o200k_base, lower the more common a word is: no phrase has a word below the first, and every phrase has one
-from the second on."""
+RARE_RANK = 7_000
+"""A rank in o200k_base, higher the rarer a word is: every phrase has a word from here on."""
 
 Read = tuple[Said, Sequence[str]]
 """A message and its sentences."""
@@ -70,22 +67,14 @@ def learn(
     """
     own = [(message, _read(message.text)) for message in {one.id: one for one in said if one.from_user}.values()]
     entities = _entities(own)
-    (heard, labels), kept = _heard(own), {record.phrase: record for record in phrases}
-    for key, messages in heard.items():
-        old = kept.pop(key, PhraseRecord(phrase=key, label=""))
-        kept[key] = _counted(old, messages, labels.get(key, ""), conversation_id)
     people = {word for entity in entities if entity.type == "person" for word in _key(entity.name).split()}
-    records = [record for key, record in kept.items() if people.isdisjoint(key.split())]
-    topics = []
-    for record in _without_parts({record.phrase: record for record in records if _is_topic(record)}):
-        if record.phrase in heard:
-            before = (source.message_id for source in record.sources if source.conversation_id == conversation_id)
-            ids = _union(before, (message.id for message in heard[record.phrase]))
-            topics.append(LearnedTopic(label=record.label, message_ids=ids))
+    kept, recurring = _phrases(own, phrases, conversation_id)
+    topics = tuple(topic for key, topic in recurring.items() if people.isdisjoint(key.split()))
     # Those of many messages stay, and those that came up last.
+    records = list(kept.values())
     promise = sorted(range(len(records)), key=lambda at: _messages(records[at]) ** 2 / (len(records) - at))
     most_promising = tuple(records[at] for at in sorted(promise[-MOST_KEPT:]))
-    return Learned(facts=_facts(own), entities=entities, topics=tuple(topics)), most_promising
+    return Learned(facts=_facts(own), entities=entities, topics=topics), most_promising
 
 
 def _read(text: str) -> list[str]:
@@ -408,10 +397,8 @@ def _names(sentence: str) -> Iterator[LearnedEntity]:
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*|\d+|[^\w\s]")
 _NO_WORDS = re.compile(r"`[^`\n]*`|\[[^\]\n]*\]|[^\s,;()]*(?:://|[@#\\_/=<>{}$%]|\w\.\w|\(\))[^\s,;()]*")
 _NO_NOUN = re.compile(r"'|^favou?rite$|(?:ly|ful|ous|ible|less|[^\W_]{3}(?<!e)ed)$")
-_DEFINITE = frozenset(("the", "my", "our"))
-"""A single word stands behind one of these."""
-_ARTICLES = _DEFINITE | frozenset(("a", "an", "this", "for", "about", "of", "with", "in", "on"))
-"""A compound stands behind one of these, with at most one common word between."""
+_ARTICLES = frozenset(("a", "an", "the", "my", "our", "this", "for", "about", "of", "with", "in", "on"))
+"""A noun phrase stands behind one of these."""
 
 
 @remembering(16_384)
@@ -426,82 +413,59 @@ def _key(label: str) -> str:
     return " ".join(map(stem, re.findall(r"[^\W_]+", label.lower())))
 
 
-def _heard(own: Iterable[Read]) -> tuple[dict[str, list[Said]], dict[str, str]]:
-    """Returns the messages of each phrase, by its key, those that came up last at the end, and the labels of some.
-
-    A phrase has one to three words; its label is its first use that is surely a noun phrase.
-    """
-    heard: dict[str, list[Said]] = {}
-    labels: dict[str, str] = {}
-    for message, read in own:
-        for run, before in _runs(read):
-            for start, end in _spans(len(run)):
-                label = " ".join(run[start:end])
-                if max(_rank(word.lower()) for word in run[start:end]) < RARE_RANK:
-                    continue
-                key = _key(label)
-                heard[key] = messages = heard.pop(key, [])
-                if message not in messages[-1:]:
-                    messages.append(message)
-                if before & _ARTICLES if " " in label else before & _DEFINITE and end == len(run):
-                    labels.setdefault(key, label[0].upper() + label[1:])
-    return heard, labels
-
-
-def _spans(words: int) -> list[tuple[int, int]]:
-    sizes = range(1, MOST_WORDS + 1)
-    return [(start, start + size) for start in range(words) for size in sizes if start + size <= words]
-
-
-def _runs(read: Iterable[str]) -> Iterator[tuple[list[str], set[str]]]:
-    """Yields the words between those that are in no phrase, and the two words before them."""
+def _compounds(read: Iterable[str]) -> Iterator[str]:
+    """Yields the first two and the first three words of noun phrases, where one of them is rare."""
     for sentence in read:
         tokens = _WORD.findall(_NO_WORDS.sub(" , ", sentence))
-        lowered = [token.lower().replace("\u2019", "'") for token in tokens]
-        if len(tokens) > 2 * MOST_WORDS and not STOP_WORDS.intersection(lowered):
-            continue  # another language
-        begin = 0
-        for at, word in enumerate([*lowered, "."]):
-            is_in = len(word) > 1 and word[0].isalpha() and word not in STOP_WORDS and not _NO_NOUN.search(word)
-            if not is_in or _rank(word) < COMMON_RANK:
-                is_exclaimed = at == 1 and not word[0].isalnum()  # "Thanks!"
-                yield [] if is_exclaimed else tokens[begin:at], set(lowered[max(0, begin - 2) : begin])
-                begin = at + 1
+        for first in (at + 1 for at, token in enumerate(tokens) if token.lower() in _ARTICLES):
+            is_noun = [
+                len(word) > 1 and word[0].isalpha() and word.lower() not in STOP_WORDS and not _NO_NOUN.search(word)
+                for word in tokens[first : first + MOST_WORDS]
+            ]
+            for size in range(2, MOST_WORDS + 1):
+                words = tokens[first : first + size]
+                if sum(is_noun[:size]) == size and max(_rank(word.lower()) for word in words) >= RARE_RANK:
+                    yield " ".join(words)
+
+
+def _phrases(
+    own: Iterable[Read], before: Sequence[PhraseRecord], conversation_id: str
+) -> tuple[dict[str, PhraseRecord], dict[str, LearnedTopic]]:
+    """Returns the phrases so far, those that came up last at the end, and those of these messages that recur."""
+    kept = {record.phrase: record for record in before}
+    heard: dict[str, dict[str, Said]] = {}
+    for message, read in own:
+        for label in _compounds(read):
+            key = _key(label)
+            heard.setdefault(key, {})[message.id] = message
+            kept[key] = kept.pop(key, PhraseRecord(phrase=key, label=label[0].upper() + label[1:]))
+    topics = {}
+    for key, messages in heard.items():
+        kept[key] = record = _counted(kept[key], list(messages.values()), conversation_id)
+        if _messages(record) >= TOPIC_MESSAGES or len(record.counts) >= TOPIC_CONVERSATIONS:
+            known = (source.message_id for source in record.sources if source.conversation_id == conversation_id)
+            topics[key] = LearnedTopic(label=record.label, message_ids=_union(known, messages))
+    longer = {key.rpartition(" ")[0] for key in topics}
+    return kept, {key: topic for key, topic in topics.items() if key not in longer}
 
 
 def _messages(record: PhraseRecord) -> int:
     return sum(count for _, count in record.counts)
 
 
-def _is_topic(record: PhraseRecord) -> bool:
-    """Tells that a phrase comes up often enough; a single word, more easily met by chance, by its messages only."""
-    is_known = " " in record.phrase and len(record.counts) >= TOPIC_CONVERSATIONS
-    return bool(record.label) and (is_known or _messages(record) >= TOPIC_MESSAGES)
-
-
-def _counted(record: PhraseRecord, heard: Sequence[Said], label: str, conversation_id: str) -> PhraseRecord:
+def _counted(record: PhraseRecord, heard: Sequence[Said], conversation_id: str) -> PhraseRecord:
     """Adds the messages that are new to a phrase; what stands before one that is known was counted as well."""
     known = {source.message_id for source in record.sources if source.conversation_id == conversation_id}
     last = max((at for at, message in enumerate(heard) if message.id in known), default=-1)
     new, counts = heard[last + 1 :], dict(record.counts)
-    if new:
-        counts[conversation_id] = counts.pop(conversation_id, 0) + len(new)
+    if not new:
+        return record
+    counts[conversation_id] = counts.pop(conversation_id, 0) + len(new)
     sources = (Source(conversation_id=conversation_id, message_id=one.id, digest=one.digest) for one in new)
     return record.model_copy(
         update={
-            "label": record.label or label,
             "counts": tuple(counts.items())[-MOST_COUNTED:],
             "last_at": max((at for at in (record.last_at, *(one.at for one in new)) if at), default=None),
             "sources": (*record.sources, *sources)[-MOST_SOURCES:],
         }
     )
-
-
-def _without_parts(recurring: dict[str, PhraseRecord]) -> list[PhraseRecord]:
-    """Returns phrases without those that are hardly ever said but as a part of a longer one."""
-    for phrase, longer in list(recurring.items()):
-        words = phrase.split()
-        for part in {" ".join(words[start:end]) for start, end in _spans(len(words))} - {phrase}:
-            if part in recurring and _messages(longer) >= NEARLY_AS_OFTEN * _messages(recurring[part]):
-                del recurring[part]
-    return list(recurring.values())

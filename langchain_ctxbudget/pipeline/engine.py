@@ -379,7 +379,7 @@ class Engine:
         failures = [*filter(None, [self._counts_problem, "" if scope.is_kept else self.recent.no_thread()])]
         for what, problem in (
             ("summaries", workspace.summarizing and workspace.summarizing.worker.failure_of(scope)),
-            ("learning about the user", workspace.learning.problem(conversation)),
+            ("learning about the user", workspace.learning.worker.failure_of(scope)),
             ("snapshots and usage not written", workspace.bookkeeping.worker.failure_of(scope)),
         ):
             failures += [f"{what}: {problem}"] if problem else []

@@ -222,6 +222,7 @@ class Workspace:
 
     def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Runs a flow with a conversation that is up to date, alone."""
+        self.learning.worker.rest()  # somebody waits for this
 
         def refreshed(conversation: OpenConversation) -> Flow[T]:
             yield from editing.refresh(self.store, conversation)

@@ -251,3 +251,17 @@ def test_a_job_begins_after_the_last_accepted_submit_of_its_key_whoever_submits(
     assert set(runs) == set(newest)
     assert all(read[key] >= grown for key, grown in newest.items())
     assert all(1 <= runs[key] <= counts[key] for key in newest)
+
+
+def test_a_job_begins_after_a_pause_or_when_somebody_waits_for_it(jobs):
+    jobs.let_go()
+    with contextlib.closing(BackgroundWorker(jobs, pause_seconds=60)) as worker:
+        worker.rest()
+        worker.submit("a")
+        assert worker.flush(PATIENCE_SECONDS)
+    with contextlib.closing(BackgroundWorker(jobs, pause_seconds=0.1)) as worker:
+        worker.rest()
+        worker.submit("b")
+        assert jobs.keys == ["a"]
+        jobs.next_begun()
+        assert jobs.next_begun() == "b"

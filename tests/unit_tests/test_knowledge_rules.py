@@ -178,59 +178,52 @@ def test_names_are_learned_where_they_are_introduced() -> None:
     assert (clara.name, clara.relationship, clara.message_ids) == ("Clara", "sister", ("m1", "m2"))
 
 
-def test_three_messages_or_a_compound_of_two_conversations_make_a_topic() -> None:
-    texts = ["My sourdough is dense.", "Should sourdough rise overnight?", "Is sourdough healthy?"]
+def test_a_compound_of_three_messages_or_two_conversations_is_a_topic() -> None:
+    texts = [
+        "My marathon training is hard.",
+        "Is the marathon training bad for knees?",
+        "The Marathon trainings again.",
+    ]
     assert topics(*texts[:2]) == []
     [topic] = learned(*texts).topics
-    assert (topic.label, topic.message_ids) == ("Sourdough", ("m1", "m2", "m3"))
+    assert (topic.label, topic.message_ids) == ("Marathon training", ("m1", "m2", "m3"))
     _, phrases = learn(said("My hiking trip is near."), (), "c1")
-    what, _ = learn(said("What do I need for the hiking trip?", first=7), phrases, "c2")
+    what, phrases = learn(said("What do I need for the hiking trip?", first=7), phrases, "c2")
     assert [(one.label, one.message_ids) for one in what.topics] == [("Hiking trip", ("m7",))]
-    _, phrases = learn(said("The sourdough is dense."), (), "c1")
-    assert learn(said("I ate the sourdough."), phrases, "c2")[0].topics == ()
-
-
-def test_a_topic_that_comes_up_again_is_given_with_the_new_messages() -> None:
-    _, phrases = learn(said(*["My sourdough is dense."] * 3), (), "c1")
-    what, phrases = learn(said("Hi!", "The sourdough again.", first=4), phrases, "c1")
-    assert [topic.message_ids[-1] for topic in what.topics] == ["m5"]
-    assert learn(said("Hello!", first=6), phrases, "c1")[0].topics == ()
+    assert learn(said("Hello!", first=8), phrases, "c2")[0].topics == ()
+    assert topics(*["My city marathon training is hard."] * 3) == ["City marathon training"]
 
 
 def test_learning_messages_twice_counts_them_once() -> None:
-    messages = said(*["My sourdough is dense."] * 9)
+    messages = said(*["My hiking trip is near."] * 9)
     _, once = learn(messages, (), "c1")
     assert learn(messages, once, "c1")[1] == once
     assert learn(messages + messages, (), "c1")[1] == once
-    assert next(one.counts for one in once if one.phrase == "sourdough") == (("c1", 9),)
-
-
-def test_a_longer_phrase_stands_for_its_parts_unless_they_come_up_much_more_often() -> None:
-    longer = ["My marathon training is hard."] * 3
-    assert topics(*longer, "The marathon is in May.") == ["Marathon training"]
-    assert set(topics(*["The marathon is in May."] * 5, *longer)) == {"Marathon", "Marathon training"}
+    assert next(one.counts for one in once if one.phrase == "hike trip") == (("c1", 9),)
 
 
 def test_ordinary_talk_names_code_quotations_and_other_languages_are_no_topics() -> None:
     for text in (
         "Thanks! I have another question about the error message.",
         "What time is it tomorrow morning?",
-        "My sister Anna called.",
+        "I met my sister Anna Petrova.",
         "```python\nthe_sourdough = bake(marathon)\n```",
         "> the sourdough from the other message",
-        "See https://example.com/the-sourdough and `the kayak`.",
+        "See https://example.com/the-sourdough and `the kayak trip`.",
         "Ich habe heute ein Sourdough gebacken und es ist gut geworden.",
     ):
         assert topics(*[text] * 5) == [], text
 
 
 def test_few_phrases_sources_and_conversations_are_remembered() -> None:
-    words = [f"The {a}{b}ograph." for a in "bcdfghjklmnpqrst" for b in "aeiou" for _ in (1,)] * 1
-    _, phrases = learn(said(*(f"My {word}{end}" for word in "zaxo quix vlom".split() for end in words)), (), "c1")
-    assert len(phrases) <= MOST_KEPT
+    words = [f"{a}{b}ograph" for a in "bcdfghjklmnpqrst" for b in "aeiou"]
+    _, phrases = learn(
+        said(*(f"My {colour} {word}." for colour in ("ochre", "teal", "mauve") for word in words)), (), "c"
+    )
+    assert len(phrases) == MOST_KEPT
     for conversation in range(MOST_COUNTED + 4):
-        _, phrases = learn(said("My sourdough is dense."), phrases, f"c{conversation}")
-    [record] = [one for one in phrases if one.phrase == "sourdough"]
+        _, phrases = learn(said("My hiking trip is near."), phrases, f"c{conversation}")
+    [record] = [one for one in phrases if one.phrase == "hike trip"]
     assert (len(record.counts), len(record.sources)) == (MOST_COUNTED, MOST_SOURCES)
 
 

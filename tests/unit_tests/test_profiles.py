@@ -174,7 +174,7 @@ KNOWN = Knowledge(topics=(BEER,), entities=(SARAH,))
 def test_a_message_counts_once_however_often_it_names_something() -> None:
     once, numbers = count(KNOWN)
     assert numbers == [(3, 3), (2, 2)]
-    assert count(KNOWN, first=4)[1][0] == (3, 3)  # of what is named for the first time, older messages count, too
+    assert count(KNOWN, first=4)[1][0] == (1, 1)  # what came before it was known does not count
     assert count(once) == (once, [(3, 3), (2, 2)])  # taken again, it counts no more
 
 
