@@ -15,14 +15,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
 from contextlib import nullcontext
 from contextvars import Context, ContextVar
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
-from langchain_ctxbudget.errors import BlockedLoopError, InvalidSettingsError
+from langchain_ctxbudget.errors import BlockedLoopError
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -33,7 +32,7 @@ _mutexes: WeakSet[Any] = WeakSet()
 _objects: WeakSet[Any] = WeakSet()
 _functions: list[Callable[[], None]] = []
 _kept: list[object] = []
-_name: list[str] = []
+_name = ""
 
 
 class cached_property(functools.cached_property[T]):  # noqa: N801 - as it is known
@@ -78,13 +77,14 @@ def keep_for_ever(thing: object) -> None:
 
 def renamed(writer: str) -> str:
     """Returns the name of the parent's writer in this child; no two processes may write under one."""
-    return f"{writer}.{_name[0]}"
+    return f"{writer}.{_name}"
 
 
 def _begin_anew() -> None:
+    global _name  # noqa: PLW0603 - of this process
     for mutex in list(_mutexes):
         mutex._at_fork_reinit()  # noqa: SLF001 - as the standard library does with its own
-    _name[:] = [uuid4().hex]
+    _name = uuid4().hex
     for function in _functions:
         function()
     for each in list(_objects):
@@ -106,6 +106,8 @@ _MOST_FAILURES, _MOST_FAILURE_CHARACTERS = 256, 500
 """Keys whose last failure is kept, the oldest going first, and characters of one."""
 _LONGEST_REST_SECONDS = 5.0
 """Jobs begin after this, however much else there is to do."""
+_LOOK_SECONDS = 0.005
+"""How often a task that flushes looks if everything is done."""
 
 
 class BackgroundWorker(Generic[K]):
@@ -113,17 +115,13 @@ class BackgroundWorker(Generic[K]):
 
     The thread begins with the first job and ends when it has been idle for a while, and when the worker is closed. It
     is a daemon: a job that hangs holds up the jobs behind it, but neither `close` nor the end of the process. In the
-    child of a fork the worker has nothing queued and begins a new thread. Every job runs in an empty context
-    (`contextvars`).
+    child of a fork the worker has nothing queued. Every job runs in an empty context (`contextvars`).
 
     Args:
         run: does the work for a key; its exception becomes the key's failure.
         most_waiting: the most keys that wait, beside the one that runs.
         idle_seconds: how long the thread waits for a job before it ends.
         pause_seconds: how long nobody must have called `rest` before a job begins.
-
-    Raises:
-        InvalidSettingsError: `most_waiting` is under 1.
 
     Example:
         >>> done = []
@@ -143,8 +141,6 @@ class BackgroundWorker(Generic[K]):
         idle_seconds: float = 5.0,
         pause_seconds: float = 0.0,
     ) -> None:
-        if most_waiting < 1:
-            raise InvalidSettingsError(f"most_waiting must be at least 1, not {most_waiting!r}")
         self._run, self._most_waiting, self._idle_seconds = run, most_waiting, idle_seconds
         self._pause_seconds, self._rests_until = pause_seconds, 0.0
         self._failures: dict[K, str] = {}
@@ -162,7 +158,6 @@ class BackgroundWorker(Generic[K]):
         self._waiting: dict[K, None] = {}
         self._running: list[K] = []
         self._thread: threading.Thread | None = None
-        self._flushes: dict[Future[None], None] = {}
 
     def submit(self, key: K) -> bool:
         """Asks for a job for the key that begins after this call; never waits for one.
@@ -192,25 +187,29 @@ class BackgroundWorker(Generic[K]):
         Raises:
             BlockedLoopError: a job of this worker calls it, and would wait for itself.
         """
-        idle = self._idle()
-        try:
-            idle.result(timeout_seconds)
-        except TimeoutError:
-            return False
-        finally:
-            self._flushes.pop(idle, None)
-        return True
+        with self._changed:
+            return self._changed.wait_for(self._is_idle, timeout_seconds)
 
     async def aflush(self, timeout_seconds: float | None = None) -> bool:
         """Waits in this task until nothing is queued or running; see `flush`."""
-        idle = self._idle()
-        if idle.done():
-            return True
-        try:
-            done, _ = await asyncio.wait([asyncio.wrap_future(idle)], timeout=timeout_seconds)
-            return bool(done)
-        finally:  # without the lock, as a task that was never finished is let go of by the garbage collector
-            self._flushes.pop(idle, None)
+        until = time.monotonic() + (float("inf") if timeout_seconds is None else timeout_seconds)
+        while not self._is_idle():
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(_LOOK_SECONDS)
+        return True
+
+    def _is_idle(self) -> bool:
+        with self._changed:
+            if self._running and _job.get() is self._running:
+                raise BlockedLoopError(
+                    f"A background job (of {self._running[0]!r}) waits for all background jobs, and so for itself. "
+                    "Flush from outside of the job, for instance after the call that submitted it"
+                )
+            if self._rests_until:
+                self._rests_until = 0.0
+                self._changed.notify_all()
+            return not (self._waiting or self._running)
 
     def rest(self) -> None:
         """Begins no job for a while, because somebody waits for something else; whoever flushes ends that."""
@@ -220,7 +219,7 @@ class BackgroundWorker(Generic[K]):
         """Waits until nobody has asked for `rest` for a while, but not for ever; for jobs between their steps."""
         with self._changed:
             end = time.monotonic() + _LONGEST_REST_SECONDS
-            while not (self._closed or self._flushes):
+            while not self._closed:
                 left = min(self._rests_until, end) - time.monotonic()
                 if left <= 0:
                     return
@@ -236,7 +235,6 @@ class BackgroundWorker(Generic[K]):
             self._closed.set()
             self._waiting.clear()
             self._changed.notify_all()
-        self._tell_flushes()
 
     def _work(self) -> None:
         while running := self._next():
@@ -250,8 +248,8 @@ class BackgroundWorker(Generic[K]):
                     self._failures[running[0]] = failure
                     if len(self._failures) > _MOST_FAILURES:
                         del self._failures[next(iter(self._failures))]
+                self._changed.notify_all()
             del running  # its key names a user
-            self._tell_flushes()
 
     def _next(self) -> list[K]:
         """Waits for a job and returns its key in a list of its own; an empty one where the thread has to end."""
@@ -285,26 +283,3 @@ class BackgroundWorker(Generic[K]):
             except Exception:  # noqa: BLE001 - an error that cannot be told is still a failure
                 return type(error).__name__
         return None
-
-    def _idle(self) -> Future[None]:
-        """Returns a future that is done as soon as nothing is queued or running."""
-        idle: Future[None] = Future()
-        with self._changed:
-            if self._running and _job.get() is self._running:
-                raise BlockedLoopError(
-                    f"A background job (of {self._running[0]!r}) waits for all background jobs, and so for itself. "
-                    "Flush from outside of the job, for instance after the call that submitted it"
-                )
-            self._flushes[idle] = None
-            self._changed.notify_all()
-        self._tell_flushes()
-        return idle
-
-    def _tell_flushes(self) -> None:
-        with self._changed:
-            if self._waiting or self._running:
-                return
-            flushes, self._flushes = self._flushes, {}
-        for idle in list(flushes):  # whoever gives up may take one out
-            if idle.set_running_or_notify_cancel():
-                idle.set_result(None)

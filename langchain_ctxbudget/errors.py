@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from langchain_core.exceptions import LangChainException
 
@@ -33,12 +34,10 @@ class BudgetError(CtxBudgetError, ValueError):
         return _rebuilt, (type(self), self.problem, self.budget_tokens, self.floors, self.advice)
 
 
-def _rebuilt(
-    kind: type[BudgetError], problem: str, budget_tokens: int, floors: Mapping[str, int], advice: str
-) -> BudgetError:
-    """An error from its parts, whatever its own constructor takes; used when it is copied or sent elsewhere."""
+def _rebuilt(kind: type[BudgetError], *parts: Any) -> BudgetError:  # noqa: ANN401 - those of `BudgetError`
+    """Makes an error from its parts, whatever its own constructor takes, when it is copied or sent elsewhere."""
     error = kind.__new__(kind)
-    BudgetError.__init__(error, problem, budget_tokens, floors, advice)
+    BudgetError.__init__(error, *parts)
     return error
 
 

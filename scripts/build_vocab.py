@@ -9,11 +9,10 @@ the result, which `langchain_ctxbudget/tokens/vocab/__init__.py` pins as `FILE_S
 from __future__ import annotations
 
 import sys
+import zlib
 from base64 import b64decode
 from hashlib import sha256
 from pathlib import Path
-
-from langchain_ctxbudget.tokens.vocab import pack
 
 
 def tokens_of(source: bytes) -> list[bytes]:
@@ -29,7 +28,8 @@ def tokens_of(source: bytes) -> list[bytes]:
 
 def main(source: str, target: str) -> None:
     """Writes the file and prints its sha256."""
-    packed = pack(tokens_of(Path(source).read_bytes()))
+    tokens = tokens_of(Path(source).read_bytes())
+    packed = zlib.compress(bytes(map(len, tokens)) + b"".join(tokens), level=9)
     Path(target).write_bytes(packed)
     sys.stdout.write(f"{sha256(packed).hexdigest()}  {len(packed):,} bytes\n")
 

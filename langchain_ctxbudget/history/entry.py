@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -10,6 +9,7 @@ from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.messages import (
+    OpenCalls,
     Preservation,
     as_sent,
     date_of,
@@ -21,7 +21,6 @@ from langchain_ctxbudget.messages import (
     plain_text,
     preservation_of,
     provider_name,
-    safe_cuts,
     speaker,
 )
 from langchain_ctxbudget.stores import MessageRecord
@@ -45,7 +44,7 @@ class Entry:
     text: str
     safe_cut: bool
     """A cut right before it leaves calls and results together."""
-    open_calls: AbstractSet[str]
+    open_calls: OpenCalls
     """Calls that are not answered yet after it."""
     date_shown: str | None
     """The date that the newest human message up to here stands under."""
@@ -64,12 +63,9 @@ class Entry:
         """
         date, human = date_of(message), is_user(message)
         shown = last.date_shown if last else None
-        open_calls: AbstractSet[str] = last.open_calls if last else frozenset()
-        safe = True
-        if open_calls or not is_plain(message):  # plain words open nothing that must not be cut
-            waiting = set(open_calls)
-            [safe] = safe_cuts([message], waiting)
-            open_calls = frozenset(waiting)
+        safe, open_calls = True, last.open_calls if last else OpenCalls()
+        if open_calls != OpenCalls() or not is_plain(message):  # plain words open nothing that must not be cut
+            safe, open_calls = open_calls.after(message)
         said, key = fingerprint(message), str(message.id)
         chain = blake2b((last.digest if last else "").encode(), digest_size=16)
         chain.update(f"{key}\0{said}".encode(errors="surrogatepass"))

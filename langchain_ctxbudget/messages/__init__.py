@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.messages.calls import call_ids, is_user, provider_name, result_ids
+from langchain_ctxbudget.messages.calls import (
+    blocks_of,
+    call_ids,
+    is_user,
+    provider_name,
+    result_ids,
+    text_of,
+    with_calls,
+)
 from langchain_ctxbudget.messages.clipping import clip_message, clip_text, head_end, water_level
 from langchain_ctxbudget.messages.fences import CONTEXT, SUMMARY, as_data, as_item, closing, opening
 from langchain_ctxbudget.messages.messages import (
@@ -62,24 +70,24 @@ from langchain_ctxbudget.messages.text import (
 )
 from langchain_ctxbudget.messages.turns import (
     Group,
+    OpenCalls,
     Repair,
     as_note,
     distinct,
     group,
     newest_that_fit,
-    safe_cuts,
     split_turn,
 )
 
 __all__ = [
-    "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Group", "Preservation",
-    "Repair", "also_forgets", "artifacts", "as_data", "as_item", "as_json_data", "as_note", "as_sent",
-    "begins_in_the_middle", "call_ids", "checked", "clip_message", "clip_text", "closing", "content_id",
+    "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Group", "OpenCalls",
+    "Preservation", "Repair", "also_forgets", "artifacts", "as_data", "as_item", "as_json_data", "as_note", "as_sent",
+    "begins_in_the_middle", "blocks_of", "call_ids", "checked", "clip_message", "clip_text", "closing", "content_id",
     "current_turn", "date_of", "digest", "distinct", "excerpt", "fences", "fingerprint", "flattened", "fold",
     "forget_texts", "group", "head_end", "instruction", "is_plain", "is_user", "iso_date", "marks_of_instructions",
     "mentions", "message_data", "model_of", "names_another", "newest_that_fit", "one_line", "opening", "own_words",
     "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering", "request_copy",
-    "require_preservation", "result_ids", "safe_cuts", "says_more", "says_the_opposite", "says_the_same", "sentences",
-    "speaker", "split_instructions", "split_turn", "stem", "terms", "units", "water_level", "without_mentions",
-    "without_pasted", "word_count",
+    "require_preservation", "result_ids", "says_more", "says_the_opposite", "says_the_same", "sentences",
+    "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "units", "water_level", "with_calls",
+    "without_mentions", "without_pasted", "word_count",
 ]  # fmt: skip

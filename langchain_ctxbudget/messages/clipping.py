@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
-from langchain_ctxbudget.messages.calls import CALL_BLOCKS
+from langchain_ctxbudget.messages.calls import CALL_BLOCKS, Block, blocks_of, text_of
 
 MIN_TEXT_TOKENS = 16
 """Less text than this around a marker says nothing."""
 
-Block = str | dict[str, Any]
 Count = Callable[[str], int]
 
 _SIZES = 4
@@ -34,13 +33,12 @@ _BYTES_PER_CHARACTER = 4
 """The most that UTF-8 has; no byte-level tokenizer makes more tokens than bytes."""
 _NEAR = 1 / 8
 """Share of the head, and of the tail, that is given up for a cut at a line break or at white space."""
-_ATTEMPTS = 3
 _LONGEST_REFERENCE = 100
 """Characters; ids of LangChain and of providers have 36 to 70."""
-
 _LINE_BREAK, _SPACE = re.compile(r"\r?\n|\r"), re.compile(r"\s")
 _LONGEST_CHARACTER = 32
-_JOINER = "\u200d"
+_JOINED = re.compile("[\u200d\U0001f3fb-\U0001f3ff\udc00-\udfff]")
+"""Joiners of emoji, their skin tones, second halves of a surrogate pair."""
 
 
 def clip_text(text: str, count: Count, budget_tokens: int, *, reference: str | None = None) -> str | None:
@@ -66,32 +64,35 @@ def clip_message(
 ) -> BaseMessage | None:
     """Returns a message whose text is clipped so that it costs at most `budget_tokens`; None where that cannot be.
 
-    Of several text blocks the largest are clipped and small ones stay whole; where they are too many for that, they are
-    joined and clipped as one. Other blocks stay, except in a tool's result, where the largest ones are replaced by a
-    note (`[image left out]`) as long as the message does not fit. The given message is not changed.
+    Several texts are joined and clipped as one. Other blocks stay, except in a tool's result, where notes
+    (`[image left out]`) replace them if the message does not fit with them. The given message is not changed.
     """
     if count_message(message) <= budget_tokens:
         return message
+    candidates = [blocks_of(message)]
+    if isinstance(message, ToolMessage):
+        candidates.append([block if _stays(block) else left_out(block) for block in candidates[0]])
+    for blocks in candidates:
+        whole = "\n".join(text for block in blocks if (text := text_of(block)))
+        others = [block for block in blocks if text_of(block) is None]
+        for named in (reference, None) if reference else (None,):
+            text_tokens = budget_tokens - count_message(_with_text(message, "", others))
+            while (clipped := clip_text(whole, count, text_tokens, reference=named)) is not None:
+                made = _with_text(message, clipped, others)
+                if (excess_tokens := count_message(made) - budget_tokens) <= 0:
+                    return made
+                text_tokens -= excess_tokens  # a message may cost more than its parts
+    return None
 
-    def fits(blocks: Sequence[Block], reference: str | None) -> BaseMessage | None:
-        texts = {place: text for place, block in enumerate(blocks) if (text := _text_of(block))}
-        bare = [_with_text(block, "") if place in texts else block for place, block in enumerate(blocks)]
-        text_tokens = budget_tokens - count_message(_with_blocks(message, bare))
-        for _ in range(_ATTEMPTS):  # the first one fits where a message costs what its parts cost
-            clipped = _share(texts, count, text_tokens, reference)
-            if clipped is None:
-                return None
-            parts = [_with_text(block, clipped.get(place, "")) for place, block in enumerate(blocks)]
-            result = _with_blocks(message, parts)
-            excess_tokens = count_message(result) - budget_tokens
-            if excess_tokens <= 0:
-                return result
-            text_tokens -= excess_tokens
-        return None
 
-    shown = (reference, None) if reference else (None,)
-    candidates = (fits(blocks, named) for blocks in _retreats(message, count_message) for named in shown)
-    return next((clipped for clipped in candidates if clipped is not None), None)
+def _stays(block: Block) -> bool:
+    return text_of(block) is not None or (isinstance(block, dict) and block.get("type") in CALL_BLOCKS)
+
+
+def _with_text(message: BaseMessage, text: str, others: list[Block]) -> BaseMessage:
+    if isinstance(message.content, str):
+        return message.model_copy(update={"content": text})
+    return message.model_copy(update={"content": [*([{"type": "text", "text": text}] if text else ()), *others]})
 
 
 def left_out(block: Block) -> Block:
@@ -113,14 +114,27 @@ def water_level(costs: Sequence[int], budget_tokens: int) -> int:
 
 def head_end(text: str, end: int) -> int:
     """Returns where to cut a text of which at most `end` characters are kept: at a line break, a space, a character."""
-    nearest = end - int(end * _NEAR)
     for pattern in (_LINE_BREAK, _SPACE):
-        if starts := [found.start() for found in pattern.finditer(text, nearest, end + 1)]:
+        if starts := [found.start() for found in pattern.finditer(text, end - int(end * _NEAR), end + 1)]:
             return starts[-1]
     return next((place for place in range(end, max(-1, end - _LONGEST_CHARACTER), -1) if _is_border(text, place)), end)
 
 
-# Texts
+def _tail_start(text: str, start: int) -> int:
+    furthest = start + int((len(text) - start) * _NEAR)
+    for pattern in (_LINE_BREAK, _SPACE):
+        if found := pattern.search(text, max(0, start - 1), furthest):
+            return found.end()
+    after = range(start, min(len(text) + 1, start + _LONGEST_CHARACTER))
+    return next((place for place in after if _is_border(text, place)), start)
+
+
+def _is_border(text: str, place: int) -> bool:
+    """Tells if a cut here falls between two characters as a reader sees them: not before a mark, not in an emoji."""
+    if place in (0, len(text)):
+        return True
+    before, after = text[place - 1], text[place]
+    return before != "\u200d" and not _JOINED.match(after) and unicodedata.category(after) not in ("Mn", "Mc", "Me")
 
 
 class _Size(NamedTuple):
@@ -158,10 +172,10 @@ def _clipped(text: str, total_tokens: int, count: Count, budget_tokens: int, ref
         size = _Size(characters, count(expected.join(_ends(text, characters))))
         if size.tokens > limit_tokens:
             exceeds = size
-        else:
-            fits = size
-            if size.tokens >= _ENOUGH * budget_tokens:
-                break
+            continue
+        fits = size
+        if size.tokens >= _ENOUGH * budget_tokens:
+            break
     ends = _ends(text, fits.characters)
     clipped = _marker(total_tokens - (fits.tokens - marker_tokens), reference).join(ends)
     return clipped if any(ends) and count(clipped) <= budget_tokens else None
@@ -182,84 +196,3 @@ def _ends(text: str, characters: int) -> tuple[str, str]:
     """Returns head and tail of a text, at most so many characters together."""
     tail_characters = characters // 2
     return text[: head_end(text, characters - tail_characters)], text[_tail_start(text, len(text) - tail_characters) :]
-
-
-def _tail_start(text: str, start: int) -> int:
-    furthest = start + int((len(text) - start) * _NEAR)
-    for pattern in (_LINE_BREAK, _SPACE):
-        if found := pattern.search(text, max(0, start - 1), furthest):
-            return found.end()
-    after = range(start, min(len(text) + 1, start + _LONGEST_CHARACTER))
-    return next((place for place in after if _is_border(text, place)), start)
-
-
-def _is_border(text: str, place: int) -> bool:
-    """Tells if a cut here falls between two characters as a reader sees them: not before a mark, not in an emoji."""
-    if place in (0, len(text)):
-        return True
-    before, after = text[place - 1], text[place]
-    joined = _JOINER in (before, after) or "\U0001f3fb" <= after <= "\U0001f3ff" or "\udc00" <= after <= "\udfff"
-    return not joined and unicodedata.category(after) not in ("Mn", "Mc", "Me")
-
-
-# Messages
-
-
-def _retreats(message: BaseMessage, count_message: Callable[[BaseMessage], int]) -> Iterator[list[Block]]:
-    """Yields the blocks of a message; of a tool's result again with ever more notes in place of its dearest blocks.
-
-    Last come the texts joined to one.
-    """
-    blocks: list[Block] = [message.content] if isinstance(message.content, str) else list(message.content)
-    yield blocks
-    if isinstance(message, ToolMessage):
-
-        def cost(block: Block) -> int:
-            return count_message(message.model_copy(update={"content": [block]}))
-
-        notes = {place: left_out(block) for place, block in enumerate(blocks) if not _stays(block)}
-        gains = {place: cost(blocks[place]) - cost(note) for place, note in notes.items()}
-        for place in sorted(gains, key=gains.__getitem__, reverse=True):
-            blocks = [*blocks[:place], notes[place], *blocks[place + 1 :]]
-            yield blocks
-    texts = list(filter(None, map(_text_of, blocks)))
-    if len(texts) > 1:
-        others = [block for block in blocks if _text_of(block) is None]
-        yield [{"type": "text", "text": "\n".join(texts)}, *others]
-
-
-def _stays(block: Block) -> bool:
-    return _text_of(block) is not None or (isinstance(block, dict) and block.get("type") in CALL_BLOCKS)
-
-
-def _text_of(block: Block) -> str | None:
-    if isinstance(block, str):
-        return block
-    text = block.get("text")
-    return text if block.get("type") == "text" and isinstance(text, str) else None
-
-
-def _with_text(block: Block, text: str) -> Block:
-    if isinstance(block, str):
-        return text
-    return {**block, "text": text} if _text_of(block) is not None else block
-
-
-def _with_blocks(message: BaseMessage, blocks: Sequence[Block]) -> BaseMessage:
-    return message.model_copy(update={"content": blocks[0] if isinstance(message.content, str) else list(blocks)})
-
-
-def _share(texts: dict[int, str], count: Count, budget_tokens: int, reference: str | None) -> dict[int, str] | None:
-    """Clips the largest texts to one level, so that all fit a budget; None where the level leaves too little of one."""
-    costs = {place: count(text) for place, text in texts.items()}
-    if sum(costs.values()) <= budget_tokens:
-        return texts
-    level_tokens = water_level(list(costs.values()), budget_tokens) if costs else 0
-    shared: dict[int, str] = {}
-    for place, text in texts.items():
-        fits = costs[place] <= level_tokens
-        clipped = text if fits else _clipped(text, costs[place], count, level_tokens, reference)
-        if clipped is None:
-            return None
-        shared[place] = clipped
-    return shared

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from hashlib import blake2b
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Literal, cast, get_args
 
 from langchain_core.messages import (
@@ -27,6 +28,8 @@ from langchain_ctxbudget.errors import EmptyMessageError, InputError, Unsupporte
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import (
     CALL_BLOCKS,
+    Block,
+    blocks_of,
     listed_calls,
     provider_name,
     split_results,
@@ -71,23 +74,19 @@ def plain_text(message: BaseMessage) -> str:
     """Returns a message as text: its words, and a mention of its calls and of blocks that are not text."""
     results, rest = split_results(message)
     if results and not isinstance(message, ToolMessage):
-        said = [plain_text(result) for result in results] + ([plain_text(rest)] if rest is not None else [])
-        return "\n".join(filter(None, said))
+        return "\n".join(filter(None, map(plain_text, [*results, *([] if rest is None else [rest])])))
     message = with_text_result(message) if isinstance(message, ToolMessage) else with_calls(message)
     parts: list[str] = []
-    blocks = [message.content] if isinstance(message.content, str) else message.content
-    for block in blocks:
-        if isinstance(block, str):
-            parts.append(block)
-        elif isinstance(block.get("text"), str):
-            parts.append(block["text"])
-        elif block.get("type") not in CALL_BLOCKS:
+    for block in blocks_of(message):
+        if (text := _words(block)) is not None:
+            parts.append(text)
+        elif isinstance(block, dict) and block.get("type") not in CALL_BLOCKS:
             parts.append(f"[{block.get('type', 'content')}]")
-    parts.extend(
+    parts += [
         f"[called {call['name']}({json.dumps(call['args'], ensure_ascii=False, default=str)})]"
         for call in listed_calls(message)
-    )
-    return "\n".join(part for part in (part.strip() for part in parts) if part)
+    ]
+    return "\n".join(part for part in map(str.strip, parts) if part)
 
 
 def own_words(message: BaseMessage) -> str:
@@ -97,11 +96,14 @@ def own_words(message: BaseMessage) -> str:
     """
     if isinstance(message, HumanMessage) and message.additional_kwargs.get("lc_source"):
         return ""
-    blocks = [message.content] if isinstance(message.content, str) else message.content
-    said = "\n".join(
-        filter(None, (_text_of(one).strip() for one in blocks if isinstance(one, str) or one.get("type") in _SAID))
-    )
-    return without_pasted(said).strip() if isinstance(message, HumanMessage) else said
+    said = [_words(block) or "" for block in blocks_of(message) if isinstance(block, str) or block.get("type") in _SAID]
+    text = "\n".join(filter(None, map(str.strip, said)))
+    return without_pasted(text).strip() if isinstance(message, HumanMessage) else text
+
+
+def _words(block: Block) -> str | None:
+    text = block if isinstance(block, str) else block.get("text")
+    return text if isinstance(text, str) else None
 
 
 def model_of(answer: BaseMessage) -> str | None:
@@ -119,8 +121,11 @@ def fingerprint(message: BaseMessage) -> str:
         "kwargs": message.additional_kwargs,
     }
     if isinstance(message, AIMessage):
-        said["calls"] = [(call["name"], call["args"], call["id"]) for call in message.tool_calls]
-        said["invalid"] = [(call["name"], call["args"], call["id"]) for call in message.invalid_tool_calls]
+        calls, invalid = (
+            [(call["name"], call["args"], call["id"]) for call in made]
+            for made in (message.tool_calls, message.invalid_tool_calls)
+        )
+        said |= {"calls": calls, "invalid": invalid}
     if isinstance(message, ToolMessage):
         said["result"] = (message.tool_call_id, message.status)
     if isinstance(message, ChatMessage):
@@ -139,7 +144,7 @@ def is_plain(message: BaseMessage) -> bool:
             isinstance(value, str) and isinstance(key, str) and key.isascii()
             for key, value in message.additional_kwargs.items()
         )
-        and not _has_calls(message)
+        and not any(getattr(message, calls, ()) for calls in _CALLS)
     )
 
 
@@ -153,10 +158,6 @@ def plainly_same(one: BaseMessage, other: BaseMessage) -> bool:
         for name in (_COMPARED if isinstance(one.content, str) else (*_COMPARED, "content"))
         if ours.get(name) or theirs.get(name)
     )
-
-
-def _has_calls(message: BaseMessage) -> bool:
-    return any(getattr(message, calls, ()) for calls in _CALLS)
 
 
 def as_json_data(value: object) -> Any:  # noqa: ANN401 - JSON can be anything
@@ -192,18 +193,10 @@ def message_data(message: BaseMessage) -> dict[str, Any]:
     artifact = getattr(message, "artifact", None)
     bare = message if artifact is None else message.model_copy(update={"artifact": None})
     data: dict[str, Any] = as_json_data(message_to_dict(bare))
-    if artifact is not None:
-        data["data"]["artifact"] = _artifact_data(artifact)
+    if artifact is not None and not isinstance(artifact, Iterator):  # to read it would use it up
+        with suppress(Exception):  # whatever an object of the application's raises when it is looked at
+            data["data"]["artifact"] = as_json_data(artifact)
     return data
-
-
-def _artifact_data(artifact: object) -> object:
-    if isinstance(artifact, Iterator):  # to read it would use it up
-        return None
-    try:
-        return as_json_data(artifact)
-    except Exception:  # noqa: BLE001 - whatever an object of the application's raises when it is looked at
-        return None
 
 
 def content_id(print_of_message: str, occurrence: int) -> str:
@@ -216,38 +209,36 @@ def checked(messages: Sequence[BaseMessage], argument: str) -> list[BaseMessage]
 
     Raises:
         InputError: a message asks for a preservation that there is not.
-        UnsupportedContentError: something that is not a message, or a `RemoveMessage`, which is an
-            instruction to a reducer and holds nothing.
+        UnsupportedContentError: something that is not a message, or a `RemoveMessage`, which holds nothing.
     """
     if isinstance(messages, str | bytes | dict) or not isinstance(messages, Sequence):
         raise UnsupportedContentError(f"{argument} must be a list of LangChain messages, not {type(messages).__name__}")
     for index, message in enumerate(messages):
+        place = f"{argument}[{index}]"
         if not isinstance(message, BaseMessage):
             raise UnsupportedContentError(
-                f"{argument}[{index}] is a {type(message).__name__}, not a LangChain message; "
+                f"{place} is a {type(message).__name__}, not a LangChain message; "
                 f"`langchain_core.messages.convert_to_messages` converts dicts and tuples"
             )
         if isinstance(message, RemoveMessage):
             raise UnsupportedContentError(
-                f"{argument}[{index}] is a RemoveMessage; to remove messages, call `sync` with those that stay"
+                f"{place} is a RemoveMessage; to remove messages, call `sync` with those that stay"
             )
         if KEY in message.additional_kwargs:
-            require_preservation(message.additional_kwargs[KEY], f"{argument}[{index}].additional_kwargs[{KEY!r}]")
-    return [
-        message_chunk_to_message(message) if isinstance(message, BaseMessageChunk) else message for message in messages
-    ]
+            require_preservation(message.additional_kwargs[KEY], f"{place}.additional_kwargs[{KEY!r}]")
+    return [message_chunk_to_message(one) if isinstance(one, BaseMessageChunk) else one for one in messages]
 
 
 def split_instructions(messages: Sequence[BaseMessage]) -> tuple[list[str], list[BaseMessage]]:
     """Splits off the texts of the system messages that a conversation begins with."""
-    first = next((i for i, message in enumerate(messages) if not isinstance(message, SystemMessage)), len(messages))
-    return [instruction(message) for message in messages[:first]], list(messages[first:])
+    first = list(takewhile(lambda message: isinstance(message, SystemMessage), messages))
+    return list(map(instruction, first)), list(messages[len(first) :])
 
 
 def instruction(message: BaseMessage) -> str:
     """Returns the text of a system message; blocks without a blank between them are paragraphs of it."""
     text = ""
-    for part in map(_text_of, _blocks(message)):
+    for part in (_words(block) or "" for block in blocks_of(message)):
         apart = not (text and part) or text[-1].isspace() or part[0].isspace()
         text += part if apart else f"\n\n{part}"
     return text
@@ -255,31 +246,22 @@ def instruction(message: BaseMessage) -> str:
 
 def marks_of_instructions(messages: Sequence[BaseMessage]) -> list[str]:
     """Returns marks besides text in the first system messages, such as `cache_control`."""
-    marks: dict[str, None] = {}
-    for message in takewhile(lambda said: isinstance(said, SystemMessage), messages):
-        for block in _blocks(message):
-            if isinstance(block, dict) and block.get("type") == "text":
-                marks |= dict.fromkeys(key for key in block if key not in _PLAIN_BLOCK)
-            elif isinstance(block, dict):
-                marks[f"a block of type {block.get('type')!r}"] = None
-    return list(marks)
+    first = takewhile(lambda said: isinstance(said, SystemMessage), messages)
+    blocks = [block for message in first for block in blocks_of(message) if isinstance(block, dict)]
+    marks = (
+        [key for key in block if key not in _PLAIN_BLOCK]
+        if block.get("type") == "text"
+        else [f"a block of type {block.get('type')!r}"]
+        for block in blocks
+    )
+    return list(dict.fromkeys(chain.from_iterable(marks)))
 
 
 def flattened(messages: Sequence[BaseMessage]) -> list[str]:
     """Returns the report's line where instructions with such marks are sent as one text."""
-    if not (marks := marks_of_instructions(messages)):
-        return []
-    lost = ", ".join(marks)
-    return [f"system messages are sent as one text, without {lost}; for marks of a provider's cache set cache_markers"]
-
-
-def _blocks(message: BaseMessage) -> list[str | dict[str, Any]]:
-    return [message.content] if isinstance(message.content, str) else message.content
-
-
-def _text_of(block: str | dict[str, Any]) -> str:
-    text = block if isinstance(block, str) else block.get("text")
-    return text if isinstance(text, str) else ""
+    lost = ", ".join(marks_of_instructions(messages))
+    for_cache = "for marks of a provider's cache set cache_markers"
+    return [f"system messages are sent as one text, without {lost}; {for_cache}"] if lost else []
 
 
 def current_turn(message: str | BaseMessage | Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -329,16 +311,12 @@ def request_copy(message: BaseMessage) -> BaseMessage:
 def as_sent(message: BaseMessage, *, heading: str | None = None) -> BaseMessage:
     """Returns a message as it is sent: a name that every provider accepts, a heading on its own line."""
     changes: dict[str, Any] = {}
-    if message.name and not isinstance(message, ToolMessage):
-        clean = provider_name(message.name)
-        if clean != message.name:
-            changes["name"] = clean
+    if message.name and not isinstance(message, ToolMessage) and (clean := provider_name(message.name)) != message.name:
+        changes["name"] = clean
     if heading:
-        prefix = f"{heading}\n"
+        prefix, content = f"{heading}\n", message.content
         changes["content"] = (
-            prefix + message.content
-            if isinstance(message.content, str)
-            else [{"type": "text", "text": prefix}, *message.content]
+            prefix + content if isinstance(content, str) else [{"type": "text", "text": prefix}, *content]
         )
     return message.model_copy(update=changes) if changes else message
 

@@ -50,11 +50,12 @@ _CODE_LINE = re.compile(
     r"|if|elif|else|for|while|try|except|with|create|select|insert|update|delete)\b.*[:;{(,)\]]$|import [\w.]+$"
     r"|from [\w.]+ import\b|@\w[\w.]*(?:\(.*)?$|[)}\]]+[;,]?$)"
 )
-_TAG = re.compile(r"<(?P<closes>/?)(?P<name>[^\W\d][\w:.-]*)(?=[\s/>])(?:[^<>]*(?P<alone>/)>)?")
-_FENCE_MARKS = re.compile(r"`{3,}|^[ \t]*~{3,}|\"{3,}|'{3,}", re.MULTILINE)
-_QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
-_NO_END = frozenset(("br", "hr", "img", "input", "li", "p", "td", "tr"))
-"""Elements of HTML that need not be closed."""
+_PASTE = re.compile(
+    r"^[ \t]*>.*$|(?P<fence>`{3,}|^[ \t]*~{3,}|\"{3,}|'{3,})"
+    r"|(?:(?P<closes></)|(?<!\w)<(?!(?:br|hr|img|input|li|p|td|tr)\b))(?P<name>[^\W\d][\w:.-]*)(?=[\s/>])[^<>]*>?",
+    re.MULTILINE,
+)
+"""A mark of a paste: a quoted line, a fence, or a tag."""
 _LEFT_OUT = "\n[\u2026]\n"
 """No sentence, so that nobody reads what stands before and after it as one."""
 _LANGUAGE = re.compile(r"[A-Za-z][\w+#.-]{0,20}(?=[ \t]*\n)")
@@ -89,44 +90,22 @@ def units(text: str) -> list[str]:
 
 
 def without_pasted(text: str) -> str:
-    r"""A text without what was pasted into it, between tags or fences or as quoted lines; empty where nothing is left.
+    """Returns a text without what was pasted into it; empty where nothing is left.
 
-    What is pasted may imitate the end of its own fence, so it ends with the last such end, and where there is none with
-    the text.
+    That is all from the first mark of a paste (a tag, a fence, a quoted line) to the last one, as what is pasted may
+    imitate the end of its own fence; to the end of the text where something is left open.
     """
-    if not any(mark in text for mark in ("<", ">", "```", "~~~", '"""', "'''")):
+    marks = list(_PASTE.finditer(text))
+    if not marks:
         return text
-    tags = list(_TAG.finditer(text))
-    ends = {tag["name"].lower(): text.find(">", tag.end()) + 1 or len(text) for tag in tags if tag["closes"]}
-    pasted: list[tuple[int, int]] = []
-    for tag in tags:
-        end = ends.get(tag["name"].lower(), 0)
-        if not tag["closes"] and (end > tag.start() or (not tag["alone"] and _has_no_end(tag, text))):
-            pasted.append((tag.start(), end if end > tag.start() else len(text)))
-    fences: dict[str, list[re.Match[str]]] = {}
-    for fence in _FENCE_MARKS.finditer(text):
-        fences.setdefault(fence[0][-1], []).append(fence)
-    pasted += ((some[0].start(), len(text) if len(some) % 2 else some[-1].end()) for some in fences.values())
-    pasted += (line.span() for line in _QUOTED_LINE.finditer(text))
-    # All are found in the whole text: what one kind leaves out may be half of another.
-    left = _without(text, sorted(pasted))
+    is_open: dict[str, bool] = {}
+    for mark in marks:
+        if fence := mark["fence"]:
+            is_open[fence[-1]] = not is_open.get(fence[-1])
+        elif name := mark["name"]:
+            is_open[name.casefold()] = not mark["closes"]
+    left = text[: marks[0].start()] + _LEFT_OUT + ("" if any(is_open.values()) else text[marks[-1].end() :])
     return left if any(map(str.isalnum, left)) else ""
-
-
-def _has_no_end(tag: re.Match[str], text: str) -> bool:
-    """Tells if a tag that nothing closes opens all that follows."""
-    return tag["name"].lower() not in _NO_END and not text[max(0, tag.start() - 1) : tag.start()].isalnum()
-
-
-def _without(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """A text without some stretches of it, given in the order of their beginnings."""
-    kept: list[str] = []
-    at = 0
-    for begin, end in spans:
-        if begin >= at:
-            kept += [text[at:begin], _LEFT_OUT]
-        at = max(at, end)
-    return "".join((*kept, text[at:]))
 
 
 def begins_in_the_middle(sentence: str) -> bool:

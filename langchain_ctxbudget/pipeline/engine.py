@@ -302,9 +302,7 @@ class Engine:
                     books.note_usage(scope, used, name)
             raise
         if target.counter is not before:
-            now = target.calibration
-            requests, small = tuple(now.requests), tuple(now.small_requests)
-            record = CountsRecord(model=target.model_name, requests=requests, small_requests=small)
+            record = CountsRecord(model=target.model_name, requests=target.calibration.requests)
             place = CountsRecord.place(target.identity)
             books.keep(PutOp(place.namespace, place.key, record.to_value(), index=False))
         books.note_usage(scope, used, name)
@@ -319,7 +317,7 @@ class Engine:
             self._counts_read, self._counts_problem = True, ""
             if record := records.found(CountsRecord, found):
                 known_counts = Calibration(exact=self.target.tokenizer.mode == "exact")
-                for counted, measured in (*record.requests, *record.small_requests):
+                for counted, measured in record.requests:
                     known_counts = known_counts.observe(counted, measured)
                 self.target.resume(known_counts)
         except Exception as error:  # noqa: BLE001 - derived: usage corrects again

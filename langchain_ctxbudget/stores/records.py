@@ -297,7 +297,6 @@ class CountsRecord(Record):
     model: str | None
     requests: tuple[tuple[int, int], ...] = ()
     """Tokens as we count them and as they were measured, of requests that are not small; oldest first."""
-    small_requests: tuple[tuple[int, int], ...] = ()
 
     @staticmethod
     def place(model: str) -> GetOp:

@@ -3,15 +3,14 @@
 For text, names, roles, tool calls, tool results and images this is, to the token, what
 `ChatOpenAI.get_num_tokens_from_messages` answers. Where that function says nothing, or raises, this one has a rule:
 
-| content | `ChatOpenAI` | here |
-|---|---|---|
-| image whose size cannot be read (link, file id, other format) | fetched, 0 or an error | the dearest (gpt-4o: 1,445) |
-| a call in the content that is also in `tool_calls` | 0 or an error | 0: it is sent once |
-| any other block (file, sound, thought, a call in the content alone) | 0 or an error | compact JSON, long base64 at 0.75 tokens per character |
-| text that looks like a special token | an error | as text |
-| tools | not counted | the rule that OpenAI's cookbook publishes, which knows one level of properties; at least compact JSON |
-| response format | not counted | compact JSON and a frame |
-"""  # noqa: E501
+| content | here |
+|---|---|
+| image whose size cannot be read (link, file id, other format) | the dearest (gpt-4o: 1,445) |
+| a call in another form than LangChain's | as it is sent, once |
+| any other block (file, sound, thought) | compact JSON, long base64 at 0.75 tokens per character |
+| tools | the rule that OpenAI's cookbook publishes, which knows one level of properties; at least compact JSON |
+| response format | compact JSON and a frame |
+"""
 
 from __future__ import annotations
 
@@ -23,18 +22,12 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    ChatMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, BaseMessage, ChatMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_function, convert_to_openai_tool
 from pydantic import BaseModel
 
 from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.messages import blocks_of, with_calls
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -54,14 +47,14 @@ be compressed costs less."""
 _PAYLOAD = re.compile(rf"(?<![\w+/-])[A-Za-z0-9+/_-]{{{PAYLOAD_CHARACTERS},}}")
 _CALL_BLOCKS = frozenset({"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "function_call"})
 _IMAGE_BLOCKS = frozenset({"image_url", "input_image", "image"})
-_CALL_KEYS = frozenset({"tool_calls", "function_call", "audio"})
-_ROLES: tuple[tuple[type[BaseMessage], str], ...] = ((HumanMessage, "user"), (AIMessage, "assistant"))
+_ROLES = {"human": "user", "ai": "assistant"}
 
 _TILE, _LONG_SIDE, _SHORT_SIDE = 512, 2048, 768
 _MOST_TILES = 8
 """After resizing no image is larger than 2,048 x 768."""
 _PATCH, _MOST_PATCHES = 32, 1_536
-_JPEG_SEGMENTS = 1_000
+_HEADER_CHARACTERS, _SEARCHED_CHARACTERS = 48, 4_000_000
+"""Base64 that is decoded for the size of an image: of most, and of a JPEG, whose size comes after its thumbnail."""
 # Start-of-frame markers: C0 to CF without the tables C4 (Huffman), C8 (reserved) and CC (arithmetic coding).
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_SCAN, _JPEG_FILL = 0xDA, 0xFF
@@ -122,22 +115,15 @@ def message_tokens(message: BaseMessage, count: Count, framing: Framing) -> int:
         tokens += TOOL_CALL_ID_TOKENS
     elif name := message.name or message.additional_kwargs.get("name"):
         tokens += count(str(name)) + framing.name_tokens
-    calls: list[Any] = []
-    if isinstance(message, AIMessage):
-        calls = _calls(message)
-        tokens += sum(_call_tokens(call, count) for call in calls) + _extra_tokens(message, count)
-    if isinstance(message.content, str):
-        return tokens + count(message.content)
-    sent_ids = [call["id"] for call in calls if isinstance(call, Mapping) and call.get("id")]
-    return tokens + sum(_block_tokens(block, sent_ids, count, framing.image) for block in message.content)
-
-
-def is_text(message: BaseMessage) -> bool:
-    """Tells if a message is text alone, which any model can count."""
-    is_called = isinstance(message, AIMessage) and (
-        message.tool_calls or message.invalid_tool_calls or _CALL_KEYS & message.additional_kwargs.keys()
-    )
-    return isinstance(message.content, str) and not is_called
+    message = with_calls(message)  # in the form in which they are sent
+    calls = message.tool_calls if isinstance(message, AIMessage) else []
+    for call in calls:
+        tokens += count(json.dumps(call["args"], ensure_ascii=False, default=str)) + count(call["name"])
+    if isinstance(message, AIMessage) and (spoken := message.additional_kwargs.get("audio")):
+        sent = {"id": spoken["id"]} if isinstance(spoken, Mapping) and "id" in spoken else spoken
+        tokens += count(str(sent))
+    sent_ids = [call["id"] for call in calls if call["id"]]
+    return tokens + sum(_block_tokens(block, sent_ids, count, framing.image) for block in blocks_of(message))
 
 
 def _role(message: BaseMessage) -> str:
@@ -145,41 +131,7 @@ def _role(message: BaseMessage) -> str:
         return message.role
     if isinstance(message, SystemMessage):
         return str(message.additional_kwargs.get("__openai_role__", "system"))
-    return next((role for kind, role in _ROLES if isinstance(message, kind)), message.type)
-
-
-def _calls(message: AIMessage) -> list[Any]:
-    """Returns the calls as they are sent: the message's own, else those in the form of the provider."""
-    if not message.tool_calls and not message.invalid_tool_calls:
-        raw = message.additional_kwargs.get("tool_calls")
-        return raw if isinstance(raw, list) else []
-    written = [
-        {**call, "args": json.dumps(call["args"], ensure_ascii=False, default=str)} for call in message.tool_calls
-    ]
-    return [
-        {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["args"]}}
-        for call in [*written, *message.invalid_tool_calls]
-    ]
-
-
-def _call_tokens(call: Any, count: Count) -> int:  # noqa: ANN401 - `additional_kwargs` holds anything
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if isinstance(function, Mapping) and call.get("type") == "function":
-        return count(str(function.get("arguments") or "")) + count(str(function.get("name") or ""))
-    return _json_tokens(call, count)
-
-
-def _extra_tokens(message: AIMessage, count: Count) -> int:
-    """Returns the tokens of a call in the old form, and of the reference to an answer that was spoken."""
-    tokens = 0
-    extra = message.additional_kwargs
-    has_calls = message.tool_calls or message.invalid_tool_calls or "tool_calls" in extra
-    if not has_calls and (legacy := extra.get("function_call")):
-        tokens += count(str(legacy))
-    if audio := extra.get("audio"):
-        has_id = isinstance(audio, Mapping) and "id" in audio
-        tokens += count(str({"id": audio["id"]})) if has_id else _json_tokens(audio, count)
-    return tokens
+    return _ROLES.get(message.type, message.type)
 
 
 def _block_tokens(block: str | Mapping[str, Any], sent_ids: list[Any], count: Count, rate: ImageRate) -> int:
@@ -237,55 +189,47 @@ def _patches(width: int, height: int) -> int:
 
 
 def image_size(image: str) -> tuple[int, int] | None:
-    """Reads width and height in pixels from the header of a PNG, GIF, JPEG or WebP; None where it says nothing.
-
-    Neither the image nor the whole of its base64 is decoded: base64 can be entered at any group of 4 characters.
-    """
+    """Reads width and height in pixels from the header of a PNG, GIF, JPEG or WebP; None where it says nothing."""
     payload = image.partition(",")[2] if image.startswith("data:") else image
-    if any(space in payload for space in "\r\n\t "):
-        payload = "".join(payload.split())
     try:
-        size = _size(payload)
+        size = _size(_decoded(payload, _HEADER_CHARACTERS), payload)
     except (struct.error, ValueError, IndexError):  # binascii.Error is a ValueError
         return None
     return size if size and min(size) > 0 else None
 
 
-def _size(payload: str) -> tuple[int, int] | None:
-    head = _peek(payload, 0, 32)
+def _decoded(payload: str, characters: int) -> bytes:
+    plain = "".join(payload[:characters].split())
+    return binascii.a2b_base64(plain[: len(plain) // 4 * 4])
+
+
+def _size(head: bytes, payload: str) -> tuple[int, int] | None:
     if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
         return _pair(">II", head, 16)
     if head.startswith((b"GIF87a", b"GIF89a")):
         return _pair("<HH", head, 6)
     if head.startswith(b"\xff\xd8"):
-        return _jpeg_size(payload)
-    return _webp_size(head) if head.startswith(b"RIFF") else None
-
-
-def _webp_size(head: bytes) -> tuple[int, int] | None:
-    match head[8:16]:
-        case b"WEBPVP8 ":
+        return _jpeg_size(_decoded(payload, _SEARCHED_CHARACTERS))
+    size = None
+    match head[:4] + head[8:16]:
+        case b"RIFFWEBPVP8 ":
             width, height = _pair("<HH", head, 26)
-            return width & 0x3FFF, height & 0x3FFF  # the upper two bits are a scale
-        case b"WEBPVP8L":
+            size = width & 0x3FFF, height & 0x3FFF  # the upper two bits are a scale
+        case b"RIFFWEBPVP8L":
             bits = int.from_bytes(head[21:25], "little")
-            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case b"WEBPVP8X":
-            return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
-        case _:
-            return None
+            size = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"RIFFWEBPVP8X":
+            size = int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
+    return size
 
 
-def _jpeg_size(payload: str) -> tuple[int, int] | None:
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     """Reads the size in the first frame header; segments before it (EXIF, colour profiles) are stepped over."""
     offset = 2
-    for _ in range(_JPEG_SEGMENTS):
-        segment = _peek(payload, offset, 9)
-        if segment[:1] != b"\xff":
-            return None
-        marker, length = struct.unpack_from(">BH", segment, 1)
+    while data[offset] == _JPEG_FILL:
+        marker, length = struct.unpack_from(">BH", data, offset + 1)
         if marker in _JPEG_FRAMES:
-            height, width = _pair(">HH", segment, 5)
+            height, width = _pair(">HH", data, offset + 5)
             return width, height
         if marker == _JPEG_SCAN:
             return None
@@ -296,12 +240,6 @@ def _jpeg_size(payload: str) -> tuple[int, int] | None:
 def _pair(layout: str, data: bytes, offset: int) -> tuple[int, int]:
     first, second = struct.unpack_from(layout, data, offset)
     return first, second
-
-
-def _peek(payload: str, offset: int, size: int) -> bytes:
-    """Returns some bytes of a base64 text: 4 characters hold 3 bytes."""
-    raw = binascii.a2b_base64(payload[offset // 3 * 4 : -(-(offset + size) // 3) * 4])
-    return raw[offset % 3 : offset % 3 + size]
 
 
 # Tools and response formats

@@ -20,13 +20,12 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
-from langchain_ctxbudget.messages import fingerprint
+from langchain_ctxbudget.messages import call_ids, fingerprint
 from langchain_ctxbudget.tokens import vocab
 from langchain_ctxbudget.tokens.cost import (
     REPLY_TOKENS,
     Framing,
     image_rate,
-    is_text,
     message_tokens,
     response_format_tokens,
     tools_tokens,
@@ -99,8 +98,7 @@ class TokenCounter(ABC):
     def _cached(self, key: bytes | tuple[int, int], count: Callable[[], int]) -> int:
         """Returns the count known by a key, so that no text is kept alive, else what `count` answers."""
         with self._lock:
-            known = self._cache.get(key)
-            if known is not None:
+            if (known := self._cache.get(key)) is not None:
                 self._cache.move_to_end(key)
                 return known
             self._calls += 1
@@ -120,11 +118,7 @@ class TokenCounter(ABC):
         return sum(map(self.count_message, messages)) + self._reply_tokens
 
     def count_tools(self, tools: Sequence[Any]) -> int:
-        """Returns the tokens of tool schemas as they are sent; 0 for none.
-
-        Args:
-            tools: dicts (functions or a provider's own tools), LangChain tools, functions, pydantic classes.
-        """
+        """Returns the tokens of tool schemas (LangChain tools, functions, classes, dicts) as sent; 0 for none."""
         return tools_tokens(tools, self.count_text, self.framing.function_tokens)
 
     def count_response_format(self, response_format: Any) -> int:  # noqa: ANN401 - schemas come in any type
@@ -144,11 +138,7 @@ class TiktokenCounter(TokenCounter):
     is_local = True
 
     def __init__(self, encoding_or_model: str = "o200k_base") -> None:
-        """Choose the tokenizer; the carried one is loaded when it first counts (about 0.1 s, once per process).
-
-        Args:
-            encoding_or_model: an encoding (`o200k_base`, `cl100k_base`, ...) or the name of a model (`gpt-4o`,
-                `openai:gpt-4.1`, ...).
+        """Choose an encoding (`o200k_base`) or a model (`gpt-4o`, `openai:gpt-4.1`); it is loaded when it first counts.
 
         Raises:
             InputError: the name is neither.
@@ -162,10 +152,8 @@ class TiktokenCounter(TokenCounter):
                 "encoding tiktoken knows, such as 'gpt-4o'. For other models use EstimatingCounter"
             )
         self.name = encoding
-        model = PROVIDER_PREFIX.sub("", encoding_or_model)
-        self.framing = Framing(function_tokens=10 if encoding == "cl100k_base" else 7, image=image_rate(model))
-        if model.startswith("gpt-3.5-turbo-0301"):  # the role is left out where there is a name
-            self.framing = self.framing._replace(message_tokens=4, name_tokens=-1)
+        rate = image_rate(PROVIDER_PREFIX.sub("", encoding_or_model))
+        self.framing = Framing(function_tokens=10 if encoding == "cl100k_base" else 7, image=rate)
         self._fetched = None if encoding in _CARRIED else _fetch(encoding)
 
     def load(self) -> None:
@@ -180,9 +168,8 @@ class TiktokenCounter(TokenCounter):
 class EstimatingCounter(TokenCounter):
     """Estimates, for models whose tokenizer is not known: two fifths above the exact count of o200k_base.
 
-    That is enough for tokenizers of 32,000 tokens on English, code, JSON and most European languages. Smaller
-    vocabularies cut Arabic, Hindi, Chinese and Korean into up to twice as many tokens as are estimated, and those that
-    read digits one by one cut numbers into twice as many: what a provider reports as used corrects this.
+    That is enough for tokenizers of 32,000 tokens on English, code, JSON and most European languages. What a provider
+    reports as used corrects the rest: small vocabularies cut other scripts and numbers into up to twice as many.
 
     Example:
         >>> EstimatingCounter().count_text("The kettle is on.") >= TiktokenCounter().count_text("The kettle is on.")
@@ -204,9 +191,8 @@ class EstimatingCounter(TokenCounter):
 class HuggingFaceCounter(TokenCounter):
     """Counts exactly, with the tokenizer of an open model (Llama, Qwen, Gemma, Mistral, ...).
 
-    A tokenizer does not know the chat template. Five tokens and the role per message, and five for the reply, cover
-    those of Qwen, Llama 3 and Gemma. A template's own additions (the date, a system prompt where there is none) are not
-    counted.
+    A tokenizer does not know the chat template: five tokens and the role per message, and five for the reply, cover
+    those of Qwen, Llama 3 and Gemma, but not what a template adds by itself (the date, a system prompt).
 
     Example:
         >>> from tokenizers import Tokenizer, models, pre_tokenizers
@@ -224,17 +210,31 @@ class HuggingFaceCounter(TokenCounter):
         """Load the tokenizer.
 
         Args:
-            tokenizer: a `tokenizers.Tokenizer`, which is copied; a `tokenizer.json` or the folder that holds it; or
-                the name of a model on the Hugging Face hub, which is fetched once unless it was fetched before.
+            tokenizer: a `tokenizers.Tokenizer`, which is copied; a `tokenizer.json`, or the folder that holds it. For a
+                model of the hub pass `Tokenizer.from_pretrained(name)`.
             framing: what the model adds around a message.
 
         Raises:
-            InputError: it is none of these, or the file is not a tokenizer's.
-            TokenizerUnavailableError: the hub cannot be reached, or has no such model for you.
+            InputError: it is none of these.
         """
+        from tokenizers import Tokenizer  # noqa: PLC0415 - not needed by those who only import the package
+
         super().__init__()
         self.framing = framing
-        self._tokenizer, label = _loaded(tokenizer)
+        try:
+            if isinstance(tokenizer, Tokenizer):
+                label = f"{type(tokenizer.model).__name__.lower()}-{tokenizer.get_vocab_size()}"
+                self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
+            else:
+                path = Path(tokenizer)
+                file = path / _TOKENIZER_FILE if path.is_dir() else path
+                label = file.resolve().parent.name if file.name == _TOKENIZER_FILE else file.stem
+                self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:
+            raise InputError(
+                f"tokenizer must be a tokenizers.Tokenizer (`backend_tokenizer` of one of transformers) or the path of "
+                f"a model's {_TOKENIZER_FILE}, not {tokenizer!r} ({type(error).__name__}: {error})"
+            ) from error
         self.name = f"huggingface:{label}"
         self._tokenizer.encode_special_tokens = True  # a text that imitates them is text
         self._tokenizer.no_truncation()
@@ -249,12 +249,9 @@ class HuggingFaceCounter(TokenCounter):
 class ModelCounter(TokenCounter):
     """Counts with the model's own functions: `get_num_tokens` and `get_num_tokens_from_messages`.
 
-    Each message is counted once. Images, and all that the model cannot count or counts as less, are counted by this
-    package's own rule, and nothing is fetched. The counter is `exact` where the model has a function of its own for
-    messages; where it has not, messages are counted by this package's own rule with the model's count of texts.
-
-    A model that counts over the network (Anthropic, Gemini) is asked once per new message and text, also per line of
-    retrieved text: `EstimatingCounter`, corrected by what the provider reports as used, answers at once.
+    Images, and all that the model cannot count or counts as less, are counted by this package's own rule, and nothing
+    is fetched. The counter is `exact` where the model has a function of its own for messages. A model that counts over
+    the network (Anthropic, Gemini) is asked once per new message and text, which `EstimatingCounter` avoids.
 
     Example:
         >>> from langchain_core.language_models import FakeListChatModel
@@ -264,93 +261,80 @@ class ModelCounter(TokenCounter):
     """
 
     def __init__(self, model: BaseChatModel) -> None:
-        """Ask the model for a first count.
-
-        Args:
-            model: a chat model, also one that is bound.
+        """Ask the model, which may be bound, for a first count.
 
         Raises:
-            InputError: it is something else.
+            InputError: it is no chat model.
             TokenizerUnavailableError: the model cannot count here.
         """
         super().__init__()
         from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415 - takes 0.2 s
 
-        self._model: Any = unwrapped(model)
-        if not isinstance(self._model, BaseLanguageModel):
+        inner: Any = unwrapped(model)
+        if not isinstance(inner, BaseLanguageModel):
             raise InputError(f"model must be a LangChain chat model, not {type(model).__name__}")
-        own: Any = type(self._model)
         model_name = next(model_names(model), "")
-        self.name = f"model:{model_name or own.__name__}"
+        self.name = f"model:{model_name or type(inner).__name__}"
         self.framing = Framing(image=image_rate(model_name))
-        ask: Any = self._model.get_num_tokens_from_messages
+        ask: Callable[..., int] = inner.get_num_tokens_from_messages
         if "allow_fetching_images" in inspect.signature(ask).parameters:
             ask = partial(ask, allow_fetching_images=False)
-        self._ask: Callable[..., int] = ask
-        self._frame_tokens = 0
-        self._counts_messages = own.get_num_tokens_from_messages is not BaseLanguageModel.get_num_tokens_from_messages
-        self._counts_texts = not self._counts_messages or (
-            own.get_num_tokens is not BaseLanguageModel.get_num_tokens
-            or own.get_token_ids is not BaseLanguageModel.get_token_ids
-            or self._model.custom_get_token_ids is not None
-        )
-        self._check()
-        self.mode = "exact" if self._counts_messages else "estimated"
+        self._ask: Callable[..., int] | None = ask if _overrides(inner, "get_num_tokens_from_messages") else None
+        try:
+            if self._ask is not None:
+                one_tokens, two_tokens = ask([HumanMessage("a")]), ask([HumanMessage("a"), HumanMessage("a")])
+                self._reply_tokens = max(0, 2 * one_tokens - two_tokens)
+        except Exception:  # noqa: BLE001 - `ChatOpenAI` with another provider's model, for one
+            self._ask = None
+        own_texts = _overrides(inner, "get_num_tokens", "get_token_ids") or inner.custom_get_token_ids is not None
+        if self._ask is None or own_texts:
+            self._ask_text: Callable[[str], int] = inner.get_num_tokens
+        else:  # the inherited function would count with the tokenizer of GPT-2
+            self._ask_text = lambda text: max(1, ask([HumanMessage(text)]) - one_tokens + 1)
+        try:
+            self._ask_text("a")
+        except Exception as error:
+            raise TokenizerUnavailableError(
+                f"{type(inner).__name__} cannot count tokens here ({type(error).__name__}: {error}). Pass another "
+                "token_counter: TiktokenCounter for a model of OpenAI, HuggingFaceCounter for one whose tokenizer is "
+                "open, EstimatingCounter() for any other"
+            ) from error
+        self.mode = "estimated" if self._ask is None else "exact"
 
     def count_message(self, message: BaseMessage) -> int:
         """Returns the tokens of a message with its framing, without the priming of the reply."""
-        if not self._counts_messages:
+        if self._ask is None:
             return super().count_message(message)
         return self._cached(b"message" + bytes.fromhex(fingerprint(message)), lambda: self._asked_message(message))
 
-    def _check(self) -> None:
-        """Asks for a first count, which tells what the model adds to a request and to a message."""
-        if self._counts_messages:
-            probe = HumanMessage("a")
-            try:
-                one_tokens, two_tokens = self._ask([probe]), self._ask([probe, probe])
-            except Exception:  # noqa: BLE001 - `ChatOpenAI` with another provider's model, for one
-                self._counts_messages = False
-            else:
-                self._reply_tokens = max(0, 2 * one_tokens - two_tokens)
-                self._frame_tokens = one_tokens - 1
-        try:
-            self._asked_text("a")
-        except Exception as error:
-            raise TokenizerUnavailableError(
-                f"{type(self._model).__name__} cannot count tokens here ({type(error).__name__}: {error}). Pass "
-                "another token_counter: TiktokenCounter for a model of OpenAI, HuggingFaceCounter for one whose "
-                "tokenizer is open, EstimatingCounter() for any other"
-            ) from error
-
     def _asked_message(self, message: BaseMessage) -> int:
         try:
-            tokens: int = self._ask([message]) - self._reply_tokens
+            tokens: int = self._ask([message]) - self._reply_tokens  # type: ignore[misc]
         except Exception:  # noqa: BLE001 - whatever a model raises on what it does not know
             return super().count_message(message)
-        return tokens if is_text(message) else max(tokens, super().count_message(message))
-
-    def _asked_text(self, text: str) -> int:
-        if self._counts_texts:
-            return int(self._model.get_num_tokens(text))
-        return max(1, self._ask([HumanMessage(text)]) - self._frame_tokens)
+        return (
+            tokens
+            if isinstance(message.content, str) and not call_ids(message)
+            else max(tokens, super().count_message(message))
+        )
 
     def _count(self, text: str) -> int:
         text = encodable(text)
         try:
-            return self._asked_text(text)
+            return self._ask_text(text)
         except Exception:  # noqa: BLE001 - tiktoken refuses special tokens and endless white space, a network fails
             return estimate_tokens(text)
 
 
+def _overrides(model: object, *names: str) -> bool:
+    """Tells if the class of a model has one of these functions of its own."""
+    from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415
+
+    return any(getattr(type(model), name) is not getattr(BaseLanguageModel, name) for name in names)
+
+
 def counter_for(model: BaseChatModel | str | None) -> TokenCounter:
-    """Returns the counter for a model: exact where its tokenizer is known and can be had, else an estimate.
-
-    Nothing is fetched for a model that is not one of OpenAI's.
-
-    Args:
-        model: a chat model, its name, or None for o200k_base.
-    """
+    """Returns the counter for a model: exact where its tokenizer is known and can be had, else an estimate."""
     if model is None:
         return TiktokenCounter()
     for name in model_names(model):
@@ -392,11 +376,9 @@ def _encoding_name(encoding_or_model: str) -> str | None:
     from tiktoken import list_encoding_names  # noqa: PLC0415 - not needed for what is carried
     from tiktoken.model import encoding_name_for_model  # noqa: PLC0415
 
-    if encoding_or_model in list_encoding_names():
-        return encoding_or_model
     model = PROVIDER_PREFIX.sub("", encoding_or_model)
     try:
-        return encoding_name_for_model(model)
+        return model if model in list_encoding_names() else encoding_name_for_model(model)
     except KeyError:
         return "o200k_base" if model.lower().startswith(_O200K_FAMILIES) else None
 
@@ -414,44 +396,8 @@ def _fetch(encoding: str) -> Encoding:
         ) from error
 
 
-def _loaded(tokenizer: Tokenizer | PathLike[str] | str) -> tuple[Tokenizer, str]:
-    """Returns a tokenizer of our own, and its label."""
-    from tokenizers import Tokenizer  # noqa: PLC0415 - not needed by those who only import the package
-
-    if isinstance(tokenizer, Tokenizer):
-        kind = type(tokenizer.model).__name__.lower()
-        return Tokenizer.from_str(tokenizer.to_str()), f"{kind}-{tokenizer.get_vocab_size()}"
-    if not isinstance(tokenizer, str | PathLike):
-        raise InputError(
-            f"tokenizer must be a tokenizers.Tokenizer, a {_TOKENIZER_FILE} or the name of a model on the Hugging Face "
-            f"hub, not {type(tokenizer).__name__}; for a fast tokenizer of transformers pass its `backend_tokenizer`"
-        )
-    path = Path(tokenizer)
-    file = path / _TOKENIZER_FILE if path.is_dir() else path
-    if file.is_file():
-        try:
-            read = Tokenizer.from_file(str(file))
-        except Exception as error:
-            raise InputError(f"{file} is not the {_TOKENIZER_FILE} of a Hugging Face tokenizer ({error})") from error
-        return read, file.parent.resolve().name if file.name == _TOKENIZER_FILE else file.stem
-    if isinstance(tokenizer, PathLike):
-        raise InputError(f"There is no tokenizer at {file}: give the {_TOKENIZER_FILE} of the model, or its folder")
-    try:
-        return Tokenizer.from_pretrained(tokenizer), tokenizer
-    except Exception as error:  # whatever the network, the hub's answer or the disk of its cache raises
-        raise TokenizerUnavailableError(
-            f"{tokenizer!r} is no file here, and the Hugging Face hub did not give a tokenizer of that name "
-            f"({type(error).__name__}: {error}). Give the path of the model's {_TOKENIZER_FILE}, set HF_TOKEN if the "
-            "model is gated, or pass EstimatingCounter(), which needs no network"
-        ) from error
-
-
-# Estimates: other tokenizers have smaller vocabularies than o200k_base. On Latin script, code and JSON they make up to
-# two fifths more tokens; other scripts they split further, so every character of one adds a quarter of a token
-
-_BORDER = re.compile(r"\n(?=[-\[#<])")
-_OTHER_SCRIPT = re.compile("[^\x00-\u024f]+")
-_FIFTHS = 7
+_BORDER = re.compile(r"(?<=\n)(?=[-\[#<])")
+_OTHER_SCRIPT = re.compile("[^\x00-\u024f]")
 
 
 def text_pieces(text: str) -> list[str]:
@@ -459,17 +405,17 @@ def text_pieces(text: str) -> list[str]:
 
     No tokenizer of the tiktoken family joins tokens across such a border, so what is counted by the piece adds up.
     """
-    pieces = _BORDER.split(text)
-    return [*(piece + "\n" for piece in pieces[:-1]), pieces[-1]]
+    return _BORDER.split(text)
 
 
 def estimate_tokens(text: str) -> int:
-    """Estimates the tokens of a text; never below the exact count of o200k_base."""
-    return sum(map(_piece_tokens, text_pieces(text))) if text else 0
+    """Estimates the tokens of a text; never below the exact count of o200k_base.
 
-
-def _piece_tokens(piece: str) -> int:
-    twentieths = vocab.count_tokens(vocab.encoding(), piece) * _FIFTHS * 4
-    if not piece.isascii():
-        twentieths += 5 * sum(map(len, _OTHER_SCRIPT.findall(piece)))
-    return -(-twentieths // 20)
+    Other tokenizers have smaller vocabularies: on Latin script, code and JSON they make up to two fifths more tokens,
+    and every character of another script adds a quarter of one.
+    """
+    encoding = vocab.encoding()
+    return sum(
+        -(-(28 * vocab.count_tokens(encoding, piece) + 5 * len(_OTHER_SCRIPT.findall(piece))) // 20)
+        for piece in text_pieces(text)
+    )

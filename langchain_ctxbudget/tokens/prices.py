@@ -21,14 +21,13 @@ from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 
 _MOST_TOKENS = 10**9
 """Of one call."""
-_PROVIDERS = {
-    *("anthropic", "azure", "azure_openai", "deepseek", "gemini", "google", "google_genai", "google_vertexai", "groq"),
-    *("mistral", "mistralai", "models", "openai", "openrouter", "vertex_ai", "x-ai", "xai"),
-}
-"""Prefixes of a model's name that say who runs it, and at whose prices."""
-_PREFIX = re.compile(r"([a-z_-]+)[/:](.+)")
-_SNAPSHOT = re.compile(r"(.+?)(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-00\d)")
-"""A model with the date or number of one of its versions: `gpt-4o-2024-08-06`, `claude-opus-4-5@20251101`."""
+_PROVIDER = re.compile(
+    r"(?:anthropic|azure|azure_openai|deepseek|gemini|google|google_genai|google_vertexai|groq|mistral|mistralai|models"
+    r"|openai|openrouter|vertex_ai|x-ai|xai)[/:](?=.)"
+)
+"""A prefix of a model's name that says who runs it, and at whose prices."""
+_SNAPSHOT = re.compile(r"(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-00\d)$")
+"""The date or number of a version: `gpt-4o-2024-08-06`, `claude-opus-4-5@20251101`."""
 
 _READ = ("cache_read", "priority_cache_read", "flex_cache_read")
 _WRITTEN = ("cache_creation", "priority_cache_creation", "flex_cache_creation")
@@ -40,15 +39,7 @@ _Count = Annotated[int, Field(strict=True, ge=0)]
 
 
 class Price(Parameters):
-    """The price of a model, in US dollars per million tokens: numbers from 0 to 1,000,000.
-
-    Raises:
-        InvalidSettingsError: a price that is not such a number, is missing or is unknown.
-
-    Example:
-        >>> Price(input=2.5, output=10).cached_input is None
-        True
-    """
+    """The price of a model, in US dollars per million tokens: numbers from 0 to 1,000,000."""
 
     input: _Dollars
     output: _Dollars
@@ -122,12 +113,10 @@ def load_prices(given: object = None) -> Mapping[str, Price]:
     """
     if given is None:
         return PRICES
-    if not isinstance(given, Mapping):
+    if not isinstance(given, Mapping) or not all(model and isinstance(model, str) for model in given):
         raise InvalidSettingsError(f"prices must be a mapping of model names to prices, not {given!r}")
     over = {}
     for model, value in given.items():
-        if not isinstance(model, str) or not model:
-            raise InvalidSettingsError(f"prices must be by the name of the model, not by {model!r}")
         try:
             over[model] = Price.of(value)
         except InvalidSettingsError as error:
@@ -147,23 +136,16 @@ def price_of(model: str | None, prices: Mapping[str, Price]) -> Price | None:
         True
     """
     name = model or ""
-    while name:
-        if name in prices:
-            return prices[name]
-        prefixed = _PREFIX.fullmatch(name)
-        if prefixed is None or prefixed[1] not in _PROVIDERS:
-            break
-        name = prefixed[2]
-    dated = _SNAPSHOT.fullmatch(name)
-    return prices.get(dated[1]) if dated else None
+    while name not in prices and (prefix := _PROVIDER.match(name)):
+        name = name[prefix.end() :]
+    return prices.get(name) or prices.get(_SNAPSHOT.sub("", name))
 
 
 def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mapping[str, Price]) -> Usage:
     """Returns the usage of one call.
 
-    Cached input costs `cached_input`, input that the call caches `cache_write`, all other input `input`. Details that
-    are missing or None count as 0, and they never exceed the input: what is over is left out. Where `output_tokens` is
-    missing, it is what `total_tokens` has beyond the input.
+    Details that are missing or None count as 0, and never exceed the input. Where `output_tokens` is missing, it is
+    what `total_tokens` has beyond the input.
 
     Args:
         usage_metadata: of an `AIMessage`.
@@ -193,10 +175,8 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
     price = price_of(model, prices)
     if price is None:
         return replace(used, unpriced_calls=1)
-    of_cached = price.input if price.cached_input is None else price.cached_input
-    of_written = price.input if price.cache_write is None else price.cache_write
-    plain = (given - cached - written) * price.input
-    cost = plain + cached * of_cached + written * of_written + made * price.output
+    of_cached, of_written = (price.input if one is None else one for one in (price.cached_input, price.cache_write))
+    cost = (given - cached - written) * price.input + cached * of_cached + written * of_written + made * price.output
     return replace(used, cost=cost / 1_000_000)
 
 

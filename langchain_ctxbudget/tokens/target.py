@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.language_models import BaseChatModel, BaseLanguageModel
 from langchain_core.messages import BaseMessage
@@ -17,6 +17,7 @@ from langchain_core.messages import BaseMessage
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError
 from langchain_ctxbudget.flow import Flow, Lock, locked
+from langchain_ctxbudget.messages import blocks_of, text_of
 from langchain_ctxbudget.tokens.counters import (
     PROVIDER_PREFIX,
     TokenCounter,
@@ -27,10 +28,8 @@ from langchain_ctxbudget.tokens.counters import (
 )
 from langchain_ctxbudget.tokens.windows import Window, find_window
 
-MOST_TIMES = 5
-"""No tokenizer makes so many times as many tokens of a prompt as another."""
-MOST_HIDDEN_TOKENS = 1_000
-"""The most that a provider may add to a prompt unseen."""
+MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
+"""A usage of more than so many times our count, and so many tokens that a provider adds unseen, is of another call."""
 WINDOW_ATTEMPTS = 3
 """Times that a server which does not tell its model's window is asked."""
 _SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthropic_api_url")
@@ -44,8 +43,7 @@ def kind_of(model: BaseChatModel) -> tuple[object, ...]:
     """Returns all that counting for a model and its window depend on: objects of one kind are the same target."""
     inner = unwrapped(model)
     profile = getattr(inner, "profile", None) or {}
-    limits = (profile.get("max_input_tokens"), profile.get("max_output_tokens"))
-    return (*_identity(inner), *limits)
+    return (*_identity(inner), profile.get("max_input_tokens"), profile.get("max_output_tokens"))
 
 
 def _identity(inner: BaseChatModel) -> tuple[object, ...]:
@@ -64,8 +62,8 @@ class ModelTarget:
         """
         if token_counter is not None and not isinstance(token_counter, TokenCounter):
             raise InvalidSettingsError(f"token_counter must be a TokenCounter, not {type(token_counter).__name__}")
-        named = isinstance(model, str) and bool(model.strip())
-        if model is not None and not named and not isinstance(unwrapped(model), BaseLanguageModel):
+        usable = bool(model.strip()) if isinstance(model, str) else isinstance(unwrapped(model), BaseLanguageModel)
+        if model is not None and not usable:
             raise InvalidSettingsError(
                 f"model must be a chat model, also a bound one, its name, or None, not {model!r}; of a chain pass its "
                 f"model"
@@ -89,23 +87,17 @@ class ModelTarget:
     @property
     def identity(self) -> str:
         """Tells the counts for this model, at its server and with its tokenizer, from those for others."""
-        kind: tuple[object, ...] = () if self.model is None else (self.model,)
-        if self.model is not None and not isinstance(self.model, str):
-            kind = _identity(unwrapped(self.model))
-        named = (f"{part.__module__}.{part.__qualname__}" if isinstance(part, type) else str(part) for part in kind)
+        model = self.model
+        kind = (model or "",) if model is None or isinstance(model, str) else _identity(unwrapped(model))
+        named = [f"{part.__module__}.{part.__qualname__}" if isinstance(part, type) else part for part in kind if part]
         return json.dumps([*named, self.tokenizer.name])
 
     @property
     def calibration(self) -> Calibration:
-        """The corrections of the counts that are in force."""
-        with self._mutex:
-            return self._current
-
-    @property
-    def _current(self) -> Calibration:
-        """The model's own; while there are none, those of a model whose name may be another one of this."""
+        """The corrections in force: the model's own, else those of a model whose name may be another one of this."""
+        known = dict(self._calibrations)
         blank = Calibration(exact=self.tokenizer.mode == "exact")
-        return self._calibrations.get("") or next(iter(self._calibrations.values()), blank)
+        return known.get("") or next(iter(known.values()), blank)
 
     @property
     def factor(self) -> float:
@@ -128,15 +120,16 @@ class ModelTarget:
         """
         if not isinstance(input_tokens, int) or isinstance(input_tokens, bool) or input_tokens < 0:
             raise InputError(f"input_tokens must be a whole number of at least 0, not {input_tokens!r}")
-        most = counted_tokens * MOST_TIMES + MOST_HIDDEN_TOKENS
-        if input_tokens > most:
+        if input_tokens > (most := counted_tokens * MOST_TIMES + MOST_HIDDEN_TOKENS):
             raise InputError(
                 f"The provider measured {input_tokens:,} tokens for a prompt that counts {counted_tokens:,}. More than "
                 f"{most:,} cannot be its usage, but that of another prompt or of several calls: pass the usage of one "
                 f"call, and the report of its prompt"
             )
+        own = list(model_names(self.model)) if self.model is not None else []
+        is_other = own and answered_by and not any(_is_same(name, answered_by) for name in own)
+        name = str(answered_by) if is_other else ""
         with self._mutex:
-            name = self._other_name(answered_by)
             if name in self._calibrations or not name or not any(self._calibrations):
                 known = self._calibrations.get(name, Calibration(exact=self.tokenizer.mode == "exact"))
                 self._calibrations[name] = known.observe(counted_tokens, input_tokens)
@@ -145,41 +138,26 @@ class ModelTarget:
     def resume(self, calibration: Calibration) -> None:
         """Goes on with corrections that were kept, where none are known yet."""
         with self._mutex:
-            if not self._calibrations:
-                self._calibrations[""] = calibration
-                self._correct()
-
-    def _other_name(self, answered_by: str | None) -> str:
-        """Returns the name of the model that has answered; nothing where it is, or may be, this one."""
-        own = list(model_names(self.model)) if self.model is not None else []
-        same = not own or not answered_by or any(_is_same(name, answered_by) for name in own)
-        return "" if same else str(answered_by)
+            self._calibrations = self._calibrations or {"": calibration}
+            self._correct()
 
     def _correct(self) -> None:
-        """Counts with the corrections that are known; the mutex is held."""
-        known, counter = self._current, self.counter
-        before = (counter.factor, counter.request_tokens) if isinstance(counter, CalibratedCounter) else (1.0, 0)
-        now = (known.factor, known.request_tokens)
-        if now != before:
-            self.counter = self.tokenizer if now == (1.0, 0) else CalibratedCounter(self.tokenizer, *now)
+        factor = self.factor
+        if factor != (self.counter.factor if isinstance(self.counter, CalibratedCounter) else 1.0):
+            self.counter = self.tokenizer if factor == 1.0 else CalibratedCounter(self.tokenizer, factor)
 
     def find_window(self) -> Flow[Window]:
-        """Finds the model's window; a server that does not tell is asked again a few times, one that hangs is not."""
+        """Finds the model's window; a server that does not tell is asked again a few times."""
 
         def ask() -> Flow[Window]:
-            if not self._window_settled:
+            if not self._window or (self._window.failure and self._window_attempts < WINDOW_ATTEMPTS):
                 self._window_attempts += 1
                 self._window = yield from find_window(self.model)
-            return self._window or Window()
+            return self._window
 
-        if self._window_settled:
-            return self._window or Window()
+        if self._window and not self._window.failure:
+            return self._window
         return (yield from locked(self._window_lock, ask()))
-
-    @property
-    def _window_settled(self) -> bool:
-        known = self._window
-        return known is not None and (not known.failure or known.hangs or self._window_attempts >= WINDOW_ATTEMPTS)
 
 
 def _is_same(*names: str) -> bool:
@@ -194,25 +172,20 @@ def _is_same(*names: str) -> bool:
 _STEPS = 20
 """The factor is a multiple of 0.05, so that the counts, and with them the prompt, stay the same most of the time."""
 _LOWEST_STEPS = 10
+_FIRST_STEPS = 2 * _STEPS
+"""The largest factor that follows from one observation."""
 _OBSERVATIONS = 16
-"""The number of the latest observations that count, of small requests and of others."""
 _CONFIRMING_SHARE = 4
 """One observation in so many, and at least a second one, makes a ratio more than an accident."""
 _BAND = 1.5
 """A usage further above a confirmed ratio is not that of one call, but of several summed up."""
-_FIRST_STEPS = 2 * _STEPS
-"""The largest factor that follows from one observation."""
-_SMALL_BAND_TOKENS = 64
 RELIABLE_TOKENS = 500
 """A smaller request consists mostly of tokens that the provider adds to every request."""
-_REQUEST_STEP_TOKENS = 16
 
-_CLIENT_CALLS = frozenset(
-    {"tool_call", "function_call", "custom_tool_call", "computer_call", "local_shell_call", "shell_call"}
-    | {"apply_patch_call", "invalid_tool_call"}
-)
+_CLIENT_CALLS = {"tool_call", "function_call", "custom_tool_call", "invalid_tool_call", "computer_call", "shell_call"}
+_CLIENT_CALLS |= {"local_shell_call", "apply_patch_call"}
 """Calls that the application runs: its model is called once for each answer."""
-_SERVER_BLOCKS = ("_call", "_tool_result", "_tool_use", "server_tool_result", "mcp_list_tools", "executable_code")
+_SERVER_BLOCKS = ("_call", "_tool_result", "_tool_use", "mcp_list_tools", "executable_code")
 """Ends of the types of blocks that tell of tools which the provider runs itself."""
 
 
@@ -222,83 +195,50 @@ def is_of_one_call(answer: BaseMessage) -> bool:
     Where the provider itself has run tools (a search, code, an MCP server), the model was called several times. Where
     less was read than came from a cache, the cached part is not counted.
     """
-    outputs = answer.additional_kwargs.get("tool_outputs")
-    blocks = [*(answer.content if isinstance(answer.content, list) else ()), *(outputs or ())]
-    blocks += [block.get("value") for block in blocks if isinstance(block, Mapping)]  # of a `non_standard` one
-    types = {str(block.get("type", "")) for block in blocks if isinstance(block, Mapping)} - _CLIENT_CALLS
-    if answer.additional_kwargs.get("executed_tools") or any(one.endswith(_SERVER_BLOCKS) for one in types):
-        return False
-    reported = answer.response_metadata.get("usage") or answer.response_metadata.get("token_usage")
-    used = reported.get("server_tool_use") if isinstance(reported, Mapping) else None
-    if isinstance(used, Mapping) and any(used.values()):
+    extra, metadata = answer.additional_kwargs, answer.response_metadata
+    blocks = [block for block in (*blocks_of(answer), *(extra.get("tool_outputs") or ())) if isinstance(block, Mapping)]
+    inner = [block["value"] for block in blocks if isinstance(block.get("value"), Mapping)]  # of `non_standard` ones
+    types = {str(block.get("type", "")) for block in (*blocks, *inner)} - _CLIENT_CALLS
+    reported = metadata.get("usage") or metadata.get("token_usage")
+    ran = reported.get("server_tool_use") if isinstance(reported, Mapping) else None
+    ran_tools = extra.get("executed_tools") or (isinstance(ran, Mapping) and any(ran.values()))
+    if ran_tools or any(one.endswith(_SERVER_BLOCKS) for one in types):
         return False
     usage = getattr(answer, "usage_metadata", None) or {}
     return bool((usage.get("input_token_details") or {}).get("cache_read", 0) <= usage.get("input_tokens", 0))
 
 
-class Observation(NamedTuple):
-    """One request, as we count it and as the provider did."""
-
-    estimated_tokens: int
-    measured_tokens: int
-
-
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The difference between our counts and a provider's: a factor, and tokens that it adds to every request.
+    """The factor between our counts and a provider's.
 
-    The factor is the largest ratio of the last 16 requests of at least 500 tokens that is no accident, rounded up to a
-    multiple of 0.05: not more than half above a ratio that a quarter of them, and at least two, reach. One observation
-    alone doubles counts at most. The factor is at least 0.5, or 1 where our counts are exact; exact counts are an
-    observation of their own. Smaller requests tell the fixed part (a hidden system prompt, say) instead.
+    It is the largest ratio of the last 16 requests of at least 500 tokens that is no accident, rounded up to a multiple
+    of 0.05: not more than half above a ratio that a quarter of them, and at least two, reach. One observation alone
+    doubles counts at most. The factor is at least 0.5, or 1 where our counts are exact; exact counts are an observation
+    of their own.
     """
 
     exact: bool = False
     """True where our counts are those of the model's own tokenizer (`TokenCounter.mode`)."""
-    requests: tuple[Observation, ...] = ()
-    """The latest requests of at least 500 tokens, oldest first."""
-    small_requests: tuple[Observation, ...] = ()
-    """The latest smaller ones."""
+    requests: tuple[tuple[int, int], ...] = ()
+    """The latest requests, oldest first: tokens as we count them, and as the provider did."""
 
-    def observe(self, estimated_tokens: int, measured_tokens: int) -> Calibration:
+    def observe(self, counted_tokens: int, measured_tokens: int) -> Calibration:
         """Returns the calibration after one more request."""
-        if estimated_tokens <= 0 or measured_tokens <= 0:
+        if counted_tokens < RELIABLE_TOKENS or measured_tokens <= 0:
             return self
-        seen = Observation(estimated_tokens, measured_tokens)
-        if estimated_tokens < RELIABLE_TOKENS:
-            return replace(self, small_requests=(*self.small_requests, seen)[-_OBSERVATIONS:])
-        return replace(self, requests=(*self.requests, seen)[-_OBSERVATIONS:])
+        return replace(self, requests=(*self.requests, (counted_tokens, measured_tokens))[-_OBSERVATIONS:])
 
     @property
     def factor(self) -> float:
         """The number that counts are multiplied by; 1.0 where nothing was observed."""
-        return self._factor_steps / _STEPS
-
-    @property
-    def request_tokens(self) -> int:
-        """The tokens that are added to every request: a multiple of 16."""
-        factor = Fraction(self._factor_steps, _STEPS)
-        beyond = [max(0, measured - ceil(counted * factor)) for counted, measured in self.small_requests]
-        most = _believed([0, *beyond] if self.exact else beyond, slack=_SMALL_BAND_TOKENS)
-        return ceil(most / _REQUEST_STEP_TOKENS) * _REQUEST_STEP_TOKENS
-
-    @property
-    def _factor_steps(self) -> int:
         lowest = _STEPS if self.exact else _LOWEST_STEPS
         ratios = [max(lowest, -(-measured * _STEPS // counted)) for counted, measured in self.requests]
-        if not ratios:
-            return _STEPS
-        if self.exact:
-            ratios.append(_STEPS)
-        return min(ratios[0], _FIRST_STEPS) if len(ratios) == 1 else _believed(ratios, always=_STEPS)
-
-
-def _believed(measured: Sequence[int], *, slack: int = 0, always: int = 0) -> int:
-    """Returns the largest measurement that is no accident; 0 of none."""
-    confirming = min(len(measured), max(2, len(measured) // _CONFIRMING_SHARE))
-    confirmed = sorted(measured, reverse=True)[confirming - 1] if measured else 0
-    most = max(always, confirmed * _BAND + slack)
-    return max((one for one in measured if one <= most), default=0)
+        ratios += [_STEPS] if self.exact or not ratios else []
+        if len(ratios) == 1:
+            return min(ratios[0], _FIRST_STEPS) / _STEPS
+        confirmed = sorted(ratios, reverse=True)[max(2, len(ratios) // _CONFIRMING_SHARE) - 1]
+        return max(ratio for ratio in ratios if ratio <= max(_STEPS, confirmed * _BAND)) / _STEPS
 
 
 class CalibratedCounter(TokenCounter):
@@ -308,7 +248,7 @@ class CalibratedCounter(TokenCounter):
     `[`, `#` or `<` cost together what they cost one by one.
     """
 
-    def __init__(self, inner: TokenCounter, factor: float, request_tokens: int = 0) -> None:
+    def __init__(self, inner: TokenCounter, factor: float) -> None:
         """Correct a counter.
 
         Raises:
@@ -317,8 +257,7 @@ class CalibratedCounter(TokenCounter):
         super().__init__()
         if not 0 < factor < float("inf"):
             raise InputError(f"factor must be a number above 0, not {factor}; 1.0 corrects nothing")
-        self.inner = inner
-        self.factor, self.request_tokens = factor, request_tokens
+        self.inner, self.factor = inner, factor
         self.name, self.mode, self.framing = inner.name, inner.mode, inner.framing
         self._ratio = Fraction(str(factor))  # as it is written: a float that is above 1.1 would make 11 of 10
 
@@ -330,19 +269,14 @@ class CalibratedCounter(TokenCounter):
     def count_message(self, message: BaseMessage) -> int:
         """Returns the tokens of a message with its framing, without the priming of the reply."""
         tokens = self.inner.count_message(message)
-        blocks = [message.content] if isinstance(message.content, str) else message.content
-        said = (
-            block if isinstance(block, str) else block.get("type") == "text" and block.get("text") for block in blocks
-        )
-        texts = [text for text in said if isinstance(text, str)]
+        texts = [text for block in blocks_of(message) if (text := text_of(block)) is not None]
         rest = tokens - sum(map(self.inner.count_text, texts))
         # In parts, so that what is written in a message adds up; whole, where the other counter's parts do not.
         return max(self._corrected(tokens), self._corrected(rest) + sum(map(self.count_text, texts)))
 
     def count_messages(self, messages: Sequence[BaseMessage]) -> int:
         """Returns the tokens of a request with these messages, the priming of the reply included."""
-        every = self._corrected(self.inner.count_messages([])) + self.request_tokens
-        return sum(map(self.count_message, messages)) + every
+        return sum(map(self.count_message, messages)) + self._corrected(self.inner.count_messages([]))
 
     def count_tools(self, tools: Sequence[Any]) -> int:
         """Returns the tokens of tool schemas as they are sent; 0 for none."""
@@ -357,7 +291,3 @@ class CalibratedCounter(TokenCounter):
 
     def _corrected(self, tokens: int) -> int:
         return ceil(tokens * self._ratio)
-
-
-def _is_text(block: str | dict[str, Any]) -> bool:
-    return isinstance(block, str) or block.get("type") == "text"

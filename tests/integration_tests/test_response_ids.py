@@ -102,6 +102,10 @@ OLDER = st.fixed_dictionaries(
 )
 
 
+def item_id(block: dict[str, Any]) -> str:
+    return str(block.get("extras", {}).get("item_id", block["id"]))
+
+
 def said(blocks: list[Any], older: dict[str, Any]) -> list[BaseMessage]:
     calls = {str(block.get("call_id") or block["id"]): "find" for block in blocks if "call" in block["type"]}
     own = [key for key in calls if key.startswith("call_")]
@@ -114,8 +118,8 @@ def said(blocks: list[Any], older: dict[str, Any]) -> list[BaseMessage]:
     return [HumanMessage("And now?"), asks, *(ToolMessage("Found.", tool_call_id=key) for key in own)]
 
 
-TURN = st.builds(said, st.lists(BLOCK, min_size=1, max_size=4), st.just({})) | st.builds(
-    said, st.lists(TEXT | CALL, min_size=1, max_size=2), OLDER
+TURN = st.builds(said, st.lists(BLOCK, min_size=1, max_size=4, unique_by=item_id), st.just({})) | st.builds(
+    said, st.lists(TEXT | CALL, min_size=1, max_size=2, unique_by=item_id), OLDER
 )
 
 

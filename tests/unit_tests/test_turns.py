@@ -13,12 +13,12 @@ from langchain_core.messages import (
 )
 
 from langchain_ctxbudget.messages import (
+    OpenCalls,
     distinct,
     group,
     newest_that_fit,
     provider_name,
     result_ids,
-    safe_cuts,
     split_turn,
 )
 from langchain_ctxbudget.messages.turns import HELD_MESSAGES, NO_RESULT, SYSTEM_NOTE, is_empty
@@ -39,6 +39,14 @@ def ai(*ids, content="", **rest):
 
 def result(call_id, content="found", **rest):
     return ToolMessage(content, tool_call_id=call_id, **rest)
+
+
+def safe_cuts(messages):
+    cuts, waiting = [], OpenCalls()
+    for message in messages:
+        safe, waiting = waiting.after(message)
+        cuts.append(safe)
+    return cuts
 
 
 def sent(messages):
@@ -193,10 +201,8 @@ def test_a_well_formed_transcript_stays_as_it_is_and_is_cut_between_groups(messa
 
 @settings(deadline=None, max_examples=200)
 @given(TRANSCRIPTS)
-def test_safe_places_are_the_same_one_by_one_and_never_far_away(messages):
-    waiting, cuts = set(), safe_cuts(messages)
-    assert [safe_cuts([message], waiting)[0] for message in messages] == cuts
-    safe = [cut for message, cut in zip(messages, cuts, strict=True) if not result_ids(message)]
+def test_a_safe_place_is_never_far_away(messages):
+    safe = [cut for message, cut in zip(messages, safe_cuts(messages), strict=True) if not result_ids(message)]
     assert all(any(safe[at : at + HELD_MESSAGES + 1]) for at in range(len(safe) - HELD_MESSAGES))
 
 
@@ -212,13 +218,6 @@ def test_no_cut_is_safe_inside_a_group():
         ([ai("a"), HumanMessage("hi"), result("a")], [True, True, True]),
     ):
         assert safe_cuts(messages) == expected
-
-
-def test_what_is_open_is_kept_as_strings():
-    waiting = set()
-    safe_cuts([ai("a:b", None)], waiting)
-    assert all(isinstance(item, str) for item in waiting)
-    assert safe_cuts([result("a:b"), result(""), AIMessage("x")], waiting) == [False, False, True]
 
 
 def test_results_stand_behind_their_calls():
@@ -261,20 +260,18 @@ def test_calls_in_any_form_are_sent_as_calls(message, calls):
     assert kinds([message])[0] in ("call_form", "call_id")
 
 
-def test_a_replaced_id_or_name_is_replaced_in_result_and_content_as_well():
+def test_a_replaced_id_or_name_is_replaced_in_the_result_as_well():
     repeated = AIMessage([{**use("a", "web search"), "input": {}}], tool_calls=[call("a", "web search")])
     first, one, second, two = sent([ai("a"), result("a"), repeated, result("a")])
     assert first.tool_calls[0]["id"] == one.tool_call_id == "a"
-    assert second.tool_calls[0]["id"] == second.content[0]["id"] == two.tool_call_id == "a-2"
-    assert second.tool_calls[0]["name"] == second.content[0]["name"] == "web_search"
+    assert (second.tool_calls[0]["id"], second.tool_calls[0]["name"], two.tool_call_id) == ("a-2", "web_search", "a-2")
+    assert second.content == "", "its block would be sent under the old id"
 
 
-def test_a_call_that_gets_another_id_leaves_the_id_of_its_item_and_its_reasoning():
-    [first, _, second, _] = sent([AIMessage([function_call("a")]), AIMessage([function_call("a")])])
-    assert (first.content[0]["id"], "id" in second.content[0]) == ("fc_a", False)
+def test_a_call_that_gets_another_id_leaves_its_block_and_its_reasoning():
     thought = {"type": "reasoning", "id": "rs_2", "summary": []}
-    [*_, second, _] = sent([ai("a"), result("a"), AIMessage([thought, {**function_call("a"), "id": "fc_2"}])])
-    assert [block["type"] for block in second.content] == ["function_call"]
+    [first, _, second, _] = sent([AIMessage([function_call("a")]), AIMessage([thought, function_call("a")])])
+    assert (first.content[0]["id"], second.content, second.tool_calls[0]["id"]) == ("fc_a", "", "a-2")
 
 
 def test_ids_of_items_are_sent_once():

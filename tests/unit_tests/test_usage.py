@@ -190,8 +190,8 @@ REFUSED: list[tuple[Any, str]] = [
     ({"mine": {"input": 1, "output": 2, "per_image": 3}}, "per_image"),
     ({"mine": {"input": None, "output": 2}}, "input"),
     ({"mine": 2.5}, "made from a mapping"),
-    ({"": {"input": 1, "output": 2}}, "by the name"),
-    ({4: {"input": 1, "output": 2}}, "by the name"),
+    ({"": {"input": 1, "output": 2}}, "must be a mapping"),
+    ({4: {"input": 1, "output": 2}}, "must be a mapping"),
     ([("mine", {"input": 1, "output": 2})], "must be a mapping"),
     ("gpt-4o", "must be a mapping"),
 ]

@@ -46,24 +46,16 @@ _LONG_RUN = re.compile(rf"(\s{{{_LONGEST_RUN}}})")
 _lock = new_import_lock()
 
 
-def pack(tokens: list[bytes]) -> bytes:
-    """The file that holds these tokens, given in the order of their ranks."""
-    return zlib.compress(bytes(map(len, tokens)) + b"".join(tokens), level=9)
-
-
 def ranks(packed: bytes) -> dict[bytes, int]:
-    """Every token with its rank.
-
-    Args:
-        packed: what `pack` made.
+    """Returns every token with its rank, from the bytes of the file.
 
     Raises:
         TokenizerUnavailableError: the data is not the file that this version was built with.
     """
     if sha256(packed).hexdigest() != FILE_SHA256:
         raise TokenizerUnavailableError(
-            f"The vocabulary file {FILE_NAME} of langchain-ctxbudget is damaged ({len(packed):,} bytes, wrong "
-            "sha256). Reinstall the package: pip install --force-reinstall --no-deps langchain-ctxbudget"
+            f"The vocabulary file {FILE_NAME} of langchain-ctxbudget is missing or damaged ({len(packed):,} bytes). "
+            "Reinstall the package: pip install --force-reinstall --no-deps langchain-ctxbudget"
         )
     stream = io.BytesIO(zlib.decompress(packed))
     lengths = stream.read(TOKENS)
@@ -91,14 +83,6 @@ def count_tokens(encoding: Encoding, text: str) -> int:
 def _encoding() -> Encoding:
     from tiktoken import Encoding  # noqa: PLC0415 - not needed by those who only import the package
 
-    return Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=ranks(_read()), special_tokens=SPECIAL_TOKENS)
-
-
-def _read() -> bytes:
-    try:
-        return resources.files(__name__).joinpath(FILE_NAME).read_bytes()
-    except OSError as error:
-        raise TokenizerUnavailableError(
-            f"The vocabulary file {FILE_NAME} of langchain-ctxbudget cannot be read ({error}). Reinstall the "
-            "package: pip install --force-reinstall --no-deps langchain-ctxbudget"
-        ) from error
+    file = resources.files(__name__).joinpath(FILE_NAME)
+    known = ranks(file.read_bytes() if file.is_file() else b"")
+    return Encoding("o200k_base", pat_str=PATTERN, mergeable_ranks=known, special_tokens=SPECIAL_TOKENS)
