@@ -21,10 +21,11 @@ from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidSettingsError
 from langchain_ctxbudget.messages import plain_text, split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import AssembledContext
-from langchain_ctxbudget.report import ContextReport
+from langchain_ctxbudget.report import ContextReport, CoverageState
 
 DEMO_BUDGET = 4_000
 PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
+SHOWN_STATES: tuple[CoverageState, ...] = ("verbatim", "retrieved")
 ROLE_STYLES = {"system": "magenta", "human": "green", "ai": "cyan", "tool": "yellow"}
 
 
@@ -38,13 +39,8 @@ def configure_demo(parser: argparse.ArgumentParser) -> None:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `assemble`."""
-    parser.add_argument(
-        "--conversation",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help="OpenAI or LangChain messages, a ChatGPT export, a LangGraph state, or the evaluation format",
-    )
+    formats = "OpenAI or LangChain messages, an export of ChatGPT or Claude, or the evaluation format"
+    parser.add_argument("--conversation", type=Path, required=True, metavar="FILE", help=formats)
     parser.add_argument("--message", required=True, metavar="TEXT", help="the user's new message")
     parser.add_argument("--budget", type=int, required=True, metavar="N", help="tokens")
     parser.add_argument("--title", help="which conversation, where the file holds several")
@@ -174,14 +170,9 @@ def _item_table(report: ContextReport) -> Table:
 
 def _what_if_table(report: ContextReport, forecasts: dict[int, ContextReport | None]) -> Table:
     def numbers(one: ContextReport) -> dict[str, int]:
-        counts = one.coverage_counts()
-        return {
-            **{layer.title: layer.used_tokens for layer in one.layers},
-            "tools and framing": sum(one.overhead_tokens.values()),
-            "total": one.total_tokens,
-            "messages verbatim": counts["verbatim"],
-            "messages retrieved": counts["retrieved"],
-        }
+        layers = {layer.title: layer.used_tokens for layer in one.layers}
+        messages = {f"messages {state}": one.coverage_counts()[state] for state in SHOWN_STATES}
+        return {**layers, "tools and framing": sum(one.overhead_tokens.values()), "total": one.total_tokens, **messages}
 
     columns = [numbers(one) if one else None for one in (report, *forecasts.values())]
     rows: list[Row] = [

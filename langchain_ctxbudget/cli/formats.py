@@ -1,21 +1,18 @@
-"""Conversations from files: messages, ChatGPT exports, LangGraph states, turns of an evaluation set.
+"""Conversations from files: messages, exports of ChatGPT and Claude, turns of an evaluation set.
 
-A file is JSON or JSONL, gzipped or not; the content tells the format, never the file's name. A file is read as a whole
-or not at all, and every error names the file and the record.
+A file is JSON or JSONL; the content tells the format, never the file's name. A file is read as a whole or not at all,
+and every error names the file and the record.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,22 +35,23 @@ from langchain_ctxbudget.messages import fingerprint, split_instructions
 T = TypeVar("T")
 
 ACCEPTED = """\
-Accepted are, as JSON or JSONL, gzipped or not:
+Accepted are, as JSON or JSONL:
   openai      messages with "role" and "content", or objects with "messages"
   langchain   messages as messages_to_dict, model_dump or dumps write them, or objects with "messages"
   chatgpt     conversations.json of a data export: objects with "mapping"
-  langgraph   states: objects with "values" or "channel_values" that hold "messages"
+  claude      conversations.json of a data export: objects with "chat_messages"
   evaluation  objects with "id" and "turns\""""
+PACKED = {
+    b"PK\x03\x04": "a zip archive; unpack it and give the conversations.json in it",
+    b"\x1f\x8b": "gzip data; unpack it (gunzip) and give the unpacked file",
+}
 MOST_LISTED, SEEN_CHARACTERS = 20, 60
-MAX_BYTES = 512 * 2**20
-"""The largest file that is read, packed or not: as Python objects it takes several times as much."""
-MAX_UNPACKED, MAX_RATIO = 16 * 2**20, 30
-"""Bytes that a gzip file may always hold, and how many times its own size above that; more is made to fill memory."""
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 LANGCHAIN_TYPES = {"human", "ai", "system", "tool", "function", "chat"}
 MILLISECONDS_FROM = 1e11  # as seconds this is the year 5138, as milliseconds 1973
-CHATGPT_CLASSES: Mapping[object, type[BaseMessage]] = {
+EXPORTED: Mapping[object, type[BaseMessage]] = {
     "user": HumanMessage,
+    "human": HumanMessage,
     "assistant": AIMessage,
     "tool": AIMessage,  # the browser, python or files: on the assistant's side, as no call stands before it
     "system": SystemMessage,
@@ -84,19 +82,12 @@ def read_conversations(path: Path | str) -> list[ConversationFile]:
     """Reads every conversation of a file.
 
     Raises:
-        ConversationFormatError: the file cannot be opened, is too large (512 MiB; gzipped, 16 MiB or 30 times its own
-            size when unpacked), or is not of an accepted format; it says where.
+        ConversationFormatError: the file cannot be opened, or is not of an accepted format; it says where.
     """
     try:
-        size = Path(path).stat().st_size
-        data = Path(path).read_bytes() if size <= MAX_BYTES else b""
+        data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         raise ConversationFormatError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from error
-    if size > MAX_BYTES:
-        raise ConversationFormatError(
-            f"{path}: {size:,} bytes, more than the {MAX_BYTES:,} that are read of one file. Nothing was imported; "
-            f"split it into several files"
-        )
     return parse_conversations(data, name=str(path))
 
 
@@ -108,7 +99,7 @@ def parse_conversations(data: bytes, *, name: str) -> list[ConversationFile]:
     """
     try:
         with _placed(name):
-            return _with_ids(_conversations(list(_records(_text(data)))))
+            return list(_with_ids(_conversations(list(_records(data)))))
     except RecursionError as error:
         raise ConversationFormatError(f"{name}: nested too deeply. Nothing was imported.") from error
     except ConversationFormatError as error:
@@ -126,11 +117,9 @@ def pick_conversation(conversations: Sequence[ConversationFile], *, title: str |
     Raises:
         ConversationFormatError: none fits, or several do; the error lists the titles.
     """
-    fitting = list(conversations)
-    if title is not None:
-        wanted = title.casefold()
-        fitting = [c for c in conversations if wanted in (c.label.casefold(), c.conversation_id.casefold())]
-        fitting = fitting or [c for c in conversations if wanted in c.label.casefold()]
+    wanted = (title or "").casefold()
+    fitting = [c for c in conversations if wanted in (c.label.casefold(), c.conversation_id.casefold())]
+    fitting = fitting or [c for c in conversations if wanted in c.label.casefold()]
     if len(fitting) == 1:
         return fitting[0]
     found = f"{len(fitting)} conversations" if title is None else f"{title!r} fits {len(fitting)} conversations"
@@ -160,31 +149,15 @@ def _placed(place: str) -> Iterator[None]:
         raise ConversationFormatError(f"{place}: {problem}" if place else problem) from error
 
 
-def _text(data: bytes) -> str:
-    if data.startswith(b"PK\x03\x04"):
-        raise ConversationFormatError("a zip archive; unpack it and give the conversations.json in it")
-    if data.startswith(b"\x1f\x8b"):
-        limit = min(MAX_BYTES, max(MAX_UNPACKED, MAX_RATIO * len(data)))
-        packed = len(data)
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-                data = stream.read(limit + 1)
-        except (EOFError, OSError, zlib.error) as error:
-            raise ConversationFormatError(f"damaged gzip data ({error}); copy the file again") from error
-        if len(data) > limit:
-            raise ConversationFormatError(
-                f"{packed:,} bytes of gzip data hold more than {limit:,} bytes, the most that is unpacked of them; "
-                f"where you trust the file, unpack it (gunzip) and give the unpacked one"
-            )
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConversationFormatError(f"line {line}: byte {error.start:,} is not UTF-8 text") from error
-
-
-def _records(text: str) -> Iterator[tuple[str, Any]]:
+def _records(data: bytes) -> Iterator[tuple[str, Any]]:
     """Yields the items of a JSON list, the lines of JSONL, or one JSON value, each with its place."""
+    if advice := next((advice for start, advice in PACKED.items() if data.startswith(start)), None):
+        raise ConversationFormatError(advice)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data.count(b"\n", 0, error.start)
+        raise ConversationFormatError(f"line {before + 1}: byte {error.start:,} is not UTF-8 text") from error
     if not text.strip():
         raise ConversationFormatError("the file is empty")
     try:
@@ -209,10 +182,10 @@ def _loads(text: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def _syntax(text: str, error: json.JSONDecodeError, line: int) -> ConversationFormatError:
-    place = f"line {line}, column {error.colno}"
-    if not text[error.pos :].strip() or error.msg.startswith("Unterminated string"):
-        return ConversationFormatError(f"{place}: the file ends here, in the middle of a value; copy it again")
-    return ConversationFormatError(f"{place}: not JSON or JSONL ({error.msg}), saw {text[error.pos :][:20]!r}")
+    ends = not text[error.pos :].strip() or error.msg.startswith("Unterminated string")
+    seen = f"not JSON or JSONL ({error.msg}), saw {text[error.pos :][:20]!r}"
+    problem = "the file ends here, in the middle of a value; copy it again" if ends else seen
+    return ConversationFormatError(f"line {line}, column {error.colno}: {problem}")
 
 
 def _conversations(records: Sequence[tuple[str, Any]]) -> list[ConversationFile]:
@@ -227,7 +200,7 @@ def _conversations(records: Sequence[tuple[str, Any]]) -> list[ConversationFile]
     return [ConversationFile(conversation_id="", title=None, messages=found)] if are_messages else found
 
 
-def _with_ids(conversations: Sequence[ConversationFile]) -> list[ConversationFile]:
+def _with_ids(conversations: Sequence[ConversationFile]) -> Iterator[ConversationFile]:
     """Gives every conversation and message an id of its own, the same ones every time.
 
     A conversation without one is named after its messages up to the first answer, so that it keeps its id when it goes
@@ -240,26 +213,24 @@ def _with_ids(conversations: Sequence[ConversationFile]) -> list[ConversationFil
         return f"conversation-{blake2b(opening.encode(), digest_size=8).hexdigest()}"
 
     keys = _unique([found.conversation_id or opening_id(found.messages) for found in conversations])
-    named = []
     for key, found in zip(keys, conversations, strict=True):
         ids = _unique([message.id or f"{key}-{number}" for number, message in enumerate(found.messages, 1)])
         messages = [message.model_copy(update={"id": own}) for message, own in zip(found.messages, ids, strict=True)]
-        named.append(replace(found, conversation_id=key, messages=messages))
-    return named
+        yield replace(found, conversation_id=key, messages=messages)
 
 
-def _unique(ids: Sequence[str]) -> list[str]:
-    """Returns the ids with a number behind every repetition; no first occurrence changes."""
-    taken, used, repetitions = set(ids), set[str](), Counter[str]()
-    result = []
+def _unique(ids: Sequence[str]) -> Iterator[str]:
+    """Yields the ids with a number behind every repetition; no first occurrence changes."""
+    taken, used = set(ids), set[str]()
     for wanted in ids:
-        given = wanted
-        while given in used or (given != wanted and given in taken):
-            repetitions[wanted] += 1
-            given = f"{wanted}-{repetitions[wanted] + 1}"
+        numbered = (f"{wanted}-{number}" for number in count(2))
+        given = wanted if wanted not in used else next(one for one in numbered if one not in taken)
         used.add(given)
-        result.append(given)
-    return result
+        taken.add(given)
+        yield given
+
+
+# Messages
 
 
 def _is_message(value: object) -> bool:
@@ -321,28 +292,18 @@ def _add_call(message: AIMessage, call: dict[str, Any]) -> None:
         message.invalid_tool_calls.append(invalid_tool_call(name=name, args=str(given), id=key, error=problem))
 
 
+# Conversations
+
+
 def _conversation(value: object) -> ConversationFile:
     """Returns the conversation that a JSON object holds; its id may be empty, and messages may lack theirs."""
-    fields = value if isinstance(value, dict) else {}
-    title, key = fields.get("title"), fields.get("conversation_id") or fields.get("id")
-    checkpoint = fields.get("checkpoint")
-    state = fields if "channel_values" in fields or not isinstance(checkpoint, dict) else checkpoint
-    if "mapping" in fields:
-        messages = _chatgpt_messages(fields)
-    elif "turns" in fields:
-        turns = _required(fields["turns"], list, "turns")
-        messages = _each("turns", turns, lambda turn: _evaluation_turn(turn, turns[0]["speaker"]))
-    elif values := fields.get("values") or state.get("channel_values"):
-        messages = _each("messages", _required(values, dict, "values").get("messages"))
-        configurable = (fields.get("config") or {}).get("configurable")
-        holders = (configurable, fields.get("metadata"), checkpoint, fields)
-        key = next((holder["thread_id"] for holder in holders if holder and holder.get("thread_id")), None)
-    elif "messages" in fields:
-        messages = _each("messages", fields["messages"])
-    else:
+    fields: dict[str, Any] = value if isinstance(value, dict) else {}
+    read = next((read for name, read in READERS.items() if name in fields), None)
+    if read is None:
         raise ValueError(f"expected a message or a conversation, saw {_seen(value)}\n{ACCEPTED}")
-    title = title if isinstance(title, str) else None
-    return ConversationFile(conversation_id=_identifier(key) or "", title=title, messages=messages)
+    key = next((fields[name] for name in ("conversation_id", "thread_id", "id", "uuid") if fields.get(name)), None)
+    title = next((fields[name] for name in ("title", "name") if isinstance(fields.get(name), str)), None)
+    return ConversationFile(conversation_id=_identifier(key) or "", title=title, messages=read(fields))
 
 
 def _each(name: str, values: object, read: Callable[[Any], BaseMessage] = _message) -> list[BaseMessage]:
@@ -353,27 +314,41 @@ def _each(name: str, values: object, read: Callable[[Any], BaseMessage] = _messa
     return found
 
 
-def _evaluation_turn(turn: dict[str, Any], human: str) -> BaseMessage:
-    """Returns a turn of an evaluation set: the first speaker is the human, everyone else the assistant."""
-    cls, extra = (HumanMessage if turn["speaker"] == human else AIMessage), _created_at(turn.get("time"))
-    return cls(turn["text"], name=turn["speaker"], id=_identifier(turn.get("id")), additional_kwargs=extra)
+def _of_evaluation(fields: dict[str, Any]) -> list[BaseMessage]:
+    """Returns the turns of an evaluation set: the first speaker is the human, everyone else the assistant."""
+    turns = _required(fields["turns"], list, "turns")
+
+    def read(turn: dict[str, Any]) -> BaseMessage:
+        cls = HumanMessage if turn["speaker"] == turns[0]["speaker"] else AIMessage
+        extra, key = _created_at(turn.get("time")), _identifier(turn.get("id"))
+        return cls(turn["text"], name=turn["speaker"], id=key, additional_kwargs=extra)
+
+    return _each("turns", turns, read)
 
 
-def _chatgpt_messages(conversation: Mapping[str, Any]) -> list[BaseMessage]:
+def _of_claude(fields: dict[str, Any]) -> list[BaseMessage]:
+    """Returns the messages of a Claude export: what was said, and the names of attached files."""
+
+    def read(said: dict[str, Any]) -> BaseMessage:
+        files = [*(said.get("attachments") or ()), *(said.get("files") or ())]
+        text = "\n".join([said["text"], *(f"[{one.get('file_name') or 'a file'}]" for one in files)])
+        extra, key = _created_at(said.get("created_at")), _identifier(said.get("uuid"))
+        return EXPORTED[said["sender"]](text, id=key, additional_kwargs=extra)
+
+    return [one for one in _each("chat_messages", fields["chat_messages"], read) if one.text.strip()]
+
+
+def _of_chatgpt(conversation: dict[str, Any]) -> list[BaseMessage]:
     """Returns the messages of a ChatGPT export as the user last saw them: edits and new answers are branches of a tree.
 
     OpenAI publishes no schema; this follows public descriptions of real exports (2023 to 2026).
     """
     tree: dict[Any, Any] = _required(conversation["mapping"], dict, "mapping")
 
-    def written(key: object) -> float:
-        time = (tree[key].get("message") or {}).get("create_time")
-        return float(time) if isinstance(time, int | float) and abs(time) < MILLISECONDS_FROM else 0.0
-
     path: dict[str, Any] = {}
     place: Any = conversation.get("current_node")
     if place not in tree and tree:
-        place = max(reversed(tree), key=written)  # the last of those that were written last
+        raise ValueError(f"current_node: expected a node of the mapping, saw {_seen(place)}")
     while place in tree:
         if place in path:
             raise ValueError(f"node {place!r} is its own ancestor")
@@ -390,14 +365,14 @@ def _chatgpt_messages(conversation: Mapping[str, Any]) -> list[BaseMessage]:
 def _chatgpt_message(message: dict[str, Any], key: str) -> BaseMessage | None:
     content, author = message.get("content") or {}, _required(message.get("author"), dict, "author")
     role: Any = author.get("role")
-    if role not in CHATGPT_CLASSES:
-        raise ValueError(f"author.role: expected one of {', '.join(map(str, CHATGPT_CLASSES))}, saw {_seen(role)}")
+    if role not in EXPORTED:
+        raise ValueError(f"author.role: expected one of {', '.join(map(str, EXPORTED))}, saw {_seen(role)}")
     hidden = (message.get("metadata") or {}).get("is_visually_hidden_from_conversation")
     text = _rendered(content, by_user=role == "user")
     if hidden or not text.strip() or content.get("content_type") in NOT_SAID:
         return None
     name, extra = author.get("name") or ("tool" if role == "tool" else None), _created_at(message.get("create_time"))
-    return CHATGPT_CLASSES[role](text, id=_identifier(message.get("id")) or key, name=name, additional_kwargs=extra)
+    return EXPORTED[role](text, id=_identifier(message.get("id")) or key, name=name, additional_kwargs=extra)
 
 
 def _rendered(content: dict[str, Any], *, by_user: bool) -> str:
@@ -415,6 +390,15 @@ def _rendered(content: dict[str, Any], *, by_user: bool) -> str:
     if kind in ("code", "execution_output"):
         return f"```\n{text}\n```"
     return f"<document>\n{text}\n</document>" if by_user and kind not in OWN_WORDS else text
+
+
+READERS: Mapping[str, Callable[[dict[str, Any]], list[BaseMessage]]] = {
+    "mapping": _of_chatgpt,
+    "chat_messages": _of_claude,
+    "turns": _of_evaluation,
+    "messages": lambda fields: _each("messages", fields["messages"]),
+}
+"""The reader of an object that has a field of this name."""
 
 
 def _required(value: object, kind: type[T], name: str) -> T:

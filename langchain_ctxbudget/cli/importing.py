@@ -13,8 +13,6 @@ from rich.progress import Progress
 from langchain_ctxbudget.cli.formats import ConversationFile, pick_conversation, read_conversations
 from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, printable, progress_bar, table, tell
 from langchain_ctxbudget.errors import MessageConflictError
-from langchain_ctxbudget.flow import batch, drive
-from langchain_ctxbudget.knowledge import ProgressRecord, records
 from langchain_ctxbudget.messages import fingerprint
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.stores import Scope
@@ -22,7 +20,7 @@ from langchain_ctxbudget.stores import Scope
 IMPORT_BATCH = 200
 """Messages written at once; a batch that was written stays when the command is stopped."""
 LOOK_EVERY_SECONDS = 0.5
-"""Between two looks at how far learning has come."""
+"""Between two looks whether a conversation has been learned from."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,15 +53,12 @@ def run(options: argparse.Namespace) -> None:
     ):
         for found in () if options.replace else conversations:
             _require_continuation(pipeline, found, user)
-        total = sum(len(found.messages) for found in conversations)
-        task = progress.add_task("messages", total=total)
+        task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
         for found in conversations:
             new = _write(pipeline, found, user, lambda n: progress.advance(task, n), replace=options.replace)
             rows.append((found.conversation_id, found.title or "", f"{len(found.messages):,}", f"{new:,}"))
         if not options.no_learn:
-            problems = _learn(
-                pipeline, [Scope(user, found.conversation_id) for found in conversations], progress, total
-            )
+            problems = _learn(pipeline, conversations, user, progress)
         knowledge = pipeline.knowledge
         known = {
             "facts": len(knowledge.list_facts(user_id=user)),
@@ -100,15 +95,10 @@ def _require_continuation(pipeline: ContextPipeline, conversation: ConversationF
 
 
 def _write(
-    pipeline: ContextPipeline,
-    conversation: ConversationFile,
-    user: str,
-    advance: Callable[[int], None],
-    *,
-    replace: bool,
+    pipeline: ContextPipeline, found: ConversationFile, user: str, advance: Callable[[int], None], *, replace: bool
 ) -> int:
     """Stores a conversation, and returns how many of its messages are new."""
-    key, messages = conversation.conversation_id, conversation.messages
+    key, messages = found.conversation_id, found.messages
     known = {message.id for message in pipeline.get_messages(user_id=user, conversation_id=key)}
     if replace:
         pipeline.sync(messages, user_id=user, conversation_id=key)
@@ -121,20 +111,14 @@ def _write(
     return sum(message.id not in known for message in messages)
 
 
-def _learn(pipeline: ContextPipeline, scopes: Sequence[Scope], progress: Progress, total: int) -> list[str]:
+def _learn(pipeline: ContextPipeline, found: Sequence[ConversationFile], user: str, progress: Progress) -> list[str]:
     """Learns from everything new in some conversations, however little, and returns what went wrong."""
-    task = progress.add_task("learned from", total=total)
-
-    def is_done() -> bool:
-        done = pipeline.flush(LOOK_EVERY_SECONDS)
-        items = drive(batch(pipeline.store, [records.progress_place(scope) for scope in scopes]))
-        read = [records.found(ProgressRecord, item) for item in items]
-        progress.update(task, completed=sum(one.position for one in read if one))
-        return done
-
-    for scope in scopes:  # only so many wait at once
-        while not pipeline.end_session(user_id=scope.user_id, conversation_id=scope.conversation_id):
-            is_done()
-    while not is_done():
-        pass
-    return [problem for scope in scopes if (problem := pipeline.engine.workspace.learning.worker.failure_of(scope))]
+    task = progress.add_task("learned from", total=len(found))
+    problems = []
+    for one in found:
+        pipeline.end_session(user_id=user, conversation_id=one.conversation_id)
+        while not pipeline.flush(LOOK_EVERY_SECONDS):
+            progress.refresh()
+        progress.advance(task)
+        problems.append(pipeline.engine.workspace.learning.worker.failure_of(Scope(user, one.conversation_id)))
+    return [problem for problem in problems if problem]

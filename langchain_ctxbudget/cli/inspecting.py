@@ -5,43 +5,35 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
 from langchain_core.messages import message_to_dict
 from rich.console import Console
-from rich.table import Table
 
 from langchain_ctxbudget.cli.terminal import Row, cell, require_store, table, tell
 from langchain_ctxbudget.errors import InputError, MissingScopeError
-from langchain_ctxbudget.flow import batch, drive
 from langchain_ctxbudget.knowledge import (
     BY_RULES,
     BY_USER,
-    ClientPresence,
     ContextBundle,
     EntityProfile,
     Fact,
     FactCategory,
     KnownItem,
-    ProgressRecord,
     SourceMessage,
     TopicProfile,
-    records,
 )
 from langchain_ctxbudget.pipeline import ContextPipeline
-from langchain_ctxbudget.stores import Record, Scope, utc
+from langchain_ctxbudget.stores import Record
 
-KINDS = ("facts", "topics", "entities", "bundles", "devices", "conversations")
+KINDS = ("facts", "topics", "entities", "bundles")
 SHOWN_AT_ONCE = KINDS[:3]
 """The kinds that are shown where none is asked for."""
 MOST_AT_ONCE = 10
 """Topics, and entities, that are shown beside other kinds."""
-LISTS, TIMES = ("aliases", "facts", "attributes", "relations"), ("valid_from", "valid_until")
-"""Fields that are not one text."""
 QUOTED_CHARACTERS = 400
 """Length of a quoted message."""
 
@@ -61,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--edit",
         nargs="+",
         metavar=("ITEM", "FIELD=VALUE"),
-        help="change it by hand, for instance text='Lives in Porto'; lists are divided by commas, or JSON",
+        help="change it by hand, for instance text='Lives in Porto'; numbers and lists are JSON",
     )
     change.add_argument("--delete", metavar="ITEM", help="forget it; the messages that it comes from stay")
     change.add_argument("--add-fact", metavar="TEXT", help='without a subject: "Lives in Lisbon"')
@@ -91,21 +83,31 @@ def run(options: argparse.Namespace) -> None:
     from langchain_ctxbudget.stores.chroma import ChromaStore  # noqa: PLC0415 - loads chromadb
 
     with ChromaStore(options.store) as store, ContextPipeline({"learn": False}, store=store) as pipeline:
+        knowledge, user = pipeline.knowledge, options.user
         if options.why:
             _why(pipeline, options)
         elif options.delete:
-            pipeline.knowledge.delete(options.delete, user_id=options.user)
+            knowledge.delete(options.delete, user_id=user)
             text = f"{options.delete} is forgotten. The messages that it comes from stay."
             _print_json({"deleted": options.delete}) if options.json else tell(text)
-        elif (changed := _changed(pipeline, options)) is not None:
-            _print_json({"item": changed}) if options.json else _print(_item_table(changed))
+        elif options.pin or options.unpin:
+            _show(knowledge.pin(options.pin or options.unpin, user_id=user, pinned=bool(options.pin)), options)
+        elif options.edit:
+            _show(knowledge.edit(options.edit[0], user_id=user, **_changes(options.edit)), options)
+        elif options.add_fact is not None:
+            _show(knowledge.add_fact(options.add_fact, user_id=user, category=options.category), options)
         else:
             _list(pipeline, options)
 
 
 def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
     kinds = (options.kind,) if options.kind else SHOWN_AT_ONCE
-    found = {kind: _items(pipeline, options, kind) for kind in kinds}
+    found: dict[str, list[Any]] = {
+        kind: getattr(pipeline.knowledge, f"list_{kind}")(
+            user_id=options.user, **({"include_ended": options.ended} if kind == "facts" else {})
+        )
+        for kind in kinds
+    }
     if options.json:
         _print_json({"user_id": options.user, **found})
         return
@@ -113,46 +115,14 @@ def _list(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
         most = MOST_AT_ONCE if len(kinds) > 1 and kind != "facts" else len(items)
         if items:
             ended = sum(not fact.is_current for fact in items) if kind == "facts" else 0
-            counted = f"{len(items):,} {kind if len(items) != 1 else kind.removesuffix('s')}"
-            title = f"{len(items) - ended:,} facts, and {ended:,} that ended" if ended else counted
-            _print(_table_of(kind, items[:most], title))
+            title = f"{len(items) - ended:,} {kind}{f', and {ended:,} that ended' if ended else ''}"
+            _print_table(kind, items[:most], title)
         if len(items) > most:
             tell(f"… and {len(items) - most:,} more: ctxbudget inspect {kind} …\n", style="dim")
     if not any(found.values()):
         number = len(pipeline.list_conversations(user_id=options.user))
         kind = options.kind or "facts, topics or entities"
         tell(f"No {kind} of {options.user!r} in this store; it has {number:,} conversations of theirs.")
-
-
-def _items(pipeline: ContextPipeline, options: argparse.Namespace, kind: str) -> list[Any]:
-    if kind == "conversations":
-        return _conversations(pipeline, options.user)
-    if kind == "facts":
-        return pipeline.knowledge.list_facts(user_id=options.user, include_ended=options.ended)
-    found: list[Any] = getattr(pipeline.knowledge, f"list_{kind}")(user_id=options.user)
-    return found
-
-
-def _conversations(pipeline: ContextPipeline, user: str) -> list[dict[str, Any]]:
-    """Returns for each conversation its topics and entities, and how many of its messages were learned from."""
-    knowledge = pipeline.knowledge
-    names = {topic.id: topic.label for topic in knowledge.list_topics(user_id=user)}
-    names |= {entity.id: entity.name for entity in knowledge.list_entities(user_id=user)}
-    about: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
-    for link in drive(records.LINKS.all(pipeline.store, user)):
-        if link.messages and link.topic_id in names:
-            about[link.conversation_id].append((-link.relevance_score, link.topic_id))
-    ids = pipeline.list_conversations(user_id=user)
-    read = drive(batch(pipeline.store, [records.progress_place(Scope(user, one)) for one in ids]))
-    progress = [records.found(ProgressRecord, item) or ProgressRecord() for item in read]
-    return [
-        {
-            "conversation_id": one,
-            "messages_read": done.position,
-            "about": [{"id": key, "name": names[key], "relevance": -score} for score, key in sorted(about[one])],
-        }
-        for one, done in zip(ids, progress, strict=True)
-    ]
 
 
 def _why(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
@@ -176,51 +146,37 @@ def _why(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
         ]
         _print_json({"item": item, "sources": shown})
         return
-    _print(_item_table(item))
+    _show(item, options)
     if sources:
-        _print(_table_of("sources", sources, f"known from {len(sources):,} message{'s' * (len(sources) != 1)}"))
+        _print_table("sources", sources, f"known from {len(sources):,} message{'s' * (len(sources) != 1)}")
     else:
         tell("Said by hand: no message stands behind it.")
 
 
-def _changed(pipeline: ContextPipeline, options: argparse.Namespace) -> KnownItem | None:
-    """Makes the change that was asked for, if any, and returns the item as it is then."""
-    knowledge, user = pipeline.knowledge, options.user
-    if options.pin or options.unpin:
-        return knowledge.pin(options.pin or options.unpin, user_id=user, pinned=bool(options.pin))
-    if options.edit:
-        item, *given = options.edit
-        if not given:
-            raise InputError(f"--edit {item} says nothing to change: add FIELD=VALUE, as in text='Lives in Porto'")
-        return knowledge.edit(item, user_id=user, **dict(map(_change, given)))
-    if options.add_fact is not None:
-        return knowledge.add_fact(options.add_fact, user_id=user, category=options.category)
-    return None
+def _changes(given: Sequence[str]) -> dict[str, Any]:
+    """Reads `field=value` pairs behind an item; a value that is JSON, and no text, is read as such.
 
-
-def _change(given: str) -> tuple[str, Any]:
-    """Reads `field=value`.
-
-    >>> _change("aliases=Al, Ally"), _change("valid_until=")
-    (('aliases', ['Al', 'Ally']), ('valid_until', None))
+    >>> _changes(["fact/1", 'aliases=["Al", "Ally"]', "text=Lives in Porto", "valid_until="])
+    {'aliases': ['Al', 'Ally'], 'text': 'Lives in Porto', 'valid_until': None}
     """
-    field, sign, value = given.partition("=")
-    if not sign or not field.isidentifier() or field in ("user_id", "item_id"):
-        raise InputError(f"--edit takes FIELD=VALUE, as in text='Lives in Porto', and not {given!r}")
-    try:
-        if field == "confidence":
-            return field, float(value)
-        if field in TIMES:
-            return field, value or None
-        if field in LISTS:
-            return field, json.loads(value) if value.startswith("[") else [p.strip() for p in value.split(",") if p]
-    except ValueError as error:
-        raise InputError(f"{field} cannot be {value!r}: {error}") from error
-    return field, value
+    item, *pairs = given
+    if not pairs:
+        raise InputError(f"--edit {item} says nothing to change: add FIELD=VALUE, as in text='Lives in Porto'")
+    changes: dict[str, Any] = {}
+    for pair in pairs:
+        field, sign, value = pair.partition("=")
+        if not sign or not field.isidentifier() or field in ("user_id", "item_id"):
+            raise InputError(f"--edit takes FIELD=VALUE, as in text='Lives in Porto', and not {pair!r}")
+        try:
+            changes[field] = value if field == "text" else json.loads(value or "null")
+        except ValueError:
+            changes[field] = value
+    return changes
 
 
-def _print(drawn: Table) -> None:
-    Console(highlight=False).print(drawn)
+def _show(item: KnownItem, options: argparse.Namespace) -> None:
+    kind = "facts" if isinstance(item, Fact) else "topics" if isinstance(item, TopicProfile) else "entities"
+    _print_json({"item": item}) if options.json else _print_table(kind, [item], "")
 
 
 def _print_json(data: Mapping[str, Any]) -> None:
@@ -233,49 +189,39 @@ def _print_json(data: Mapping[str, Any]) -> None:
 
 
 def _fact(fact: Fact) -> Row:
-    notes = [*_marks(fact), *([f"from {_day(fact.valid_from)}"] if fact.valid_from else [])]
-    if fact.ended:
-        by = f" by {fact.superseded_by}" if fact.superseded_by else ""
-        notes.append(f"{fact.ended} {_day(fact.ended_at)}{by}")
-    elif fact.valid_until:
-        notes.append(f"until {_day(fact.valid_until)}")
+    ended = [str(fact.ended), _day(fact.ended_at), *([f"by {fact.superseded_by}"] if fact.superseded_by else [])]
+    until = f"until {_day(fact.valid_until)}" if fact.valid_until else ""
+    since = f"from {_day(fact.valid_from)}" if fact.valid_from else ""
+    notes = [_marks(fact), since, " ".join(ended) if fact.ended else until]
     return fact.id, cell(fact.text, notes), fact.category, f"{fact.confidence:.0%}", _day(fact.last_seen)
 
 
 def _topic(topic: TopicProfile) -> Row:
-    notes = (*_marks(topic), _if(topic.parent_slug, "part of"), _if(", ".join(topic.aliases), "also"))
-    counts = f"{topic.total_messages:,} in {topic.total_conversations:,}"
-    return topic.id, cell(topic.label, notes), counts, f"{topic.importance_score:.2f}", _day(topic.last_engaged_at)
+    notes = (_marks(topic), _if(topic.parent_slug, "part of"), _if(", ".join(topic.aliases), "also"))
+    return topic.id, cell(topic.label, notes), *_weight(topic)
 
 
 def _entity(entity: EntityProfile) -> Row:
-    notes = (
-        *_marks(entity),
-        *(f"{name}: {value}" for name, value in entity.attributes),
-        *(f"{one.relation} {one.target}" for one in entity.relations),
-        _if(", ".join(entity.aliases), "also"),
-    )
-    name = cell(", ".join(filter(None, (entity.name, entity.relationship))), notes)
-    counts = f"{entity.total_messages:,} in {entity.total_conversations:,}"
-    return entity.id, name, counts, f"{entity.importance_score:.2f}", _day(entity.last_engaged_at)
+    known = [f"{name}: {value}" for name, value in entity.attributes]
+    known += [f"{one.relation} {one.target}" for one in entity.relations]
+    notes = (_marks(entity), *known, _if(", ".join(entity.aliases), "also"))
+    return entity.id, cell(", ".join(filter(None, (entity.name, entity.relationship))), notes), *_weight(entity)
+
+
+def _weight(one: TopicProfile | EntityProfile) -> tuple[str, str, str]:
+    counts = f"{one.total_messages:,} in {one.total_conversations:,}"
+    return counts, f"{one.importance_score:.2f}", _day(one.last_engaged_at)
 
 
 def _bundle(bundle: ContextBundle) -> Row:
     text = cell(bundle.compiled_prompt, ["to be compiled again"] if bundle.is_dirty else [])
-    hits = f"{bundle.hit_count:,} of {bundle.use_count:,}"
-    return bundle.id, text, f"{bundle.token_count:,}", str(bundle.version), hits
-
-
-def _device(device: ClientPresence) -> Row:
-    likely = (f"likely {one}" for one in (*device.predicted_topics, *device.predicted_entities))
-    where = cell(device.last_navigation_path or "", (_if(device.active_conversation_id, "conversation"), *likely))
-    state = "offline" if not device.is_online else "idle" if device.idle_since else "active"
-    return device.device_id, where, state, f"{utc(device.last_heartbeat_at):%Y-%m-%d %H:%M}"
-
-
-def _conversation(one: Mapping[str, Any]) -> Row:
-    about = ", ".join(str(item["name"]) for item in one["about"])
-    return str(one["conversation_id"]), about, f"{one['messages_read']:,}"
+    return (
+        bundle.id,
+        text,
+        f"{bundle.token_count:,}",
+        str(bundle.version),
+        f"{bundle.hit_count:,} of {bundle.use_count:,}",
+    )
 
 
 def _source(one: SourceMessage) -> Row:
@@ -293,28 +239,19 @@ _COLUMNS: Mapping[str, tuple[Callable[[Any], Row], tuple[str, ...], int]] = {
     "topics": (_topic, ("id", "topic", "messages", "weight", "last"), 3),
     "entities": (_entity, ("id", "who or what", "messages", "weight", "last"), 3),
     "bundles": (_bundle, ("id", "text", "tokens", "version", "hits"), 3),
-    "devices": (_device, ("device", "where", "state", "last heard of, UTC"), 2),
-    "conversations": (_conversation, ("conversation", "about", "messages read"), 1),
     "sources": (_source, ("conversation", "message", "said"), 1),
 }
 """For each kind: a function that makes a row, the headings, and how many columns at the end are narrow."""
 
 
-def _table_of(kind: str, items: Sequence[Any], title: str) -> Table:
+def _print_table(kind: str, items: Sequence[Any], title: str) -> None:
     make, columns, numbers = _COLUMNS[kind]
-    return table(title, columns, [make(item) for item in items], numbers=numbers)
+    Console(highlight=False).print(table(title, columns, [make(item) for item in items], numbers=numbers))
 
 
-def _item_table(item: KnownItem) -> Table:
-    kind = "facts" if isinstance(item, Fact) else "topics" if isinstance(item, TopicProfile) else "entities"
-    return _table_of(kind, [item], "")
-
-
-def _marks(item: KnownItem) -> Iterable[str]:
-    marks = ["pinned"] if item.pinned else []
-    if item.made_by != BY_RULES:
-        marks.append("by hand" if item.made_by == BY_USER else f"learned by {item.made_by}")
-    return [", ".join(marks)]
+def _marks(item: KnownItem) -> str:
+    by = "" if item.made_by == BY_RULES else "by hand" if item.made_by == BY_USER else f"learned by {item.made_by}"
+    return ", ".join(filter(None, ("pinned" if item.pinned else "", by)))
 
 
 def _if(text: str | None, before: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from langchain_ctxbudget import demo
@@ -20,7 +21,7 @@ from langchain_ctxbudget.replay import (
     replay,
     split_turns,
 )
-from langchain_ctxbudget.tokens import PRICES, Price, load_prices, price_of
+from langchain_ctxbudget.tokens import PRICES, price_of
 
 DEFAULT_BUDGET = 8_000
 PICTURES = (".png", ".svg", ".pdf")
@@ -28,13 +29,8 @@ PICTURES = (".png", ".svg", ".pdf")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `replay`."""
-    parser.add_argument(
-        "file",
-        type=Path,
-        nargs="?",
-        metavar="FILE",
-        help="a conversation, in any format that `assemble` takes (default: the bundled one)",
-    )
+    help_text = "a conversation, in any format that `assemble` takes (default: the bundled one)"
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help=help_text)
     parser.add_argument("--budget", type=int, default=DEFAULT_BUDGET, metavar="N", help="tokens (default: %(default)s)")
     parser.add_argument(
         "--compare",
@@ -47,14 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", default="", metavar="TEXT", help="a system prompt (default: the file's)")
     parser.add_argument("--tools", type=Path, metavar="FILE", help="what an agent's model is bound to: a JSON list")
     parser.add_argument("--model", help="count for this model (default: o200k_base)")
-    parser.add_argument("--learn", action="store_true", help="learn about the user on the way, as an application does")
     parser.add_argument("--price", metavar="MODEL", help="tell costs in US dollars, at the price of this model")
-    parser.add_argument(
-        "--prices",
-        type=Path,
-        metavar="FILE",
-        help="prices over the packaged ones, as JSON; see `prices` of a pipeline",
-    )
     parser.add_argument(
         "--price-share",
         type=float,
@@ -75,9 +64,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Replays the conversation, and prints what came of it."""
-    if options.plot:
-        _require_picture(options.plot)
-    strategies, price = parse_strategies(options.compare), _price(options.price, options.prices)
+    draw = _drawing(options.plot) if options.plot else None
+    strategies, price = parse_strategies(options.compare), price_of(options.price, PRICES) if options.price else None
+    if options.price and price is None:
+        known = ", ".join(sorted(PRICES))
+        raise InputError(f"--price: no price is known for {options.price!r}; there are prices for {known}")
     tools = [] if options.tools is None else read_json(options.tools, "--tools")
     if not isinstance(tools, list):
         raise InputError(f"--tools: {options.tools} holds no list of schemas, such as OpenAI's")
@@ -94,14 +85,13 @@ def run(options: argparse.Namespace) -> None:
             system_prompt=options.system or system_prompt,
             tools=tools,
             model=options.model,
-            settings={"learn": options.learn},
             price_share=options.price_share,
             price=price,
             min_cached_tokens=options.min_cached,
             on_turn=lambda name, _: progress.update(task, advance=1, description=printable(name)),
         )
-    if options.plot:
-        _draw(result, options.plot)
+    if draw:
+        draw(result)
     sys.stdout.write(f"{json.dumps(result.to_dict(), indent=2) if options.json else printable(result.to_text())}\n")
 
 
@@ -117,49 +107,30 @@ def parse_strategies(text: str) -> list[Strategy]:
     found: list[Strategy] = []
     rest = text.strip(", \n")
     while rest:
-        strategy: Strategy = rest.partition(",")[0].strip()
-        end = rest.find(",") % (len(rest) + 1)
         if rest.startswith("{"):
             try:
                 strategy, end = json.JSONDecoder().raw_decode(rest)
             except ValueError as error:
                 raise InvalidSettingsError(f"--compare: {rest!r} is not valid JSON: {error}") from error
-        rest = rest[end:].lstrip()
-        if rest and not rest.startswith(","):
-            raise InvalidSettingsError(f"--compare: after {strategy} comes a comma, not {rest!r}")
-        found.append(strategy)
+            if rest[end:].lstrip()[:1] not in ("", ","):
+                raise InvalidSettingsError(f"--compare: after {strategy} comes a comma, not {rest[end:]!r}")
+            found.append(strategy)
+            rest = rest[end:]
+        else:
+            name, _, rest = rest.partition(",")
+            found.append(name.strip())
         rest = rest.lstrip(", \n")
     return found
 
 
-def _price(model: str | None, path: Path | None) -> Price | None:
-    """Returns the price of a model, from the packaged prices with those of a file laid over them."""
-    try:
-        prices = PRICES if path is None else load_prices(read_json(path, "--prices"))
-    except InvalidSettingsError as error:
-        raise InvalidSettingsError(f"--prices: {error}") from error
-    found = None if model is None else price_of(model, prices)
-    if model is not None and found is None:
-        raise InputError(f"--price: no price is known for {model!r}; there are prices for {', '.join(sorted(prices))}")
-    return found
-
-
-def _require_picture(path: Path) -> None:
-    """Finds out before the work is done what would stop the picture."""
+def _drawing(path: Path) -> Callable[[ReplayResult], None]:
+    """Returns what draws a result; what would stop it is found out before the work is done."""
     if path.suffix.lower() not in PICTURES:
         raise InputError(f"--plot: the name of a picture ends with {', '.join(PICTURES)}, not {path.name!r}")
     if not path.parent.is_dir():
         raise InputError(f"--plot: there is no folder {str(path.parent)!r}")
     try:
-        import langchain_ctxbudget.report.plots  # noqa: F401, PLC0415 - loads matplotlib, an extra
+        from langchain_ctxbudget.report.plots import plot_replay  # noqa: PLC0415 - loads matplotlib, an extra
     except ImportError as error:
         raise InputError(f"--plot: {error}") from error
-
-
-def _draw(result: ReplayResult, path: Path) -> None:
-    from langchain_ctxbudget.report.plots import plot_replay  # noqa: PLC0415 - loads matplotlib
-
-    try:
-        plot_replay(result).savefig(path)
-    except OSError as error:
-        raise InputError(f"--plot: {path} cannot be written ({error.strerror})") from error
+    return lambda result: plot_replay(result).savefig(path)

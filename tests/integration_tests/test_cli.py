@@ -72,7 +72,7 @@ def test_what_cannot_be_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path
     strange.write_text('{"hello": 1}', encoding="utf-8")
     code, out, err = assemble(capsys, strange)
     assert (code, out, "ConversationFormatError" in err) == (1, "", True)
-    assert all(name in err for name in ("openai", "langchain", "chatgpt", "langgraph", "evaluation"))
+    assert all(name in err for name in ("openai", "langchain", "chatgpt", "claude", "evaluation"))
     with pytest.raises(SystemExit):
         main(["demo", "--what-if", "many"])
     assert "not a list of whole numbers: 'many'" in capsys.readouterr().err
