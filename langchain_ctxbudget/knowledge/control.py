@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
@@ -66,19 +66,6 @@ class SourceMessage:
     """It was edited since it was learned from."""
 
 
-class Workspace(Protocol):
-    """The store of a pipeline, its conversations, and whoever learns from them."""
-
-    learning: Learning
-
-    @property
-    def store(self) -> BaseStore:
-        """The store of the conversations."""
-
-    def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
-        """Runs a flow with a conversation that is up to date, alone."""
-
-
 class UserKnowledge:
     """Facts, topics and entities that are known about users, where they come from, and what users have open.
 
@@ -93,12 +80,12 @@ class UserKnowledge:
         ['Lives in Lisbon']
     """
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, learning: Learning) -> None:
+        self._learning = learning
 
     def _list_facts(self, *, user_id: str, include_ended: bool = False) -> Flow[list[Fact]]:
         """Lists the facts about a user in the order of prompts; then, if asked for, those that have ended."""
-        knowledge = yield from (known.read_all if include_ended else known.read)(self._workspace.store, user_id)
+        knowledge = yield from (known.read_all if include_ended else known.read)(self._store, user_id)
         ended = knowledge.ended if include_ended else ()
         newest_first = sorted(ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id), reverse=True)
         return [*facts.ranked(knowledge.facts), *newest_first]
@@ -107,19 +94,19 @@ class UserKnowledge:
 
     def _list_topics(self, *, user_id: str) -> Flow[list[TopicProfile]]:
         """Lists the topics of a user, most important first."""
-        return _by_importance((yield from known.read(self._workspace.store, user_id)).topics, self._now)
+        return _by_importance((yield from known.read(self._store, user_id)).topics, self._now)
 
     list_topics, alist_topics = twins(_list_topics)
 
     def _list_entities(self, *, user_id: str) -> Flow[list[EntityProfile]]:
         """Lists the people, projects, organisations, tools and concepts of a user, most important first."""
-        return _by_importance((yield from known.read(self._workspace.store, user_id)).entities, self._now)
+        return _by_importance((yield from known.read(self._store, user_id)).entities, self._now)
 
     list_entities, alist_entities = twins(_list_entities)
 
     def _list_bundles(self, *, user_id: str) -> Flow[list[ContextBundle]]:
         """Lists the texts that are compiled of what is known about a user, by id."""
-        knowledge = yield from known.read(self._workspace.store, user_id)
+        knowledge = yield from known.read(self._store, user_id)
         return [bundle for _, bundle in sorted(knowledge.bundles.items())]
 
     list_bundles, alist_bundles = twins(_list_bundles)
@@ -146,10 +133,7 @@ class UserKnowledge:
         new = LearnedFact(**given)
 
         def change(state: Knowledge) -> tuple[Knowledge, Fact]:
-            # A fact by hand is the newest, also where another computer's clock is ahead.
-            latest = max((now, *(fact.last_seen for fact in state.facts)))
-            merged = facts.learn((*state.facts, *state.ended), [new], {}, latest, BY_USER)
-            before = {fact.id: fact for fact in state.facts}
+            merged, before = _learned(state, new, now), {fact.id: fact for fact in state.facts}
             telling = [
                 one for one in merged if one.is_current and (one.text == new.text or says_the_same(one.text, new.text))
             ]
@@ -181,12 +165,11 @@ class UserKnowledge:
             if not isinstance(item, Fact):
                 profile = item.model_copy(update=_of_profile(state, item, given, now))
                 return _with(state, profile), profile
-            if "text" in given:  # the user's own words, which end only when the user says so
-                given = {"made_by": BY_USER, "valid_until": facts.lasting(item).valid_until, **given}
-            fact = item.model_copy(update=given)
+            fact = item.model_copy(update=given | ({"made_by": BY_USER} if "text" in given else {}))
             state = _with(state, fact)
-            if "slot" in given:
-                every = {one.id: one for one in facts.sole((*state.facts, *state.ended), fact, now)}
+            if fact.slot and "slot" in given:  # supersedes the other values of that slot
+                said = LearnedFact(text=fact.text, category=fact.category, slot=fact.slot, same_as=fact.id)
+                every = {one.id: one for one in _learned(state, said, now)}
                 fact, state = every[fact.id], learning.with_facts(state, every.values(), now)
             return state, fact
 
@@ -238,7 +221,7 @@ class UserKnowledge:
 
     def _why(self, item_id: str, *, user_id: str) -> Flow[list[SourceMessage]]:
         """Returns the messages that an item is known from, none for what was said by hand; `InputError` for no item."""
-        knowledge = yield from known.read_all(self._workspace.store, user_id)
+        knowledge = yield from known.read_all(self._store, user_id)
         ended = (fact for fact in knowledge.ended if fact.id == item_id)
         sources = (next(ended, None) or _find(knowledge, item_id)).sources
         found: dict[Source, SourceMessage] = {}
@@ -250,7 +233,7 @@ class UserKnowledge:
                     found[source] = _message_of(source, conversation)
 
         for conversation_id in dict.fromkeys(source.conversation_id for source in sources):
-            yield from self._workspace.recall(Scope(user_id, conversation_id), look)
+            yield from self._learning.owner.recall(Scope(user_id, conversation_id), look)
         return [found[source] for source in sources]
 
     why, awhy = twins(_why)
@@ -263,34 +246,38 @@ class UserKnowledge:
         nothing. No text has more than 2,000 characters (`InputError`).
         """
         require_id("user_id", user_id)
-        beat, store = _made(Heartbeat, {"device_id": device_id, **opened}), self._workspace.store
+        beat, store = _made(Heartbeat, {"device_id": device_id, **opened}), self._store
         # Compiling writes devices as well: what they expect next.
         recording = presence.record(store, user_id, beat, self._now)
         recorded = yield from locked(known.lock_of(store, user_id), recording)
-        self._workspace.learning.prewarm(user_id)
+        self._learning.prewarm(user_id)
         return recorded
 
     heartbeat, aheartbeat = twins(_heartbeat)
 
     def _list_devices(self, *, user_id: str) -> Flow[list[ClientPresence]]:
         """Lists what a user has open, a record for each device."""
-        return presence.devices(self._workspace.store, user_id, self._now)
+        return presence.devices(self._store, user_id, self._now)
 
     list_devices, alist_devices = twins(_list_devices)
 
     def _prewarm(self, *, user_id: str) -> Flow[Prediction]:
         """Predicts what is likely to come up, by what a user has open, and compiles the texts of it at once."""
-        return self._workspace.learning.warm(require_id("user_id", user_id))
+        return self._learning.warm(require_id("user_id", user_id))
 
     prewarm, aprewarm = twins(_prewarm)
 
     @property
+    def _store(self) -> BaseStore:
+        return self._learning.owner.store
+
+    @property
     def _now(self) -> datetime:
-        return self._workspace.learning.clock()
+        return self._learning.clock()
 
     def _changing(self, user_id: str, change: Callable[[Knowledge], tuple[Knowledge, T]]) -> Flow[T]:
         """Reads, changes, compiles and writes while nobody else does."""
-        store, now = self._workspace.store, self._now
+        store, now = self._store, self._now
 
         def body() -> Flow[T]:
             before = yield from known.read_all(store, user_id)
@@ -316,6 +303,12 @@ def _message_of(source: Source, conversation: OpenConversation) -> SourceMessage
         message=entry.message.model_copy(deep=True) if entry else None,
         changed=entry is not None and bool(source.digest) and entry.fingerprint != source.digest,
     )
+
+
+def _learned(state: Knowledge, said: LearnedFact, now: datetime) -> list[Fact]:
+    # A fact by hand is the newest, also where another computer's clock is ahead.
+    latest = max((now, *(fact.last_seen for fact in state.facts)))
+    return facts.learn((*state.facts, *state.ended), [said], {}, latest, BY_USER)
 
 
 def _find(state: Knowledge, item_id: str) -> KnownItem:
@@ -359,8 +352,6 @@ def _of_profile(state: Knowledge, item: Profile, changes: Mapping[str, Any], now
         by_slug = {one.slug: one for one in state.topics}
         if parent not in by_slug or item.slug in line_above(by_slug[parent], by_slug):
             raise InputError(f"parent_slug must be the slug of another topic that is no part of it, not {parent!r}")
-    if "proficiency_level" in changes:
-        update["proficiency_learned"] = False
     if {"label", "name"} & changes.keys():  # users go on saying what they used to
         update.setdefault("aliases", tuple(dict.fromkeys((*item.aliases, item.names[0]))))
     return update

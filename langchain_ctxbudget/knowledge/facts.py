@@ -20,7 +20,7 @@ from langchain_ctxbudget.knowledge.records import (
     joined,
 )
 from langchain_ctxbudget.messages import fold, names_another, one_line, says_more, says_the_opposite, says_the_same
-from langchain_ctxbudget.stores import later, utc
+from langchain_ctxbudget.stores import utc
 
 HARD_CAP, PRUNE_THRESHOLD = 150, 120
 """Above the first, facts are evicted down to the second; above the second, expired ones end."""
@@ -38,14 +38,12 @@ KEPT_PREFERENCES_ABOVE = 0.8
 LEAST_CONFIDENCE, MOST_MERGED_CONFIDENCE = 0.01, 0.99
 MOST_NAMED = 3
 """An item that names more known facts as no longer true is not believed in that."""
-SOON = timedelta(days=30)
-"""How long a statement about a near day holds."""
 
 _DAY = timedelta(days=1)
-_NEAR_DAY = re.compile(
-    r"\b(?:today|tonight|tomorrow|(?:this|next) (?:week|weekend|month|morning|afternoon|evening|\w+day))\b"
+_RELATIVE_DAY = re.compile(
+    r"\b(?:today|tonight|tomorrow|yesterday"
+    r"|(?:this|next|last) (?:week|weekend|month|night|morning|afternoon|evening|\w+day))\b"
 )
-_LATELY = re.compile(r"\b(?:yesterday|last (?:week|weekend|month|night|\w+day))\b")
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _RANK = {category: rank for rank, category in enumerate(HEADINGS)}
 
@@ -74,17 +72,6 @@ def holding(facts: Iterable[Fact], now: datetime) -> list[Fact]:
             slot, begin = fold(fact.slot), utc(fact.valid_from)
             begun[slot] = max(begin, begun.get(slot, begin))
     return [fact for fact in found if utc(fact.valid_from or fact.last_seen) >= begun.get(fold(fact.slot), _LONG_AGO)]
-
-
-def lasting(fact: Fact) -> Fact:
-    """Returns a fact that is kept by hand without the end that nobody has said."""
-    if fact.valid_until is None or fact.valid_until != _assumed_end(fact.text, fact.last_seen):
-        return fact
-    return fact.model_copy(update={"valid_until": None})
-
-
-def _assumed_end(text: str, said: datetime) -> datetime | None:
-    return later(said, SOON) if _NEAR_DAY.search(fold(text)) else None
 
 
 def _key(category: FactCategory, text: str) -> str:
@@ -131,7 +118,7 @@ def _ended(fact: Fact, reason: Ending, now: datetime) -> Fact:
 
 
 def pin(facts: Iterable[Fact], fact: Fact, now: datetime) -> Fact:
-    """Returns a current fact, pinned: always kept, shown first, and without an end that nobody has said.
+    """Returns a current fact, pinned: always kept, and shown first.
 
     Raises:
         FactError: 10 others are pinned that are not over.
@@ -141,7 +128,7 @@ def pin(facts: Iterable[Fact], fact: Fact, now: datetime) -> Fact:
         raise FactError(
             f"At most {MAX_PINNED} facts can be pinned, and {pinned} are: unpin one of them before pinning {fact.id!r}"
         )
-    return lasting(fact).model_copy(update={"pinned": True})
+    return fact.model_copy(update={"pinned": True})
 
 
 # What a prompt shows of them
@@ -164,8 +151,7 @@ def shown(fact: Fact) -> str:
     >>> shown(Fact(id="f", text="Flies to Rome next week", category="project", created_at=now, last_seen=now))
     'Flies to Rome next week (said 2026-05-01)'
     """
-    text = fold(fact.text)
-    is_relative = _NEAR_DAY.search(text) or _LATELY.search(text)
+    is_relative = _RELATIVE_DAY.search(fold(fact.text))
     return f"{fact.text} (said {fact.last_seen.date().isoformat()})" if is_relative else fact.text
 
 
@@ -221,18 +207,6 @@ def learn(
     return list(facts.values())
 
 
-def sole(facts: Iterable[Fact], value: Fact, now: datetime) -> list[Fact]:
-    """Returns the facts where one was given its slot by hand: it supersedes the other values of that slot."""
-    known = {fact.id: fact for fact in facts}
-    waits = begins_later(value, now)
-    rivals = [
-        one
-        for one in known.values()
-        if one.is_current and one.id != value.id and _same_slot(one, value.slot) and begins_later(one, now) == waits
-    ]
-    return list(_settled(known, value, rivals, at=now, now=now).values())
-
-
 @dataclass(frozen=True, slots=True)
 class _News:
     """A learned fact as it would be known."""
@@ -256,7 +230,6 @@ def _news(
     said = max((said_at[message] for message in found if message in said_at), default=now)
     end = item.valid_until if slot and item.valid_until and item.valid_until <= max(now, said) else None
     said = min(now, said)
-    assumed = None if made_by == BY_USER else _assumed_end(text, said)
     fact = Fact(
         id=_key(item.category, text),
         text=text,
@@ -268,7 +241,7 @@ def _news(
         created_at=now,
         last_seen=said,
         valid_from=end or item.valid_from,
-        valid_until=None if end else item.valid_until or assumed,
+        valid_until=None if end else item.valid_until,
     )
     supersedes = item.supersedes if len(item.supersedes) <= MOST_NAMED else ()
     item = replace(item, slot=slot, supersedes=supersedes)
@@ -318,9 +291,7 @@ def _ends(news: _News, fact: Fact, other: Fact, now: datetime) -> bool:
 
 def _merged(known: Fact, news: _News) -> Fact:
     """Returns a known fact that is said once more."""
-    new, item = news.fact, news.item
-    if new.made_by == BY_USER:
-        known = lasting(known)
+    new = news.fact
     places = {source.place for source in known.sources}
     changes: dict[str, object] = {
         "sources": joined(known.sources, new.sources),
@@ -328,14 +299,13 @@ def _merged(known: Fact, news: _News) -> Fact:
         "valid_from": known.valid_from or new.valid_from,
     }
     if not new.sources or any(source.place not in places for source in new.sources):
-        until = item.valid_until if is_kept_by_hand(known) and not news.only_ends else new.valid_until
         changes["last_seen"] = max(known.last_seen, new.last_seen)
-        changes["valid_until"] = until or (None if _is_over(known, new.last_seen) else known.valid_until)
+        changes["valid_until"] = new.valid_until or (None if _is_over(known, new.last_seen) else known.valid_until)
         if new.sources and len(known.sources) < MOST_SOURCES:
             # Of a full list, it is not known which messages have counted.
             merged = 1 - (1 - known.confidence) * (1 - new.confidence)
             changes["confidence"] = max(known.confidence, min(MOST_MERGED_CONFIDENCE, merged))
-    if known.id == item.same_as and known.made_by != BY_USER and says_more(new.text, known.text):
+    if known.id == news.item.same_as and known.made_by != BY_USER and says_more(new.text, known.text):
         changes |= {"text": new.text, "made_by": new.made_by}
     return known.model_copy(update=changes)
 
@@ -347,7 +317,7 @@ def _settled(
     settled = dict(facts)
     for rival in against:
         if rival.pinned:
-            fact = lasting(fact).model_copy(update={"pinned": True})
+            fact = fact.model_copy(update={"pinned": True})
         changes = {"superseded_by": fact.id, "valid_until": min(at, rival.valid_until or at), "pinned": False}
         settled[rival.id] = _ended(rival, "superseded", now).model_copy(update=changes)
     settled[fact.id] = fact

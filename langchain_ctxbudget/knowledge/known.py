@@ -20,7 +20,6 @@ from langchain_ctxbudget.background import cached_property, in_child, new_mutex
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, Lock, batch
 from langchain_ctxbudget.knowledge import records
-from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.detection import Detector, Named
 from langchain_ctxbudget.knowledge.profiles import importance_at
 from langchain_ctxbudget.knowledge.records import (
@@ -37,7 +36,6 @@ from langchain_ctxbudget.knowledge.records import (
 )
 from langchain_ctxbudget.messages import remembering
 from langchain_ctxbudget.stores import bulk, new_token, utc
-from langchain_ctxbudget.tokens import estimate_tokens
 
 KEPT_USERS = 64
 """Users of a store whose knowledge stays in memory; the one not asked for longest goes first."""
@@ -105,13 +103,9 @@ class Knowledge:
 
     @cached_property
     def by_hand(self) -> Knowledge:
-        """The part that the user or the application said by hand; its texts say no more than that."""
-        topics = tuple(_topic_by_hand(topic) for topic in self.topics if topic.made_by == BY_USER)
-        entities = tuple(entity_by_hand(entity) for entity in self.entities if entity.made_by == BY_USER)
-        compiler = Compiler(now=datetime.max.replace(tzinfo=UTC), count=estimate_tokens)  # no fact stands in a text
-        made = (*map(compiler.topic, topics), *map(compiler.entity, entities))
+        """The facts that the user or the application said by hand, and nothing that was learned."""
         facts = tuple(fact for fact in self.facts if fact.made_by == BY_USER)
-        return replace(self, facts=facts, topics=topics, entities=entities, bundles={text.id: text for text in made})
+        return replace(self, facts=facts, topics=(), entities=(), bundles={})
 
 
 NOTHING = Knowledge()
@@ -120,11 +114,6 @@ NOTHING = Knowledge()
 def entity_by_hand(entity: EntityProfile) -> EntityProfile:
     """Returns an entity without the details that were learned."""
     return entity.model_copy(update={name: getattr(entity.by_hand, name) for name in EntityDetails.model_fields})
-
-
-def _topic_by_hand(topic: TopicProfile) -> TopicProfile:
-    level = "unknown" if topic.proficiency_learned else topic.proficiency_level
-    return topic.model_copy(update={"total_conversations": 0, "highlights": (), "proficiency_level": level})
 
 
 # Detectors

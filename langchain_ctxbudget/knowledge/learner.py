@@ -63,6 +63,9 @@ class Owner(Protocol):
     def using(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
         """Run a flow with a conversation's working set, alone."""
 
+    def recall(self, scope: Scope, body: Callable[[OpenConversation], Flow[T]]) -> Flow[T]:
+        """Run a flow with a conversation that is up to date, alone."""
+
 
 def take(
     store: BaseStore, conversation: OpenConversation, counter: TokenCounter, *, at_least: int, from_tools: bool = False
@@ -162,7 +165,7 @@ class Learning:
     ) -> None:
         """Set up; the thread begins with the first conversation that has enough to learn from."""
         self.clock = clock or utc_now
-        self._owner = owner
+        self.owner = owner
         self._extractor = ChatModelExtractor(model) if model is not None else None
         self._mutex = new_mutex()
         self.begin_anew()
@@ -192,26 +195,26 @@ class Learning:
 
         Learning brings texts up to date that have expired; where nothing is to be learned yet, that is done by itself.
         """
-        settings, new, scope = self._owner.settings, conversation.new_to_learn(), conversation.scope
+        settings, new, scope = self.owner.settings, conversation.new_to_learn(), conversation.scope
         if not settings.learn:
             return
         if new is None or new >= settings.learn_every:
             self.worker.submit(scope)
-        elif known.is_to_be_renewed(self._owner.store, scope.user_id, self.clock()):
+        elif known.is_to_be_renewed(self.owner.store, scope.user_id, self.clock()):
             self.worker.submit(scope.user_id)
 
     def end_session(self, scope: Scope) -> bool:
         """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
-        return self._owner.settings.learn and self._want(scope)
+        return self.owner.settings.learn and self._want(scope)
 
     def prewarm(self, user_id: str) -> None:
         """Have the texts of what is likely to come up compiled in the background."""
-        if self._owner.settings.learn:
+        if self.owner.settings.learn:
             self.worker.submit(user_id)
 
     def renew_vectors(self, user_id: str, model: str) -> None:
         """Have the vectors of a user's topics made by the embeddings of this name, if any, in the background."""
-        if model and known.lacks_vectors(self._owner.store, user_id, model):
+        if model and known.lacks_vectors(self.owner.store, user_id, model):
             self._want(user_id)
 
     def _want(self, key: Scope | str) -> bool:
@@ -224,7 +227,7 @@ class Learning:
 
         The devices remember what was predicted, and a composite bundle has the texts together.
         """
-        store, now = self._owner.store, self.clock()
+        store, now = self.owner.store, self.clock()
 
         def body() -> Flow[Prediction]:
             before = yield from known.read_all(store, user_id)
@@ -252,7 +255,7 @@ class Learning:
 
         Mentions in it are counted again when it is learned from next.
         """
-        store, user, conversation, now = self._owner.store, scope.user_id, scope.conversation_id, self.clock()
+        store, user, conversation, now = self.owner.store, scope.user_id, scope.conversation_id, self.clock()
 
         def body() -> Flow[None]:
             known.interrupted(store, user)
@@ -269,7 +272,7 @@ class Learning:
             yield from known.save(store, user, before, learning.compiled(store, user, state, now))
 
         yield from locked(known.lock_of(store, user), body())
-        if there and self._owner.settings.learn:
+        if there and self.owner.settings.learn:
             self.worker.submit(scope)
 
     # In the thread
@@ -278,7 +281,7 @@ class Learning:
         with self._mutex:
             wanted = key in self._wanted
             self._wanted.discard(key)
-        store, embeddings = self._owner.store, self._owner.embeddings
+        store, embeddings = self.owner.store, self.owner.embeddings
         atexit.register(self.close)  # so that a job that is in the store ends first
         try:
             if not isinstance(key, str):
@@ -292,15 +295,15 @@ class Learning:
             atexit.unregister(self.close)
 
     def _settings_of(self, user_id: str) -> ContextSettings:
-        [saved] = drive(batch(self._owner.store, [settings_place(user_id, None)]))
+        [saved] = drive(batch(self.owner.store, [settings_place(user_id, None)]))
         try:
-            return self._owner.settings.override(settings_in(saved))
+            return self.owner.settings.override(settings_in(saved))
         except InvalidSettingsError:  # told of by every prompt
-            return self._owner.settings
+            return self.owner.settings
 
     def _learn_all(self, scope: Scope, cancelled: Cancelled, *, ends: bool) -> None:
         """Learns from a conversation until nothing is new; raises what the model failed with when that is done."""
-        owner, settings, problem = self._owner, self._settings_of(scope.user_id), None
+        owner, settings, problem = self.owner, self._settings_of(scope.user_id), None
         at_least = 1 if ends else settings.learn_every
 
         def find(conversation: OpenConversation) -> Flow[Work | None]:
@@ -330,7 +333,7 @@ class Learning:
     def _asked(self, extractor: ChatModelExtractor, work: Work) -> tuple[Work, Learned]:
         """Asks the model; returns the messages that it was shown, and what they say."""
         work = work.until_said(max(1, extractor.fits(work.said)))
-        knowledge = drive(known.read(self._owner.store, work.scope.user_id))
+        knowledge = drive(known.read(self.owner.store, work.scope.user_id))
         self._asking = True
         try:
             return work, drive(extractor.extract(work.said, work.before, knowledge))

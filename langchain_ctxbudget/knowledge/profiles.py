@@ -200,7 +200,7 @@ def _updated_topic(old: TopicProfile, new: LearnedTopic, came_from: Sequence[Sou
         if new.domain:
             changes["domain"] = new.domain
         if new.proficiency and not {*came_from} <= {*old.sources}:
-            changes |= {"proficiency_level": new.proficiency, "proficiency_learned": True}
+            changes["proficiency_level"] = new.proficiency
     return _changed(old, changes, now)
 
 

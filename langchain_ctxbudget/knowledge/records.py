@@ -149,8 +149,6 @@ class TopicProfile(_Profile):
     parent_slug: str | None = None
     domain: Domain = "personal"
     proficiency_level: Proficiency = "unknown"
-    proficiency_learned: bool = False
-    """The level was not said by hand."""
     related_memory_ids: tuple[str, ...] = ()
     """Facts about it."""
     highlights: tuple[Highlight, ...] = ()

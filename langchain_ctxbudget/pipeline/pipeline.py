@@ -133,7 +133,7 @@ class ContextPipeline:
     def _take(self, engine: Engine) -> None:
         self.engine = engine
         self.settings = engine.settings
-        self.knowledge = UserKnowledge(engine.workspace)
+        self.knowledge = UserKnowledge(engine.workspace.learning)
         self.usage, self.snapshots = UsageBook(engine), SnapshotBook(engine)
 
     @property
