@@ -221,9 +221,9 @@ class Bookkeeping:
             return HEALTHY, None
         try:
             used = yield from self.used(scope)
-        except Exception as error:  # noqa: BLE001 - what this process has counted stands in
+        except Exception as error:  # noqa: BLE001 - what is not written yet stands in
             failures.append(f"usage not read: {type(error).__name__}: {error}")
-            used = self.ledger.known(scope, month_of(self.clock()))
+            used = self.ledger.unwritten(scope, month_of(self.clock()))
         limits = UsageLimits.of(settings.usage_limits)
         found = standing(limits, amounts(*used))
         if found is None:

@@ -14,12 +14,11 @@ import os
 import weakref
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from chromadb.api import ClientAPI
@@ -42,40 +41,25 @@ from langgraph.store.base import (
 )
 from numpy.typing import NDArray
 
-from langchain_ctxbudget.errors import (
-    EmbeddingMismatchError,
-    InputError,
-    StoreDataError,
-    StoreError,
-    StoreLockedError,
-)
+from langchain_ctxbudget.errors import EmbeddingMismatchError, InputError, StoreDataError, StoreError, StoreLockedError
 from langchain_ctxbudget.flow import Flow, adrive, drive, embed, embed_query
 from langchain_ctxbudget.stores import chroma_collections as collections
 from langchain_ctxbudget.stores.bulk import AFTER_FORK, Namespace, begins_with, embeddings_name
-from langchain_ctxbudget.stores.chroma_collections import (
-    READ_SIZE,
-    OpenChroma,
-    StoredItem,
-    item_id,
-    parse_item_id,
-    typed_errors,
-)
+from langchain_ctxbudget.stores.chroma_collections import OpenChroma, StoredItem, item_id, parse_item_id, typed_errors
 from langchain_ctxbudget.stores.records import Clock, utc_now, with_offset
 
 T = TypeVar("T")
-Units = Mapping[str, NDArray[np.float64]]
-"""Vectors of length 1, by text."""
+Vector = NDArray[np.float64]
+"""Of length 1."""
 Hit = tuple[StoredItem, float | None]
 """An item that was found, and its similarity."""
 
 LAYOUT = 2
 """How records are laid out; another version refuses the store."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Put:
+class _Put(NamedTuple):
     """A checked write: the value as JSON text (`None` deletes), the texts to embed for it, and its minutes to live."""
 
     value: str | None
@@ -93,8 +77,8 @@ class ChromaStore(BaseStore):
     With `ttl`, items end some minutes after they were last put or read; an item whose time is over is not
     returned any more, and `sweep_ttl` deletes it.
 
-    The `a` methods work in a thread; opening, closing and sweeping block. Processes may write to one server at the
-    same time: the last write of an item counts.
+    The `a` methods work in a thread. Processes may write to one server at the same time: the last write of an item
+    counts.
 
     Example:
         >>> with ChromaStore() as store:
@@ -188,13 +172,13 @@ class ChromaStore(BaseStore):
         """
         todo = list(ops)
         puts = _checked_puts(todo, self._fields)
-        return self._run(todo, puts, *drive(self._embed(todo, puts)))
+        return self._run(todo, puts, drive(self._vectors(todo, puts)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Runs operations as `batch` does, in a worker thread."""
         todo = list(ops)
         puts = _checked_puts(todo, self._fields)
-        return await asyncio.to_thread(self._run, todo, puts, *(await adrive(self._embed(todo, puts))))
+        return await asyncio.to_thread(self._run, todo, puts, await adrive(self._vectors(todo, puts)))
 
     def sweep_ttl(self) -> int:
         """Deletes the items whose time is over; returns how many. An item that is renewed at this moment stays."""
@@ -246,32 +230,30 @@ class ChromaStore(BaseStore):
                 "it was written with, or put the items into a new store."
             )
 
-    def _embed(self, ops: Sequence[Op], puts: Mapping[str, _Put]) -> Flow[tuple[Units, Units]]:
-        """Makes the vectors of a batch's texts, and of its queries."""
+    def _vectors(self, ops: Sequence[Op], puts: Mapping[str, _Put]) -> Flow[dict[tuple[bool, str], Vector]]:
+        """Makes the vectors of a batch's texts and queries, by whether it is a query and the text."""
         if self.embeddings is None:
-            return {}, {}
+            return {}
         texts = list(dict.fromkeys(text for put in puts.values() for text in put.to_embed))
         queries = list(dict.fromkeys(op.query for op in ops if isinstance(op, SearchOp) and op.query))
-        embedded = yield from embed(self.embeddings, texts)
-        asked = []
+        made = list((yield from embed(self.embeddings, texts)))
         for query in queries:
-            asked.append((yield from embed_query(self.embeddings, query)))  # noqa: PERF401 - a flow
-        return self._units(texts, embedded), self._units(queries, asked)
-
-    def _units(self, texts: Sequence[str], embedded: Sequence[Sequence[float]]) -> Units:
-        lengths = {len(vector) for vector in embedded}
-        if lengths - {self._dims}:
+            made.append((yield from embed_query(self.embeddings, query)))  # noqa: PERF401 - a flow
+        if lengths := {len(vector) for vector in made} - {self._dims}:
             raise EmbeddingMismatchError(
                 f"The index has dims={self._dims}, but the embeddings gave vectors of length {sorted(lengths)}. "
                 "Set dims to what they give."
             )
-        vectors = np.asarray(embedded, dtype=np.float64).reshape(len(texts), self._dims)
+        vectors = np.asarray(made, dtype=np.float64).reshape(len(made), self._dims)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not np.isfinite(norms).all():
             raise StoreError("The embeddings gave numbers that are not finite.")
-        return dict(zip(texts, np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0), strict=True))
+        keys = [*((False, text) for text in texts), *((True, query) for query in queries)]
+        return dict(zip(keys, np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0), strict=True))
 
-    def _run(self, ops: Sequence[Op], puts: Mapping[str, _Put], vectors: Units, queries: Units) -> list[Result]:
+    def _run(
+        self, ops: Sequence[Op], puts: Mapping[str, _Put], vectors: Mapping[tuple[bool, str], Vector]
+    ) -> list[Result]:
         """Reads, writes, and puts off the end of what was read."""
         chroma, now = self._opened(), self._now()
         results: list[Result] = []
@@ -285,7 +267,7 @@ class ChromaStore(BaseStore):
                     found: list[Hit] = [(item, None)] if item and item.lives(now) else []
                     results.append(Item(**_answer(item)) if found and item else None)
                 elif isinstance(op, SearchOp):
-                    query = queries.get(op.query or "")
+                    query = vectors.get((True, op.query or ""))
                     found = _recent(chroma, op, now) if query is None else _nearest(chroma, op, query, now)
                     results.append([SearchItem(**_answer(item), score=score) for item, score in found])
                 else:
@@ -297,12 +279,14 @@ class ChromaStore(BaseStore):
         return results
 
 
-def _written(id_: str, put: _Put, old: StoredItem | None, vectors: Units, now: int) -> StoredItem | None:
+def _written(
+    id_: str, put: _Put, old: StoredItem | None, vectors: Mapping[tuple[bool, str], Vector], now: int
+) -> StoredItem | None:
     """Returns the item that a put writes; an item that has expired and is still there is a new one."""
     if put.value is None:
         return None
     created = old.created if old and old.lives(now) else now
-    flat = b"".join(vectors[text].astype("<f4").tobytes() for text in put.to_embed)
+    flat = b"".join(vectors[False, text].astype("<f4").tobytes() for text in put.to_embed)
     expires = None if put.ttl is None else _end(put.ttl, now)
     return StoredItem(id_, put.value, created, now, b64encode(flat).decode() or None, put.ttl, expires)
 
@@ -330,7 +314,7 @@ def _recent(chroma: OpenChroma, op: SearchOp, now: int) -> list[Hit]:
     return [(item, None) for item in _page(found, op)]
 
 
-def _nearest(chroma: OpenChroma, op: SearchOp, query: NDArray[np.float64], now: int) -> list[Hit]:
+def _nearest(chroma: OpenChroma, op: SearchOp, query: Vector, now: int) -> list[Hit]:
     """Finds items below a prefix that have vectors, the most similar first, then by id."""
     vectors, items = chroma.vectors_below(tuple(op.namespace_prefix))
     wanted = max(op.offset, 0) + max(op.limit, 0)
@@ -342,9 +326,8 @@ def _nearest(chroma: OpenChroma, op: SearchOp, query: NDArray[np.float64], now: 
     best = {id_: max(next(scores) for _ in range(len(flat) // len(query))) for id_, flat in vectors.items()}
     ranked = sorted(best, key=lambda id_: (-best[id_], id_))
     found: list[Hit] = []
-    step = min(wanted + 50, READ_SIZE)
-    for first in range(0, len(ranked), step):
-        some = ranked[first : first + step]
+    for first in range(0, len(ranked), wanted + 50):
+        some = ranked[first : first + wanted + 50]
         items |= chroma.read(id_ for id_ in some if id_ not in items)
         found += [(items[id_], best[id_]) for id_ in some if id_ in items and _passes(items[id_], op, now)]
         if len(found) >= wanted:
@@ -391,24 +374,21 @@ def _checked_puts(ops: Iterable[Op], fields: Sequence[str]) -> dict[str, _Put]:
         if isinstance(op, PutOp):
             id_ = item_id(op.namespace, op.key)
             puts.pop(id_, None)
-            puts[id_] = _checked(op, fields)
+            puts[id_] = _Put(None) if op.value is None else _checked(op, op.value, fields)
     return puts
 
 
-def _checked(op: PutOp, fields: Sequence[str]) -> _Put:
-    if op.value is None:
-        return _Put(None)
-    if not isinstance(op.value, dict):
-        raise InputError(f"The value of {op.key!r} is a {type(op.value).__name__}; a store keeps dicts.")
-    ttl = op.ttl
-    if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or not math.isfinite(ttl)):
-        raise InputError(f"A time to live is a number of minutes, or None for ever; not {ttl!r}.")
-    text = _to_json(op.value)
+def _checked(op: PutOp, given: object, fields: Sequence[str]) -> _Put:
+    if not isinstance(given, dict):
+        raise InputError(f"The value of {op.key!r} is a {type(given).__name__}; a store keeps dicts.")
+    if op.ttl is not None and not (type(op.ttl) in (int, float) and math.isfinite(op.ttl)):
+        raise InputError(f"A time to live is a number of minutes, or None for ever; not {op.ttl!r}.")
+    text = _to_json(given)
     paths = [] if op.index is False or not fields else fields if op.index is None else op.index
     value = json.loads(text) if paths else None
     found = (part for path in paths for part in get_text_at_path(value, path if path == "$" else tokenize_path(path)))
     to_embed = list(dict.fromkeys(part for part in found if part.strip()))
-    return _Put(text, to_embed, None if ttl is None else max(float(ttl), 0.0))
+    return _Put(text, to_embed, None if op.ttl is None else max(float(op.ttl), 0.0))
 
 
 def _to_json(value: Mapping[str, Any]) -> str:
@@ -442,6 +422,8 @@ def _same(left: object, right: object) -> bool:
 
 
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "$eq": _same,
+    "$ne": lambda value, operand: not _same(value, operand),
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
@@ -451,14 +433,12 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 
 def _compares(value: object, name: str, operand: object) -> bool:
     """Applies one operator; only two numbers, or two texts, are in an order."""
-    if name in ("$eq", "$ne"):
-        return _same(value, operand) is (name == "$eq")
     if name not in _ORDERS:
-        raise InputError(f"Unknown operator {name} in a filter. Known: $eq, $ne, {', '.join(_ORDERS)}.")
-    if isinstance(value, bool) or isinstance(operand, bool):
-        return False
-    in_order = any(isinstance(value, kind) and isinstance(operand, kind) for kind in (str, (int, float)))
-    return in_order and _ORDERS[name](value, operand)
+        raise InputError(f"Unknown operator {name} in a filter. Known: {', '.join(_ORDERS)}.")
+    kinds = [
+        str if isinstance(it, str) else isinstance(it, int | float) and type(it) is not bool for it in (value, operand)
+    ]
+    return (name in ("$eq", "$ne") or (kinds[0] is kinds[1] and bool(kinds[0]))) and _ORDERS[name](value, operand)
 
 
 def matches(value: object, wanted: object) -> bool:

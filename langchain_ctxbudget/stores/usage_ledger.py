@@ -1,22 +1,21 @@
 """What calls of models used in a conversation, and of a user in a month: counted in memory, written in the background.
 
-There is no counter that several processes share and could overwrite. Each ledger has a lane of its own in every place,
-a record of what it has counted there in absolute numbers, so that writing it twice is harmless; what was used in a
-place is the sum of its lanes. The store has the last word: a lane that was written and is no longer there was erased,
-by whichever process, and what it said is neither shown nor written again.
+There is no counter that several processes share and could overwrite. Each ledger has a lane of its own in every place:
+a record of what it has counted there, and of the last call that is in it, so that a call that is written twice counts
+once. What was used in a place is the sum of its lanes. The store has the last word: of a lane that somebody erased,
+only what was counted since is written again.
 """
 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 from uuid import uuid4
 
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, SearchOp
+from pydantic import Field
 
 from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
@@ -26,20 +25,25 @@ from langchain_ctxbudget.stores.records import ROOT, Record, Scope, label, requi
 from langchain_ctxbudget.tokens import Usage, total
 
 SPENT, USAGE = "spent", "usage"
-KEPT_LANES = 1_024
-"""About how many lanes stay in memory once they are written; those not counted in for longest go first."""
 _MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 
 Lanes: TypeAlias = tuple[str, ...]
 """A namespace with one item per lane: that of a conversation, or of a user's month."""
-Counted: TypeAlias = Mapping[str, Usage]
-"""By model; calls that do not name theirs are below an empty name."""
 
 
 class UsageRecord(Record):
     """The usage that one lane has counted."""
 
-    models: dict[str, Usage]
+    models: dict[str, Usage] = Field(default_factory=dict)
+    """Calls that do not name their model are below an empty name."""
+    last: int = 0
+    """The number of the last call that is in it."""
+
+
+class _Call(NamedTuple):
+    number: int
+    model: str
+    used: Usage
 
 
 def month_of(now: datetime) -> str:
@@ -71,26 +75,6 @@ def of_month(user_id: str, month: str) -> Lanes:
     return (*of_user(user_id), USAGE, month)
 
 
-def _added(parts: Iterable[Counted]) -> dict[str, Usage]:
-    known = list(parts)
-    models = dict.fromkeys(model for part in known for model in part)
-    return {model: total(part[model] for part in known if model in part) for model in models}
-
-
-@dataclass(slots=True)
-class _Lane:
-    name: str = field(default_factory=lambda: uuid4().hex)
-    """Fresh for every place: whoever counts in one again after its lane has left the memory begins another."""
-    written: Counted = field(default_factory=dict)
-    """What the store has confirmed."""
-    calls: tuple[Counted, ...] = ()
-    """What was counted since, one after the other."""
-
-    @property
-    def counted(self) -> dict[str, Usage]:
-        return _added([self.written, *self.calls])
-
-
 class Ledger:
     """Counts the usage of one pipeline's calls over its store, for threads and tasks.
 
@@ -109,27 +93,22 @@ class Ledger:
 
     def __init__(self) -> None:
         self._mutex = new_mutex()
-        """Held while lanes are looked at or changed."""
-        self._lanes: OrderedDict[Lanes, _Lane] = OrderedDict()
+        self.begin_anew()
         beginning_anew(self)
 
     def begin_anew(self) -> None:
         """Knows of nothing in the child of a fork: what was counted before is for the parent to write."""
-        self._lanes = OrderedDict()
+        self._lane, self._noted = uuid4().hex, 0
+        self._calls: Mapping[Lanes, tuple[_Call, ...]] = {}
+        """What is not written yet."""
 
     def note(self, scope: Scope, used: Usage, model: str | None, month: str) -> None:
         """Counts a call for its conversation and for its user's month (see `month_of`); does no I/O."""
         places = [*([of_session(scope)] if scope.is_kept else []), of_month(scope.user_id, month)]
         with self._mutex:
-            for place in places:
-                lane = self._lanes.setdefault(place, _Lane())
-                lane.calls = (*lane.calls, {model or "": used})
-                self._lanes.move_to_end(place)
-
-    def known(self, scope: Scope, month: str) -> tuple[Usage, Usage]:
-        """Returns what this ledger has counted for a conversation and its user's month; for when reading fails."""
-        session, user = self._seen((of_session(scope), of_month(scope.user_id, month)))
-        return total(session.counted.values()), total(user.counted.values())
+            self._noted += 1
+            call = _Call(self._noted, model or "", used)
+            self._calls = {**self._calls, **{place: (*self._calls.get(place, ()), call) for place in places}}
 
     def read(self, store: BaseStore, scope: Scope, month: str) -> Flow[tuple[Usage, Usage]]:
         """Returns the usage of a conversation, and of its user in a month, by everybody as far as it is written."""
@@ -141,77 +120,71 @@ class Ledger:
         [used] = yield from self._read(store, (of_month(user_id, month),))
         return used
 
+    def unwritten(self, scope: Scope, month: str) -> tuple[Usage, Usage]:
+        """Returns what was counted and is not written yet; for when reading fails."""
+        calls = self._calls
+        session, user = (calls.get(place, ()) for place in (of_session(scope), of_month(scope.user_id, month)))
+        return total(call.used for call in session), total(call.used for call in user)
+
     def _read(self, store: BaseStore, places: Sequence[Lanes]) -> Flow[list[Usage]]:
-        own = self._seen(places)  # the memory first: what is written in between is then not counted twice
+        calls = self._calls  # the memory first: what is written in between is then not counted twice
         results = yield from batch(store, [SearchOp(place, limit=bulk.PAGE) for place in places])
         sums = []
-        for place, result, lane in zip(places, results, own, strict=True):
+        for place, result in zip(places, results, strict=True):
             items = cast("list[Item]", result)
             if len(items) == bulk.PAGE:
                 items = yield from bulk.read_all(store, place)
             # By name: an item that is written while pages are read may stand on two of them.
-            values = {item.key: item.value for item in items if item.namespace == place}
-            if values.pop(lane.name, None) is None:
-                self._lost(place, lane)
-                lane.written = {}
-            others = [UsageRecord.read(it, f"usage {'/'.join(place)} {name!r}").models for name, it in values.items()]
-            sums.append(total(_added([*others, lane.counted]).values()))
+            lanes = {item.key: _record(item) for item in items if item.namespace == place}
+            mine = _with(lanes.get(self._lane, UsageRecord()), calls.get(place, ()))
+            sums.append(
+                total(used for record in {**lanes, self._lane: mine}.values() for used in record.models.values())
+            )
         return sums
-
-    def _seen(self, places: Sequence[Lanes]) -> list[_Lane]:
-        """Returns copies of the lanes as they are now; empty ones where there are none."""
-        with self._mutex:
-            return [replace(self._lanes[place]) if place in self._lanes else _Lane() for place in places]
-
-    def _lost(self, place: Lanes, seen: _Lane) -> None:
-        """Notes that what a lane had written is no longer in the store; what was written since is."""
-        with self._mutex:
-            lane = self._lanes.get(place)
-            if lane is not None and lane.written is seen.written:
-                lane.written = {}
 
     def write(self, store: BaseStore, scope: Scope, also: Sequence[Op] = ()) -> Flow[None]:
         """Writes what was counted of a conversation and its user; where that fails, it is written the next time.
 
         Whoever writes for a user does so alone, and whoever erases something of them waits for it.
         """
-        before = [(place, replace(lane)) for place, lane in self._unwritten(scope) if lane.written]
-        items = yield from batch(store, [GetOp(place, lane.name) for place, lane in before])
-        for (place, lane), item in zip(before, items, strict=True):
-            if item is None:
-                self._lost(place, lane)
-        todo = [(place, lane, replace(lane)) for place, lane in self._unwritten(scope)]
+        session, months = of_session(scope), (*of_user(scope.user_id), USAGE)
+        todo = {place: calls for place, calls in self._calls.items() if place == session or place[:3] == months}
+        items = yield from batch(store, [GetOp(place, self._lane) for place in todo])
+        before = [_record(item) if isinstance(item, Item) else UsageRecord() for item in items]
+        records = [_with(record, calls) for record, calls in zip(before, todo.values(), strict=True)]
         puts = [
-            PutOp(place, lane.name, UsageRecord(models=seen.counted).to_value(), index=False)
-            for place, lane, seen in todo
+            PutOp(place, self._lane, record.to_value(), index=False)
+            for place, record in zip(todo, records, strict=True)
         ]
         yield from batch(store, [*also, *puts])
-        with self._mutex:
-            for _, lane, seen in todo:
-                lane.written, lane.calls = seen.counted, lane.calls[len(seen.calls) :]
-            done = [place for place, lane in self._lanes.items() if not lane.calls]
-            for place in done[: max(0, len(self._lanes) - KEPT_LANES)]:
-                del self._lanes[place]
-
-    def _unwritten(self, scope: Scope) -> list[tuple[Lanes, _Lane]]:
-        """Returns the lanes of a conversation, and of its user's months, that are not written."""
-        session, months = of_session(scope), (*of_user(scope.user_id), USAGE)
-        with self._mutex:
-            lanes = self._lanes.items()
-            return [(place, lane) for place, lane in lanes if lane.calls and (place == session or place[:3] == months)]
+        self._keep(lambda place, call: place not in todo or call.number > todo[place][-1].number)
 
     def forget(self, scope: Scope) -> None:
         """Never writes again what was counted of a conversation; to be done before its records are deleted.
 
         What its user has used in a month stays.
         """
-        self._drop(of_session(scope))
+        self._keep(lambda place, _: place != of_session(scope))
 
     def erase(self, user_id: str) -> None:
         """Never writes again what was counted of a user; to be done before their records are deleted."""
-        self._drop(of_user(user_id))
+        self._keep(lambda place, _: place[:2] != of_user(user_id))
 
-    def _drop(self, path: Lanes) -> None:
+    def _keep(self, wanted: Callable[[Lanes, _Call], bool]) -> None:
         with self._mutex:
-            for place in [place for place in self._lanes if place[: len(path)] == path]:
-                del self._lanes[place]
+            kept = ((place, tuple(it for it in calls if wanted(place, it))) for place, calls in self._calls.items())
+            self._calls = {place: calls for place, calls in kept if calls}
+
+
+def _record(item: Item) -> UsageRecord:
+    return UsageRecord.read(item.value, f"usage {'/'.join(item.namespace)} {item.key!r}")
+
+
+def _with(record: UsageRecord, calls: Iterable[_Call]) -> UsageRecord:
+    """Adds those calls that are not in a record yet."""
+    models, last = dict(record.models), record.last
+    for call in calls:
+        if call.number > record.last:
+            models[call.model] = models.get(call.model, Usage()) + call.used
+            last = call.number
+    return UsageRecord(models=models, last=last)
