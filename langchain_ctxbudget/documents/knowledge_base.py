@@ -294,7 +294,9 @@ class KnowledgeBase:
                         problem = outcome
                 chunks = sum(1 + len(new.text) // 1_000 for new in waiting)
                 if problem or number == len(groups) or len(waiting) >= GROUP_DOCUMENTS or chunks >= GROUP_CHUNKS:
-                    done += yield from self._alone(self._write({self._id_of(new.source): new for new in waiting}))
+                    done += yield from self._alone(
+                        self._write({self._id_of(new.about["source"]): new for new in waiting})
+                    )
                     waiting = []
                 if problem:
                     raise problem
@@ -494,7 +496,7 @@ class KnowledgeBase:
             old, note = known[id_]
             intact = old is not None and id_ not in broken and old.indexed == indexed
             same = old is not None and intact and not note and self._is_same(old, new)
-            summary = (old.summary, old.summary_by) if old and old.hash == new.hash else None
+            summary = (old.summary, old.summary_by) if old and old.hash == new.about["hash"] else None
             by_model = self._summary_model is not None and (summary is None or summary[1] == EXTRACTION)
             written: tuple[str, str] | str = ""
             if not same or by_model:
@@ -524,8 +526,8 @@ class KnowledgeBase:
 
     def _is_same(self, old: DocumentInfo, new: NewDocument) -> bool:
         parts, sections = [part.metadata for part in new.parts], [section.metadata for section in old.sections]
-        mine = (new.hash, self._splitter.name, new.title, new.date, new.type, dict(new.metadata))
-        return mine == (old.hash, old.split, old.title, old.date, old.type, old.metadata) and parts == sections
+        known = all(getattr(old, name) == value for name, value in new.about.items())
+        return known and old.split == self._splitter.name and parts == sections
 
     def _split(self, id_: str, new: NewDocument) -> tuple[DocumentInfo, Mapping[str, PartRecord], Sequence[str]]:
         """Returns the record of a document, summed up in its own sentences, its parts by key, and its chunks."""
@@ -543,7 +545,7 @@ class KnowledgeBase:
         contents |= {f"texts/{id_}/{digest(piece)}": PartRecord(text=piece) for piece in pieces}
         record = DocumentInfo(
             id=id_,
-            **{name: getattr(new, name) for name in ("source", "title", "date", "type", "metadata", "hash")},
+            **new.about,
             tokens=counter.count_text(new.text),
             summary=extract(new.text, texts, counter, SUMMARY_TOKENS),
             split=self._splitter.name,
@@ -556,7 +558,8 @@ class KnowledgeBase:
     def _summarise(self, new: NewDocument, chunks: Sequence[str]) -> Flow[tuple[str, str] | str]:
         """Asks the model for a summary; returns it and the model's name, or what went wrong."""
         count, model = self._splitter.counter.count_text, cast("BaseChatModel", self._summary_model)
-        shown = f"{as_data(new.title)}\n\n{as_data(extract(new.text, chunks, self._splitter.counter, READ_TOKENS))}\n"
+        title, failed = new.about["title"], f"summary of {new.about['title']!r}:"
+        shown = f"{as_data(title)}\n\n{as_data(extract(new.text, chunks, self._splitter.counter, READ_TOKENS))}\n"
         messages = [
             SystemMessage(_INSTRUCTIONS.format(tokens=SUMMARY_TOKENS, fence=CONTEXT)),
             HumanMessage(f"{opening(CONTEXT)}{shown}{closing(CONTEXT)}"),
@@ -565,12 +568,12 @@ class KnowledgeBase:
             reply = yield model_call(model, messages, TIMEOUT_SECONDS)
             said = str(getattr(reply, "text", reply)).strip()
         except TooSlowError:
-            return f"summary of {new.title!r}: no reply within {TIMEOUT_SECONDS:g} seconds"
+            return f"{failed} no reply within {TIMEOUT_SECONDS:g} seconds"
         except Exception as error:  # noqa: BLE001 - models and their clients raise anything
-            return f"summary of {new.title!r}: {type(error).__name__}: {error}"
+            return f"{failed} {type(error).__name__}: {error}"
         fitting = shrink_to(said, count, SUMMARY_TOKENS) if said else None
         if not fitting:
-            return f"summary of {new.title!r}: the reply was {'too long' if said else 'empty'}"
+            return f"{failed} the reply was {'too long' if said else 'empty'}"
         return fitting, next(model_names(model), type(model).__name__)
 
     def _apply(self, changes: Mapping[str, _Change]) -> Flow[None]:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from os import PathLike, fspath
 from os.path import abspath
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from langchain_core.document_loaders import BaseLoader
 from langchain_core.documents import Document
@@ -55,23 +55,13 @@ class Part:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewDocument:
+class NewDocument(NamedTuple):
     """A document that was read and is not split yet."""
 
-    source: str
-    title: str
-    date: str | None
-    type: str
-    metadata: Mapping[str, Any]
-    parts: tuple[Part, ...]
+    about: Mapping[str, Any]
+    """Its `source`, `title`, `date`, `type`, `metadata`, and a `hash` of its text and pages."""
+    parts: Sequence[Part]
     text: str
-
-    @property
-    def hash(self) -> str:
-        """A hash of the text and of its pages."""
-        pages = "" if self.type != "pdf" else "\0".join(f"{part.page}:{len(part.text)}" for part in self.parts)
-        return digest(f"{self.type}\0{pages}\0{self.text}")
 
 
 # What is given.
@@ -166,8 +156,7 @@ def _read_file(path: Path, metadata: Mapping[str, Any]) -> NewDocument:
     except Exception as error:  # pypdf raises anything on a broken file
         raise DocumentError(f"{source} cannot be read ({type(error).__name__}: {error})") from error
     hint = ": its pages are pictures; recognise their text first (OCR)" if kind == "pdf" else ""
-    new = _merged(pages or [Document("", metadata=about)], metadata, hint)
-    return new if new.date else replace(new, date=changed)
+    return _merged(pages or [Document("", metadata=about)], metadata, hint, changed)
 
 
 def _pdf_pages(path: Path, about: Mapping[str, str]) -> list[Document]:
@@ -205,7 +194,9 @@ def _no_path(text: str) -> str:
     return text
 
 
-def _merged(documents: Sequence[Document], metadata: Mapping[str, Any], hint: str = "") -> NewDocument:
+def _merged(
+    documents: Sequence[Document], metadata: Mapping[str, Any], hint: str = "", changed: str | None = None
+) -> NewDocument:
     """Merges documents with one source, such as pages; `metadata` outweigh theirs."""
     first = documents[0].metadata
     shared = {name: value for name, value in first.items() if all(it.metadata.get(name) == value for it in documents)}
@@ -226,15 +217,17 @@ def _merged(documents: Sequence[Document], metadata: Mapping[str, Any], hint: st
         parts += (replace(part, metadata=_as_json(source, own)) for part in cut if part.text.strip())
     headed = next((part.heading.split(HEADINGS)[0] for part in parts if part.heading), "")
     stem = "" if source.startswith("text:") else PurePosixPath(source.replace("\\", "/").rstrip("/")).stem or source
-    return NewDocument(
-        source=source,
-        title=one_line(_field(known, "title") or headed or stem or text.strip().partition("\n")[0])[:TITLE_CHARACTERS],
-        date=_date(known),
-        type=kind,
-        metadata=_as_json(source, {name: value for name, value in known.items() if name not in taken}),
-        parts=tuple(parts),
-        text=text,
-    )
+    title = one_line(_field(known, "title") or headed or stem or text.strip().partition("\n")[0])[:TITLE_CHARACTERS]
+    pages = "" if kind != "pdf" else "\0".join(f"{part.page}:{len(part.text)}" for part in parts)
+    about = {
+        "source": source,
+        "title": title,
+        "date": _date(known) or changed,
+        "type": kind,
+        "metadata": _as_json(source, {name: value for name, value in known.items() if name not in taken}),
+        "hash": digest(f"{kind}\0{pages}\0{text}"),
+    }
+    return NewDocument(about, parts, text)
 
 
 def digest(text: str) -> str:

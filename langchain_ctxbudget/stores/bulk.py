@@ -160,10 +160,8 @@ def delete_below(store: BaseStore, path: Namespace, last: str = "", first_key: s
 def export_below(store: BaseStore, path: Namespace) -> Flow[list[str]]:
     """Returns every item of every namespace that begins with a path, as lines of JSON."""
     lines = []
-    for namespace in sorted((yield from read_namespaces(store, path))):
-        items = yield from read_all(store, namespace)
-        for item in sorted(items, key=lambda item: item.key):
-            line = {"namespace": list(namespace), "key": item.key, "value": stored(item.value)}
-            times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
-            lines.append(json.dumps(line | times))
+    for item in sorted((yield from read_below(store, path)), key=lambda item: (item.namespace, item.key)):
+        line = {"namespace": list(item.namespace), "key": item.key, "value": stored(item.value)}
+        times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
+        lines.append(json.dumps(line | times))
     return lines

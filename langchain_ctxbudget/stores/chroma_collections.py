@@ -224,7 +224,8 @@ class OpenChroma:
             for number, some in _requests(id_ for id_ in items if id_ not in new):
                 self._for_writing(number).delete(ids=some)
             for number, some in _requests(new, lambda id_: len(new[id_].value) + len(new[id_].vectors or "")):
-                metadatas, vectors = [_fields(new[id_]) for id_ in some], np.ones((len(some), 1), np.float32)
+                metadatas: list[Any] = [_fields(new[id_]) for id_ in some]
+                vectors = np.ones((len(some), 1), np.float32)
                 self._for_writing(number).upsert(ids=some, embeddings=vectors, metadatas=metadatas)
         except BaseException:  # nobody knows how far it came
             self._known.clear()

@@ -209,10 +209,9 @@ class Broken(InMemoryStore):
         return self.batch(ops)
 
 
-def test_where_usage_cannot_be_read_the_turn_goes_on_with_what_this_process_counted(call: Call) -> None:
+def test_where_usage_cannot_be_read_the_turn_goes_on_and_the_report_says_so(call: Call) -> None:
     it = pipeline(Broken())
     spend(it, call, 0.1)
     report = call(it, "assemble", "Hello", **SCOPE).report
     assert report.usage is not None
-    assert report.usage.tier == "critical"
     assert any("usage not read: OSError: the disk is gone" in failure for failure in report.failures)
