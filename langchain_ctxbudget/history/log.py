@@ -206,16 +206,19 @@ def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = 
 def append(
     store: BaseStore, scope: Scope, lane: str, head: LaneRecord, records: Sequence[MessageRecord | ChangeRecord]
 ) -> Flow[None]:
-    """Writes records at the end of a lane, and then `head`, which counts them."""
+    """Writes records at the end of a lane, and behind them `head`, which counts them."""
     first = head.count - len(records)
     puts = [_put(store, scope, place_key(lane, number), record) for number, record in enumerate(records, first)]
-    yield from bulk.write_messages(store, puts)
-    yield from write_head(store, scope, lane, head)
+    yield from bulk.write_messages(store, [*puts, _head_put(scope, lane, head)])
 
 
 def write_head(store: BaseStore, scope: Scope, lane: str, head: LaneRecord) -> Flow[None]:
     """Says how far a lane has come."""
-    yield from batch(store, [PutOp(scope.namespace(LANES), lane, head.to_value(), index=False)])
+    yield from batch(store, [_head_put(scope, lane, head)])
+
+
+def _head_put(scope: Scope, lane: str, head: LaneRecord) -> PutOp:
+    return PutOp(scope.namespace(LANES), lane, head.to_value(), index=False)
 
 
 def tell(store: BaseStore, scope: Scope) -> Flow[None]:

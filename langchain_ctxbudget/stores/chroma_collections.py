@@ -49,6 +49,8 @@ TIMEOUT = (10.0, 120.0, 120.0, None)
 """Seconds to connect, to read, to write, to wait for a free connection; Chroma itself would wait for ever."""
 KNOWN_VECTORS = 50_000
 """Items whose vectors stay in memory after searches, where no other process can write."""
+RECENT_ITEMS, RECENT_CHARACTERS = 1_000, 10_000
+"""Items that stay in memory after they were read or written, where no other process can write, and their size."""
 
 # The smallest graph that Chroma builds, because nothing searches it: ef 400 and M 32 make writes 7 times as
 # slow. Every write reads the log since the last sync, so Chroma's 1,000 between two of them is too many.
@@ -157,6 +159,8 @@ class OpenChroma:
         self._collections: dict[str, Collection] = {}
         self._known: dict[Namespace, dict[str, Vectors]] = {}
         """The vectors below the prefixes that were searched, in step with every write."""
+        self._recent: dict[str, StoredItem] = {}
+        """Items by id, in step with every write: what every turn reads, as the heads of a log, is not asked for again."""
 
     def _collection(self, number: int, *, make: bool = False) -> Collection | None:
         """Returns a collection, or `None` where nothing was ever written to it."""
@@ -188,7 +192,19 @@ class OpenChroma:
 
     def read(self, ids: Iterable[str]) -> dict[str, StoredItem]:
         """Returns the items with these ids, wherever they are."""
-        return {item.id: item for number, some in _requests(ids) for item in self._get(number, ids=some)}
+        wanted = dict.fromkeys(ids)
+        found = {id_: self._recent[id_] for id_ in wanted if id_ in self._recent}
+        for number, some in _requests(id_ for id_ in wanted if id_ not in found):
+            read = {item.id: item for item in self._get(number, ids=some)}
+            self._remember(read)
+            found |= read
+        return found
+
+    def _remember(self, items: Mapping[str, StoredItem]) -> None:
+        if self._is_private and len(items) <= RECENT_ITEMS // 10:
+            self._recent |= {id_: item for id_, item in items.items() if len(item.value) < RECENT_CHARACTERS}
+            for id_ in list(self._recent)[: max(0, len(self._recent) - RECENT_ITEMS)]:
+                del self._recent[id_]
 
     def items_below(self, prefix: Namespace) -> Iterator[StoredItem]:
         """Yields every item below a prefix, in no order."""
@@ -220,6 +236,8 @@ class OpenChroma:
     def write(self, items: Mapping[str, StoredItem | None]) -> None:
         """Writes items by id, over those that there are; `None` deletes one."""
         new = {id_: item for id_, item in items.items() if item}
+        for id_ in items:
+            self._recent.pop(id_, None)
         try:
             for number, some in _requests(id_ for id_ in items if id_ not in new):
                 self._for_writing(number).delete(ids=some)
@@ -230,6 +248,7 @@ class OpenChroma:
         except BaseException:  # nobody knows how far it came
             self._known.clear()
             raise
+        self._remember(new)
         for id_, item in items.items() if self._known else ():
             namespace, _ = parse_item_id(id_)
             for length in range(len(namespace) + 1):
@@ -241,6 +260,8 @@ class OpenChroma:
     def put_off(self, ends: Mapping[str, int]) -> None:
         """Sets when items end, by id."""
         for number, some in _requests(ends):
+            for id_ in some:
+                self._recent.pop(id_, None)
             self._for_writing(number).update(ids=some, metadatas=[{"expires": ends[id_]} for id_ in some])
 
     def delete_ended(self, now: int) -> int:
@@ -249,6 +270,7 @@ class OpenChroma:
         for number, some in _requests(ended):
             self._for_writing(number).delete(ids=some, where=_ended(now))
         self._known.clear()
+        self._recent.clear()
         return len(ended)
 
 

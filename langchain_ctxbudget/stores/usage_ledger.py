@@ -15,7 +15,6 @@ from typing import NamedTuple, TypeAlias, cast
 from uuid import uuid4
 
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, SearchOp
-from pydantic import Field
 
 from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
@@ -34,7 +33,7 @@ Lanes: TypeAlias = tuple[str, ...]
 class UsageRecord(Record):
     """The usage that one lane has counted."""
 
-    models: dict[str, Usage] = Field(default_factory=dict)
+    models: dict[str, Usage]
     """Calls that do not name their model are below an empty name."""
     last: int = 0
     """The number of the last call that is in it."""
@@ -136,7 +135,7 @@ class Ledger:
                 items = yield from bulk.read_all(store, place)
             # By name: an item that is written while pages are read may stand on two of them.
             lanes = {item.key: _record(item) for item in items if item.namespace == place}
-            mine = _with(lanes.get(self._lane, UsageRecord()), calls.get(place, ()))
+            mine = _with(lanes.get(self._lane), calls.get(place, ()))
             sums.append(
                 total(used for record in {**lanes, self._lane: mine}.values() for used in record.models.values())
             )
@@ -150,7 +149,7 @@ class Ledger:
         session, months = of_session(scope), (*of_user(scope.user_id), USAGE)
         todo = {place: calls for place, calls in self._calls.items() if place == session or place[:3] == months}
         items = yield from batch(store, [GetOp(place, self._lane) for place in todo])
-        before = [_record(item) if isinstance(item, Item) else UsageRecord() for item in items]
+        before = [_record(item) if isinstance(item, Item) else None for item in items]
         records = [_with(record, calls) for record, calls in zip(before, todo.values(), strict=True)]
         puts = [
             PutOp(place, self._lane, record.to_value(), index=False)
@@ -180,11 +179,11 @@ def _record(item: Item) -> UsageRecord:
     return UsageRecord.read(item.value, f"usage {'/'.join(item.namespace)} {item.key!r}")
 
 
-def _with(record: UsageRecord, calls: Iterable[_Call]) -> UsageRecord:
+def _with(record: UsageRecord | None, calls: Iterable[_Call]) -> UsageRecord:
     """Adds those calls that are not in a record yet."""
-    models, last = dict(record.models), record.last
+    models, last = (dict(record.models), record.last) if record else ({}, 0)
     for call in calls:
-        if call.number > record.last:
+        if call.number > last:
             models[call.model] = models.get(call.model, Usage()) + call.used
             last = call.number
     return UsageRecord(models=models, last=last)
