@@ -160,7 +160,7 @@ class OpenChroma:
         self._known: dict[Namespace, dict[str, Vectors]] = {}
         """The vectors below the prefixes that were searched, in step with every write."""
         self._recent: dict[str, StoredItem] = {}
-        """Items by id, in step with every write: what every turn reads, as the heads of a log, is not asked for again."""
+        """Items by id, in step with every write: what every turn reads, as the heads of a log, is asked for once."""
 
     def _collection(self, number: int, *, make: bool = False) -> Collection | None:
         """Returns a collection, or `None` where nothing was ever written to it."""

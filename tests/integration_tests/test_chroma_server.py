@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -71,28 +70,6 @@ def test_few_requests(open_store: Open, asked: list[tuple[str, Any]]) -> None:
     asked.clear()
     asyncio.run(store.aput(("a", "b"), "k", {"v": 1}))
     assert [name for name, _ in asked] == ["get", "upsert"], "a new event loop asks nothing more"
-
-
-def test_threads_and_tasks_leave_an_item_and_its_vector_in_step(open_store: Open) -> None:
-    store = open_store(index=INDEX)
-
-    def work(lane: int) -> None:
-        for n in range(5):
-            store.put(("n", "x"), "shared", {"text": f"lane{lane} word{n}"})
-            assert keys(store.search(("n", "x"), query="word1")) == ["shared"]
-
-    async def awork(lane: int) -> None:
-        for n in range(5):
-            await store.aput(("n", "y"), f"{lane}-{n}", {"text": f"word{n}"})
-            await store.aput(("n", "x"), "shared", {"text": f"lane{lane} word{n}"})
-            assert keys(await store.asearch(("n", "x"), query="word1")) == ["shared"]
-
-    with ThreadPoolExecutor(6) as pool:
-        running = [pool.submit(work, n) for n in range(3)]
-        running += [pool.submit(asyncio.run, awork(n)) for n in range(3)]
-        for one in running:
-            one.result()
-    assert len(store.search(("n", "y"), limit=100)) == 15
 
 
 async def test_cancelled_write_is_whole(open_store: Open) -> None:

@@ -32,7 +32,6 @@ from langchain_ctxbudget.errors import (
     StoreError,
     StoreLockedError,
 )
-from langchain_ctxbudget.stores import chroma_collections
 from tests.servers import LOOPBACK, new_chroma_database
 from tests.store_contract import INDEX, embed, keys
 
@@ -72,15 +71,6 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def records(store: ChromaStore) -> int:
     """The number of items that are stored, ended ones included."""
     return sum(one.count() for one in store._chroma.client.list_collections() if "items" in one.name)
-
-
-def fails(error: BaseException) -> Callable[..., Any]:
-    """A function that raises an error, whatever it is given."""
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise error
-
-    return fail
 
 
 # A model: random operations on the store and on a plain dict.
@@ -201,26 +191,6 @@ def test_embeddings_that_fail_leave_nothing_behind() -> None:
             with pytest.raises(error):
                 store.put(("n",), "k", {"text": "x"})
             assert store.get(("n",), "k") is None
-
-
-async def test_asynchronous_embeddings_are_awaited() -> None:
-    async def embed_later(texts: list[str]) -> list[list[float]]:
-        await asyncio.sleep(0)
-        return embed(texts)
-
-    with ChromaStore(index={"dims": 64, "embed": embed_later, "fields": ["text"]}) as store:
-        await store.aput(("n",), "k", {"text": "night train"})
-        assert [item.score for item in await store.asearch(("n",), query="night train")] == pytest.approx([1.0])
-
-
-def test_only_so_many_vectors_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chroma_collections, "KNOWN_VECTORS", 5)
-    with ChromaStore(index=INDEX) as store:
-        store.batch([PutOp(("n", str(n % 4)), str(n), {"text": f"x {n}"}) for n in range(12)])
-        for number in range(4):
-            assert len(store.search(("n", str(number)), query="x")) == 3
-            assert sum(map(len, store._chroma._known.values())) <= 5
-        assert len(store.search(("n",), query="x", limit=20)) == 12
 
 
 # Items that end.
@@ -392,21 +362,6 @@ def test_embeddings_are_recorded_with_the_store(tmp_path: Path) -> None:
         ChromaStore(tmp_path, index={"dims": 32, "embed": embed})
     with ChromaStore(tmp_path) as store:
         assert [(item.key, item.score) for item in store.search((), query="x")] == [("new", None), ("old", None)]
-
-
-def test_embeddings_are_asked_once_for_each_text() -> None:
-    made: list[str] = []
-
-    def counted(texts: list[str]) -> list[list[float]]:
-        made.extend(texts)
-        return embed(texts)
-
-    with ChromaStore(index={**PARTS, "embed": counted}) as store:
-        store.put(("n",), "k", {"parts": ["a", "b", "a", "  "]})
-        store.put(("n",), "k", {"parts": ["c"]}, index=False)
-        store.search(("n",))
-        assert store.search(("n",), query="a") == []
-    assert made == ["a", "b", "a"]
 
 
 def test_a_write_that_failed_leaves_no_vector_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

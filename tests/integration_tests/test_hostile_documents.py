@@ -336,17 +336,9 @@ worlds = st.builds(
     budget=st.integers(min_value=1_200, max_value=4_000),
     recall=st.booleans(),
 )
-common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(common, max_examples=20)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(world=worlds)
 def test_whatever_is_said_anywhere_stays_where_it_was_put(world: World) -> None:
-    world.assemble(plainly)
-
-
-@pytest.mark.slow
-@settings(common, max_examples=120)
-@given(world=worlds)
-def test_whatever_is_said_anywhere_stays_where_it_was_put_in_many_more(world: World) -> None:
     world.assemble(plainly)

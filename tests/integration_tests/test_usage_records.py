@@ -11,7 +11,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.store.base import BaseStore, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.stores import Ledger, Scope, bulk
 from langchain_ctxbudget.stores.usage_ledger import USAGE, of_session, of_user
@@ -68,19 +68,6 @@ def test_clearing_leaves_the_month_and_erasing_nothing(store: BaseStore) -> None
         assert read(ledger, store, Scope("ada2", "c1")) == (ONE, ONE)
 
 
-@pytest.mark.parametrize("kind", [InMemoryStore, ChromaStore])
-def test_nothing_of_it_is_found_by_a_search_for_what_was_said(kind: type[BaseStore]) -> None:
-    embedded: list[str] = []
-
-    def embed(texts: list[str]) -> list[list[float]]:
-        embedded.extend(texts)
-        return [[1.0, 0.0] for _ in texts]
-
-    store = kind(index={"dims": 2, "embed": embed, "fields": ["$"]})  # type: ignore[call-arg]
-    used(Ledger(), store)
-    assert embedded == []
-
-
 class Slow(InMemoryStore):
     """Holds up the write of usage until it is let go."""
 
@@ -115,18 +102,3 @@ def test_what_is_being_written_while_it_is_erased_is_erased_too(erase: str) -> N
         assert pipeline.usage.of_session(**IDS) == NO_USAGE
         assert pipeline.usage.of_month(user_id="ada").calls == (1 if erase == "clear" else 0)
         assert not store.search(of_session(SCOPE))
-
-
-def test_what_others_have_erased_is_not_written_again_by_a_pipeline() -> None:
-    store = InMemoryStore()
-    with ContextPipeline({"learn": False}, store=store) as one, ContextPipeline(store=store) as other:
-        for as_another_process in (True, False):
-            one.usage.record({"input_tokens": 5}, **IDS)
-            if as_another_process:
-                drive(bulk.delete_below(store, of_user("ada"), "", ""))
-            else:
-                other.erase_user(user_id="ada")
-            one.usage.record({"input_tokens": 7}, **IDS)
-            assert other.usage.of_session(**IDS).input_tokens == 7
-            assert one.usage.of_month(user_id="ada").input_tokens == 7
-            one.erase_user(user_id="ada")

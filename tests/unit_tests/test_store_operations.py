@@ -7,16 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.embeddings import DeterministicFakeEmbedding
 from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp, MatchCondition, PutOp, SearchOp
-from langgraph.store.base.embed import ensure_embeddings
-from langgraph.store.memory import _compare_values, _does_match
+from langgraph.store.memory import _compare_values
 
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.stores.bulk import begins_with, embeddings_name
 from langchain_ctxbudget.stores.chroma import matches
-from langchain_ctxbudget.stores.chroma_collections import item_id, parse_item_id
 
 LABEL = st.text(min_size=1, max_size=4) | st.sampled_from(['"', '", "', "\\", "]", "*"])
 NAMESPACE = st.lists(LABEL, max_size=10).map(tuple)
@@ -27,11 +23,6 @@ WITHOUT_BOOLEANS = st.recursive(
 )
 NUMBER = st.integers() | st.floats(allow_nan=False)
 PATH = st.lists(st.sampled_from(["a", "b", "*"]), max_size=4).map(tuple)
-
-
-@given(NAMESPACE, st.text())
-def test_an_id_is_read_back(namespace: tuple[str, ...], key: str) -> None:
-    assert parse_item_id(item_id(namespace, key)) == (namespace, key)
 
 
 def test_filters_compare_as_json_does() -> None:
@@ -64,11 +55,6 @@ def test_comparisons_are_those_of_langgraph(value: object, wanted: object, how: 
     assert results == [one < two, one <= two, one > two, one >= two]
 
 
-@given(st.lists(st.sampled_from("abc"), max_size=4).map(tuple), PATH)
-def test_paths_match_as_in_langgraph(namespace: tuple[str, ...], path: tuple[str, ...]) -> None:
-    assert begins_with(namespace, path) == _does_match(MatchCondition("prefix", path), namespace)
-
-
 def test_an_operation_that_makes_no_sense_spoils_its_batch() -> None:
     wrong: list[Any] = ["get", None, PutOp(("n",), "k", ["list"]), PutOp(("n",), "k", {}, ttl=True)]  # type: ignore[arg-type]
     wrong.append(ListNamespacesOp((MatchCondition("infix", ("n",)),)))  # type: ignore[arg-type]
@@ -80,14 +66,3 @@ def test_an_operation_that_makes_no_sense_spoils_its_batch() -> None:
             with pytest.raises(InvalidNamespaceError):
                 store.batch([PutOp(("n",), "good", {}), op])
         assert store.search(()) == []
-
-
-def test_embeddings_are_known_by_model_function_or_class() -> None:
-    class Named(DeterministicFakeEmbedding):
-        model: str = "text-embedding-x"
-
-    def my_function(texts: list[str]) -> list[list[float]]:
-        return [[1.0] for _ in texts]
-
-    given = (Named(size=1), DeterministicFakeEmbedding(size=1), ensure_embeddings(my_function))
-    assert [embeddings_name(it) for it in given] == ["text-embedding-x", "DeterministicFakeEmbedding", "my_function"]
