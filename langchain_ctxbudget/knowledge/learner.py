@@ -23,7 +23,6 @@ from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, runni
 from langchain_ctxbudget.history import OpenConversation, editing
 from langchain_ctxbudget.knowledge import known, learning, presence, records
 from langchain_ctxbudget.knowledge.bundles import Compiler
-from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learning import Work
 from langchain_ctxbudget.knowledge.presence import Prediction
@@ -35,6 +34,8 @@ from langchain_ctxbudget.tokens import TokenCounter, estimate_tokens
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+
+    from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 
 CLOSING_SECONDS = 5.0
 """The longest that closing waits for a job that has begun."""
@@ -166,7 +167,7 @@ class Learning:
         """Set up; the thread begins with the first conversation that has enough to learn from."""
         self.clock = clock or utc_now
         self.owner = owner
-        self._extractor = ChatModelExtractor(model) if model is not None else None
+        self._extractor = None if model is None else _extractor(model)
         self._mutex = new_mutex()
         self.begin_anew()
         self.worker: BackgroundWorker[Scope | str] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)
@@ -339,6 +340,12 @@ class Learning:
             return work, drive(extractor.extract(work.said, work.before, knowledge))
         finally:
             self._asking = False
+
+
+def _extractor(model: BaseChatModel) -> ChatModelExtractor:
+    from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor  # noqa: PLC0415 - not without a model
+
+    return ChatModelExtractor(model)
 
 
 def _of_conversations(compiler: Compiler, state: Knowledge, devices: Sequence[ClientPresence]) -> list[ContextBundle]:

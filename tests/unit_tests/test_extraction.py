@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,11 +14,11 @@ from langchain_core.messages import AIMessage
 
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.errors import ExtractionError, InputError
-from langchain_ctxbudget.flow import adrive, drive
+from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import EntityProfile, Fact, Knowledge, TopicProfile, extraction
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Relation, Said
-from tests.scripted_models import Awaiting, Calling, Scripted, hang, released
+from tests.scripted_models import Calling, Scripted, hang, released
 
 COUNTER = TiktokenCounter()
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -38,29 +37,12 @@ def _let_go():
     released.set()
 
 
-Run = Callable[..., Learned]
+def run(extractor, said=SAID, before=(), known=None):
+    return drive(extractor.extract(said, before, known or Knowledge()))
 
 
-@pytest.fixture
-def mode():
-    return drive, Scripted
-
-
-@pytest.fixture
-def run(mode) -> Run:
-    """Learns from messages, in a thread or in a task."""
-
-    def run(extractor, said=SAID, before=(), known=None):
-        flow = extractor.extract(said, before, known or Knowledge())
-        return drive(flow) if mode[0] is drive else asyncio.run(adrive(flow))
-
-    return run
-
-
-@pytest.fixture
-def scripted(mode):
-    """A model from its script, of the kind that the mode asks for."""
-    return lambda *script: mode[1](script=list(script))
+def scripted(*script):
+    return Scripted(script=list(script))
 
 
 def fact(text="Lives in Porto", **other):
@@ -136,7 +118,7 @@ KNOWN = Knowledge(facts=(fact(),))
     ],
     ids=["plain", "indented", "fenced", "introduced", "thoughts", "wrapped", "blocks", "tool call"],
 )
-def test_a_reply_in_any_usual_form_is_read(run, scripted, reply):
+def test_a_reply_in_any_usual_form_is_read(reply):
     model = scripted(reply)
     assert run(ChatModelExtractor(model), known=KNOWN) == FULL_LEARNED
     assert len(model.asked) == 1
@@ -145,19 +127,14 @@ def test_a_reply_in_any_usual_form_is_read(run, scripted, reply):
 SECRET = "my secret is plum"
 BAD = {
     "raises": (ValueError(SECRET), "ValueError"),
-    "raises a time-out of its own": (TimeoutError("connect"), "TimeoutError"),
-    "raises what ends generators": (StopIteration(), "RuntimeError"),
-    "nothing": ("", "an empty reply"),
-    "white space": (" \n\t ", "an empty reply"),
+    "nothing": (" \n\t ", "an empty reply"),
     "no blocks": (AIMessage([]), "an empty reply"),
     "thoughts alone": (f"<think>Let me see, {SECRET}", "an empty reply"),
     "prose": (f"The user says that {SECRET}.", "a reply that is not a JSON object"),
-    "cut JSON": (TEXT[: len(TEXT) // 2], "invalid JSON"),
-    "cut JSON in a fence": (f"```json\n{TEXT[:-3]}\n```", "invalid JSON"),
+    "cut JSON": (f"```json\n{TEXT[:-3]}\n```", "invalid JSON"),
     "other JSON": (f'{{"answer": "{SECRET}"}}', "a reply without lists of facts, topics, entities"),
     "lists that are none": (f'{{"facts": "{SECRET}"}}', "a reply without lists"),
     "a list": ("[1, 2]", "a reply that is not a JSON object"),
-    "null": ("null", "a reply that is not a JSON object"),
     "too deep": ('{"facts": ' + "[" * 100_000, r"invalid JSON \(RecursionError\)"),
     "far too long": ("prose" * 100_000, "a reply of 500,000 characters"),
     "a call that cannot be read": (
@@ -168,7 +145,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("reply", "told"), BAD.values(), ids=list(BAD))
-def test_a_bad_reply_is_an_extraction_error_after_two_attempts(run, scripted, reply, told):
+def test_a_bad_reply_is_an_extraction_error_after_two_attempts(reply, told):
     model = scripted(reply)
     with pytest.raises(
         ExtractionError, match=f"scripted-1 told nothing that can be used: .*attempt 2: {told}"
@@ -181,19 +158,9 @@ def test_a_bad_reply_is_an_extraction_error_after_two_attempts(run, scripted, re
 # Time
 
 
-def test_a_model_that_hangs_is_an_extraction_error(run, scripted):
+def test_a_model_that_hangs_is_an_extraction_error():
     with pytest.raises(ExtractionError, match=r"attempt 1: no reply within 0\.05 seconds; attempt 2: no reply"):
         run(ChatModelExtractor(scripted(hang), timeout_seconds=0.05))
-
-
-@pytest.mark.parametrize("kind", [Scripted, Awaiting])
-async def test_a_cancelled_task_is_cancelled(kind):
-    model = kind(script=[hang])
-    task = asyncio.create_task(adrive(ChatModelExtractor(model).extract(SAID, (), Knowledge())))
-    await asyncio.sleep(0.05)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
 
 
 # Items
@@ -203,17 +170,19 @@ def test_the_sources_of_an_item_are_the_messages_that_there_are():
     for messages, ids in (
         ([3, 1], ("m1", "m3")),
         ([1, 99], ("m1",)),
-        (2, ("m2",)),
-        (["#3"], ("m3",)),
-        ([1.0, 1], ("m1",)),
-        ("[2]", ("m2",)),
+        ([1.0, "1"], ("m1",)),
     ):
         [found] = one_fact(messages=messages)
         assert found.message_ids == ids
 
 
 def test_a_fact_that_cannot_be_used_is_dropped():
-    wrong = {"text": ["", "  \n", "...", None, 42], "category": ["gossip", None, ["identity"]], "confidence": [0, -1]}
+    wrong = {
+        "text": ["", "  \n", "...", None, 42],
+        "category": ["gossip", None, ["identity"]],
+        "confidence": [0],
+        "messages": [[], [99], None],
+    }
     for name, values in wrong.items():
         for value in values:
             assert one_fact(**{name: value}) == (), (name, value)
@@ -237,7 +206,6 @@ def test_only_a_known_fact_is_updated():
     updates = [
         ("F1", "fact-1"),
         ("f2", "fact-2"),
-        ([" [F1] "], "fact-1"),
         *((no, "") for no in ("F3", "F0", 1, None, "")),
     ]
     for given_, same_as in updates:
@@ -249,20 +217,16 @@ def day(*date):
     return datetime(*date, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("begin", "end", "read_as"),
-    [
+def test_dates_are_days_in_utc_and_in_order():
+    for begin, end, read_as in (
         ("2026-05-01", "2026-06-01", (day(2026, 5, 1), day(2026, 6, 1))),
         ("2026-05-01T10:00:00Z", "", (day(2026, 5, 1), None)),
         ("2026-05-01", "2026-04-01", (day(2026, 5, 1), None)),
-        (None, "2026-06-01", (None, day(2026, 6, 1))),
         ("2026-02-30", "soon", (None, None)),
         ("0000-01-01", 2026, (None, None)),
-    ],
-)
-def test_dates_are_days_in_utc_and_in_order(begin, end, read_as):
-    [found] = one_fact(valid_from=begin, valid_until=end)
-    assert (found.valid_from, found.valid_until) == read_as
+    ):
+        [found] = one_fact(valid_from=begin, valid_until=end)
+        assert (found.valid_from, found.valid_until) == read_as
 
 
 def several(*items):
@@ -366,29 +330,11 @@ def test_a_speaker_cannot_pass_for_the_user():
     assert "- 2. not the user (the user (Ada)): I pay." in human
 
 
-def test_a_model_that_takes_a_schema_gets_it_and_is_asked_in_words_the_last_time(run):
+def test_a_model_that_takes_a_schema_gets_it_and_is_asked_in_words_the_last_time():
     model = Calling(script=["", EMPTY])
     run(ChatModelExtractor(model))
     assert model.schemas == [extraction.SCHEMA, True, False]
-    assert ["Reply with one JSON object" in system.text for system, _ in model.asked] == [False, True]
-
-
-def shape(schema):
-    """The names of all fields of a schema, nested."""
-    if schema.get("type") == "array":
-        return [shape(schema["items"])]
-    return {name: shape(field) for name, field in schema["properties"].items()} if "properties" in schema else None
-
-
-def shape_of(value):
-    if isinstance(value, list):
-        return [shape_of(value[0])]
-    return {name: shape_of(field) for name, field in value.items()} if isinstance(value, dict) else None
-
-
-def test_the_format_in_words_has_exactly_the_fields_of_the_schema():
-    example = extraction.instructions(as_json=True).rpartition("\n{")[2]
-    assert shape_of(json.loads("{" + example)) == shape(extraction.SCHEMA)
+    assert [json.dumps(extraction.SCHEMA) in system.text for system, _ in model.asked] == [False, True]
 
 
 # Windows
@@ -409,7 +355,7 @@ def test_a_prompt_with_its_reply_never_exceeds_the_window(window_tokens, kind):
     said = many(400)
     model = kind(script=[EMPTY])
     system, human = asked(said, many(50), known, model, window_tokens=window_tokens)
-    schema = COUNTER.count_text(json.dumps(extraction.SCHEMA)) if kind is Calling else 0
+    schema = COUNTER.count_text(json.dumps(extraction.SCHEMA)) if kind is Calling else 0  # else it is in words
     reply = min(1_500, window_tokens // 4)
     assert COUNTER.count_text(system) + COUNTER.count_text(human) + schema + reply <= window_tokens
     assert "- F1 " in human
@@ -417,7 +363,7 @@ def test_a_prompt_with_its_reply_never_exceeds_the_window(window_tokens, kind):
     assert "- Somebody" in human
 
 
-def test_a_window_without_room_for_a_message_is_an_input_error(run, scripted):
+def test_a_window_without_room_for_a_message_is_an_input_error():
     model = scripted(EMPTY)
     extractor = ChatModelExtractor(model, window_tokens=1_000)
     with pytest.raises(InputError, match=r"scripted-1 has a window of 1,000 tokens, .* leave 0 for messages"):
