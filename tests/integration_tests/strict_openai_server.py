@@ -50,31 +50,12 @@ _PARTS: Mapping[str, Parts] = {
     "assistant": {**_TEXT_PARTS, "refusal": {"type", "refusal"}},
 }
 """By role; every other role has parts of text only."""
-_INPUT_PARTS: Parts = {
-    "input_text": {"type", "text"},
-    "input_image": {"type", "image_url", "file_id", "detail"},
-    "input_file": {"type", "file_id", "file_url", "file_data", "filename", "detail"},
-}
-_OUTPUT_PARTS: Parts = {
-    "output_text": {"type", "text", "annotations", "logprobs"},
-    "refusal": {"type", "refusal"},
-}
-_ITEM_KEYS: Parts = {
-    "message": {"type", "role", "content", "id", "status", "phase"},
-    "function_call": {"type", "id", "call_id", "name", "arguments", "status"},
-    "function_call_output": {"type", "id", "call_id", "output", "status"},
-    "reasoning": {"type", "id", "summary", "content", "encrypted_content", "status"},
-    "item_reference": {"type", "id"},
-}
-_BUILT_IN_ITEMS = frozenset(
-    "web_search_call file_search_call computer_call computer_call_output code_interpreter_call image_generation_call "
-    "custom_tool_call custom_tool_call_output mcp_call mcp_list_tools mcp_approval_request mcp_approval_response "
-    "compaction local_shell_call local_shell_call_output".split()
+_ITEMS = frozenset(
+    "message function_call function_call_output reasoning item_reference web_search_call file_search_call compaction "
+    "code_interpreter_call image_generation_call custom_tool_call custom_tool_call_output mcp_call mcp_list_tools "
+    "mcp_approval_request mcp_approval_response".split()
 )
-"""Known, and not looked into."""
 _ID_PREFIXES = {"message": "msg_", "function_call": "fc_", "reasoning": "rs_"}
-_TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
-
 # -- what both endpoints share
 
 
@@ -125,9 +106,7 @@ def _contents(content: object, parts: Parts, where: str, *, may_be_empty: bool) 
             yield f"{place}: no part of type {kind!r} is allowed here, only {sorted(parts)}"
             continue
         yield from _known_keys(part, parts[kind], place)
-        if kind in _TEXT_TYPES and (
-            not isinstance(part.get("text"), str) or not (may_be_empty or _is_text(part["text"]))
-        ):
+        if kind == "text" and (not isinstance(part.get("text"), str) or not (may_be_empty or _is_text(part["text"]))):
             yield f"{place}: an empty text"
         if kind == "image_url":
             yield from _known_keys(part[kind], ("url", "detail"), f"{place}.image_url")
@@ -255,54 +234,23 @@ def _answers(messages: Sequence[Body]) -> Problems:
 
 
 def responses_problems(body: Body) -> list[str]:
-    """What Responses refuses in a request; empty for a good one."""
-    items = body.get("input")
-    found = [*_request(body, _RESPONSES_KEYS, lambda tool: {key: tool[key] for key in tool if key != "type"})]
+    """What Responses refuses in a request made of items; empty for a good one."""
+    found = [f"body: unknown parameter {key!r}" for key in body if key not in _RESPONSES_KEYS]
     if body.get("previous_response_id") is not None:
         found.append(f"previous_response_id: {body['previous_response_id']!r} not found, nothing is stored here")
-    if isinstance(items, str):
-        return [*found, *([] if items.strip() else ["input: an empty text"])]
-    if not isinstance(items, list) or not items:
-        return [*found, f"input: expected a string or a list with at least one item, got {items!r:.60}"]
-    shapes = [problem for number, item in enumerate(items) for problem in _item(item, f"input[{number}]")]
-    if shapes:
-        return [*found, *shapes]
+    items = body["input"]
+    for number, item in enumerate(items):
+        kind = item.get("type", "message")
+        if kind not in _ITEMS:
+            found.append(f"input[{number}]: unknown item type {kind!r}")
+        prefix = _ID_PREFIXES.get(kind, "")
+        if "id" in item and not str(item["id"]).startswith(prefix):
+            found.append(f"input[{number}]: expected an id that begins with {prefix!r}, got {item['id']!r}")
+        if kind == "reasoning" and not isinstance(item.get("summary"), list):
+            found.append(f"input[{number}]: reasoning needs a summary")
     roles = [item.get("role") for item in items]
     found += _system_first([*(["system"] if body.get("instructions") else []), *roles], "input")
     return [*found, *_followed(items), *_outputs(items)]
-
-
-def _item_type(item: Body) -> Any:
-    return item.get("type", "message" if "role" in item else None)
-
-
-def _item(item: Body, where: str) -> Problems:
-    """The form of one item."""
-    kind = _item_type(item)
-    if kind in _BUILT_IN_ITEMS:
-        return
-    if kind not in _ITEM_KEYS:
-        yield f"{where}: unknown item type {kind!r}"
-        return
-    yield from _known_keys(item, _ITEM_KEYS[kind], where)
-    prefix = _ID_PREFIXES.get(kind, "")
-    if "id" in item and not str(item["id"]).startswith(prefix):
-        yield f"{where}: expected an id that begins with {prefix!r}, got {item['id']!r}"
-    if kind == "message" and item.get("role") not in ("user", "assistant", *_SYSTEM_ROLES):
-        yield f"{where}: unknown role {item.get('role')!r}"
-    elif kind == "message":
-        # Of an assistant that only calls there may be an item that says nothing; its place is judged by `_followed`.
-        said = item["role"] == "assistant"
-        parts = _OUTPUT_PARTS if said else _INPUT_PARTS
-        yield from _contents(item.get("content"), parts, f"{where}.content", may_be_empty=said)
-    elif kind == "function_call":
-        yield from _function({key: item[key] for key in ("name", "arguments") if key in item}, where)
-    elif kind == "function_call_output":
-        yield from _contents(item.get("output"), _INPUT_PARTS, f"{where}.output", may_be_empty=True)
-    elif kind == "reasoning" and not isinstance(item.get("summary"), list):
-        yield f"{where}: reasoning needs a summary"
-    if kind in ("function_call", "function_call_output") and not _is_text(item.get("call_id")):
-        yield f"{where}: a {kind} needs a call_id"
 
 
 def _followed(items: Sequence[Body]) -> Problems:
@@ -341,39 +289,6 @@ def _outputs(items: Sequence[Body]) -> Problems:
 # -- sizes
 
 
-def chat_form(body: Body) -> Body:
-    """A request with its messages as Chat Completions has them, whichever endpoint it was made for."""
-    if "input" not in body:
-        return body
-    messages: list[dict[str, Any]] = []
-    if body.get("instructions"):
-        messages.append({"role": "system", "content": body["instructions"]})
-    given = body["input"]
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    for item in items:
-        match _item_type(item):
-            case "message":
-                messages.append({"role": item["role"], "content": _chat_content(item["content"])})
-            case "function_call":
-                if not messages or messages[-1]["role"] != "assistant":
-                    messages.append({"role": "assistant", "content": None})
-                function = {"name": item["name"], "arguments": item["arguments"]}
-                call = {"id": item["call_id"], "type": "function", "function": function}
-                messages[-1].setdefault("tool_calls", []).append(call)
-            case "function_call_output":
-                output = _chat_content(item["output"])
-                messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": output})
-            case _:
-                messages.append({"role": "assistant", "content": _json(item)})
-    return {**body, "messages": messages}
-
-
-def _chat_content(content: str | Sequence[Body]) -> str | list[Body]:
-    if isinstance(content, str):
-        return content
-    return [{**part, "type": "text"} if part["type"] in _TEXT_TYPES else part for part in content]
-
-
 def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
@@ -390,15 +305,15 @@ LEAST_IMAGE_TOKENS = 85 + 170
 
 
 def recount(body: Body) -> int:
-    """Input tokens of a request to either endpoint, by OpenAI's cookbook, "How to count tokens with tiktoken".
+    """Input tokens of a request, by OpenAI's cookbook, "How to count tokens with tiktoken".
 
     It has 3 tokens per message, its role and content, a name and one more, and 3 for the reply. Tools and a response
     format are counted as compact JSON, calls as `langchain-openai` does, by name and arguments, an image as the
     smallest one.
     """
-    tokens = 3 + sum(map(_message_tokens, chat_form(body)["messages"]))
+    tokens = 3 + sum(map(_message_tokens, body["messages"]))
     tokens += sum(count(_json(tool)) for tool in body.get("tools") or ())
-    answer_format = body.get("response_format") or (body.get("text") or {}).get("format")
+    answer_format = body.get("response_format")
     return tokens + (count(_json(answer_format)) if answer_format else 0)
 
 
@@ -416,9 +331,8 @@ def _message_tokens(message: Body) -> int:
 def _part_tokens(part: Body) -> int:
     if part["type"] == "text":
         return count(part["text"])
-    if part["type"] in ("image_url", "input_image"):
-        image = part if part["type"] == "input_image" else part["image_url"]
-        return LOW_DETAIL_TOKENS if image.get("detail") == "low" else LEAST_IMAGE_TOKENS
+    if part["type"] == "image_url":
+        return LOW_DETAIL_TOKENS if part["image_url"].get("detail") == "low" else LEAST_IMAGE_TOKENS
     return count(_json(part))
 
 

@@ -15,7 +15,6 @@ from langchain_ctxbudget.errors import (
     EmptyMessageError,
     StoreDataError,
     StoreError,
-    SystemPromptTooLargeError,
     UnsupportedContentError,
 )
 from tests.integration_tests.conftest import Call
@@ -70,22 +69,10 @@ def test_an_unknown_content_block_is_sent_and_counted(call: Call) -> None:
     assert context.report.total_tokens > 40
 
 
-def test_a_system_prompt_over_a_quarter_of_the_window_is_an_error(call: Call) -> None:
-    pipeline = ContextPipeline(system_prompt="word " * 300, model=windowed(1000), store=InMemoryStore())
-    with pytest.raises(SystemPromptTooLargeError, match="25%"):
-        call(pipeline, "assemble", "Hello", **SCOPE)
-
-
 def test_the_output_reserve_is_kept_free_in_the_window(call: Call) -> None:
     pipeline = ContextPipeline(model=windowed(1000, answer=300), store=InMemoryStore())
     report = call(pipeline, "assemble", "Hello", **SCOPE).report
     assert (report.budget_tokens, report.output_reserve_tokens, report.window_tokens) == (700, 300, 1000)
-
-
-def test_a_window_too_small_for_the_message_says_so(call: Call) -> None:
-    pipeline = ContextPipeline(model=windowed(1000, answer=300), store=InMemoryStore())
-    with pytest.raises(BudgetTooSmallError, match="window of 1,000 tokens less the output reserve of 300"):
-        call(pipeline, "assemble", "word " * 900, **SCOPE)
 
 
 def test_a_record_that_is_not_one_is_an_error_that_says_where(call: Call) -> None:

@@ -19,7 +19,6 @@ from langgraph.store.base import GetOp, PutOp, SearchOp
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreError
 from langchain_ctxbudget.stores import chroma_collections
-from tests.integration_tests.model_servers import ModelServer, as_json
 from tests.servers import LOOPBACK, new_chroma_database
 from tests.store_contract import INDEX, embed, keys
 
@@ -124,14 +123,20 @@ def test_sizes(open_store: Open) -> None:
         assert store.get(("n", "y"), text).value == {"text": text, text: 1}
 
 
-def test_every_store_sends_its_own_headers_and_says_what_the_server_says() -> None:
+def test_every_store_sends_its_own_headers_and_says_what_the_server_says(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = {"error": "ChromaError", "message": "Quota exceeded: 'Metadata value size' exceeded quota limit"}
-    with ModelServer({}, otherwise=as_json(refusal, 422)) as server:
-        for token in ("one", "two"):
-            with pytest.raises(StoreError, match="Metadata value size"):
-                ChromaStore(url=server.url, headers={"x-chroma-token": token}, tenant="t", database="d")
-        assert [asked.headers["x-chroma-token"] for asked in server.asked] == ["one", "two"]
-        assert server.lines == ["POST /api/v2/tenants/t/databases/d/collections"] * 2
+    sent: list[str] = []
+
+    def refuse(self: httpx.Client, method: str, url: str, **_: Any) -> httpx.Response:
+        sent.append(self.headers["x-chroma-token"])
+        assert (method, url) == ("POST", "http://127.0.0.1:1/api/v2/tenants/t/databases/d/collections")
+        return httpx.Response(422, json=refusal, request=httpx.Request(method, url))
+
+    monkeypatch.setattr(httpx.Client, "request", refuse)
+    for token in ("one", "two"):
+        with pytest.raises(StoreError, match="Metadata value size"):
+            ChromaStore(url="http://127.0.0.1:1", headers={"x-chroma-token": token}, tenant="t", database="d")
+    assert sent == ["one", "two"]
 
 
 def test_what_is_no_place_of_a_store(

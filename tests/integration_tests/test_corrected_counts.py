@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage
 from langgraph.store.base import BaseStore, Op, PutOp
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, EstimatingCounter
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_pipeline import chat
@@ -54,17 +54,6 @@ def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_
     calls: Any = [{"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "find", "arguments": "{}"}]
     it.observe_usage(answer(int(1.3 * report.total_tokens), content=calls), report=report)  # the application's own
     assert it.assemble(LONG, **BOB).report.total_tokens >= 1.3 * report.total_tokens
-
-
-@MODELS
-def test_one_usage_that_sums_several_calls_leaves_everybody_s_counts_alone(model: str) -> None:
-    it = pipeline(model=model)
-    usual = it.assemble(LONG, **SCOPE).report
-    for _ in range(3):
-        it.observe_usage({"input_tokens": usual.uncorrected_tokens}, report=usual)
-    before = it.assemble(LONG, **BOB).report.total_tokens
-    it.observe_usage({"input_tokens": 3 * usual.uncorrected_tokens}, report=usual)
-    assert it.assemble(LONG, **BOB).report.total_tokens == before
 
 
 def poisoned(budget: int, model: str) -> ContextPipeline:
@@ -170,14 +159,6 @@ class Faulty(InMemoryStore):
             raise OSError("disk full")
 
 
-def test_corrections_are_read_once(call: Call) -> None:
-    store = Faulty()
-    it = pipeline(store=store)
-    for _ in range(3):
-        call(it, "assemble", "Hi", **SCOPE)
-    assert store.reads == 1
-
-
 def test_corrections_that_cannot_be_read_leave_the_turn_alone_and_are_read_later(call: Call) -> None:
     store = Faulty()
     total = observed(pipeline(store=store), call, 1.2)
@@ -190,17 +171,6 @@ def test_corrections_that_cannot_be_read_leave_the_turn_alone_and_are_read_later
     assert (later.total_tokens, later.failures) == (total, ())
 
 
-def test_damaged_corrections_are_reported_and_replaced(call: Call) -> None:
-    store = InMemoryStore()
-    total = observed(pipeline(store=store), call, 1.2)
-    [kept] = store.search(("ctxbudget", "counts"))
-    store.put(kept.namespace, kept.key, {"requests": "?"})
-    it = pipeline(store=store)
-    assert "corrections of the counts not read" in str(call(it, "assemble", LONG, **SCOPE).report.failures)
-    observed(it, call, 1.2)
-    assert call(pipeline(store=store), "assemble", LONG, **SCOPE).report.total_tokens == total
-
-
 def test_corrections_that_cannot_be_written_are_reported_and_written_later(call: Call) -> None:
     store = Faulty()
     store.fails_to = "write"
@@ -210,11 +180,3 @@ def test_corrections_that_cannot_be_written_are_reported_and_written_later(call:
     store.fails_to = ""
     assert it.flush(30)
     assert call(pipeline(store=store), "assemble", LONG, **SCOPE).report.total_tokens == total
-
-
-def test_another_counter_has_corrections_of_its_own(call: Call) -> None:
-    store = InMemoryStore()
-    observed(pipeline(store=store, model="gpt-4o"), call, 1.2)
-    other = ContextPipeline(model="gpt-4o", token_counter=EstimatingCounter(), store=store)
-    report = call(other, "assemble", LONG, **SCOPE).report
-    assert report.total_tokens == report.uncorrected_tokens

@@ -49,7 +49,6 @@ TEXTS = {
     "json": '{"json": "{}"}',
     "sql": "'; DROP TABLE store; --",
 }
-LARGE = ["The quick brown fox. " * 100_000, "x" * 2_000_000]
 KEYS = ["$eq", "$and", "", ".", "a.b", "\0", "__proto__", "json", "value", "*", "%", "'", '"', "\n", "k" * 10_000]
 VALUES: dict[str, tuple[Any, Any]] = {
     "bytes": (b"\x00\xff", "AP8="),
@@ -141,11 +140,6 @@ def test_texts_come_back_as_they_were_given(store: BaseStore, call: Call) -> Non
     check_round(store, call, given, given)
 
 
-@pytest.mark.slow
-def test_texts_of_two_megabytes_come_back_as_they_were_given(store: BaseStore, call: Call) -> None:
-    check_round(store, call, [*map(content, LARGE)], [*map(content, LARGE)])
-
-
 def test_values_come_back_as_json_can_hold_them(store: BaseStore, call: Call) -> None:
     def made(data: object) -> list[BaseMessage]:
         extra = {"data": data}
@@ -194,19 +188,6 @@ def test_any_text_is_a_user_and_a_conversation(store: BaseStore, call: Call, nam
             call(pipeline, "clear", **{**SCOPE, name: key})
     kinds = {item.namespace[-1] for item in call(store, "search", ())}
     assert kinds == (set() if name == "user_id" else {"told"})  # a mark for readers, which says nothing
-
-
-def test_any_text_is_a_writer_id(call: Call) -> None:
-    for writer in ("joined", "a/b", "a/0", "lanes", "nul \0", "half \ud800", "%", "*", "~", " ", "."):
-        store = InMemoryStore()
-        first, other = ContextPipeline(store=store, writer_id=writer), ContextPipeline(store=store, writer_id="a")
-        for number in range(3):
-            call(first, "add_messages", [HumanMessage(f"first {number}")], **SCOPE)
-            call(other, "add_messages", [HumanMessage(f"other {number}")], **SCOPE)
-        said = [f"{who} {number}" for number in range(3) for who in ("first", "other")]
-        for reader in (first, other, ContextPipeline(store=store)):
-            assert [message.text for message in call(reader, "get_messages", **SCOPE)] == said
-            assert [message.text for message in call(reader, "get_page", **SCOPE).messages] == said
 
 
 def test_what_json_cannot_hold_is_an_error_before_anything_is_written(call: Call) -> None:

@@ -177,7 +177,7 @@ def test_what_a_provider_reports_corrects_the_counts_and_never_lowers_exact_ones
         agent = agent_of(openai(server, model), budget(4_000, settings={"sources": ()}))
         for n in range(3):  # of an exact count, one that is half as much again could be an accident
             config = {"configurable": {"thread_id": f"c{n}", "user_id": "ada"}}
-            report = ask(agent, {"messages": [*long_history(10), HumanMessage("And now?")]}, config)["ctxbudget_report"]
+            report = ask(agent, {"messages": [*long_history(30), HumanMessage("And now?")]}, config)["ctxbudget_report"]
             totals.append(report["total_tokens"])
     before, _, after = totals
     assert report["count_mode"] == mode

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -11,17 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
-from langgraph.store.base import Op, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, EstimatingCounter
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.tokens import CalibratedCounter
 from tests.integration_tests import strategies as made
-from tests.integration_tests.model_servers import ModelServer, Routes, model_list, ollama, vllm
 from tests.integration_tests.openai_server import OpenAIServer, says
 from tests.integration_tests.test_promises import check_adds_up, check_floors
-from tests.integration_tests.test_saved_settings import WatchedStore
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -32,16 +27,6 @@ QUESTION = "Where does lamp 7 stand?"
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck))
 quick = settings(common, max_examples=40)
-long = settings(common, max_examples=800)
-
-Serve = Callable[..., ModelServer]
-
-
-def message_reads(store: WatchedStore) -> list[Op]:
-    """Reads of the conversation's messages since the last call; what is on top of them is read by id."""
-    asked, store.batches = store.batches, []
-    searches = [op for ops in asked for op in ops if isinstance(op, SearchOp)]
-    return [op for op in searches if len(op.namespace_prefix) > 3]  # not those of all conversations of a user
 
 
 def chat(exchanges: int, start: int = 0) -> list[BaseMessage]:
@@ -66,19 +51,6 @@ def pipeline(budget: int = 12_000, **rest: Any) -> ContextPipeline:
 # The same conversation for another model
 
 
-def test_another_model_does_not_read_the_history_again() -> None:
-    store = WatchedStore()
-    first = pipeline(store=store)
-    first.add_messages(chat(100), **SCOPE)
-    first.assemble(QUESTION, **SCOPE)
-    message_reads(store)
-    for model in (CLAUDE, "gpt-4.1", profiled(2_000)):
-        second = first.with_model(model)
-        assert len(second.get_messages(**SCOPE)) == 200
-        second.assemble(QUESTION, **SCOPE)
-    assert message_reads(store) == []
-
-
 def test_the_prompt_is_that_of_a_pipeline_which_had_the_model_from_the_start() -> None:
     store = InMemoryStore()
     first = pipeline(1_500, store=store)
@@ -101,64 +73,6 @@ def test_it_fits_the_window_of_the_other_model(chat_openai: ChatOpenAI, window: 
     assert (context.report.window_tokens, context.report.window_source) == (window, "profile")
     assert context.report.output_reserve_tokens == answer
     check_adds_up(context)
-
-
-def test_the_prompts_of_a_model_do_not_depend_on_whom_else_the_conversation_is_for() -> None:
-    """P8: the same messages and settings give the same prompts."""
-
-    def prompts(other: bool) -> list[list[BaseMessage]]:
-        first = pipeline(3_000)
-        first.add_messages(chat(100), **SCOPE)
-        second = first.with_model(profiled(1_000))
-        result = []
-        for number in range(100, 106):
-            result.append(first.assemble(QUESTION, **SCOPE).messages)
-            if other:
-                second.assemble(QUESTION, **SCOPE)
-            first.add_messages(chat(1, number), **SCOPE)
-        return result
-
-    assert prompts(other=True) == prompts(other=False)
-
-
-# Windows
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    with ExitStack() as servers:
-        yield lambda routes, **rest: servers.enter_context(ModelServer(routes, **rest))
-
-
-def served(server: ModelServer, name: str = "m", **rest: Any) -> ChatOpenAI:
-    return ChatOpenAI(model=name, base_url=f"{server.url}/v1", api_key="sk-secret", max_retries=0, **rest)
-
-
-@pytest.mark.parametrize("routes", [vllm("m", window=1_900), ollama("m", trained=1_900)], ids=["vllm", "ollama"])
-def test_a_served_model_tells_its_window_once(serve: Serve, routes: Routes) -> None:
-    server = serve(routes)
-    made_for = pipeline(50_000, model=served(server))
-    made_for.add_messages(chat(150), **SCOPE)
-    report = made_for.assemble(QUESTION, settings={"window_tokens": 999}, **SCOPE).report
-    assert (report.window_tokens, report.window_source, report.failures) == (1_900, "served", ())
-    assert report.total_tokens <= report.budget_tokens == 1_900
-    asked = len(server.asked)
-    for _ in range(3):
-        made_for.assemble(QUESTION, **SCOPE)
-    assert len(server.asked) == asked
-
-
-def test_a_server_that_does_not_tell_is_a_failure_and_is_asked_three_times(serve: Serve) -> None:
-    server = serve({"GET /v1/models": model_list({"id": "m"})})
-    made_for = pipeline(500, model=served(server))
-    made_for.add_messages(chat(100), **SCOPE)
-    reports = [made_for.assemble(QUESTION, **SCOPE).report for _ in range(6)]
-    assert server.lines.count("GET /v1/models") == 3
-    for report in reports:
-        assert any("did not tell the window of 'm'" in failure for failure in report.failures)
-        assert (report.window_source, report.budget_tokens) == ("unknown", 500)
-        assert 300 < report.total_tokens <= 500
-    assert "sk-secret" not in str(reports)
 
 
 # Usage that was observed

@@ -54,19 +54,6 @@ def test_the_whole_prompt_or_window_is_sent_with_the_ids_of_its_items() -> None:
     assert "previous_response_id" not in request_of([*history.window(500), ASKED])
 
 
-def test_the_answer_of_the_current_turn_is_sent_too() -> None:
-    made: Any = [{"name": "measure", "args": {}, "id": "k"}]
-    asks = AIMessage("", tool_calls=made, response_metadata={"id": "resp_2"}, id="a2")
-    turn = [ASKED, asks, ToolMessage("2 m", tool_call_id="k", id="t")]
-    assert "previous_response_id" not in request_of(keeping(*SAID).assemble(turn, **SCOPE).messages)
-
-
-def test_what_is_stored_keeps_the_id_of_its_response_and_a_prompt_that_of_another_provider() -> None:
-    assert keeping(*SAID).get_messages(**SCOPE)[-1].response_metadata == SAID[-1].response_metadata
-    pipeline = keeping(SAID[0], AIMessage("5 m.", id="a", response_metadata={"id": "msg_1"}))
-    assert pipeline.assemble(ASKED, **SCOPE).messages[-2].response_metadata == {"id": "msg_1"}
-
-
 # Ids of items that come twice: a turn that was copied, an edited branch, an answer that was put together of two
 
 NUMBER = st.integers(1, 3)
@@ -92,35 +79,24 @@ SEARCH = item("web_search_call", "ws", status="completed")
 REASONING = item("reasoning", "rs", summary=[])
 TEXT = item("text", "msg", text=st.sampled_from(["Yes.", "No."]))
 BLOCK = st.one_of(TEXT, CALL, STANDARD_CALL, SEARCH, REASONING, item("code_interpreter_call", "ci", code="1"))
-OLDER = st.fixed_dictionaries(
-    {},
-    optional={
-        "reasoning": REASONING,
-        "tool_outputs": st.lists(item("code_interpreter_call", "ci", code="1"), max_size=2),
-        "__openai_function_call_ids__": st.just({"call_1": "fc_1"}),
-    },
-)
 
 
 def item_id(block: dict[str, Any]) -> str:
     return str(block.get("extras", {}).get("item_id", block["id"]))
 
 
-def said(blocks: list[Any], older: dict[str, Any]) -> list[BaseMessage]:
+def said(blocks: list[Any]) -> list[BaseMessage]:
     calls = {str(block.get("call_id") or block["id"]): "find" for block in blocks if "call" in block["type"]}
     own = [key for key in calls if key.startswith("call_")]
     asks = AIMessage(
         blocks,
         tool_calls=[{"name": "find", "args": {}, "id": key} for key in own],
-        additional_kwargs=older,
         response_metadata={"model_provider": "openai"},
     )
     return [HumanMessage("And now?"), asks, *(ToolMessage("Found.", tool_call_id=key) for key in own)]
 
 
-TURN = st.builds(said, st.lists(BLOCK, min_size=1, max_size=4, unique_by=item_id), st.just({})) | st.builds(
-    said, st.lists(TEXT | CALL, min_size=1, max_size=2, unique_by=item_id), OLDER
-)
+TURN = st.builds(said, st.lists(BLOCK, min_size=1, max_size=4, unique_by=item_id))
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))

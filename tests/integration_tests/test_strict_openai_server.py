@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from openai import BadRequestError
 
@@ -16,7 +15,6 @@ from tests.integration_tests.openai_server import calls, says
 from tests.integration_tests.strict_openai_server import (
     StrictOpenAIServer,
     chat_problems,
-    count,
     recount,
     responses_problems,
 )
@@ -151,10 +149,6 @@ def item(position: int, **changes: object) -> Change:
 RESPONSES_FAULTS: Mapping[str, tuple[Change, str]] = {
     "an unknown key of the request": (top(messages=[]), "unknown parameter 'messages'"),
     "an unknown item": (add(type="tool_use", id="a"), "unknown item type 'tool_use'"),
-    "a part of the other endpoint": (
-        add(role="user", content=[{"type": "text", "text": "x"}]),
-        "no part of type 'text' is allowed here",
-    ),
     "an assistant that says nothing": (
         add(role="assistant", content=[{"type": "output_text", "text": ""}]),
         "without content or calls",
@@ -229,18 +223,3 @@ def test_a_model_calls_tools_and_answers_and_a_bad_request_is_refused(*, streami
     assert answer.usage_metadata is not None
     assert answer.usage_metadata["input_tokens"] == recount(server.received[1]) > 0
     assert (len(server.refused), len(server.received)) == (1, 2)
-
-
-def test_tools_and_calls_are_counted_alike_for_both_endpoints() -> None:
-    bare = {"messages": [{"role": "assistant", "content": None}]}
-    calling = {"messages": [{"role": "assistant", "content": None, "tool_calls": [made_call("a")]}]}
-    assert recount(calling) - recount(bare) == count("search") + count('{"page": 1}')
-    assert recount({**bare, "tools": [TOOL]}) - recount(bare) == count(json.dumps(TOOL, separators=(",", ":")))
-    told: list[BaseMessage] = [
-        HumanMessage("Who ordered it?"),
-        AIMessage("", tool_calls=[{"name": "search", "args": {"page": 1}, "id": "a"}]),
-        ToolMessage("Bea.", tool_call_id="a"),
-    ]
-    models = (ChatOpenAI(model="gpt-4o", api_key="x", use_responses_api=responses) for responses in (False, True))
-    chat, responses = (model._get_request_payload(told) for model in models)
-    assert recount(chat) == recount(responses)

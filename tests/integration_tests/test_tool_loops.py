@@ -376,37 +376,6 @@ def test_every_call_of_long_loops_is_judged_by_the_same(chat_openai: ChatOpenAI,
     check_loop(loop, chat_openai)
 
 
-@pytest.mark.slow
-@settings(long, max_examples=15)
-@given(loop=loops(most_history=300, most_steps=12))
-def test_every_process_shows_the_same_of_long_loops(loop: Loop) -> None:
-    check_every_process_agrees(loop)
-
-
-def test_what_is_kept_free_for_steps_is_not_shown_to_the_first_call() -> None:
-    options = {"max_context_tokens": 600, "tool_reserve": 0.9, "keep_messages": 12}
-    calls = run(Loop(history=30, steps=(Step(sizes=(60,)),) * 4, options=options))
-    assert not calls[-1].plan.turn.long
-    check_head_stays(calls)
-
-
-def test_a_line_about_steps_left_out_changes_nothing_else() -> None:
-    """What gives way for a turn is the same with it and without it, where one token more or less decides."""
-    options = {
-        "allocation": {"strategy": "elastic", "profile": "seed"},
-        "preferences": ("Answer briefly.", "Use metric units."),
-        "memories": ("Ada lives in Bonn.", "The plan is from May. " * 10),
-        "layers": ({"name": "files", "items": ["main.py: print(1)", "a.py: pass " * 60], "ideal_tokens": 120},),
-        "max_context_tokens": 1_519,
-    }
-    steps = (Step(sizes=(300, 300)), Step(sizes=(300,)))
-    _, whole, shortened = run(Loop(history=155, human_tokens=0, steps=steps, ids=False, options=options))
-    assert shortened.plan.turn.note
-    assert not whole.plan.turn.note
-    assert whole.plan.last_resort == shortened.plan.last_resort != ()
-    assert head(whole) == head(shortened)
-
-
 # -- Scripted loops
 
 
@@ -457,18 +426,6 @@ def test_an_edited_message_gets_a_block_of_its_own() -> None:
     assert not any("The plan is blue." in message.text for message in sent(session))
 
 
-def test_a_block_that_cannot_be_read_is_said_and_chosen_again() -> None:
-    loop = looking()
-    *_, turn = loop.turns()
-    process = Process(loop)
-    session = process.answer(turn)
-    for block in (7, {"message_id": "h0", "digest": 3}):
-        other = Process(loop, process.store).answer(turn, block)
-        assert sent(other) == sent(session)
-        [failure] = report_of(other).failures
-        assert failure.startswith("The context block in the state cannot be read: ")
-
-
 def test_a_change_of_settings_in_the_middle_of_a_turn_is_taken_up_by_every_process() -> None:
     loop = looking(topics=[{"label": "plan", "context": "The plan is blue. " * 20}])
     *_, turn = loop.turns()
@@ -480,14 +437,6 @@ def test_a_change_of_settings_in_the_middle_of_a_turn_is_taken_up_by_every_proce
     session = drive(process.pipeline.engine.answer(SCOPE, loop.before(), turn, request))
     check_same(session, Process(loop, process.store, changed).answer(turn))
     assert report_of(session).total_tokens <= 2_000
-
-
-def test_a_block_in_the_state_fits_a_smaller_budget() -> None:
-    loop = looking(topics=[{"label": "plan", "context": "The plan is blue. " * 60}])
-    first, *_, turn = loop.turns()
-    process = Process(loop)
-    smaller = Process(loop, process.store, loop.settings.override({"max_context_tokens": 700}))
-    assert report_of(smaller.answer(turn, saved(process.answer(first)))).total_tokens <= 700
 
 
 def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> None:
@@ -505,56 +454,6 @@ def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> 
     assert after.plan.block is not None
     assert not quoted.keys() & {part.id for part in after.plan.block.fragments}
     assert not [text for text in quoted.values() if text in prompt and "[called" not in text]
-
-
-def test_another_budget_is_forecast_in_the_middle_of_a_turn() -> None:
-    process = Process(loop := looking(topics=[{"label": "plan", "context": "The plan is blue. " * 20}]))
-    for number, turn in enumerate(loop.turns()):
-        last = process.answer(turn)
-        if number in (1, 12):
-            same, small, large = process.pipeline.what_if([4_000, 1_500, 16_000])
-            assert same.layers == report_of(last).layers
-            assert same.coverage == report_of(last).coverage
-            assert small.total_tokens <= 1_500
-            assert large.total_tokens <= 16_000
-            assert small.layer(Layer.TOPICS).items[0].id == report_of(last).layer(Layer.TOPICS).items[0].id
-
-
-def test_the_report_of_a_later_call_names_every_layer_of_the_first() -> None:
-    layer = CustomLayer(name="files", items=["a.py: pass " * 400], ideal_tokens=20)
-    calls = run(looking(layers=(layer,)))
-    first, *_, last = ({part.layer: part for part in report_of(session).layers} for session in calls)
-    assert list(first) == list(last)
-    assert len(first["files"].items) == 1
-    assert last["files"].more_omitted or last["files"].items
-    failures = report_of(run(looking(steps=1, output_reserve_tokens=500))[-1]).failures
-    assert len(failures) == len(set(failures)) == 1
-
-
-def test_what_was_pruned_when_the_block_was_chosen_is_counted_later_too() -> None:
-    topics = [{"label": "plan", "context": "The plan is blue. " * 40}]
-    calls = run(looking(max_context_tokens=420, history=30, steps=3, size=10, allocation="fixed", topics=topics))
-    for name in (Layer.TOPICS, Layer.RETRIEVAL):
-        layers = [report_of(session).layer(name) for session in calls]
-        assert len({len(layer.items) + sum(layer.more_omitted.values()) for layer in layers}) == 1
-
-
-def test_results_in_the_users_own_form_go_on_without_words() -> None:
-    call = [{"name": "look_up", "args": {}, "id": "t1"}]
-    turn = [
-        AIMessage("", tool_calls=call),
-        HumanMessage([{"type": "tool_result", "tool_use_id": "t1", "content": "The roof is blue."}]),
-        *Step(sizes=(20,)).messages(2, ids=False),
-    ]
-    session = Process(looking()).answer(turn)
-    assert check_anthropic(sent(session)) == []
-    assert any("The roof is blue." in message.text for message in sent(session))
-
-
-def test_a_single_step_without_words_has_the_room_of_a_long_turn() -> None:
-    loop = Loop(opening=(), options={"max_context_tokens": 4_000}, steps=(Step(sizes=(8_000,)),))
-    *_, turn = loop.turns()
-    assert report_of(Process(loop).answer(turn)).total_tokens > 4_000 * 0.6
 
 
 def test_words_that_are_clipped_stay_the_same_from_call_to_call() -> None:

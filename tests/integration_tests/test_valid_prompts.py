@@ -245,33 +245,6 @@ def test_a_turn_of_a_hundred_calls_becomes_a_prompt_that_providers_accept(cases:
 # Many more cases, and every step of real agent traces
 
 
-@pytest.mark.slow
-def test_thousands_of_cases_of_tool_traffic_become_prompts_that_providers_accept() -> None:
-    cases = Cases()
-
-    @settings(common, max_examples=150)
-    @given(TRANSCRIPTS, TURNS)
-    def check(transcript: Messages, turn: Messages) -> None:
-        cases.check(transcript, turn, BUDGETS)
-
-    check()
-    assert cases.prompts > 3 * cases.errors
-
-
-@pytest.mark.slow
-def test_long_turns_become_prompts_that_providers_accept() -> None:
-    cases = Cases()
-
-    @settings(common, max_examples=8)
-    @given(TRANSCRIPTS, HUMAN, st.lists(rounds(), min_size=100, max_size=100))
-    def check(transcript: Messages, human: BaseMessage, calls: list[Messages]) -> None:
-        rest = [message for part in calls for message in part if not isinstance(message, HumanMessage)]
-        cases.check(transcript, [human, *rest], TRACE_BUDGETS)
-
-    check()
-    assert cases.prompts > 3 * cases.errors
-
-
 def traces() -> list[Messages]:
     with gzip.open(TRACES, "rt", encoding="utf-8") as lines:
         return [convert_to_messages(json.loads(line)["messages"]) for line in islice(lines, 0, None, 3)]

@@ -1,12 +1,12 @@
-"""Where a model's window comes from: real models, and real servers on this machine."""
+"""Where a model's window comes from: profiles, and servers that answer as Ollama, LM Studio and OpenAI's list do."""
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,27 +14,44 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
 
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.tokens import Window, windows, with_setting
+from langchain_ctxbudget.tokens import Window, with_setting
 from langchain_ctxbudget.tokens.windows import find_window, server_of
-from tests.integration_tests.model_servers import (
-    LM_STUDIO_OTHERWISE,
-    ModelServer,
-    Reply,
-    Routes,
-    as_json,
-    lm_studio,
-    model_list,
-    ollama,
-    vllm,
-)
 
-pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
+URL = "http://models.example:8000"
+MODELS, LM_STUDIO, OLLAMA, LOADED = "GET /v1/models", "GET /api/v0/models", "POST /api/show", "GET /api/ps"
 
-Find = Callable[[Any], Window]
-Serve = Callable[..., ModelServer]
 
-OPENAI_LINE, LM_STUDIO_LINE, OLLAMA_LINE = "GET /v1/models", "GET /api/v0/models", "POST /api/show"
+class Server:
+    """Answers all requests of httpx from a table of what is asked to a JSON value, a response or an exception."""
+
+    def __init__(self, otherwise: Any = None, **routes: Any) -> None:
+        self.routes: Mapping[str, Any] = routes
+        self.otherwise = otherwise if otherwise is not None else httpx.Response(404)
+        self.asked: list[str] = []
+        self.keys: set[str | None] = set()
+
+    def __call__(self, method: str, url: str, *, headers: Mapping[str, str], **_: Any) -> httpx.Response:
+        self.asked.append(f"{method} {urlsplit(url).path}")
+        self.keys.add(headers.get("Authorization"))
+        answer = self.routes.get(self.asked[-1], self.otherwise)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
+
+
+Serve = Callable[..., Server]
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
+    def serving(routes: Mapping[str, Any] | None = None, otherwise: Any = None) -> Server:
+        server = Server(otherwise, **(routes or {}))
+        monkeypatch.setattr(httpx, "request", server)
+        return server
+
+    return serving
 
 
 class OllamaModel(FakeListChatModel):
@@ -42,96 +59,68 @@ class OllamaModel(FakeListChatModel):
 
     responses: list[str] = Field(default_factory=lambda: ["yes"])
     model: str = "llama3.2"
-    base_url: str | None = None
+    base_url: str | None = URL
     num_ctx: int | None = None
 
 
-@pytest.fixture
-def find() -> Find:
-    return lambda model: drive(find_window(model))
+def openai_model(name: str = "m", path: str = "/v1", **rest: Any) -> ChatOpenAI:
+    return ChatOpenAI(**{"model": name, "base_url": URL + path, "api_key": "sk-secret", **rest})
 
 
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    with ExitStack() as servers:
-        yield lambda routes, **rest: servers.enter_context(ModelServer(routes, **rest))
+def find(model: Any) -> Window:
+    return drive(find_window(model))
 
 
-def openai_model(server: ModelServer, name: str, path: str = "/v1", **rest: Any) -> ChatOpenAI:
-    return ChatOpenAI(**{"model": name, "base_url": server.url + path, "api_key": "sk-secret", **rest})
-
-
-def listing(**fields: Any) -> Routes:
-    """A server that lists one model, named `m`, with these fields."""
-    return {OPENAI_LINE: model_list({"id": "m", "object": "model", **fields})}
+def listed(*models: Mapping[str, Any]) -> dict[str, Any]:
+    return {MODELS: {"object": "list", "data": list(models)}}
 
 
 # -- the profile
 
 
-def test_a_profile_tells_window_and_answer_also_behind_bindings_and_nobody_is_asked(find: Find, serve: Serve) -> None:
-    server = serve(vllm("gpt-4o", window=4_096))
-    model = openai_model(server, "gpt-4o")
-    for wrapped in (model, model.bind(stop=["."]).with_config(tags=["a"]).with_retry()):
-        window = find(wrapped)
-        assert window == Window(
-            tokens=128_000, output_tokens=16_384, source="profile", detail="the profile of ChatOpenAI"
-        )
+def test_a_profile_tells_window_and_answer_also_behind_bindings_and_nobody_is_asked(serve: Serve) -> None:
+    server, model = serve(), openai_model("gpt-4o")
+    expected = Window(128_000, 16_384, "profile", "the profile of ChatOpenAI")
+    assert find(model) == find(model.bind(stop=["."]).with_config(tags=["a"]).with_retry()) == expected
     assert server.asked == []
-
-
-def test_a_profile_with_no_sound_window_tells_none() -> None:
-    model = ChatOpenAI(model="gpt-4o", api_key="not-used", profile={"max_input_tokens": 1})
     for value in (0, -1, "128000", 128_000.0, True, None, [1], 10**30):
+        model = ChatOpenAI(model="gpt-4o", api_key="not-used", profile={"max_input_tokens": 1})
         model.profile["max_input_tokens"] = value  # pydantic checks what the constructor gets
-        assert drive(find_window(model)) == Window()
+        assert find(model) == Window()
 
 
 def test_the_name_of_an_openai_model_tells_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    names = {"gpt-4o": 128_000, "openai:gpt-4.1": 1_047_576, "openrouter:openai/gpt-4o": 128_000}
-    for name, tokens in {**names, " gpt-4.1-mini-2025-04-14 ": 1_047_576}.items():
-        assert (drive(find_window(name)).tokens, drive(find_window(name)).source) == (tokens, "profile")
-    for other in (None, "", "claude-sonnet-4-5", "llama3.2", "gpt-image-1"):
-        assert drive(find_window(other)) == Window()
+    names = {"gpt-4o": 128_000, "openrouter:openai/gpt-4o": 128_000, " gpt-4.1-mini-2025-04-14 ": 1_047_576}
+    assert {name: find(name).tokens for name in names} == names
+    assert {find(other) for other in (None, "", "claude-sonnet-4-5", "llama3.2", "gpt-image-1")} == {Window()}
 
 
-# -- servers that tell
+# -- servers that tell, and those that do not
 
 
-def test_an_openai_compatible_server_tells(find: Find, serve: Serve) -> None:
-    bare = {OPENAI_LINE: as_json([{"id": "m", "context_length": 7}, {"id": "n", "context_length": 8}])}
-    both = {OPENAI_LINE: model_list({"id": "M", "context_length": 1}, {"id": "m", "context_length": 2})}
+def test_a_server_with_a_list_of_models_tells(serve: Serve) -> None:
+    embedding = {"id": "text-embedding-nomic", "type": "embeddings", "max_context_length": 2_048}
+    chat = {"id": "qwen", "type": "llm", "max_context_length": 32_768, "loaded_context_length": 4_096}
     for routes, name, tokens in (
-        (vllm("Qwen/Qwen2.5-7B-Instruct"), "Qwen/Qwen2.5-7B-Instruct", 32_768),
-        (listing(meta={"n_ctx_train": 131_072, "n_ctx": 8_192}), "any", 8_192),  # llama.cpp, under any name
-        (listing(context_window=131_072), "m", 131_072),  # Groq
-        (listing(max_context_length=65_536), "m:latest", 65_536),  # Mistral
-        (listing(context_length=8_192, top_provider=None), "m", 8_192),
-        (bare, "n", 8),  # Together
-        (both, "m", 2),
+        (listed({"id": "Qwen/Qwen2.5-7B-Instruct", "max_model_len": 32_768}), "Qwen/Qwen2.5-7B-Instruct", 32_768),
+        (listed({"id": "m", "meta": {"n_ctx_train": 131_072, "n_ctx": 8_192}}), "any", 8_192),  # llama.cpp
+        (listed({"id": "m", "context_window": 131_072}), "m", 131_072),  # Groq
+        (listed({"id": "m", "max_context_length": 65_536}), "M:latest", 65_536),  # Mistral
+        ({MODELS: [{"id": "m", "context_length": 7}, {"id": "n", "context_length": 8}]}, "n", 8),  # Together
+        ({**listed({"id": "qwen"}), LM_STUDIO: {"data": [chat, embedding]}}, "gpt-local", 4_096),
     ):
-        window = find(openai_model(serve(routes), name))
+        serve(routes)
+        window = find(openai_model(name))
         assert (window.tokens, window.source, window.failure) == (tokens, "served", None)
-
-
-def test_openrouter_tells_the_smaller_of_model_and_provider(serve: Serve) -> None:
-    provider = {"context_length": 200_000, "max_completion_tokens": 64_000}
-    entry = {"id": "a/two", "context_length": 1_000_000, "top_provider": provider}
-    server = serve({"GET /api/v1/models": model_list({"id": "a/one", "context_length": 8_192}, entry)})
-    window = drive(find_window(openai_model(server, "a/two", "/api/v1", profile={"max_output_tokens": 512})))
+    provider = {"context_length": 200_000, "max_completion_tokens": 64_000}  # OpenRouter's smaller limits
+    serve(listed({"id": "m", "context_length": 1_000_000, "top_provider": provider}))
+    window = find(openai_model(profile={"max_output_tokens": 512}))
     assert (window.tokens, window.output_tokens) == (200_000, 64_000)
 
 
-@pytest.mark.parametrize(("loaded", "tokens"), [(None, 32_768), (4_096, 4_096)])
-def test_lm_studio_tells_what_is_loaded(find: Find, serve: Serve, loaded: int | None, tokens: int) -> None:
-    server = serve(lm_studio("qwen", loaded=loaded), otherwise=LM_STUDIO_OTHERWISE)
-    window = find(openai_model(server, "qwen"))
-    assert (window.tokens, window.detail) == (tokens, f"LM Studio at {server.url}/v1")
-    assert "its only model is 'qwen'" in find(openai_model(server, "gpt-local")).detail
-
-
 def test_ollama_tells_what_it_uses(serve: Serve) -> None:
+    info = {"general.architecture": "llama", "llama.context_length": 131_072}
     for own, parameters, loaded, tokens in (
         (None, "stop  x", None, 131_072),
         (None, "num_keep 24\nnum_ctx                        4096\nstop x", 2_048, 4_096),
@@ -139,71 +128,45 @@ def test_ollama_tells_what_it_uses(serve: Serve) -> None:
         (8_192, "num_ctx 4096", 16_384, 8_192),
         (500_000, "num_ctx 4096", None, 131_072),
     ):
-        server = serve(ollama(parameters=parameters, loaded=loaded))
-        window = drive(find_window(OllamaModel(base_url=server.url, num_ctx=own)))
-        assert window.tokens == tokens
+        running = {"models": [{"name": "llama3.2:latest", "context_length": loaded}] if loaded else []}
+        server = serve({OLLAMA: {"parameters": parameters, "model_info": info}, LOADED: running})
+        window = find(OllamaModel(num_ctx=own))
+        assert (window.tokens, server.asked[0]) == (tokens, OLLAMA)
         assert ("the length of its training" in window.detail) == (own is loaded is None and tokens == 131_072)
-        assert server.lines[0] == OLLAMA_LINE
-
-
-def test_ollama_behind_its_openai_dialect_is_asked_last(find: Find, serve: Serve) -> None:
-    server = serve(ollama(parameters="num_ctx 4096"))
-    window = find(openai_model(server, "llama3.2", "/openai/v1"))
-    assert (window.tokens, window.detail) == (4_096, f"Ollama at {server.url}/openai/v1")
-    assert server.lines == ["GET /openai/v1/models", LM_STUDIO_LINE, OLLAMA_LINE]
-
-
-# -- servers that do not tell
+        assert find(openai_model("llama3.2", "/openai/v1")).detail.startswith(f"Ollama at {URL}/openai/v1")
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"),
+    ("answer", "reason"),
     [
-        (as_json({"error": "no"}, 404), "answered 404"),
-        (Reply(b'{"data": ['), "answered no JSON"),
-        (Reply(b"\xff\xfe\x00"), "answered no JSON"),
-        (Reply(b"[" * 200_000), "answered no JSON"),
-        (Reply(b" " * 10_000_001), "answered more than 10 MB"),
-        (Reply(b"{", headers={"Content-Length": "50"}), "failed (RemoteProtocolError)"),
-        (as_json("hello"), "does not have it"),
-        (as_json({"data": [1, None, "m"]}), "does not have it"),
-        (model_list({"id": "a", "context_length": 1}, {"id": "b"}), "a list of 2 models does not have it"),
-        (model_list({"id": "m", "meta": None, "top_provider": [], "context_length": {}}), "names no context length"),
-        (model_list({"id": "m", "max_model_len": 10**30, "meta": {"n_ctx": "8192"}}), "names no context length"),
-        (Reply(b"", 302, {"Location": "http://127.0.0.1:9/v1/models"}), "answered 302"),
+        (httpx.Response(404), "answered 404"),
+        (httpx.Response(302, headers={"Location": "http://127.0.0.1:9/v1/models"}), "answered 302"),
+        (httpx.Response(200, content=b'{"data": ['), "failed (JSONDecodeError)"),
+        (httpx.Response(200, content=b"[" * 200_000), "failed (RecursionError)"),
+        (httpx.RemoteProtocolError("secret"), "failed (RemoteProtocolError)"),
+        ({"data": [1, None, "m"]}, "does not have it"),
+        (listed({"id": "a", "context_length": 1}, {"id": "b"})[MODELS], "a list of 2 models does not have it"),
+        (listed({"id": "m", "max_model_len": 10**30, "meta": {"n_ctx": "8192"}})[MODELS], "names no context length"),
     ],
 )
-def test_a_bad_answer_is_a_failure(find: Find, serve: Serve, reply: Reply, reason: str) -> None:
-    server = serve({}, otherwise=reply)
-    window = find(openai_model(server, "m"))
-    assert (window.tokens, window.source) == (None, "unknown")
+def test_a_bad_answer_is_a_failure(serve: Serve, answer: Any, reason: str) -> None:
+    serve(otherwise=answer)
+    window = find(openai_model())
     failure = window.failure or ""
-    assert failure.startswith(f"{server.url}/v1 did not tell the window of 'm': ")
-    assert failure.count(reason) >= 2  # Ollama's one model is in no list
+    assert failure.startswith(f"{URL}/v1 did not tell the window of 'm': ")
+    assert (window.tokens, window.source, failure.count(reason) >= 2) == (None, "unknown", True)
 
 
-@pytest.mark.parametrize("reply", [Reply(b"", hangs=True), Reply(b"{", drips=True)], ids=["hangs", "drips"])
-def test_a_server_that_does_not_end_is_given_up_and_not_asked_again(
-    serve: Serve, reply: Reply, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(windows, "_ANSWER_SECONDS", 0.3)
-    server = serve({}, otherwise=reply)
-    window = drive(find_window(openai_model(server, "m")))
-    assert "GET /v1/models got no answer in 0.3 s" in (window.failure or "")
-    assert (window.hangs, server.lines) == (True, [OPENAI_LINE])
-
-
-def test_a_num_ctx_holds_where_ollama_is_not_there(find: Find) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    window = find(OllamaModel(base_url=f"http://127.0.0.1:{port}", num_ctx=8_192))
-    assert (window.tokens, window.source) == (8_192, "settings")
-    assert "could not connect" in (window.failure or "")
+@pytest.mark.parametrize("error", [httpx.ReadTimeout("slow"), httpx.ConnectError("nobody")])
+def test_where_nobody_answers_nothing_more_is_asked_and_a_num_ctx_holds(serve: Serve, error: Exception) -> None:
+    server = serve(otherwise=error)
+    assert "GET /v1/models found nobody who answers in 2 s" in (find(openai_model()).failure or "")
+    window = find(OllamaModel(num_ctx=8_192))
+    assert (window.tokens, window.source, server.asked) == (8_192, "settings", [MODELS, OLLAMA])
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(["data", "id", "context_length", "meta", "n_ctx", "models"]), inner)
@@ -211,26 +174,24 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(JSON)
 def test_no_answer_is_an_error(serve: Serve, answer: Any) -> None:
-    window = drive(find_window(openai_model(serve({}, otherwise=as_json(answer)), "m")))
+    serve(otherwise=httpx.Response(200, json=answer))
+    window = find(openai_model())
     assert (window.tokens is None) == (window.failure is not None)
 
 
 # -- whom to ask, and with which key
 
 
-def test_the_key_goes_to_the_models_own_server_and_is_not_shown(find: Find, serve: Serve) -> None:
-    for routes in ({}, vllm("m")):
-        server = serve(routes)
-        find(openai_model(server, "m"))
-        assert {asked.headers["authorization"] for asked in server.asked} == {"Bearer sk-secret"}
-        port = server.url.rpartition(":")[2]
-        model = ChatOpenAI(model="m", base_url=f"http://ada:pass@127.0.0.1:{port}/v1?token=query", api_key="sk-secret")
-        shown = f"{find(model)} {server_of(model)}"
-        assert f"http://127.0.0.1:{port}/v1" in shown
-        assert not any(secret in shown for secret in ("ada", "pass", "query", "sk-secret"))
+def test_the_key_goes_to_the_models_own_server_and_is_not_shown(serve: Serve) -> None:
+    server = serve()
+    model = openai_model(base_url="http://ada:pass@models.example:8000/v1?token=query")
+    shown = f"{find(model)} {server_of(model)}"
+    assert server.keys == {"Bearer sk-secret"}
+    assert f"{URL}/v1" in shown
+    assert not any(secret in shown for secret in ("ada", "pass", "query", "sk-secret"))
 
 
 class OpenAILike:
@@ -242,35 +203,41 @@ class OpenAILike:
         self.openai_api_base = f"{url}/v1"
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
+def test_nobody_is_asked_about_other_models(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve(listed({"id": "m", "context_length": 4_096}))
+    azure = {"azure_deployment": "mine", "api_version": "1", "api_key": "k", "azure_endpoint": "https://models.example"}
+    for model in (
         ChatOpenAI(model="nobody-knows", api_key="k"),
-        ChatOpenAI(model="nobody-knows", api_key="k", base_url="https://EU.API.openai.com/v1"),
-        ChatOpenAI(model="nobody-knows", api_key="k", base_url="https://mine.openai.azure.com/openai/v1/"),
-        AzureChatOpenAI(azure_deployment="mine", api_version="1", api_key="k", azure_endpoint="https://models.example"),
+        openai_model(base_url="https://EU.API.openai.com/v1"),
+        openai_model(base_url="https://mine.openai.azure.com/openai/v1/"),
+        AzureChatOpenAI(**azure),
         FakeListChatModel(responses=["yes"]),
-        OllamaModel(),
-        OllamaModel(base_url="localhost"),
+        OllamaModel(base_url=None),
         *(OpenAILike(url) for url in ("localhost:8000", "ftp://host", "http://[::1", "http://host:x")),
-    ],
-)
-def test_nobody_is_asked_about(model: Any) -> None:
-    assert server_of(model) is None
-    assert drive(find_window(model)) == Window()
+    ):
+        assert find(model) == Window()
+    assert server.asked == []
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{URL}/v1")
+    assert find(ChatOpenAI(model="m", api_key="k")).tokens == 4_096
 
 
-def test_the_openai_variable_names_a_server(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", f"{serve(vllm('m', window=4_096)).url}/v1")
-    assert drive(find_window(ChatOpenAI(model="m", api_key="k"))).tokens == 4_096
+# -- in a pipeline
 
 
-# -- the setting
+def test_a_pipeline_asks_once_or_three_times_where_nobody_tells(serve: Serve) -> None:
+    scope = {"user_id": "ada", "conversation_id": "c1"}
+    for routes, source, asked in ((listed({"id": "m", "context_length": 1_900}), "served", 1), ({}, "unknown", 9)):
+        server, pipeline = serve(routes), ContextPipeline({"max_context_tokens": 50_000}, model=openai_model())
+        for _ in range(5):
+            report = pipeline.assemble("Hi", **scope).report
+            assert report.window_source == source
+            assert bool(report.failures) == (source == "unknown")
+            assert "sk-secret" not in str(report)
+        assert (len(server.asked), report.budget_tokens) == (asked, 1_900 if source == "served" else 50_000)
 
 
 def test_the_setting_fills_an_unknown_window_and_gives_way_to_a_known_one() -> None:
     window = with_setting(Window(output_tokens=9, failure="no answer"), 8_192)
-    expected = {"tokens": 8_192, "output_tokens": 9, "source": "settings", "detail": "window_tokens"}
-    assert window == Window(**expected, failure="no answer")
+    assert window == Window(8_192, 9, "settings", "window_tokens", "no answer")
     known = Window(tokens=4_096, source="served")
     assert (with_setting(known, 8_192), with_setting(Window(), None)) == (known, Window())

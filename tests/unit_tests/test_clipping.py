@@ -50,18 +50,6 @@ COUNTERS = {
 }
 
 
-class Watched:
-    """A counter that remembers what it counted."""
-
-    def __init__(self, count):
-        self.count = count
-        self.texts = []
-
-    def __call__(self, text):
-        self.texts.append(text)
-        return self.count(text)
-
-
 def parts(clipped):
     head, number, tail = MARKER.split(clipped)
     return head, int(number.replace(",", "")), tail
@@ -81,19 +69,15 @@ REFERENCES = st.one_of(st.none(), st.text(max_size=120), st.sampled_from(["m-abc
 @settings(deadline=None, max_examples=40)
 @given(ANY_TEXT, st.integers(-5, 600), REFERENCES)
 def test_a_clipped_text_fits_whatever_counts_and_takes_seven_counts_at_most(name, text, budget, reference):
-    count = Watched(COUNTERS[name])
+    counted = []
+
+    def count(said):
+        counted.append(said)
+        return COUNTERS[name](said)
+
     clipped = clip_text(text, count, budget, reference=reference)
-    assert len(count.texts) <= 7
+    assert len(counted) <= 7
     assert clipped is None or COUNTERS[name](clipped) <= budget
-
-
-@pytest.mark.parametrize("name", ["o200k_base", "characters", "bytes"])
-@settings(deadline=None, max_examples=40)
-@given(LONG_TEXT, st.integers(60, 600))
-def test_a_text_over_sixty_tokens_is_clipped_and_the_marker_is_true_to_a_few_tokens(name, text, budget):
-    count = COUNTERS[name]
-    head, number, tail = parts(clip_text(text, count, budget))
-    assert number == pytest.approx(count(text) - count(head) - count(tail), abs=7)
 
 
 @pytest.mark.parametrize("name", ["o200k_base", "characters"])

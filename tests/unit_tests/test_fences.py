@@ -1,7 +1,5 @@
 """Stored text cannot break out of its fence."""
 
-import re
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,16 +68,6 @@ def test_other_text_stays_as_it_is():
     )
     for text in (*plain, "\uff1ctext\uff1e", "<\u200bcontent>", "\u27e8content\u27e9", "\xab context \xbb"):
         assert fences.as_data(text) == text
-
-
-@settings(deadline=None)
-@given(st.text(alphabet="<>/ \ncontext_umarypfesv") | st.sampled_from(NAMES).map(lambda n: f"<</{n}><{n}"))
-def test_no_fence_is_left_in_any_text(text):
-    assert not re.search(rf"<\s*/?\s*({'|'.join(NAMES)})\b", fences.as_data(text), re.IGNORECASE)
-
-
-def test_a_fence_opens_and_closes_on_lines_of_their_own():
-    assert fences.opening("x") + "- y\n" + fences.closing("x") == "<x>\n- y\n</x>\n"
 
 
 @settings(deadline=None)

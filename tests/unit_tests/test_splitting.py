@@ -10,7 +10,6 @@ from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.documents.knowledge_base import extract
 from langchain_ctxbudget.documents.library import names_of, newest_mentions
 from langchain_ctxbudget.documents.load import Part, Splitter, markdown_parts
-from langchain_ctxbudget.errors import InvalidSettingsError
 
 COUNTER = TiktokenCounter()
 
@@ -36,19 +35,6 @@ def test_without_white_space_nothing_is_lost(text: str, overlap: int) -> None:
     assert set("".join(text.split())) <= set("".join(chunks))
     if not overlap:
         assert "".join("".join(chunks).split()) == "".join(text.split())
-
-
-def test_a_long_text_takes_few_calls_of_the_tokenizer() -> None:
-    counter = TiktokenCounter()
-    text = "The quick brown fox jumps over the lazy dog, again and again. " * 3_000
-    assert len(Splitter(counter, 256, 32).split(Part(text))) > 100
-    assert counter.calls < len(text) / 50
-
-
-def test_sizes_that_make_no_sense_are_refused() -> None:
-    for chunk, overlap in [(0, 0), (8, 0), (True, 0), (64, -1), (64, 33), (64, 1.5)]:
-        with pytest.raises(InvalidSettingsError):
-            Splitter(COUNTER, chunk, overlap)  # type: ignore[arg-type]
 
 
 # Markdown

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.messages import fold, iso_date, mentions, sentences, terms, word_count
+from langchain_ctxbudget.messages import fold, mentions, sentences, terms, word_count
 
 
 def test_terms_are_stems():
@@ -15,10 +15,6 @@ def test_terms_are_stems():
 def test_terms_leave_out_what_a_contraction_adds(mark):
     text = "It's the bike I've sold, Ann's; they'll say I'm mad, you're not, he'd ride, we can't."
     assert terms(text.replace("'", mark)) == ["bike", "sold", "ann", "say", "mad", "ride"]
-
-
-def test_terms_of_a_composed_and_a_decomposed_spelling_are_the_same():
-    assert terms("cafe\u0301") == terms("café")
 
 
 @pytest.mark.parametrize("script", ["中文", "かな", "カナ", "한국", "ไทย", "ខ្មែរ", "ລາວ", "မြန်"])
@@ -40,10 +36,6 @@ def test_ascii_is_read_as_any_other_text_is(text):
     assert (terms(text), word_count(text)) == (terms(other), word_count(other))
 
 
-def test_word_count_counts_words_of_a_spaced_script():
-    assert word_count("Let's go with Redis, ok?") == 6
-
-
 def test_sentences_end_at_their_marks():
     assert sentences("One. Two! Three? Four… Five") == ["One.", "Two!", "Three?", "Four…", "Five"]
 
@@ -56,23 +48,6 @@ def test_full_width_marks_end_a_sentence():
 @given(st.text(alphabet="ab.!?。！」\"') \n"))
 def test_sentences_lose_nothing_but_white_space(text):
     assert "".join("".join(sentences(text)).split()) == "".join(text.split())
-
-
-@pytest.mark.parametrize(
-    ("created_at", "date"),
-    [
-        ("2024-05-01T10:00:00+02:00", "2024-05-01"),
-        ("2024-05-01", "2024-05-01"),
-        ("May 1st", None),
-        ("٢٠٢٤-٠٥-٠١", None),
-        ("", None),
-        (None, None),
-        (1_714_550_400, None),
-        (["2024-05-01"], None),
-    ],
-)
-def test_the_date_of_an_iso_time(created_at, date):
-    assert iso_date(created_at) == date
 
 
 @pytest.mark.parametrize(
@@ -99,9 +74,3 @@ def test_the_date_of_an_iso_time(created_at, date):
 )
 def test_a_name_is_found_as_whole_words(text, name, count):
     assert mentions(fold(text), [name]) == count
-
-
-@settings(deadline=None)
-@given(st.text(), st.text().filter(str.strip))
-def test_any_text_can_be_a_name(text, name):
-    assert mentions(fold(f"{text} {name} {text}"), [name]) >= 1

@@ -16,12 +16,10 @@ from langchain_ctxbudget.messages import (
     OpenCalls,
     distinct,
     group,
-    newest_that_fit,
     provider_name,
     result_ids,
-    split_turn,
 )
-from langchain_ctxbudget.messages.turns import HELD_MESSAGES, NO_RESULT, SYSTEM_NOTE, is_empty
+from langchain_ctxbudget.messages.turns import HELD_MESSAGES, NO_RESULT, SYSTEM_NOTE
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 
@@ -268,12 +266,6 @@ def test_a_replaced_id_or_name_is_replaced_in_the_result_as_well():
     assert second.content == "", "its block would be sent under the old id"
 
 
-def test_a_call_that_gets_another_id_leaves_its_block_and_its_reasoning():
-    thought = {"type": "reasoning", "id": "rs_2", "summary": []}
-    [first, _, second, _] = sent([AIMessage([function_call("a")]), AIMessage([thought, function_call("a")])])
-    assert (first.content[0]["id"], second.content, second.tool_calls[0]["id"]) == ("fc_a", "", "a-2")
-
-
 def test_ids_of_items_are_sent_once():
     [first, second] = sent([spoken(), spoken()])
     assert (first, second.content) == (spoken(), [{"type": "text", "text": "hello"}])
@@ -360,15 +352,6 @@ def test_a_message_in_a_role_of_its_own_gets_one_that_all_providers_have(role, e
     assert kinds([ChatMessage("hm", role=role)]) == ["role"]
 
 
-def test_ids_that_history_uses_are_replaced_in_the_turn():
-    history, turn = group([ai("a"), result("a", "old")])[0], group([ai("a", "b"), result("b"), result("a", "new")])[0]
-    [changed], repairs = distinct(turn, history)
-    assert [c["id"] for c in changed.messages[0].tool_calls] == [m.tool_call_id for m in changed.messages[1:]]
-    assert [m.tool_call_id for m in changed.messages[1:]] == ["a-2", "b"]
-    assert changed.messages[1].content == "new"
-    assert [repair.kind for repair in repairs] == ["call_id"]
-
-
 @settings(deadline=None)
 @given(TRANSCRIPTS, TRANSCRIPTS)
 def test_history_and_turn_together_are_accepted(before, after):
@@ -376,33 +359,7 @@ def test_history_and_turn_together_are_accepted(before, after):
     assert refusals([m for part in (*history, *distinct(turn, history)[0]) for m in part.messages]) == []
 
 
-def test_a_turn_starts_at_the_last_words_of_the_user():
-    messages = [HumanMessage("hi"), AIMessage([use("a")]), HumanMessage([answer("a")])]
-    assert split_turn(messages) == ([], messages)
-
-
-def test_a_message_without_content_calls_and_results_is_empty():
-    for message in (
-        HumanMessage(" \n"),
-        AIMessage([]),
-        HumanMessage([" ", {"type": "text", "text": None}]),
-        AIMessage([{"type": "thinking", "thinking": "hm", "signature": "x"}]),
-    ):
-        assert is_empty(message)
-    said = (HumanMessage("x"), HumanMessage([IMAGE]), ai("a"), AIMessage("", invalid_tool_calls=[invalid("a")]))
-    for message in (*said, legacy(), AIMessage([use("a")]), HumanMessage([answer("a", "")]), result("a", "")):
-        assert not is_empty(message)
-
-
 def test_a_name_is_made_acceptable():
     names = {"ada": "ada", "Ada Lovelace": "Ada_Lovelace", "a@b.c": "a_b_c", "x" * 80: "x" * 64}
     for name, clean in {**names, "李": None, "...": None, "": None, "--": None}.items():
         assert provider_name(name) == clean
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 30)), st.integers(-5, 200))
-def test_the_newest_that_fit_are_as_many_as_fit(costs, budget):
-    count = newest_that_fit(costs, budget)
-    assert sum(costs[len(costs) - count :]) <= max(0, budget)
-    assert count == len(costs) or sum(costs[len(costs) - count - 1 :]) > budget
