@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget.budget import (
@@ -101,13 +101,7 @@ class FactPin(Body):
     pinned: bool
 
 
-def _kind_of_pin(given: object) -> str:
-    return "fact" if isinstance(given, FactPin) or (isinstance(given, Mapping) and "fact_id" in given) else "message"
-
-
-Pin: TypeAlias = Annotated[
-    Annotated[MessagePin, Tag("message")] | Annotated[FactPin, Tag("fact")], Discriminator(_kind_of_pin)
-]
+Pin: TypeAlias = MessagePin | FactPin
 
 
 class Force(Body):
@@ -136,16 +130,6 @@ class Sessions(TypedDict):
     sessions: list[SessionSummary]
 
 
-class TierBreakdown(TypedDict):
-    """Tokens and items of what is always sent, of what is known, of documents and of what was said (seed 003)."""
-
-    tier1: dict[str, int]
-    tier2: dict[str, int]
-    tier3: dict[str, int]
-    tier4: dict[str, int]
-    total: int
-
-
 class PruningStrategy(TypedDict):
     """The parts that the usage limits let in (seed 003); `budget_range` is what is left, such as `60-80%`."""
 
@@ -165,7 +149,8 @@ class ContextStatus(TypedDict):
     session_id: str
     source: Source
     current_context: ContextReport
-    tier_breakdown: TierBreakdown
+    tier_breakdown: dict[str, dict[str, int] | int]
+    """Tokens and items of what is always sent (`tier1`), known, of documents, of what was said; their `total`."""
     budget_percent: float
     pruning_strategy: PruningStrategy
     last_updated: datetime
@@ -194,12 +179,6 @@ class Snapshots(TypedDict):
 
     session_id: str
     snapshots: list[SnapshotSummary]
-
-
-class Messages(TypedDict):
-    """Some messages of a conversation."""
-
-    messages: list[SaidMessage]
 
 
 class SessionUsage(TypedDict):
@@ -288,7 +267,7 @@ class DashboardService:
 
     async def messages(
         self, user_id: str, session_id: Id, first: Position = 1, last: Position | None = None
-    ) -> Messages:
+    ) -> dict[str, list[SaidMessage]]:
         """Some messages of a conversation, by their positions."""
         scope, transcript = await self._open(user_id, session_id)
         end = min(first - 1 + MOST_MESSAGES, last or MOST_POSITION)
@@ -310,11 +289,9 @@ class DashboardService:
     async def settings(self, user_id: str) -> Settings:
         """The settings that apply to the user."""
         applied = await self._settings(user_id)
-        return {
-            "force_include": list(applied.force_include),
-            "usage_limits": None if applied.usage_limits is None else UsageLimits.of(applied.usage_limits),
-            "max_context_tokens": applied.max_context_tokens,
-        }
+        limits = None if applied.usage_limits is None else UsageLimits.of(applied.usage_limits)
+        budget, forced = applied.max_context_tokens, list(applied.force_include)
+        return {"force_include": forced, "usage_limits": limits, "max_context_tokens": budget}
 
     async def pin(self, user_id: str, body: Pin) -> Pin:
         """Say what is to become of a message when its conversation is compacted, or that a fact is kept."""
@@ -451,7 +428,7 @@ def _budget_percent(report: ContextReport) -> float:
     return round(100 * report.total_tokens / report.budget_tokens, 1)
 
 
-def _tier_breakdown(report: ContextReport) -> TierBreakdown:
+def _tier_breakdown(report: ContextReport) -> dict[str, dict[str, int] | int]:
     tokens, items = Counter({1: sum(report.overhead_tokens.values())}), Counter[int]()
     for layer in report.layers:
         tokens[_tier(layer)] += layer.overhead_tokens
@@ -460,8 +437,8 @@ def _tier_breakdown(report: ContextReport) -> TierBreakdown:
                 tier = _tier(layer, item)
                 tokens[tier] += item.tokens
                 items[tier] += 1
-    first, second, third, fourth = ({"tokens": tokens[n], "items": items[n]} for n in (1, 2, 3, 4))
-    return {"tier1": first, "tier2": second, "tier3": third, "tier4": fourth, "total": report.total_tokens}
+    told = {f"tier{n}": {"tokens": tokens[n], "items": items[n]} for n in (1, 2, 3, 4)}
+    return {**told, "total": report.total_tokens}
 
 
 def _tier(layer: LayerReport, item: ReportItem | None = None) -> int:

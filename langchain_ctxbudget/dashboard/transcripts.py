@@ -159,31 +159,19 @@ def _said(position: int, message: BaseMessage) -> SaidMessage:
 
 
 def steady_messages(report: ContextReport, transcript: Transcript) -> int:
-    """Returns how many messages, from the first on, are where they were; 0 where that is not known.
+    """Returns how many messages, from the first on, are where they were: all of the report's, or 0.
 
-    A report names older messages by their positions alone, and the newest by their ids, too. Where the oldest one of
-    these has not moved, neither has anything before it.
+    A report names older messages by their positions alone, and the newest by their ids, too. Where the last one has not
+    moved, neither has anything before it.
     """
-    positions = (
-        position
-        for part in reversed(report.coverage)
-        if part.state != "omitted"
-        for position in range(part.last, part.first - 1, -1)
-    )
-    ids = (
-        key
-        for item in reversed(report.layer(Layer.HISTORY).items)
+    ids = [
+        item.id
+        for item in report.layer(Layer.HISTORY).items
         if item.status is not Status.OMITTED and item.reason not in (Reason.SUMMARY, Reason.PINNED)
-        for key in reversed(item.id.split(JOINED))
-    )
-    newest_first = list(zip(positions, ids, strict=False))
-    steady = 0
-    for position, key in reversed(newest_first):
-        message = transcript.by_id.get(key)
-        if message is None or message["position"] != position:
-            return steady
-        steady = position
-    return report.coverage[-1].last if newest_first else 0
+    ]
+    last = transcript.by_id.get(ids[-1].split(JOINED)[-1]) if ids else None
+    end = report.coverage[-1].last if report.coverage else 0
+    return end if last and last["position"] == end else 0
 
 
 async def with_previews(
@@ -194,13 +182,11 @@ async def with_previews(
     for layer in report.layers:
         for item in layer.items:
             ids["memories" if layer.layer in KNOWN else item.source].add(item.id)
-    texts: dict[str, Mapping[str, str]] = {}
-    if ids["memories"]:
-        texts["memories"] = await _known(scope.user_id, pipeline)
-    if ids["documents"]:
-        texts["documents"] = await _titles(ids["documents"], scope.user_id, pipeline)
-    if ids["conversations"]:
-        texts["conversations"] = await _other_conversations(ids["conversations"], scope.user_id, transcripts)
+    texts: dict[str, Mapping[str, str]] = {
+        "memories": await _known(scope.user_id, pipeline) if ids["memories"] else {},
+        "documents": await _titles(ids["documents"], scope.user_id, pipeline) if ids["documents"] else {},
+        "conversations": await _other_conversations(ids["conversations"], scope.user_id, transcripts),
+    }
     steady = steady_messages(report, transcript)
 
     def quoted(layer: LayerReport, item: ReportItem) -> ReportItem:
@@ -219,11 +205,8 @@ def _said_text(transcript: Transcript, steady: int, item: ReportItem) -> str:
         number = item.id.removeprefix("message ")
         position = int(number) if number.isdecimal() else 0
         return transcript.messages[position - 1]["text"] if 0 < position <= steady else ""
-    parts = item.id.split(JOINED)
-    for end in range(len(parts), 0, -1):  # an id may itself have in it what joins them
-        if message := transcript.by_id.get(JOINED.join(parts[:end])):
-            return message["text"]
-    return ""
+    message = transcript.by_id.get(item.id) or transcript.by_id.get(item.id.split(JOINED)[0])
+    return message["text"] if message else ""
 
 
 async def _known(user_id: str, pipeline: ContextPipeline) -> dict[str, str]:

@@ -234,19 +234,16 @@ async def test_messages_are_given_by_their_positions(pipeline: ContextPipeline) 
     more = {"created_at": "2026-01-02", "ctxbudget": "drop"}
     pipeline.add_messages([HumanMessage("x" * 20_000, id="long", name="Ada", additional_kwargs=more)], **ADA)
     pipeline.add_messages([HumanMessage("half \ud83d, \x00", id="odd")], user_id="ada", conversation_id="odd")
-    pipeline.add_messages([HumanMessage("half")], user_id="ada", conversation_id="odd \ud83d")
     async with served(pipeline) as client:
         some = (await get(client, "messages", session_id="trip", first=3, last=4))["messages"]
         [last] = (await get(client, "messages", session_id="trip", first=41))["messages"]
-        none = (await get(client, "messages", session_id="trip", first=42, last=50))["messages"]
         [odd] = (await get(client, "messages", session_id="odd"))["messages"]
-        assert "odd \ud83d" in {one["session_id"] for one in (await get(client, "sessions"))["sessions"]}
         pipeline.add_messages(talk("many", 120), **ADA)
         assert len((await get(client, "messages", session_id="trip", last=280))["messages"]) == MOST_MESSAGES
     assert [(one["position"], one["id"]) for one in some] == [(3, "belem-q1"), (4, "belem-a1")]
     said = {"role": "human", "name": "Ada", "text": "x" * 9_999 + "…", "created_at": "2026-01-02"}
     assert last == {"position": 41, "id": "long", **said, "preservation": "drop"}
-    assert (none, odd["text"]) == ([], "half \ud83d, \x00")
+    assert odd["text"] == "half \ud83d, \x00"
 
 
 # Previews
@@ -316,8 +313,6 @@ async def test_a_line_of_a_summary_quotes_its_message_while_that_stands_where_it
         assert steady == len(said)
         pipeline.add_messages([HumanMessage("One more")], **demo)
         assert await lines() == (before, steady)
-        pipeline.remove_messages(str(said[-3].id), **demo)
-        assert await lines() == (before, len(said) - 3)
         pipeline.remove_messages(str(said[0].id), **demo)
         assert await lines() == (dict.fromkeys(before, ""), 0)
 
@@ -354,14 +349,10 @@ async def test_a_pin_is_shown_and_changes_the_next_preview(pipeline: ContextPipe
 async def test_a_fact_is_pinned(pipeline: ContextPipeline) -> None:
     facts = [pipeline.knowledge.add_fact(f"Has been to place {number}", user_id="ada") for number in range(11)]
     async with served(pipeline) as client:
-        for fact in facts[:10]:
-            pin = {"fact_id": fact.id, "pinned": True}
-            assert await post(client, "pins", pin) == pin
-        problem = await post(client, "pins", {"fact_id": facts[10].id, "pinned": True}, 409)
-        await post(client, "pins", {"fact_id": facts[0].id, "pinned": False})
-    assert "10" in problem["error"]
+        answers = [await client.post(f"{API}/pins", json={"fact_id": fact.id, "pinned": True}) for fact in facts]
+    assert [answer.status_code for answer in answers] == [200] * 10 + [409]
     pinned = {fact.id for fact in pipeline.knowledge.list_facts(user_id="ada") if fact.pinned}
-    assert pinned == {fact.id for fact in facts[1:10]}
+    assert pinned == {fact.id for fact in facts[:10]}
 
 
 async def test_what_is_forced_joins_the_users_settings(pipeline: ContextPipeline) -> None:
@@ -382,11 +373,11 @@ async def test_a_question_that_cannot_be_meant_is_refused(pipeline: ContextPipel
     wrong: list[tuple[str, Any]] = [
         *((path, query) for path in OF_SESSION for query in ({}, {"session_id": ""}, twice)),
         ("status", {"session_id": "t" * (LONGEST_ID + 1)}),
-        *(("snapshots", {"session_id": "trip", "limit": limit}) for limit in ("abc", "0", "1001", "9" * 40, "")),
-        *(("preview", {"session_id": "trip", "budget": budget}) for budget in ("abc", "0", "1.5", "9" * 40, "null")),
+        *(("snapshots", {"session_id": "trip", "limit": limit}) for limit in ("abc", "0", "1001")),
+        *(("preview", {"session_id": "trip", "budget": budget}) for budget in ("0", "1.5", "9" * 40)),
         *(("preview", {"session_id": "trip", "message": text}) for text in ("", " \n", "w" * 10_001)),
-        *(("messages", {"session_id": "trip", place: "0"}) for place in ("first", "last")),
-        *((f"snapshots/{name}", {"session_id": "trip"}) for name in ("%00", "a%00b", "%20", "%ED%A0%BD", "a" * 201)),
+        ("messages", {"session_id": "trip", "first": "0"}),
+        *((f"snapshots/{name}", {"session_id": "trip"}) for name in ("%00", "%20", "a" * 201)),
     ]
     async with served(pipeline) as client:
         for path, query in wrong:
@@ -414,26 +405,21 @@ async def test_a_change_that_cannot_be_meant_is_refused(pipeline: ContextPipelin
         ("pins", {**pin, "session_id": "secret plans", "message_id": "zanzibar-q1"}, 404),
         ("pins", {"fact_id": "unknown", "pinned": True}, 404),
         *(("pins", body, 400) for body in ({**pin, "preservation": "burn"}, {**pin, "user_id": "bo"}, [], "trip")),
-        ("pins", {"fact_id": "unknown", "pinned": 1}, 400),
         *(("force", {"force_include": names}, 400) for names in (["everything"], "budget", ["budget"] * 17)),
-        ("force", {}, 400),
         ("force", {"force_include": "x" * 100_000}, 413),
     ]
     before = pipeline.export_user(user_id="ada"), pipeline.export_user(user_id="bo")
     async with served(pipeline) as client:
         for path, body, status in wrong:
             await post(client, path, body, status)
-        for content in (b"", b"{", b"\xff", b"[" * 50_000, b'{"force_include": ["\\ud800"]}', b"9" * 5_000):
-            answer = await client.post(f"{API}/force", content=content, headers={"Content-Type": "application/json"})
-            assert answer.status_code == 400
-        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", ""):
-            body = b'{"force_include": ["budget"]}'
-            answer = await client.post(f"{API}/force", content=body, headers={"Content-Type": kind})
-            assert answer.status_code == 415
-        wrong_method = await client.delete(f"{API}/status")
-        assert (wrong_method.status_code, set(wrong_method.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
-        unknown = await client.get(f"{API}/nothing")
-        assert (unknown.status_code, unknown.json()) == (404, {"error": "Not Found"})
+        for content, kind, status in [
+            *((content, "application/json", 400) for content in (b"", b"{", b"\xff", b"[" * 50_000, b"9" * 5_000)),
+            *((b'{"force_include": ["budget"]}', kind, 415) for kind in ("text/plain", "multipart/form-data", "")),
+        ]:
+            answer = await client.post(f"{API}/force", content=content, headers={"Content-Type": kind})
+            assert answer.status_code == status
+        assert (await client.delete(f"{API}/status")).status_code == 405
+        assert (await client.get(f"{API}/nothing")).json() == {"error": "Not Found"}
     assert (pipeline.export_user(user_id="ada"), pipeline.export_user(user_id="bo")) == before
 
 
@@ -544,23 +530,19 @@ async def test_without_the_token_nothing_is_shown(pipeline: ContextPipeline) -> 
             assert (answer.status_code, "set-cookie" in answer.headers) == (401, False)
 
 
-async def test_the_token_lets_other_machines_in(pipeline: ContextPipeline) -> None:
+async def test_the_token_lets_other_machines_in_and_a_browser_gets_a_cookie_which_does_not_tell_it(
+    pipeline: ContextPipeline,
+) -> None:
     app = create_app(pipeline, user_id="ada", token=TOKEN, hosts=["*"])
     async with client_of(app, "http://box.example:8642", "192.0.2.7") as client:
-        client.headers["Authorization"] = f"Bearer {TOKEN}"
-        assert (await get(client, "sessions"))["user_id"] == "ada"
-
-
-async def test_a_browser_gets_a_cookie_for_the_token_which_does_not_tell_it(pipeline: ContextPipeline) -> None:
-    async with served(pipeline, token=TOKEN) as client:
+        assert (await client.get(f"{API}/sessions", headers={"Authorization": f"Bearer {TOKEN}"})).status_code == 200
         answer = await client.get("/", params={"token": TOKEN})
         cookie = answer.headers["set-cookie"]
         assert (answer.status_code, answer.headers["location"]) == (303, "./")
         assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
-        assert "Secure" not in cookie
-        assert "token" not in cookie
+        assert not {"Secure", "token"} & set(cookie.split("; "))
         assert (await get(client, "sessions"))["user_id"] == "ada"
-    async with client_of(create_app(pipeline, user_id="ada", token=TOKEN), "https://localhost") as client:
+    async with client_of(app, "https://localhost") as client:
         assert "; Secure" in (await client.get("/", params={"token": TOKEN})).headers["set-cookie"]
 
 
@@ -610,13 +592,10 @@ async def test_nobody_is_shown_nothing(pipeline: ContextPipeline) -> None:
 
 async def test_every_answer_tells_browsers_to_be_careful(pipeline: ContextPipeline) -> None:
     asked: list[tuple[str, str, dict[str, str]]] = [
-        *(("GET", path, {}) for path in ("/", "/assets/page.css", "/assets/nothing.js")),
-        *(("GET", f"{API}/{path}", {}) for path in ("sessions", "sessions/", "status?session_id=%0d%0aX-Evil:1")),
-        ("GET", "/nothing%0d%0aX-Evil:1", {}),
-        ("DELETE", f"{API}/sessions", {}),
+        *(("GET", path, {}) for path in ("/", "/assets/page.css", "/assets/nothing.js", f"{API}/sessions/")),
+        ("GET", f"{API}/status?session_id=%0d%0aX-Evil:1", {}),
         ("POST", f"{API}/force", {}),
         ("GET", "/", {"Host": "evil.example"}),
-        ("GET", f"{API}/sessions", {"Sec-Fetch-Site": "cross-site"}),
     ]
     async with served(pipeline) as client:
         for method, path, headers in asked:
@@ -627,7 +606,6 @@ async def test_every_answer_tells_browsers_to_be_careful(pipeline: ContextPipeli
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["cache-control"] == "no-store"
             assert "evil" not in str(answer.headers).lower()
-            assert "location" not in answer.headers
 
 
 def test_an_application_that_would_let_anybody_in_is_not_made(pipeline: ContextPipeline) -> None:
