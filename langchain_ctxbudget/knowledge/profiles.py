@@ -19,7 +19,6 @@ from langchain_ctxbudget.knowledge.records import (
     EntityType,
     Learned,
     LearnedEntity,
-    LearnedTopic,
     Source,
     TopicConversation,
     TopicProfile,
@@ -158,16 +157,19 @@ def merge_topics(
     """Merges learned topics into the known ones; one is the same under any of its names."""
     topics = {topic.slug: topic for topic in known}
     for new in learned.topics:
-        came_from = _found(new.message_ids, sources)
-        label = one_line(new.label)[:MOST_CHARACTERS]
+        came_from, label = _found(new.message_ids, sources), _short(new.label)
         if not slug(label) or not came_from:
             continue
-        old = _topic(topics, label)
-        if old is None:
-            old = TopicProfile(
-                id=topic_id(slug(label)), slug=slug(label), label=label, made_by=learned.made_by, created_at=now
-            )
-        topics[old.slug] = _updated_topic(old, new, came_from, now)
+        old = _topic(topics, label) or TopicProfile(
+            id=topic_id(slug(label)), slug=slug(label), label=label, made_by=learned.made_by, created_at=now
+        )
+        changes: dict[str, object] = {}
+        if old.made_by != BY_USER and new.domain:
+            changes["domain"] = new.domain
+        if old.made_by != BY_USER and new.proficiency and not {*came_from} <= {*old.sources}:
+            changes["proficiency_level"] = new.proficiency
+        changes["aliases"] = _names(old.label, (*old.aliases, *new.aliases, new.label))
+        topics[old.slug] = _changed(old, changes, came_from, now)
     for new in learned.topics:
         child, parent = _topic(topics, new.label), _topic(topics, new.parent or "")
         if child and parent and child.parent_slug is None and child.slug not in line_above(parent, topics):
@@ -191,19 +193,6 @@ def _key(label: str) -> tuple[str, ...]:
     return (*sorted(set(terms(folded)) or {one_line(folded)}), *_TELLING_SIGNS.findall(folded))
 
 
-def _updated_topic(old: TopicProfile, new: LearnedTopic, came_from: Sequence[Source], now: datetime) -> TopicProfile:
-    changes: dict[str, object] = {
-        "aliases": _names(old.label, (*old.aliases, *new.aliases, new.label)),
-        "sources": joined(old.sources, came_from),
-    }
-    if old.made_by != BY_USER:
-        if new.domain:
-            changes["domain"] = new.domain
-        if new.proficiency and not {*came_from} <= {*old.sources}:
-            changes["proficiency_level"] = new.proficiency
-    return _changed(old, changes, now)
-
-
 def line_above(topic: TopicProfile, by_slug: Mapping[str, TopicProfile]) -> set[str]:
     """Returns the slugs of a topic and of everything above it."""
     found: set[str] = set()
@@ -217,23 +206,33 @@ def line_above(topic: TopicProfile, by_slug: Mapping[str, TopicProfile]) -> set[
 def merge_entities(
     known: Sequence[EntityProfile], learned: Learned, sources: Mapping[str, Source], now: datetime
 ) -> tuple[EntityProfile, ...]:
-    """Merges learned entities into the known ones.
+    """Merges learned entities into the known ones; what was said of one by hand stays.
 
     It is the same one if a name of one is a name of the other and they are of one type, or one of them is only a
     concept. A person's first name is that person where no other known one has it.
     """
     entities = {entity.id: entity for entity in known}
     for new in learned.entities:
-        came_from = _found(new.message_ids, sources)
-        name = one_line(new.name)[:MOST_CHARACTERS]
+        came_from, name = _found(new.message_ids, sources), _short(new.name)
         if not name or not came_from:
             continue
-        old = _same_entity(entities.values(), new, name) or entities.get(entity_id(new.type, name))
-        if old is None:
-            old = EntityProfile(
-                id=entity_id(new.type, name), name=name, type=new.type, made_by=learned.made_by, created_at=now
-            )
-        entities[old.id] = _updated_entity(old, new, name, came_from, now)
+        key = entity_id(new.type, name)
+        old = _same_entity(entities.values(), new, name) or entities.get(key)
+        old = old or EntityProfile(id=key, name=name, type=new.type, made_by=learned.made_by, created_at=now)
+        by_hand = old.made_by == BY_USER
+        longer = old.type == "person" and len(name.split()) > len(old.name.split())
+        shown = name if longer and not by_hand else old.name
+        said, told = dict(old.attributes), {key: _short(value) for key, value in new.attributes}
+        changes: dict[str, object] = {
+            "name": shown,
+            "type": new.type if old.type == "concept" and not by_hand else old.type,
+            "aliases": _names(shown, (*old.aliases, *new.aliases, old.name, name)),
+            "relationship": (by_hand and old.relationship) or new.relationship or old.relationship,
+            "attributes": tuple((told | said if by_hand else said | told).items())[-MOST_ITEMS:],
+            "relations": tuple(dict.fromkeys((*old.relations, *new.relations)))[-MOST_ITEMS:],
+            "facts": tuple(dict.fromkeys((*old.facts, *filter(None, map(_short, new.facts)))))[-MOST_ITEMS:],
+        }
+        entities[old.id] = _changed(old, changes, came_from, now)
     return tuple(entities.values())
 
 
@@ -252,39 +251,19 @@ def _same_entity(known: Iterable[EntityProfile], new: LearnedEntity, name: str) 
     return namesakes[0] if len(namesakes) == 1 else None
 
 
-def _updated_entity(
-    old: EntityProfile, new: LearnedEntity, name: str, came_from: Sequence[Source], now: datetime
-) -> EntityProfile:
-    by_hand = old.made_by == BY_USER
-    longer = old.type == "person" and len(name.split()) > len(old.name.split())
-    shown = name if longer and not by_hand else old.name
-    attributes = {key: one_line(value)[:MOST_CHARACTERS] for key, value in new.attributes}
-    attributes = attributes | dict(old.attributes) if by_hand else dict(old.attributes) | attributes
-    said = (one_line(text)[:MOST_CHARACTERS] for text in new.facts)
-    changes = {
-        "name": shown,
-        "type": new.type if old.type == "concept" and not by_hand else old.type,
-        "aliases": _names(shown, (*old.aliases, *new.aliases, old.name, name)),
-        "relationship": (by_hand and old.relationship) or new.relationship or old.relationship,
-        "attributes": tuple(attributes.items())[-MOST_ITEMS:],
-        "relations": tuple(dict.fromkeys((*old.relations, *new.relations)))[-MOST_ITEMS:],
-        "facts": tuple(dict.fromkeys((*old.facts, *filter(None, said))))[-MOST_ITEMS:],
-        "sources": joined(old.sources, came_from),
-    }
-    return _changed(old, changes, now)
-
-
 def _found(message_ids: Iterable[str], sources: Mapping[str, Source]) -> list[Source]:
     return [sources[key] for key in dict.fromkeys(message_ids) if key in sources]
 
 
+def _short(text: str) -> str:
+    return one_line(text)[:MOST_CHARACTERS]
+
+
 def _names(label: str, others: Sequence[str]) -> tuple[str, ...]:
-    found = {fold(one_line(other)): one_line(other)[:MOST_CHARACTERS] for other in reversed(others)}
-    found.pop(fold(label), None)
-    found.pop("", None)
-    return tuple(reversed(found.values()))[:MOST_ITEMS]
+    found = {fold(one_line(other)): _short(other) for other in reversed(others)}
+    return tuple(name for key, name in reversed(found.items()) if key not in ("", fold(label)))[:MOST_ITEMS]
 
 
-def _changed(old: P, changes: Mapping[str, object], now: datetime) -> P:
-    new = old.model_copy(update=changes)
+def _changed(old: P, changes: Mapping[str, object], came_from: Iterable[Source], now: datetime) -> P:
+    new = old.model_copy(update={**changes, "sources": joined(old.sources, came_from)})
     return old if new == old else new.model_copy(update={"updated_at": now})
