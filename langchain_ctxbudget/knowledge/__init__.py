@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.knowledge import control, custom, facts_layer, known, presence, records, subjects
+from langchain_ctxbudget.knowledge import control, facts_layer, known, presence, records, subjects
 from langchain_ctxbudget.knowledge.control import KnownItem, SourceMessage, UserKnowledge
 from langchain_ctxbudget.knowledge.facts import is_kept_by_hand
 from langchain_ctxbudget.knowledge.facts_layer import FactsLayer
@@ -28,5 +28,5 @@ __all__ = [
     "BY_RULES", "BY_USER", "MAX_ENTITIES", "MAX_TOPICS", "NOTHING", "Bundles", "ClientPresence", "ContextBundle",
     "Detected", "EntityProfile", "Fact", "FactCategory", "FactsLayer", "Heartbeat", "Knowledge", "KnownItem",
     "Learning", "Prediction", "ProgressRecord", "Source", "SourceMessage", "TopicProfile", "UserKnowledge", "as_of",
-    "control", "custom", "facts_layer", "is_kept_by_hand", "known", "presence", "records", "still_there", "subjects",
+    "control", "facts_layer", "is_kept_by_hand", "known", "presence", "records", "still_there", "subjects",
 ]  # fmt: skip

@@ -1,24 +1,28 @@
-"""Layers L2 and L3: the topics and entities that a message is about, declared in the settings or learned."""
+"""The topics and entities that a message is about (L2, L3), and layers of the application's own, as text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
+from langchain_ctxbudget.flow import Flow, Lock, in_thread, lending
 from langchain_ctxbudget.knowledge.bundles import is_fresh, without_ended
 from langchain_ctxbudget.knowledge.detection import Detection, Detector, Named, Vector
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
 from langchain_ctxbudget.knowledge.records import ContextBundle, Fact
-from langchain_ctxbudget.messages import fences, fold, one_line, remembering
+from langchain_ctxbudget.messages import clip_text, fences, fold, one_line, remembering
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
-from langchain_ctxbudget.search import shrink_to
-from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
+from langchain_ctxbudget.search import pack, shrink_to
+from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, LayerRequest, Topic
 
 TOPICS_SECTION, ENTITIES_SECTION = "## Topics\n", "## People and things\n"
 SECTIONS = {Layer.TOPICS: TOPICS_SECTION, Layer.ENTITIES: ENTITIES_SECTION}
 MAX_TOPICS, MAX_ENTITIES = 2, 3
+SMALLEST_ITEM_TOKENS = 4
 PRIMARY_PERCENT = 70
 """Share of the first of two topics (seed 000)."""
 
@@ -281,3 +285,49 @@ def _fragment(layer: Layer, subject: Subject, rank: int, room: int, count: Count
 
 def _left_out(name: str, line: str, reason: Reason, count: Count) -> ReportItem:
     return ReportItem(id=name, tokens=count(line), status=Status.OMITTED, reason=reason, preview=preview(line))
+
+
+# Layers of the application's own
+
+
+def fetch(layer: CustomLayer, request: LayerRequest, lock: Lock) -> Flow[tuple[str, ...]]:
+    """Gets the items of a layer; a function is called in a worker thread under async, and must not ask for the lock.
+
+    Raises:
+        TypeError: the function gave something else than strings.
+        Exception: the function's own.
+    """
+    given: Any = layer.items
+    if callable(given):
+        given = yield in_thread(lending(lock, partial(given, request)))
+    if isinstance(given, Coroutine):
+        given.close()
+        raise TypeError("its function is async; a plain function is called in a worker thread under async")
+    items: tuple[Any, ...] = (given,) if isinstance(given, str | bytes) else tuple(given)
+    if wrong := [item for item in items if not isinstance(item, str)]:
+        raise TypeError(f"an item is {wrong[0]!r}, not a string")
+    return items
+
+
+def render_own(layer: CustomLayer, items: Sequence[str], count: Count, budget_tokens: int) -> Bundles:
+    """Writes the items of a layer that fit a budget, heading included; the first that does not fit is shrunk."""
+    section = f"## {fences.as_data(one_line(layer.heading or layer.name))}\n"
+    given = {place: item.strip() for place, item in enumerate(items, 1) if item.strip()}
+    room = budget_tokens - count(section)
+    costs = {place: count(_line(item)) if room > 0 else 0 for place, item in given.items()}
+    taken = set(pack(given, costs.__getitem__, room, SMALLEST_ITEM_TOKENS))
+    left = room - sum(costs[place] for place in taken)
+    fragments: list[Fragment] = []
+    omitted: list[tuple[str, ReportItem]] = []
+    for place, item in given.items():
+        name, text, status, reason = f"{layer.name} {place}", _line(item), Status.INCLUDED, Reason.CONFIGURED
+        if place not in taken:
+            clipped = clip_text(item, lambda part: count(_line(part)), left) if left > 0 else None
+            left = 0  # only the first one is shrunk
+            if clipped is None:
+                omitted.append((layer.name, _left_out(name, text, Reason.NO_ROOM, count)))
+                continue
+            text, status, reason = _line(clipped.strip()), Status.SHRUNK, Reason.CLIPPED
+        part = Fragment(layer=layer.name, id=name, text=text, tokens=count(text), reason=reason, status=status)
+        fragments.append(replace(part, section=section, value=-float(place)))
+    return Bundles(tuple(fragments), tuple(omitted))

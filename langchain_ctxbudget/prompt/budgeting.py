@@ -29,7 +29,7 @@ from langchain_ctxbudget.errors import (
     SystemPromptTooLargeError,
 )
 from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryRoom, HistoryView, compact
-from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, custom, facts_layer, is_kept_by_hand, subjects
+from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, facts_layer, is_kept_by_hand, subjects
 from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import (
     CONTEXT_FRAME,
@@ -351,7 +351,7 @@ def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
     known = subjects.render(
         plan.detected, count, topic_tokens=tokens[Layer.TOPICS], entity_tokens=tokens[Layer.ENTITIES]
     )
-    own = [custom.render(layer, plan.own_items[layer.name], count, tokens[layer.name]) for layer in layers]
+    own = [subjects.render_own(layer, plan.own_items[layer.name], count, tokens[layer.name]) for layer in layers]
     return replace(
         known,
         fragments=tuple(part for bundles in (known, *own) for part in bundles.fragments),

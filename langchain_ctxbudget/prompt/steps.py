@@ -28,7 +28,7 @@ from langchain_ctxbudget.history import (
     TurnBlock,
     look_up,
 )
-from langchain_ctxbudget.knowledge import custom, facts_layer, subjects
+from langchain_ctxbudget.knowledge import facts_layer, subjects
 from langchain_ctxbudget.messages import request_copy
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed, left_out
 from langchain_ctxbudget.prompt.assembly import asking, has_human, with_cache_marker
@@ -127,7 +127,7 @@ def fetch_bundles(plan: Plan, access: Access) -> Flow[Plan]:
             conversation_id=scope.conversation_id,
         )
         try:
-            items[layer.name] = yield from custom.fetch(layer, request, access.lock)
+            items[layer.name] = yield from subjects.fetch(layer, request, access.lock)
         except Exception as error:  # noqa: BLE001 - whatever an application's function raises
             items[layer.name] = ()
             problems.append(f"layer {layer.name!r}: {type(error).__name__}: {error}")

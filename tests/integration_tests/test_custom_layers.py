@@ -29,7 +29,7 @@ def test_a_function_that_fails_leaves_its_layer_empty_and_is_reported(call: Call
     for items, why in (
         (lambda _: next(iter(())), "StopIteration"),
         (lambda _: ["ok", None], "None, not a string"),
-        (lambda _: b"", "bytes, not strings"),
+        (lambda _: b"", "b'', not a string"),
         (lambda _: 5, "TypeError"),
         (lambda _: 1 / 0, "ZeroDivisionError"),
         (awaited, "is async"),

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,6 @@ SECRET = "xylophonic"
 """A word that every text of the user who leaves has; the model that summarizes and learns repeats it."""
 
 
-def call(it: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    return getattr(it, name)(*args, **kwargs)
-
-
 def new_pipeline(store: BaseStore, **changes: Any) -> ContextPipeline:
     return ContextPipeline({**SETTINGS, **changes}, store=store, summary_model=Scripted(answer=answer))
 
@@ -52,23 +48,23 @@ def fill(pipeline: ContextPipeline, user: str, word: str) -> None:
     """Everything that can be stored of a user, in three conversations: the last one has a branch."""
     for name in ("c1", "c2"):
         scope = {"user_id": user, "conversation_id": name}
-        call(pipeline, "add_messages", [message for number in range(12) for message in told(number, word)], **scope)
-        call(pipeline, "remove_messages", "q1", on_removal="archive", **scope)
-        call(pipeline, "remove_messages", "q2", on_removal="forget", **scope)
-        call(pipeline, "edit_message", "q3", HumanMessage(f"{word}: edited"), **scope)
-        call(pipeline, "pin", ["q4", "a4"], **scope)
-        assert call(pipeline, "assemble", "What was it about?", **scope).report.failures == ()
-    call(pipeline, "fork", "c3", user_id=user, conversation_id="c2")
-    call(pipeline, "save_settings", {"preferences": [f"Say {word}."]}, user_id=user)
-    call(pipeline, "save_settings", {"preferences": [f"Sing {word}."]}, user_id=user, persona_id=word)
+        pipeline.add_messages([message for number in range(12) for message in told(number, word)], **scope)
+        pipeline.remove_messages("q1", on_removal="archive", **scope)
+        pipeline.remove_messages("q2", on_removal="forget", **scope)
+        pipeline.edit_message("q3", HumanMessage(f"{word}: edited"), **scope)
+        pipeline.pin(["q4", "a4"], **scope)
+        assert pipeline.assemble("What was it about?", **scope).report.failures == ()
+    pipeline.fork("c3", user_id=user, conversation_id="c2")
+    pipeline.save_settings({"preferences": [f"Say {word}."]}, user_id=user)
+    pipeline.save_settings({"preferences": [f"Sing {word}."]}, user_id=user, persona_id=word)
 
 
 def everything(store: BaseStore) -> list[str]:
     """All that a store can be asked for, also through one that is bound to an event loop."""
-    items = call(store, "search", (), limit=100_000)
-    namespaces = call(store, "list_namespaces", limit=100_000)
+    items = store.search((), limit=100_000)
+    namespaces = store.list_namespaces(limit=100_000)
     if isinstance(store, InMemoryStore):  # goes on listing those that are empty
-        namespaces = [one for one in namespaces if call(store, "search", one)]
+        namespaces = [one for one in namespaces if store.search(one)]
     return [*map(repr, items), *map(repr, namespaces)]
 
 
@@ -84,9 +80,8 @@ def test_an_export_has_everything_of_a_user(store: BaseStore) -> None:
     with new_pipeline(store) as pipeline:
         fill(pipeline, ADA, SECRET)
         fill(pipeline, GRACE, "nothing")
-        assert call(pipeline, "flush", 30)
-        lines = call(pipeline, "export_user", user_id=ADA)
-        records = [json.loads(line) for line in lines]
+        assert pipeline.flush(30)
+        records = [json.loads(line) for line in pipeline.export_user(user_id=ADA)]
         assert all(record.keys() == {"namespace", "key", "value", "created_at", "updated_at"} for record in records)
         assert {record["namespace"][1] for record in records} == {label(ADA)}
         kinds: dict[str, list[dict[str, Any]]] = {}
@@ -95,43 +90,25 @@ def test_an_export_has_everything_of_a_user(store: BaseStore) -> None:
         said = {"messages", "lanes", "cuts", "pins", "compactions", "settings", "told"}
         assert set(kinds) == said | {"knowledge", "snapshot", "learning"}
         facts = [each["value"]["text"] for each in kinds["knowledge"] if each["namespace"][-1] == "facts"]
-        assert facts == [fact.text for fact in call(pipeline.knowledge, "list_facts", user_id=ADA)] != []
+        assert facts == [fact.text for fact in pipeline.knowledge.list_facts(user_id=ADA)] != []
         for name in ("c1", "c2", "c3"):
-            scope = {"user_id": ADA, "conversation_id": name}
             values = [each["value"] for each in kinds["messages"] if each["namespace"][3] == label(name)]
-            texts = [json.loads(value["text"]) for value in values if "place" in value]
-            exported = {text["data"]["id"]: text["data"]["content"] for text in texts}
-            shown = {message.id: message.content for message in call(pipeline, "get_messages", **scope)}
+            texts = [json.loads(value["text"])["data"] for value in values if "place" in value]
+            shown = {one.id: one.content for one in pipeline.get_messages(user_id=ADA, conversation_id=name)}
             archived = {} if name == "c3" else {"q1": told(1, SECRET)[0].content}
-            assert exported == {**shown, **archived}
-            summaries = [
-                each["value"]["summary"] for each in kinds["compactions"] if each["namespace"][3] == label(name)
-            ]
-            written = [c.summary for c in call(pipeline, "get_compactions", **scope) if c.made_by != "extraction"]
-            assert written
-            assert set(written) <= set(summaries)
-        pins = [each["value"] for each in kinds["pins"]]
-        assert {"pins": {"q4": "keep", "a4": "keep"}} in pins
-        settings = {each["key"]: each["value"] for each in kinds["settings"]}
-        assert settings["user"] == {"preferences": [f"Say {SECRET}."]}
-        assert {"preferences": [f"Sing {SECRET}."]} in settings.values()
+            assert {text["id"]: text["content"] for text in texts} == {**shown, **archived}
+        assert {"pins": {"q4": "keep", "a4": "keep"}} in [each["value"] for each in kinds["pins"]]
+        settings = [each["value"] for each in kinds["settings"]]
+        assert {"preferences": [f"Say {SECRET}."]} in settings
+        assert {"preferences": [f"Sing {SECRET}."]} in settings
 
 
 def test_a_file_of_an_export_is_read_line_by_line(tmp_path: Path) -> None:
+    hostile = ["two\nlines", "separators \u2028 \u2029 \x85 \x0b \x0c", "nul \0", "half \ud800", "\U0001f642", '"'] * 2
     with new_pipeline(InMemoryStore()) as pipeline:
-        hostile = [
-            "two\nlines",
-            "separators \u2028 \u2029 \x85 \x0b \x0c",
-            "nul \0",
-            "half \ud800",
-            "\U0001f642",
-            '"',
-        ] * 2
         pipeline.add_messages([HumanMessage(text) for text in hostile], **SCOPE)
-        lines = pipeline.export_user(user_id=ADA)
-    assert all(line.splitlines() == [line] for line in lines)
-    path = tmp_path / "ada.jsonl"
-    path.write_text("\n".join(lines), encoding="utf-8")
+        path = tmp_path / "ada.jsonl"
+        path.write_text("\n".join(pipeline.export_user(user_id=ADA)), encoding="utf-8")
     values = [json.loads(line)["value"] for line in path.read_text(encoding="utf-8").splitlines()]
     texts = [json.loads(value["text"])["data"]["content"] for value in values if "place" in value]
     assert sorted(texts) == sorted(hostile)
@@ -141,8 +118,8 @@ def test_an_export_of_a_stranger_is_empty(store: BaseStore) -> None:
     with new_pipeline(store) as pipeline:
         fill(pipeline, ADA, SECRET)
         for stranger in ("ada-who-leaves", ADA[:-1], f"{ADA}2", "%", "_", "*", "~"):
-            assert call(pipeline, "export_user", user_id=stranger) == []
-            assert call(pipeline, "erase_user", user_id=stranger) == 0
+            assert pipeline.export_user(user_id=stranger) == []
+            assert pipeline.erase_user(user_id=stranger) == 0
         assert traces(everything(store))
 
 
@@ -153,44 +130,41 @@ def test_after_erasing_no_read_tells_of_the_user(store: BaseStore) -> None:
     with new_pipeline(store) as pipeline, new_pipeline(store) as other:
         fill(pipeline, ADA, SECRET)
         fill(pipeline, GRACE, "nothing")
-        call(other, "assemble", "Hello", **SCOPE)
-        assert call(pipeline, "flush", 30)
-        graces = call(pipeline, "export_user", user_id=GRACE)
-        bookmark = call(pipeline, "get_page", **SCOPE).after
-        records = len(call(pipeline, "export_user", user_id=ADA))
-        assert call(pipeline, "erase_user", user_id=ADA) == records > 0
+        other.assemble("Hello", **SCOPE)
+        assert pipeline.flush(30)
+        graces = pipeline.export_user(user_id=GRACE)
+        bookmark = pipeline.get_page(**SCOPE).after
+        records = len(pipeline.export_user(user_id=ADA))
+        assert pipeline.erase_user(user_id=ADA) == records > 0
         assert traces(everything(store)) == []
         for reader in (pipeline, other, new_pipeline(store)):
             for name in ("c1", "c2", "c3"):
                 scope = {"user_id": ADA, "conversation_id": name}
-                context = call(reader, "assemble", "What was it about?", **scope)
+                context = reader.assemble("What was it about?", **scope)
                 assert [message.text for message in context.messages] == ["What was it about?"]
                 assert context.report.failures == ()
-                assert call(reader, "get_messages", **scope) == []
-                assert call(reader, "get_page", **scope).messages == []
-                assert call(reader, "get_page", after=bookmark, **scope).messages == []
-                assert call(reader, "get_page", before=bookmark, **scope).messages == []
-                assert call(reader, "get_compactions", **scope) == []
-                assert not any(call(reader, "coverage", **scope).values())
+                for bookmarks in ({}, {"after": bookmark}, {"before": bookmark}):
+                    assert reader.get_page(**bookmarks, **scope).messages == []
+                assert reader.get_messages(**scope) == reader.get_compactions(**scope) == []
+                assert not any(reader.coverage(**scope).values())
                 history = BudgetedChatMessageHistory(name, user_id=ADA, pipeline=reader)
-                assert call(history, "window", 500) == []
+                assert history.window(500) == []
                 config = {"configurable": {"user_id": ADA, "thread_id": name}}
-                assert SECRET not in str(call(create_recall_tool(reader), "invoke", {"reference": "1-40"}, config))
-            assert call(reader, "get_settings", user_id=ADA) == {}
-            assert call(reader, "get_settings", user_id=ADA, persona_id=SECRET) == {}
-            assert call(reader, "export_user", user_id=ADA) == []
-        assert call(pipeline, "export_user", user_id=GRACE) == graces
+                assert SECRET not in str(create_recall_tool(reader).invoke({"reference": "1-40"}, config))
+            assert reader.get_settings(user_id=ADA) == reader.get_settings(user_id=ADA, persona_id=SECRET) == {}
+            assert reader.export_user(user_id=ADA) == []
+        assert pipeline.export_user(user_id=GRACE) == graces
 
 
 def test_an_erased_user_may_come_back_and_begins_anew(store: BaseStore) -> None:
     with new_pipeline(store) as pipeline, new_pipeline(store) as other:
         fill(pipeline, ADA, SECRET)
-        call(other, "get_messages", **SCOPE)
-        call(pipeline, "erase_user", user_id=ADA)
+        other.get_messages(**SCOPE)
+        pipeline.erase_user(user_id=ADA)
         for writer in (other, pipeline):  # the one that does not know of it, first
-            call(writer, "add_messages", [HumanMessage(f"Hello again, {id(writer)}")], **SCOPE)
+            writer.add_messages([HumanMessage(f"Hello again, {id(writer)}")], **SCOPE)
         for reader in (pipeline, other, new_pipeline(store)):
-            found = call(reader, "get_messages", **SCOPE)
+            found = reader.get_messages(**SCOPE)
             assert [message.text for message in found] == [f"Hello again, {id(w)}" for w in (other, pipeline)]
         assert traces(line for line in everything(store) if SECRET in line) == []
 
@@ -210,14 +184,14 @@ def test_what_the_model_was_writing_does_not_come_back(store: BaseStore, which: 
         ContextPipeline(settings, store=store, summary_model=Scripted(answer=answer_late)) as writing,
         new_pipeline(store) as other,
     ):
-        call(writing, "add_messages", [message for number in range(12) for message in told(number, SECRET)], **SCOPE)
-        call(writing, "assemble", "What was it about?", **SCOPE)
+        writing.add_messages([message for number in range(12) for message in told(number, SECRET)], **SCOPE)
+        writing.assemble("What was it about?", **SCOPE)
         assert asked.wait(30)
-        call(writing if which == "same" else other, "erase_user", user_id=ADA)
+        (writing if which == "same" else other).erase_user(user_id=ADA)
         may_answer.set()
-        assert call(writing, "flush", 30)
+        assert writing.flush(30)
         assert traces(everything(store)) == []
-        assert len(call(writing, "assemble", "What was it about?", **SCOPE).messages) == 1
+        assert len(writing.assemble("What was it about?", **SCOPE).messages) == 1
         assert traces(everything(store)) == []
 
 
@@ -264,7 +238,7 @@ def test_clearing_one_conversation_leaves_the_others(store: BaseStore) -> None:
         fill(pipeline, ADA, SECRET)
         fill(pipeline, GRACE, "nothing")
         before = everything(store)
-        call(pipeline, "clear", **SCOPE)
+        pipeline.clear(**SCOPE)
         gone = set(before) - set(everything(store))
         assert gone == {text for text in before if f"'{label(ADA)}'" in text and f"'{label('c1')}'" in text}
 
@@ -300,47 +274,31 @@ def work_and_erase(store: BaseStore) -> None:
         pipeline.erase_user(user_id=ADA)
 
 
-@pytest.fixture(scope="module")
-def erased_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Chroma folder whose user was erased, closed.
-
-    Chroma's index writes some hundred bytes of its process's memory that it never set into `length.bin`. They can be
-    a part of any text that the process has had; nothing but deleting the folder takes them away.
-    """
-    folder = tmp_path_factory.mktemp("erased")
-    with ChromaStore(folder, index=INDEX) as store:
+def test_of_an_erased_user_no_table_of_a_chroma_folder_has_a_row_but_the_log(tmp_path: Path) -> None:
+    """The log has the last writes of each collection, until others take their place."""
+    with ChromaStore(tmp_path, index=INDEX) as store:
         work_and_erase(store)
         assert traces(everything(store)) == []
-    return folder
-
-
-def test_of_an_erased_user_no_table_of_a_chroma_folder_has_a_row_but_the_log(erased_folder: Path) -> None:
-    """The log has the last writes of each collection, until others take their place."""
-    found = list(rows(erased_folder))
+    found = list(rows(tmp_path))
     assert any("Grace" in row or "grace" in row for _, row in found)
     assert {table for table, row in found if traces([row])} <= {"embeddings_queue"}
-    with ChromaStore(erased_folder, index=INDEX) as store, new_pipeline(store) as pipeline:
+    with ChromaStore(tmp_path, index=INDEX) as store, new_pipeline(store) as pipeline:
         assert pipeline.get_messages(user_id=GRACE, conversation_id="c1")
 
 
-@contextmanager
-def erased_schema(postgres: str) -> Iterator[str]:
+def test_no_table_of_postgres_has_a_row_of_an_erased_user(postgres: str) -> None:
     with new_postgres_schema(postgres) as dsn:
         with PostgresStore.from_conn_string(dsn, index=INDEX) as store:
             store.setup()
             work_and_erase(store)
             assert traces(everything(store)) == []
-        yield dsn
-
-
-def test_no_table_of_postgres_has_a_row_of_an_erased_user(postgres: str) -> None:
-    with erased_schema(postgres) as dsn, psycopg.connect(dsn) as connection:
-        [schema] = connection.execute("SELECT current_schema()").fetchone() or [""]
-        query = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
-        tables = [str(name) for (name,) in connection.execute(query, [schema])]
-        assert {"store", "store_vectors"} <= set(tables)
-        for table in tables:
-            found = connection.execute(sql.SQL("SELECT t::text FROM {} t").format(sql.Identifier(schema, table)))
-            texts = [row for (row,) in found]
-            assert traces(texts) == []
-            assert table not in ("store", "store_vectors") or any(GRACE in text for text in texts)
+        with psycopg.connect(dsn) as connection:
+            [schema] = connection.execute("SELECT current_schema()").fetchone() or [""]
+            query = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+            tables = {str(name) for (name,) in connection.execute(query, [schema])}
+            assert {"store", "store_vectors"} <= tables
+            for table in tables:
+                found = connection.execute(sql.SQL("SELECT t::text FROM {} t").format(sql.Identifier(schema, table)))
+                texts = [row for (row,) in found]
+                assert traces(texts) == []
+                assert table not in ("store", "store_vectors") or any(GRACE in text for text in texts)

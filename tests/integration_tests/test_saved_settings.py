@@ -21,26 +21,16 @@ SCOPE = {"user_id": USER, "conversation_id": "c1"}
 RATIOS = {"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.30}
 
 
-class WatchedStore(InMemoryStore):
-    """Remembers its batches; fails where it is told to."""
+class FailingStore(InMemoryStore):
+    """Fails where it is told to."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.batches: list[list[Op]] = []
-        self.fails: Callable[[Op], bool] = lambda _: False
-
-    def _note(self, ops: Iterable[Op]) -> list[Op]:
-        given = list(ops)
-        self.batches.append(given)
-        if any(map(self.fails, given)):
-            raise OSError("the disk is gone")
-        return given
+    fails: Callable[[Op], bool] = staticmethod(lambda _: False)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        return super().batch(self._note(ops))
-
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        return await super().abatch(self._note(ops))
+        given = list(ops)
+        if any(map(self.fails, given)):
+            raise OSError("the disk is gone")
+        return super().batch(given)
 
 
 def budget_of(pipeline: ContextPipeline, **rest: Any) -> tuple[int, tuple[str, ...]]:
@@ -102,22 +92,14 @@ def test_every_user_and_persona_has_their_own(store: BaseStore) -> None:
 # What cannot be saved, and what cannot be used
 
 
-def remember(_request: object) -> list[str]:
-    return []
-
-
 UNSAVABLE: list[tuple[Any, str]] = [
     ({"unknown": 1}, "unknown is no setting"),
-    ({"max_context_tokens": 0}, "max_context_tokens"),
     ({"allocation": {"strategy": "ratio", "memory": 0.9}}, "must add up to 1"),
-    ({"allocation": "none of them"}, "allocation must name one of"),
-    ({"allocation": {"strategy": ["ratio"]}}, "allocation must name one of"),
     ({"allocation": ElasticAllocation()}, "plain data"),
     ({"topics": [Topic(label="Billing", context="On the 1st.")]}, "plain data"),
-    ({"layers": [{"name": "files", "items": remember, "ideal_tokens": 50}]}, "plain data"),
+    ({"layers": [{"name": "files", "items": lambda _: [], "ideal_tokens": 50}]}, "plain data"),
     ({"preferences": {"Answer briefly."}}, "preferences"),
     (ContextSettings(), "mapping"),
-    ("depth", "mapping"),
     (None, "mapping"),
 ]
 
@@ -180,22 +162,12 @@ GARBAGE: list[dict[str, Any]] = [
     {"setting_of_an_older_version": 1},
     {"max_context_tokens": "12000"},
     {"allocation": "an older strategy"},
-    {"allocation": {"strategy": ["ratio"]}},
-    {"allocation": {"strategy": "ratio", "memory": "much"}},
     {"allocation": {"strategy": "fixed", "unknown": 0.1}},
-    {"allocation": 7},
     {"depth": ["deep"]},
-    {"preferences": "one string"},
     {"topics": [{"label": "x", "context": "y", "aliases": 5}]},
     {"layers": [{"name": "L6", "items": ["x"], "ideal_tokens": 5}]},
-    {"layers": [{"name": "x", "items": ["y"], "ideal_tokens": 5, "elasticity": "soft"}]},
-    {"layers": [{"name": "x", "items": ["y"], "ideal_tokens": 5}] * 2},
     {"compaction_target": 0.9},
     {"usage_limits": 5},
-    {"usage_limits": {"month_tokens": 5, "thresholds": [0.4, 0.6, 0.8]}},
-    {"usage_limits": {"per_day": 5}},
-    {"force_include": ["everything"]},
-    {"include_entities": "yes"},
     {"settings": {"max_context_tokens": 900}},
 ]
 
@@ -221,7 +193,7 @@ def is_settings(op: Op) -> bool:
 
 
 def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on() -> None:
-    store = WatchedStore()
+    store = FailingStore()
     pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
     pipeline.save_settings({"max_context_tokens": 900}, user_id=USER)
     pipeline.add_messages(chat(100), **SCOPE)
@@ -236,7 +208,7 @@ def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on() -> Non
 
 
 def test_a_cut_that_cannot_be_saved_is_reported_and_the_turn_goes_on() -> None:
-    store = WatchedStore()
+    store = FailingStore()
     store.fails = lambda op: isinstance(op, PutOp) and "cuts" in op.namespace
     pipeline = ContextPipeline({"max_context_tokens": 600}, store=store)
     pipeline.add_messages(chat(100), **SCOPE)
