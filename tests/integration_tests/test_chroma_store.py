@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import chromadb
-import numpy as np
 import pytest
 from chromadb.errors import InternalError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langgraph.store.base import GetOp, IndexConfig, PutOp, SearchOp
+from langgraph.store.base import GetOp, IndexConfig, PutOp
 
-from langchain_ctxbudget import ChromaStore, LocalEmbeddings
+from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import (
     EmbeddingMismatchError,
     InputError,
@@ -154,26 +153,6 @@ def test_any_json_is_a_value_and_nothing_else(store: ChromaStore) -> None:
 
 
 @pytest.mark.slow
-def test_search_of_many_texts_is_that_of_brute_force_in_any_build() -> None:
-    random, embeddings = np.random.default_rng(1), LocalEmbeddings()
-    words = "night train blue bicycle Lisbon garden invoice rain umbrella yes thanks tax form server log map".split()
-    texts = [" ".join(random.choice(words, 1 + n % 7)) + (f" {n % 997}" if n % 10 else "") for n in range(2_000)]
-    queries = ["When does the night train to Lisbon leave?", "thanks", texts[123]]
-    vectors = np.asarray(embeddings.embed_documents(texts))
-    builds = []
-    for numbers in (range(len(texts)), np.random.default_rng(2).permutation(len(texts)).tolist()):
-        with ChromaStore(index={"dims": 256, "embed": embeddings, "fields": ["text"]}) as store:
-            store.batch([PutOp(("n", "x"), str(n), {"text": texts[n]}) for n in numbers])
-            searches: list[Any] = [SearchOp(("n", "x"), query=query, limit=50) for query in queries]
-            builds.append([[(item.key, item.score) for item in found] for found in store.batch(searches)])
-    assert builds[0] == builds[1]
-    for query, found in zip(queries, builds[0], strict=True):
-        scores = vectors @ np.asarray(embeddings.embed_query(query))
-        assert [score for _, score in found] == pytest.approx(np.sort(scores)[::-1][:50].tolist(), abs=1e-6)
-        assert [scores[int(key)] for key, _ in found] == pytest.approx([score for _, score in found], abs=1e-6)
-
-
-@pytest.mark.slow
 def test_more_items_than_sqlite_takes_in_one_statement(store: ChromaStore) -> None:
     store.batch([PutOp(("n",), str(n), {"n": n}) for n in range(32_770)])
     assert len(store.search(("n",), limit=40_000)) == 32_770
@@ -249,18 +228,6 @@ def test_reading_puts_off_the_end_where_it_counts(new_store: Callable[..., Chrom
     [items] = [one for one in store._chroma.client.list_collections() if one.get(ids=['["got", "got"]'])["ids"]]
     items.update(ids=['["got", "got"]'], metadatas=[{"expires": 1}])
     assert store.get(("got",), "got"), "a late refresh of a replaced value ends nothing"
-
-
-def test_extreme_times_and_many_items(clock: Clock) -> None:
-    with ChromaStore(clock=clock, ttl={"default_ttl": 1}) as store:
-        for ttl, lasts in ((0, False), (-1, False), (1e300, True)):
-            store.put(("n",), "k", {}, ttl=ttl)
-            assert (store.get(("n",), "k") is not None) is lasts
-        store.batch([PutOp((f"n{n % 9}", "x"), str(n), {"v": n}, ttl=1 + n % 2) for n in range(400)])
-        store.batch([PutOp(("plain",), "k", {})])
-        clock.wait(1.5)
-        assert store.sweep_ttl() == 200
-        assert len(store.search((), limit=1_000)) == 202, "a plain operation has no default end, as in LangGraph's"
 
 
 # Several stores, threads and lifetimes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -22,7 +21,6 @@ from langchain_ctxbudget.documents.library import MARK
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.stores import ROOT
-from tests.integration_tests.conftest import Call
 from tests.integration_tests.summary_models import Scripted
 from tests.integration_tests.test_isolation import USERS
 from tests.log_contract import Counting
@@ -80,12 +78,6 @@ def pdf(path: Path, *pages: str, title: str = "") -> Path:
     tail = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{rows}{trailer}\nstartxref\n{len(data)}\n%%EOF\n"
     path.write_bytes((data + tail).encode("latin-1"))
     return path
-
-
-@pytest.fixture
-def call() -> Call:
-    """Awaits a method by its blocking name; `test_both_forms` says that the blocking form gives the same."""
-    return lambda it, name, *args, **kwargs: asyncio.run(getattr(it, f"a{name}")(*args, **kwargs))
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import json
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import BudgetedRetriever, ChromaStore, ContextPipeline, KnowledgeBase
-from langchain_ctxbudget.errors import CtxBudgetError, InvalidSettingsError
+from langchain_ctxbudget import ContextPipeline, KnowledgeBase
+from langchain_ctxbudget.errors import CtxBudgetError
 
 ADA: Any = {"user_id": "ada"}
 SCOPE: Any = {**ADA, "conversation_id": "c1"}
@@ -78,23 +77,6 @@ def test_damaged_records_give_typed_errors_or_empty_optional_layers(conversation
                         pytest.fail(f"{kind} is needed for a prompt: {error} ({seed=})")
                 except Exception as error:  # noqa: BLE001 - told with what made it
                     pytest.fail(f"{name}: {error!r} from {item.namespace} {item.key!r}: {item.value} ({seed=})")
-
-
-def test_a_record_with_an_impossible_date_or_count_leaves_a_layer_empty_and_the_report_says_so(
-    conversation: InMemoryStore,
-) -> None:
-    for kind, damage in (
-        ("manifest", {"date": "soon"}),
-        ("entities", {"total_messages": -1, "total_conversations": -1}),
-        ("topics", {"total_messages": -1, "total_conversations": -1}),
-    ):
-        store = InMemoryStore()
-        store._data = copy.deepcopy(conversation._data)
-        for item in store.search((), limit=1_000):
-            if kind in item.namespace:
-                store.put(item.namespace, item.key, {**item.value, **damage})
-        with ContextPipeline(SETTINGS, store=store) as pipeline:
-            assert pipeline.assemble("How is Sarah with the home brewing kettle?", **SCOPE).report.failures, kind
 
 
 def kind_of(namespace: tuple[str, ...]) -> str:
@@ -191,28 +173,3 @@ async def test_a_cancelled_write_that_fails_later_is_logged_as_what_it_is(caplog
         await asyncio.sleep(0)
     assert not unretrieved
     assert "OSError: the disk is gone" in caplog.text
-
-
-def test_a_clock_without_an_offset_is_taken_for_utc() -> None:
-    def clock() -> datetime:
-        return datetime(2026, 3, 1, 12)  # noqa: DTZ001 - that is what is tested
-
-    with ChromaStore(clock=clock) as store, ContextPipeline(SETTINGS, store=store, clock=clock) as pipeline:
-        pipeline.add_messages([HumanMessage(text) for text in SAID], **SCOPE)
-        report = pipeline.assemble("How is my home brewing?", **SCOPE).report
-        pipeline.observe_usage({"input_tokens": 500, "output_tokens": 1, "total_tokens": 501}, report=report)
-        KnowledgeBase(store, **ADA).add("The kettle boils.", progress=False)
-        assert pipeline.flush(30)
-        pipeline.knowledge.heartbeat(**ADA, device_id="d")
-        pipeline.knowledge.edit(pipeline.knowledge.list_facts(**ADA)[0].id, **ADA, text="Favourite colour is blue")
-        assert BudgetedRetriever(pipeline=pipeline, user_id="ada", max_tokens=500).invoke("kettle")
-        assert pipeline.usage.of_month(**ADA, month="2026-03").input_tokens == 500
-        [snapshot] = pipeline.snapshots.list(**SCOPE)
-        assert snapshot.created_at.isoformat() == "2026-03-01T12:00:00+00:00"
-        assert not pipeline.assemble("And now?", **SCOPE).report.failures
-
-
-def test_a_clock_that_gives_no_time_is_a_typed_error() -> None:
-    no_clock: Any = lambda: "now"  # noqa: E731
-    with ContextPipeline(clock=no_clock) as pipeline, pytest.raises(InvalidSettingsError, match="datetime"):
-        pipeline.assemble("Hello", **SCOPE)

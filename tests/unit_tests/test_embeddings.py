@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -31,20 +30,6 @@ def test_every_text_has_a_vector_of_length_1_or_0(texts: list[str]) -> None:
     for text, vector in zip(texts, vectors, strict=True):
         assert all(type(value) is float for value in vector)
         assert np.linalg.norm(vector) == pytest.approx(1 if text else 0, abs=1e-5)
-
-
-def test_a_vector_does_not_depend_on_the_texts_around_it() -> None:
-    texts = [f"sentence number {number} about the weather" for number in range(600)]
-    together = LOCAL.embed_documents(texts)
-    assert together[::100] == [LOCAL.embed_query(text) for text in texts[::100]]
-
-
-def test_threads_share_one_model() -> None:
-    embeddings._loaded.cache_clear()
-    with ThreadPoolExecutor(8) as threads:
-        vectors = list(threads.map(lambda _: tuple(LocalEmbeddings().embed_query("umbrella")), range(8)))
-    assert len(set(vectors)) == 1
-    assert embeddings._loaded.cache_info().misses == 1
 
 
 def test_where_they_are_not_installed_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from importlib import resources
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.tokens import PRICES, Price, Usage, load_prices, price_of, total, usage_of
-from langchain_ctxbudget.tokens.prices import PRICES_SOURCE
 
 ROUND = {"m": Price(input=100, cached_input=10, cache_write=125, output=1_000)}
 """In ten-thousandths of a dollar: 1 a token of input, 0.1 cached, 1.25 cached now, 10 of output."""
@@ -39,11 +36,6 @@ METADATA = st.fixed_dictionaries(
         "total_tokens": COUNTS | st.none(),
         "input_token_details": st.none() | st.dictionaries(st.sampled_from(DETAILS), COUNTS | st.none()),
     },
-)
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(DETAILS), inner),
-    max_leaves=4,
 )
 
 
@@ -109,17 +101,6 @@ def test_of_a_model_without_a_price_tokens_alone_are_counted() -> None:
     assert usage_of(metadata(1), "m", {"m": Price(input=0, output=0)}).unpriced_calls == 0
 
 
-@given(
-    st.dictionaries(st.sampled_from(["input_tokens", "output_tokens", "total_tokens", "input_token_details"]), ANYTHING)
-)
-def test_whatever_is_reported_there_is_a_usage_or_an_input_error(reported: dict[str, Any]) -> None:
-    try:
-        used = usage_of(reported, "m", ROUND)
-    except InputError:
-        return
-    assert used.input_tokens == reported["input_tokens"]
-
-
 # Sums
 
 
@@ -167,16 +148,6 @@ REFUSED: list[tuple[Any, str]] = [
     ([("mine", {"input": 1, "output": 2})], "must be a mapping"),
     ("gpt-4o", "must be a mapping"),
 ]
-
-
-def test_the_packaged_prices() -> None:
-    assert PRICES_SOURCE == "litellm 1.109.1, 2026-11-22"
-    text = resources.files("langchain_ctxbudget.tokens").joinpath("prices.json").read_text(encoding="utf-8")
-    models = [name for name, _ in json.loads(text, object_pairs_hook=list)[-1][1]]
-    assert list(PRICES) == models
-    assert len(set(models)) == len(models) >= 60
-    assert all((price.cached_input or 0) <= price.input <= price.output for price in PRICES.values())
-    assert all(price.cache_write is None or price.cache_write >= price.input for price in PRICES.values())
 
 
 def test_a_model_has_the_price_of_its_name_and_none_is_guessed() -> None:
