@@ -12,7 +12,7 @@ from langchain_ctxbudget.history import Conversation, LastPrompt, OpenConversati
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter
-from tests.store_contract import embed
+from tests.stores import embed
 
 SCOPE = Scope("ada", "c1")
 COUNTER = TiktokenCounter()

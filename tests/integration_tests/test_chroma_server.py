@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +18,7 @@ from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import EmbeddingMismatchError, StoreError
 from langchain_ctxbudget.stores import chroma_collections
 from tests.servers import LOOPBACK, new_chroma_database
-from tests.store_contract import INDEX, embed, keys
+from tests.stores import INDEX, embed
 
 pytestmark = LOOPBACK
 
@@ -82,32 +80,6 @@ async def test_cancelled_write_is_whole(open_store: Open) -> None:
         await store.aput(("n", "y"), "other", {"text": "x"})
         [found] = store.search(("n", "x"), query="old")
         assert found.score == float(embed([found.value["text"]]) == embed(["old"]))
-
-
-WRITER = """
-import sys
-from langchain_ctxbudget import ChromaStore
-from tests.store_contract import INDEX
-url, database, lane = sys.argv[1:]
-with ChromaStore(url=url, database=database, index=INDEX) as store:
-    for n in range(10):
-        store.put(("n", "x"), f"{lane}-{n}", {"text": f"lane{lane} word{n}"})
-        store.put(("n", "x"), "shared", {"text": f"lane{lane} word{n}"})
-"""
-
-
-@pytest.mark.slow
-def test_processes_write_at_the_same_time_and_others_see_it(chroma_server: str) -> None:
-    with (
-        new_chroma_database(chroma_server) as database,
-        ChromaStore(url=chroma_server, database=database, index=INDEX) as store,
-    ):
-        assert store.search((), query="word1") == []
-        command = [sys.executable, "-c", WRITER, chroma_server, database]
-        writers = [subprocess.Popen([*command, str(n)], stderr=subprocess.PIPE) for n in range(2)]
-        assert [(writer.communicate()[1], writer.returncode) for writer in writers] == [(b"", 0)] * 2
-        found = store.search(("n", "x"), query="lane2 word3", limit=1_000)
-        assert {*keys(found)} == {"shared", *(f"{lane}-{n}" for lane in range(2) for n in range(10))}
 
 
 @pytest.mark.slow

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,7 +30,7 @@ from langchain_ctxbudget.errors import (
     StoreLockedError,
 )
 from tests.servers import LOOPBACK, new_chroma_database
-from tests.store_contract import INDEX, embed, keys
+from tests.stores import INDEX, embed, keys
 
 PARTS: IndexConfig = {**INDEX, "fields": ["parts[*]"]}
 
@@ -251,25 +249,6 @@ def test_clients_of_others_are_left_alone_and_a_closed_store_says_so() -> None:
         assert not again._chroma._known, "others may write"
     for collection in client.list_collections():
         client.delete_collection(collection.name)
-
-
-def test_threads_and_tasks_lose_nothing_and_leave_items_and_vectors_in_step() -> None:
-    with ChromaStore(index=INDEX) as store:
-
-        def work(lane: int) -> None:
-            for n in range(8):
-                store.put(("n", str(lane)), str(n), {"text": f"word{n}"})
-                store.put(("n",), "shared", {"text": f"lane{lane} word{n}"})
-                assert store.get(("n", str(lane)), str(n)).value == {"text": f"word{n}"}
-                assert "shared" in keys(store.search(("n",), query="lane1", limit=200))
-
-        async def tasks() -> None:
-            await asyncio.gather(*(store.aput(("t",), str(n), {"v": n}) for n in range(20)))
-
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(work, range(8)))
-        asyncio.run(tasks())
-        assert (len(store.search(("n",), limit=100)), len(store.search(("t",), limit=100))) == (65, 20)
 
 
 # A folder.

@@ -5,23 +5,20 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langgraph.store.base import BaseStore, Op, PutOp, Result
+from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, KnowledgeBase, LocalEmbeddings
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.stores import ROOT, label, stored
-from tests.integration_tests.test_knowledge_base import BIKE, KETTLE, everything, named, words
+from tests.integration_tests.test_knowledge_base import KETTLE, everything, named, words
 from tests.log_contract import Elsewhere, Faulty
 
 
@@ -117,44 +114,6 @@ def test_whoever_is_killed_at_any_moment_leaves_nothing_behind(tmp_path: Path) -
 
 
 # Several store objects over the same records, as where every request opens its own
-
-
-class Interrupted(Elsewhere):
-    """A store object of its own, where something happens once, right after an operation."""
-
-    def __init__(self, store: BaseStore, after: Callable[[Op], bool], happens: Callable[[], object]) -> None:
-        super().__init__(store)
-        self._after, self._happens = after, [happens]
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        results = super().batch(todo)
-        if self._happens and any(map(self._after, todo)):
-            self._happens.pop()()
-        return results
-
-
-def writes_chunks(op: Op) -> bool:
-    return isinstance(op, PutOp) and op.namespace[-1] == "chunks"
-
-
-@pytest.mark.parametrize(("name", "arguments"), [("add", [named(BIKE, "kettle")]), ("delete", ["kettle"])])
-def test_of_two_store_objects_that_write_one_document_the_last_one_counts(
-    store: BaseStore, name: str, arguments: list[Any]
-) -> None:
-    other = KnowledgeBase(Elsewhere(store), user_id="ada")
-    waiting = threading.Thread(target=getattr(other, name), args=arguments)
-
-    def at_once() -> None:
-        waiting.start()
-        waiting.join(0.1)  # long enough for one that does not wait
-
-    KnowledgeBase(Interrupted(store, writes_chunks, at_once), user_id="ada").add(named(KETTLE, "kettle"))
-    waiting.join()
-    if name == "delete":
-        assert everything(store) == []
-    else:
-        require_whole(store, {"kettle": BIKE})
 
 
 def test_threads_with_store_objects_of_their_own_lose_nothing(store: BaseStore) -> None:

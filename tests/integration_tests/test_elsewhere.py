@@ -20,9 +20,8 @@ from langchain_ctxbudget.stores import ROOT, label
 from tests import log_contract
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_isolation import CONVERSATIONS, USERS, mark
-from tests.log_contract import Counting, Faulty, LogContract, said
-from tests.store_contract import embed
-from tests.stores import blocking_stores
+from tests.log_contract import Counting, LogContract, said
+from tests.stores import blocking_stores, embed
 
 SETTINGS = {"learn": False}
 INDEX: IndexConfig = {"dims": 64, "embed": embed}
@@ -188,16 +187,13 @@ def test_what_is_read_is_bounded_by_what_is_asked_for(store: BaseStore, call: Ca
 
 
 def test_a_record_that_no_head_counts_is_no_candidate(store: BaseStore, call: Call) -> None:
-    faulty = Faulty(store)
-    writer = ContextPipeline(SETTINGS, store=faulty)
+    writer = ContextPipeline(SETTINGS, store=store)
     call(writer, "add_messages", said("lantern one"), **at("c1"))
-    faulty.writes_left = 1
-    with pytest.raises(OSError, match="the disk is gone"):
-        call(writer, "add_messages", said("lantern two"), **at("c1"))
-    faulty.writes_left = None
-    assert texts(call(Reader(store), "find")) == ["lantern one"]
+    heads = [item for item in store.search((ROOT,), limit=100) if "lanes" in item.namespace]
     call(writer, "add_messages", said("lantern two"), **at("c1"))
-    assert sorted(texts(call(Reader(store), "find"))) == ["lantern one", "lantern two"]
+    for head in heads:  # a store that writes one after the other may be killed in between
+        store.put(head.namespace, head.key, head.value, index=False)
+    assert texts(call(Reader(store), "find")) == ["lantern one"]
 
 
 # -- what an index costs, and what none does

@@ -23,7 +23,7 @@ from langchain_ctxbudget import (
 from langchain_ctxbudget.budget import Reason, Status
 from tests.integration_tests.conftest import Call
 from tests.log_contract import Elsewhere
-from tests.store_contract import embed
+from tests.stores import embed
 
 HERE = {"user_id": "ada", "conversation_id": "here"}
 THERE = {"user_id": "ada", "conversation_id": "there"}

@@ -314,17 +314,6 @@ def test_a_search_where_there_are_no_documents_is_one_read() -> None:
 # What is found
 
 
-@pytest.mark.parametrize("indexed", [True, False])
-def test_meaning_finds_what_words_do_not(*, indexed: bool) -> None:
-    index: Any = {"dims": 256, "embed": LocalEmbeddings(), "fields": ["text"]}
-    knowledge = KnowledgeBase(InMemoryStore(index=index if indexed else None), user_id="ada")
-    knowledge.add(["Our puppy loves long walks.", "The invoice is due in May.", "Paint dries in an hour."])
-    [found] = knowledge.search("dogs", k=1)
-    assert found.page_content == "Our puppy loves long walks."
-    assert found.metadata["dense"] > 0
-    assert found.metadata["lexical"] == 0
-
-
 def test_named_documents_come_whole_or_as_their_summary(store: BaseStore, knowledge: KnowledgeBase) -> None:
     knowledge.add([named(words(1, 900), "docs/big.txt"), Document(KETTLE, id="kettle.txt")])
     KnowledgeBase(store, user_id="ben").add(named("Ben's.", "big.txt"))

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
-from typing import Any
-
-import pytest
-from langchain_core.messages import HumanMessage
-from langgraph.store.base import BaseStore, Op, PutOp, Result
-from langgraph.store.memory import InMemoryStore
+from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.stores import Ledger, Scope, bulk
-from langchain_ctxbudget.stores.usage_ledger import USAGE, of_session, of_user
+from langchain_ctxbudget.stores.usage_ledger import of_user
 from langchain_ctxbudget.tokens import Usage, total
 from langchain_ctxbudget.tokens.prices import NO_USAGE
 
 MONTH = "2026-11"
 SCOPE = Scope("ada", "c1")
-IDS: Any = {"user_id": "ada", "conversation_id": "c1"}
 ONE = Usage(calls=1, input_tokens=1_000_000, cached_tokens=3, output_tokens=7, cost=0.123456789, unpriced_calls=1)
 USERS = ["ada", "ad", "ada2", "ada@example.com", "a_a", "a%a", "nul \0", "half \ud800", "\U0001f642", "x" * 500]
 
@@ -66,39 +58,3 @@ def test_clearing_leaves_the_month_and_erasing_nothing(store: BaseStore) -> None
         drive(ledger.write(store, SCOPE))
         assert not drive(bulk.read_below(store, of_user("ada")))
         assert read(ledger, store, Scope("ada2", "c1")) == (ONE, ONE)
-
-
-class Slow(InMemoryStore):
-    """Holds up the write of usage until it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun, self.let_go = threading.Event(), threading.Event()
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        if any(isinstance(op, PutOp) and op.value and USAGE in op.namespace for op in todo):
-            self.begun.set()
-            assert self.let_go.wait(10)
-        return super().batch(todo)
-
-
-@pytest.mark.parametrize("erase", ["clear", "erase_user"])
-def test_what_is_being_written_while_it_is_erased_is_erased_too(erase: str) -> None:
-    store = Slow()
-    with ContextPipeline({"learn": False}, store=store) as pipeline:
-        pipeline.add_messages([HumanMessage("Hello")], **IDS)
-        arguments = IDS if erase == "clear" else {"user_id": "ada"}
-        writing = threading.Thread(target=lambda: pipeline.usage.record({"input_tokens": 5}, **IDS))
-        erasing = threading.Thread(target=lambda: getattr(pipeline, erase)(**arguments))
-        writing.start()
-        assert store.begun.wait(10)
-        erasing.start()
-        erasing.join(0.1)
-        store.let_go.set()
-        for thread in (writing, erasing):
-            thread.join(10)
-        pipeline.flush()
-        assert pipeline.usage.of_session(**IDS) == NO_USAGE
-        assert pipeline.usage.of_month(user_id="ada").calls == (1 if erase == "clear" else 0)
-        assert not store.search(of_session(SCOPE))

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_ctxbudget.history import MessageIndex
 from langchain_ctxbudget.history.table import SESSION_GAP_SECONDS
 from tests.conversations import conversation
-from tests.store_contract import embed
+from tests.stores import embed
 
 WORDS = ("bike", "kettle", "garden", "I", "blue", "hello")
 TIMES = (None, "2026-01-01", "2026-01-01T08:00:00Z", "2026-01-01T09:30:00+01:00", "2026-01-02T10:00:00")

@@ -24,7 +24,7 @@ from langchain_ctxbudget.retrieval import pool as pools
 from langchain_ctxbudget.retrieval.sources import RERANKED
 from langchain_ctxbudget.search import PRIORITIES, Candidate
 from tests.conversations import BagOfWords, conversation
-from tests.store_contract import embed
+from tests.stores import embed
 
 QUERY = "Where is the blue bike?"
 TEXTS = st.lists(st.sampled_from(["blue", "bike", "kettle", "rain", "garden"]), min_size=1, max_size=5).map(" ".join)

@@ -14,15 +14,12 @@ from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.stores.chroma import matches
 
-LABEL = st.text(min_size=1, max_size=4) | st.sampled_from(['"', '", "', "\\", "]", "*"])
-NAMESPACE = st.lists(LABEL, max_size=10).map(tuple)
 WITHOUT_BOOLEANS = st.recursive(
     st.none() | st.integers(-2, 2) | st.sampled_from(["a", "b"]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
     max_leaves=4,
 )
 NUMBER = st.integers() | st.floats(allow_nan=False)
-PATH = st.lists(st.sampled_from(["a", "b", "*"]), max_size=4).map(tuple)
 
 
 def test_filters_compare_as_json_does() -> None:

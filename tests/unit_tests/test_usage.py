@@ -26,17 +26,6 @@ USAGES = st.builds(
     cost=st.floats(0, 10_000),
     unpriced_calls=COUNTS,
 )
-PRICE = st.floats(0, 1_000)
-A_PRICE = st.builds(Price, input=PRICE, output=PRICE, cached_input=st.none() | PRICE, cache_write=st.none() | PRICE)
-DETAILS = ("cache_read", "cache_creation", "priority_cache_read", "ephemeral_1h_input_tokens", "audio")
-METADATA = st.fixed_dictionaries(
-    {"input_tokens": COUNTS},
-    optional={
-        "output_tokens": COUNTS | st.none(),
-        "total_tokens": COUNTS | st.none(),
-        "input_token_details": st.none() | st.dictionaries(st.sampled_from(DETAILS), COUNTS | st.none()),
-    },
-)
 
 
 def metadata(input_tokens: int, output_tokens: int = 0, **details: Any) -> dict[str, Any]:
