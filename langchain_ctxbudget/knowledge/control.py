@@ -230,7 +230,14 @@ class UserKnowledge:
             yield from ()
             for source in sources:
                 if source.conversation_id == conversation.scope.conversation_id:
-                    found[source] = _message_of(source, conversation)
+                    position = conversation.positions.get(source.message_id)
+                    entry = None if position is None else conversation.entries[position]
+                    found[source] = SourceMessage(
+                        conversation_id=source.conversation_id,
+                        message_id=source.message_id,
+                        message=entry.message.model_copy(deep=True) if entry else None,
+                        changed=entry is not None and bool(source.digest) and entry.fingerprint != source.digest,
+                    )
 
         for conversation_id in dict.fromkeys(source.conversation_id for source in sources):
             yield from self._learning.owner.recall(Scope(user_id, conversation_id), look)
@@ -292,17 +299,6 @@ class UserKnowledge:
 def _by_importance(profiles: Iterable[P], now: datetime) -> list[P]:
     """Returns topics or entities with their importance now, the most important one first."""
     return sorted((as_of(profile, now) for profile in profiles), key=lambda one: (-one.importance_score, one.id))
-
-
-def _message_of(source: Source, conversation: OpenConversation) -> SourceMessage:
-    position = conversation.positions.get(source.message_id)
-    entry = None if position is None else conversation.entries[position]
-    return SourceMessage(
-        conversation_id=source.conversation_id,
-        message_id=source.message_id,
-        message=entry.message.model_copy(deep=True) if entry else None,
-        changed=entry is not None and bool(source.digest) and entry.fingerprint != source.digest,
-    )
 
 
 def _learned(state: Knowledge, said: LearnedFact, now: datetime) -> list[Fact]:

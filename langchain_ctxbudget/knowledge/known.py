@@ -166,28 +166,32 @@ def _most_common(profiles: Sequence[Profile]) -> tuple[str | None, int] | None:
 # Kept in this process
 
 
+@dataclass(slots=True)
 class _Kept:
     """The knowledge of one user, and notes beside it."""
 
-    def __init__(self) -> None:
-        self.knowledge: Knowledge | None = None
-        self.hits: Counter[str] = Counter()
-        self.misses: Counter[str] = Counter()
-        """Uses of bundles by id, since they were written last."""
-        self.vectors_asked_for: set[str] = set()
-        """Embeddings whose vectors are being made; two pipelines with different ones do not take turns."""
-        self.renewed = ""
-        """The mark of the knowledge whose expired texts are being compiled."""
+    knowledge: Knowledge | None = None
+    hits: Counter[str] = field(default_factory=Counter)
+    misses: Counter[str] = field(default_factory=Counter)
+    """Uses of bundles by id, since they were written last."""
+    asked: set[str] = field(default_factory=set)
+    """Work that somebody has begun: vectors of some embeddings, or texts in place of those that have expired."""
+
+    def is_first(self, work: str) -> bool:
+        """Tells once that nobody has begun some work."""
+        is_new = work not in self.asked
+        self.asked.add(work)
+        return is_new
 
 
+@dataclass(slots=True)
 class _Users:
     """The users of one store."""
 
-    def __init__(self) -> None:
-        self.kept: OrderedDict[str, _Kept] = OrderedDict()
-        self.epochs: Counter[str] = Counter()
-        """Erasures by user: work that was begun before must not be written."""
-        self.locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+    kept: OrderedDict[str, _Kept] = field(default_factory=OrderedDict)
+    epochs: Counter[str] = field(default_factory=Counter)
+    """Erasures by user: work that was begun before must not be written."""
+    locks: WeakValueDictionary[str, Lock] = field(default_factory=WeakValueDictionary)
 
 
 _stores: WeakKeyDictionary[BaseStore, _Users] = WeakKeyDictionary()
@@ -247,10 +251,7 @@ def take_use(store: BaseStore, user_id: str) -> tuple[Counter[str], Counter[str]
 
 def lacks_vectors(store: BaseStore, user_id: str, model: str) -> bool:
     """Tells once that a user's topics need vectors of this model: the one who asks has them made."""
-    asked = _of(store, user_id).vectors_asked_for
-    first = model not in asked
-    asked.add(model)
-    return first
+    return _of(store, user_id).is_first(f"vectors of {model}")
 
 
 def is_to_be_renewed(store: BaseStore, user_id: str, now: datetime) -> bool:
@@ -259,8 +260,7 @@ def is_to_be_renewed(store: BaseStore, user_id: str, now: datetime) -> bool:
     known = kept.knowledge
     if known is None or known.expires_at is None or known.expires_at > utc(now):
         return False
-    asked, kept.renewed = kept.renewed, known.mark.mark
-    return asked != known.mark.mark
+    return kept.is_first(f"texts of {known.mark.mark}")
 
 
 def last_known(store: BaseStore, user_id: str) -> Knowledge:

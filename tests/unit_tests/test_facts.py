@@ -133,35 +133,33 @@ def test_a_tight_window_keeps_work_sure_preferences_and_pins():
 # Near-duplicates
 
 LONG = "Works as a senior backend engineer in the payments platform team at the Berlin office of"
-SAME = [
-    ("Likes tea", "likes  TEA."),
-    ("Has 2 cats", "Has two cats"),
-    ("Earns 10,000 a month", "Earns 10000 a month"),
-    ("Doesn’t eat meat", "Does not eat meat anymore"),
-    ("Cannot swim", "Can't swim"),
-    ("Likes cats and dogs", "Likes dogs and cats"),
-    ("Is building a small weather app in Rust for farmers", "Building a small Rust weather app for farmers"),
-    ("Is it", "is it"),
-    ("東京に住んでいる", "東京に住んでいる"),
-]
-DIFFERENT = [
-    ("Has 2 cats", "Has 3 cats"),
-    ("Has two cats", "Has three cats"),
-    (f"{LONG} a bank with 20 people", f"{LONG} a bank with 30 people"),
-    ("Likes tea", "Does not like tea"),
-    ("Likes tea", "Never liked tea"),
-    ("Likes cats, not dogs", "Does not like cats or dogs"),
-    (f"{LONG} a bank, remotely", f"{LONG} a bank, not remotely"),
-    (f"{LONG} Acme", f"{LONG} Globex"),
-    ("Prefers tabs over spaces", "Prefers spaces over tabs"),
-    ("Is it", "Is me"),
-    ("東京に住んでいる", "大阪に住んでいる"),
-]
+SAME = {
+    "Likes tea": "likes  TEA.",
+    "Has 2 cats": "Has two cats",
+    "Earns 10,000 a month": "Earns 10000 a month",
+    "Doesn’t eat meat": "Does not eat meat anymore",
+    "Cannot swim": "Can't swim",
+    "Likes cats and dogs": "Likes dogs and cats",
+    "Is building a small weather app in Rust for farmers": "Building a small Rust weather app for farmers",
+    "Is it": "is it",
+    "東京に住んでいる": "東京に住んでいる",
+}
+DIFFERENT = {
+    "Has 2 cats": "Has 3 cats",
+    f"{LONG} a bank with 20 people": f"{LONG} a bank with 30 people",
+    "Likes tea": "Does not like tea",
+    "Likes cats, not dogs": "Does not like cats or dogs",
+    f"{LONG} a bank, remotely": f"{LONG} a bank, not remotely",
+    f"{LONG} Acme": f"{LONG} Globex",
+    "Prefers tabs over spaces": "Prefers spaces over tabs",
+    "Is it": "Is me",
+    "東京に住んでいる": "大阪に住んでいる",
+}
 
 
 def test_what_says_the_same_and_what_does_not():
     for pairs, same in ((SAME, True), (DIFFERENT, False)):
-        for one, other in pairs:
+        for one, other in pairs.items():
             assert says_the_same(one, other) is says_the_same(other, one) is same, (one, other)
 
 
@@ -190,14 +188,8 @@ def current(facts):
 
 def test_a_new_fact_has_its_sources_and_when_it_was_said():
     (learned,) = taught(says(" Likes\ntea ", 3, 4, confidence=0.7))
-    assert learned == fact(
-        learned.id,
-        confidence=0.7,
-        sources=(SOURCES["m3"], SOURCES["m4"]),
-        made_by="rules",
-        created_at=NOW,
-        last_seen=TIMES["m4"],
-    )
+    times = {"created_at": NOW, "last_seen": TIMES["m4"]}
+    assert learned == fact(learned.id, confidence=0.7, sources=(SOURCES["m3"], SOURCES["m4"]), **times)
 
 
 def test_saying_it_again_makes_it_surer_and_newer():
