@@ -1,13 +1,13 @@
 """Bundles: texts compiled from what is known before they are needed, one per topic and entity, and a few others.
 
-A text has one field per line, most important first, and never costs more than its cap; beside it stands one line of it
-for when the whole does not fit. Whoever puts it into a prompt neutralises what looks like a fence.
+A text has one field per line, most important first, and never costs more than its cap. Whoever puts it into a prompt
+neutralises what looks like a fence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
@@ -23,7 +23,7 @@ Count = Callable[[str], int]
 
 CAPS: Mapping[BundleType, int] = {"topic": 120, "entity": 80}
 """The most tokens that a bundle may cost."""
-OTHER_TOKENS, COMPRESSED_TOKENS = 500, 25
+OTHER_TOKENS = 500
 LIFETIME = timedelta(days=7)
 """After this a bundle is compiled again in any case."""
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
@@ -42,8 +42,6 @@ class Line:
     text: str
     ids: tuple[str, ...] = ()
     """The items that it shows."""
-    short: str = ""
-    """A text that may stand in its place."""
     divisible: bool = False
     """A part of it is better than nothing."""
 
@@ -107,8 +105,8 @@ class Compiler:
         return made if made.conversation_id else made.model_copy(update={"conversation_id": conversation_id})
 
     def composite(self, parts: Sequence[ContextBundle]) -> ContextBundle:
-        """Joins bundles, most important first: each whole where it fits, else its one line, else not at all."""
-        lines = [Line(part.compiled_prompt, (part.id,), short=part.compressed_prompt) for part in parts]
+        """Joins bundles, most important first, as many of their lines as fit."""
+        lines = [Line(line, (part.id,)) for part in parts for line in part.compiled_prompt.split("\n")]
         ends = [utc(part.expires_at) for part in parts if part.expires_at]
         priority = max((part.priority for part in parts), default=0.0)
         return self._made("composite", "composite", lines, ends=ends, priority=priority)
@@ -131,17 +129,13 @@ class Compiler:
         old = self.old.get(key)
         if old and old.made_from == made_from and is_fresh(old, now) and utc(old.expires_at or now) <= expires_at:
             return old
-        text, ids = _fitted(lines, "\n", "\n", self.count, cap_tokens)
-        shorter = [replace(line, text=one_line(line.short or line.text).rstrip(".")) for line in lines]
-        first = ": " if kind in ("topic", "entity") else "; "
-        short, _ = _fitted(shorter, first, "; ", self.count, min(cap_tokens, COMPRESSED_TOKENS))
+        text, ids = _fitted(lines, self.count, cap_tokens)
         kept = old.model_dump(include={"last_used_at", "hit_count", "miss_count"}) if old else {}
         return ContextBundle(
             id=key,
             bundle_type=kind,
             compiled_prompt=text,
             token_count=self.count(text) if text else 0,
-            compressed_prompt=short,
             composition=ids,
             made_from=made_from,
             version=old.version + (text != old.compiled_prompt) if old else 1,
@@ -228,27 +222,24 @@ def _listing(heading: str, items: Sequence[tuple[str, str]]) -> list[Line]:
     """Returns one line of several names, each given with its id."""
     named = [(name, key) for name, key in items if name][:MOST_LISTED]
     text = heading + ", ".join(name for name, _ in named)
-    return [Line(text, tuple(key for _, key in named if key), short=heading + named[0][0])] if named else []
+    return [Line(text, tuple(key for _, key in named if key), divisible=True)] if named else []
 
 
-def _fitted(lines: Iterable[Line], first: str, then: str, count: Count, cap_tokens: int) -> tuple[str, tuple[str, ...]]:
+def _fitted(lines: Iterable[Line], count: Count, cap_tokens: int) -> tuple[str, tuple[str, ...]]:
     """Takes lines in order as long as they fit a cap, each text once; returns the text and the ids that it shows.
 
-    A line that does not fit is cut if it is divisible, else skipped. `first` stands behind the first line, `then`
-    behind the others.
+    A line that does not fit is cut if it is divisible, else skipped.
     """
-    text, ids, mark = "", dict[str, None](), ""
+    text, ids = "", dict[str, None]()
     for line in {line.text: line for line in lines if line.text}.values():
-        lead = text + mark
-        left = cap_tokens - (count(lead) if lead else 0)
-        if left < _LEAST_TOKENS:
+        lead = f"{text}\n" if text else ""
+        if cap_tokens - (count(lead) if lead else 0) < _LEAST_TOKENS:
             break
-        parts = [line.text, line.short]
-        if line.divisible:
-            behind = partial(_cost_behind, lead, count)
-            parts += [shrink_to(line.text, behind, cap_tokens, split) or "" for split in (sentences, str.split)]
-        if part := next((part for part in parts if part and count(lead + part) <= cap_tokens), ""):
-            text, mark = lead + part, then if text else first
+        behind = partial(_cost_behind, lead, count)
+        splits = (sentences, str.split) if line.divisible else ()
+        parts = [line.text, *(shrink_to(line.text, behind, cap_tokens, split) or "" for split in splits)]
+        if part := next((part for part in parts if part and behind(part) <= cap_tokens), ""):
+            text = lead + part
             ids |= dict.fromkeys(line.ids)
     return text, tuple(ids)
 

@@ -207,8 +207,6 @@ class ContextBundle(Record):
     bundle_type: BundleType
     conversation_id: str | None = None
     compiled_prompt: str
-    compressed_prompt: str = ""
-    """One line, shown where the whole does not fit."""
     token_count: int
     composition: tuple[str, ...] = ()
     made_from: str = ""

@@ -38,8 +38,6 @@ class Subject:
     """Its name in the report."""
     line: str
     """Its text in the prompt; empty where none was compiled yet."""
-    short: str = ""
-    """The text for when the whole does not fit."""
     confidence: float = 1.0
     """0 to 1."""
     bundle: str = ""
@@ -199,7 +197,6 @@ def _learned(
             Subject(
                 id=one.id,
                 line=_line(bundle.compiled_prompt) if bundle else "",
-                short=_line(bundle.compressed_prompt) if bundle else "",
                 confidence=one.confidence,
                 bundle=one.id,
                 stale=bundle is not None and (profile.is_dirty or not fresh),
@@ -215,16 +212,14 @@ def _bundle(name: str, knowledge: Knowledge, now: datetime | None) -> ContextBun
         return bundle
     items = (knowledge.by_id.get(part) for part in bundle.composition)
     text = without_ended(bundle.compiled_prompt, (item for item in items if isinstance(item, Fact)), now)
-    if text == bundle.compiled_prompt:
-        return bundle
-    return bundle.model_copy(update={"compiled_prompt": text, "compressed_prompt": ""})
+    return bundle.model_copy(update={"compiled_prompt": text})
 
 
 def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens: int) -> Bundles:
     """Writes the detected topics and entities within the budgets of their layers.
 
     The first topic gets 70 %, the second the rest (seed 000); at most three entities share theirs equally. Where the
-    whole does not fit into its share, its short form stands for it, or the first sentences of a declared one.
+    whole does not fit into its share, its first lines stand for it, or the first sentences of a declared one.
     """
     fragments: list[Fragment] = []
     omitted = list(detected.omitted)
@@ -263,12 +258,15 @@ def topic_shares(budget_tokens: int, number: int) -> list[int]:
 def _fragment(layer: Layer, subject: Subject, rank: int, room: int, count: Count) -> Fragment | None:
     text = subject.line
     if count(text) > room:
-        if subject.short and count(subject.short) <= room:
-            text = subject.short
-        elif not subject.bundle and (shrunk := shrink_to(text[:-1], lambda part: count(part + "\n"), room)):
-            text = shrunk + "\n"
+        if subject.bundle:  # its first lines are the most important ones; the name alone says nothing
+            lines = text.splitlines(keepends=True)
+            parts = ("".join(lines[:number]) for number in range(len(lines) - 1, 1, -1))
+            text = next((part for part in parts if count(part) <= room), "")
         else:
-            return None
+            shrunk = shrink_to(text[:-1], lambda part: count(part + "\n"), room)
+            text = f"{shrunk}\n" if shrunk else ""
+    if not text:
+        return None
     whole = text == subject.line
     return Fragment(
         layer=layer,

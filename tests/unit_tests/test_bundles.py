@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.knowledge import ContextBundle, EntityProfile, Fact, Knowledge, Source, TopicProfile
-from langchain_ctxbudget.knowledge.bundles import COMPRESSED_TOKENS, LIFETIME, Compiler, is_fresh
+from langchain_ctxbudget.knowledge.bundles import LIFETIME, Compiler, is_fresh
 from langchain_ctxbudget.knowledge.known import note_use
 from langchain_ctxbudget.knowledge.learning import MOST_FACTS, compiled
 from langchain_ctxbudget.knowledge.records import Highlight, Relation
@@ -74,8 +74,6 @@ def test_a_topic_says_what_it_is_what_is_known_and_when_it_came_up():
         "Includes: Hops, Malt",
     ]
     assert bundle.composition == ("topic/Home brewing", "topic/Brewing", "fact/Brews IPA", "topic/Hops", "topic/Malt")
-    short = "Home brewing (part of Brewing): Owns a 20 l kettle; The user's level: expert; Came up in 3 conversations"
-    assert bundle.compressed_prompt == f"{short}, 2026-01-02 to 2026-01-09; Brews IPA"
 
 
 def test_an_entity_is_in_the_order_of_the_seed():
@@ -108,7 +106,7 @@ def test_an_entity_is_in_the_order_of_the_seed():
 def test_of_what_no_more_is_known_than_its_name_and_its_counts_there_is_no_text():
     counted = topic(total_conversations=3, first_engaged_at=NOW, proficiency_level="expert")
     for bundle in (of_topic(counted, (), topic("Brewing")), COMPILER.entity(entity(total_messages=9))):
-        assert (bundle.compiled_prompt, bundle.compressed_prompt, bundle.token_count) == ("", "", 0)
+        assert (bundle.compiled_prompt, bundle.token_count) == ("", 0)
 
 
 def test_what_does_not_fit_is_skipped_or_cut_where_a_part_is_better_than_nothing():
@@ -125,7 +123,6 @@ def test_the_other_bundles_say_who_the_user_is_what_they_prefer_and_what_is_open
     facts = [fact("Lives in Lisbon", "identity"), fact("Prefers tea", "preference"), fact("Is a nurse", "identity")]
     who = COMPILER.of_facts("identity_core", facts)
     assert (who.id, lines(who)) == ("identity_core", ["Lives in Lisbon", "Is a nurse"])
-    assert who.compressed_prompt == "Lives in Lisbon; Is a nurse"
     likes = COMPILER.of_facts("global_prefs", facts)
     assert (likes.id, lines(likes)) == ("global_prefs", ["Prefers tea"])
     people = [entity(relationship="cofounder"), entity("Tom")]
@@ -134,16 +131,14 @@ def test_the_other_bundles_say_who_the_user_is_what_they_prefer_and_what_is_open
     assert (here.id, here.conversation_id) == ("conversation/c1", "c1")
 
 
-def test_a_composite_is_its_parts_each_whole_or_in_short():
+def test_a_composite_is_its_parts_as_far_as_they_fit():
     brewing = of_topic(topic(), [fact("Brews IPA", valid_until=NOW + DAY)])
     sarah = COMPILER.entity(entity(relationship="sister"))
     parts = [brewing, of_topic(topic("Hops")), sarah]
     bundle = COMPILER.composite(parts)
     assert lines(bundle) == ["Home brewing", "Brews IPA", "Sarah (person)", "sister"]
     assert (bundle.composition, bundle.expires_at) == (("topic/Home brewing", "entity/person/Sarah"), NOW + DAY)
-    long = of_topic(topic(), [fact("one two three four five six")])
-    parts = [long.model_copy(update={"compressed_prompt": "Home brewing"}), sarah]
-    assert lines(replace(COMPILER, cap_tokens=6).composite(parts)) == ["Home brewing", "Sarah (person)", "sister"]
+    assert lines(replace(COMPILER, cap_tokens=6).composite(parts)) == ["Home brewing", "Brews IPA"]
 
 
 TEXT = st.text(max_size=40)
@@ -172,8 +167,6 @@ def test_no_bundle_ever_costs_more_than_its_cap(topics, entities, facts, cap, co
     made.append(compiler.composite(made))
     for bundle in made:
         assert bundle.token_count == count(bundle.compiled_prompt) <= cap
-        assert count(bundle.compressed_prompt) <= min(cap, COMPRESSED_TOKENS)
-        assert "\n" not in bundle.compressed_prompt
 
 
 # When they are made again

@@ -35,15 +35,13 @@ def learned_entity(name, **rest):
     return EntityProfile(**{"id": entity_id("tool", name), "name": name, "type": "tool", "is_dirty": False} | rest)
 
 
-def bundle_of(profile, text="", short="", **rest):
+def bundle_of(profile, text="", **rest):
     """What was compiled for a profile."""
     name = profile.label if isinstance(profile, TopicProfile) else profile.name
     prompt = text or f"{name}\nIt was learned."
     kind = "topic" if isinstance(profile, TopicProfile) else "entity"
     rest = {"compiled_at": NOW, "expires_at": NOW + timedelta(days=7)} | rest
-    return ContextBundle(
-        id=profile.id, bundle_type=kind, compiled_prompt=prompt, compressed_prompt=short, token_count=0, **rest
-    )
+    return ContextBundle(id=profile.id, bundle_type=kind, compiled_prompt=prompt, token_count=0, **rest)
 
 
 def known(*profiles, bundles=None):
@@ -131,7 +129,7 @@ def cases(draw):
         learned_topic(name, is_dirty=draw(st.booleans())) for name in draw(st.lists(LEARNED_NAMES, unique=True))
     ]
     profiles += [learned_entity(name) for name in draw(st.lists(LEARNED_NAMES, unique=True))]
-    compiled = [bundle_of(one, draw(context), draw(st.sampled_from(["", "Short."]))) for one in profiles]
+    compiled = [bundle_of(one, draw(context)) for one in profiles]
     knowledge = known(*profiles, bundles=[one for one in compiled if draw(st.booleans())])
     text = " ".join(draw(st.lists(st.one_of(NAMES, LEARNED_NAMES))))
     return text, settings_, knowledge, draw(st.integers(0, 60)), draw(st.integers(0, 60))
@@ -166,17 +164,17 @@ def test_what_is_too_large_is_shown_in_short_or_omitted():
     [fragment] = rendered("beer", beer, topic_tokens=7).fragments
     expected = ("- Beer: One two three. …\n", Status.SHRUNK, Reason.NO_ROOM)
     assert (fragment.text, fragment.status, fragment.reason) == expected
-    rides, short = "Rides far. " * 19 + "Rides far.", "- Cycling: rides far\n"
+    rides, short = "Rides far. " * 19 + "Rides far.", "- Cycling\n Rides.\n"
     one = learned_topic("Cycling")
-    knowledge = known(one, bundles=[bundle_of(one, f"Cycling\n{rides}", short="Cycling: rides far")])
+    knowledge = known(one, bundles=[bundle_of(one, f"Cycling\nRides.\n{rides}")])
     for room, text, status in (
-        (42, f"- Cycling\n {rides}\n", Status.INCLUDED),
-        (41, short, Status.SHRUNK),
-        (4, short, Status.SHRUNK),
+        (43, f"- Cycling\n Rides.\n {rides}\n", Status.INCLUDED),
+        (42, short, Status.SHRUNK),
+        (3, short, Status.SHRUNK),
     ):
         [fragment] = rendered("cycling", knowledge=knowledge, topic_tokens=room).fragments
         assert (fragment.text, fragment.status) == (text, status)
-    omitted = rendered("cycling", knowledge=knowledge, topic_tokens=3).omitted
+    omitted = rendered("cycling", knowledge=knowledge, topic_tokens=2).omitted
     assert [(item.id, item.reason) for _, item in omitted] == [(one.id, Reason.NO_ROOM)]
 
 
