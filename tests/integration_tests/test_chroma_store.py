@@ -109,18 +109,21 @@ def test_behaves_like_a_dict(batches: list[list[tuple[Any, str, Any]]], prefix: 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.tuples(PLACES, st.sampled_from("klm"), st.none() | WORDS), max_size=4), max_size=8))
 def test_answers_from_memory_are_those_of_a_store_that_remembers_nothing(batches: list[list[Any]]) -> None:
+    places = [("a",), ("a", "x"), ("a", "x", "deep"), ("b", "x"), ("b",)]
     with ChromaStore(index=PARTS) as store:
 
         def answers() -> list[Any]:
             prefixes: list[tuple[str, ...]] = [(), ("a",), ("a", "x"), ("b",), ("c",)]
-            found = [store.search(prefix, query="one three", limit=50) for prefix in prefixes]
-            return [[(item.namespace, item.key, item.value, item.score) for item in items] for items in found]
+            searches = [SearchOp(prefix, query="one three", limit=50) for prefix in prefixes]
+            return [
+                repr(result) for result in store.batch([*searches, *(GetOp(it, key) for it in places for key in "kl")])
+            ]
 
         for batch in batches:
             store.batch([PutOp(ns, key, None if parts is None else {"parts": parts}) for ns, key, parts in batch])
-            from_memory, known = answers(), store._chroma._known
-            assert known
-            known.clear()
+            from_memory = answers()
+            for known in (store._chroma._known, store._chroma._recent):
+                known.clear()
             assert from_memory == answers()
 
 

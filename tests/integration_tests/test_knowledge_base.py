@@ -8,11 +8,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import pytest
 from langchain_core.document_loaders import BaseLoader
 from langchain_core.documents import Document
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
+from matplotlib.backends.backend_pdf import PdfPages
+from matplotlib.figure import Figure
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, KnowledgeBase, LocalEmbeddings, TiktokenCounter
 from langchain_ctxbudget.documents import Library
@@ -54,29 +57,12 @@ def sources(knowledge: KnowledgeBase) -> list[str]:
 
 
 def pdf(path: Path, *pages: str, title: str = "") -> Path:
-    """A PDF with a line of text per page, written by hand."""
-    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
-    objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
-        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
-        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
-    ]
-    for number, text in enumerate(pages):
-        stream = f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET"
-        content = f"/Contents {5 + 2 * number} 0 R /Resources << /Font << /F1 3 0 R >> >>"
-        objects += [
-            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] {content} >>",
-            f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
-        ]
-    objects.append(f"<< /Title ({title}) /CreationDate (D:20240229120000Z) >>")
-    data, places = "%PDF-1.4\n", []
-    for number, body in enumerate(objects, 1):
-        places.append(len(data))
-        data += f"{number} 0 obj\n{body}\nendobj\n"
-    rows = "".join(f"{place:010} 00000 n \n" for place in places)
-    trailer = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R /Info {len(objects)} 0 R >>"
-    tail = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{rows}{trailer}\nstartxref\n{len(data)}\n%%EOF\n"
-    path.write_bytes((data + tail).encode("latin-1"))
+    """A PDF with a line of text per page."""
+    with mpl.rc_context({"pdf.use14corefonts": True}), PdfPages(path, metadata={"Title": title}) as file:
+        for text in pages:
+            figure = Figure()
+            figure.text(0.1, 0.5, text)
+            file.savefig(figure)
     return path
 
 
