@@ -19,7 +19,7 @@ from chromadb.errors import InternalError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langgraph.store.base import GetOp, IndexConfig, PutOp
+from langgraph.store.base import GetOp, IndexConfig, PutOp, SearchOp
 
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import (
@@ -115,9 +115,8 @@ def test_answers_from_memory_are_those_of_a_store_that_remembers_nothing(batches
         def answers() -> list[Any]:
             prefixes: list[tuple[str, ...]] = [(), ("a",), ("a", "x"), ("b",), ("c",)]
             searches = [SearchOp(prefix, query="one three", limit=50) for prefix in prefixes]
-            return [
-                repr(result) for result in store.batch([*searches, *(GetOp(it, key) for it in places for key in "kl")])
-            ]
+            gets = [GetOp(place, key) for place in places for key in "kl"]
+            return [repr(result) for result in store.batch([*searches, *gets])]
 
         for batch in batches:
             store.batch([PutOp(ns, key, None if parts is None else {"parts": parts}) for ns, key, parts in batch])
