@@ -33,7 +33,7 @@ class Parameters(BaseModel):
         InvalidSettingsError: an unknown field, or a value outside its range.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
     setting: ClassVar[str] = ""
     """The setting that it is a value of, for errors."""
 

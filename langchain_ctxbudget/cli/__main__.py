@@ -6,11 +6,31 @@ import argparse
 import io
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
-from langchain_ctxbudget.cli import assembling, dashboard, importing, inspecting, replay
-from langchain_ctxbudget.cli.terminal import tell
 from langchain_ctxbudget.errors import CtxBudgetError
+
+COMMANDS = (
+    ("demo", "assemble a prompt from a bundled conversation of over 200 messages", "assembling", "configure_demo"),
+    ("assemble", "assemble a prompt from a conversation of your own", "assembling", "configure"),
+    ("replay", "compare strategies on a conversation, turn by turn", "replay", "configure"),
+    ("import", "write the conversations of a file into a store", "importing", "configure"),
+    ("inspect", "show and change what is known about a user", "inspecting", "configure"),
+    ("dashboard", "show what is in the context, in a browser", "dashboard", "configure"),
+)
+"""Name, help, module, and the function there that adds the options."""
+
+
+class _Command(argparse.ArgumentParser):
+    """Imports its module when it is the command that was given."""
+
+    module, configure = "", ""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # noqa: ANN401 - as its base
+        getattr(import_module(f"langchain_ctxbudget.cli.{self.module}"), self.configure)(self)
+        return super().parse_known_args(args, namespace)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,16 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="ctxbudget", description="Decides what goes into the context window of a model call."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('langchain-ctxbudget')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, help_text, configure in (
-        ("demo", "assemble a prompt from a bundled conversation of over 200 messages", assembling.configure_demo),
-        ("assemble", "assemble a prompt from a conversation of your own", assembling.configure),
-        ("replay", "compare strategies on a conversation, turn by turn", replay.configure),
-        ("import", "write the conversations of a file into a store", importing.configure),
-        ("inspect", "show and change what is known about a user", inspecting.configure),
-        ("dashboard", "show what is in the context, in a browser", dashboard.configure),
-    ):
-        configure(commands.add_parser(name, help=help_text))
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Command)
+    for name, help_text, module, configure in COMMANDS:
+        command = commands.add_parser(name, help=help_text)
+        command.module, command.configure = module, configure
     options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -40,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
     except CtxBudgetError as error:
+        from langchain_ctxbudget.cli.terminal import tell  # noqa: PLC0415 - when there is something to tell
+
         tell(f"{type(error).__name__}: {error}", style="red", stderr=True)
         return 1
     except BrokenPipeError:  # the reader, `head` for instance, has seen enough

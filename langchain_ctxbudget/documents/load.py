@@ -13,16 +13,18 @@ from hashlib import blake2b
 from os import PathLike, fspath
 from os.path import abspath
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from langchain_core.document_loaders import BaseLoader
 from langchain_core.documents import Document
-from langchain_text_splitters import RecursiveCharacterTextSplitter
 
 from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, UnsupportedContentError
 from langchain_ctxbudget.messages import as_json_data, iso_date, one_line
 from langchain_ctxbudget.tokens import TokenCounter, encodable
+
+if TYPE_CHECKING:
+    from langchain_core.document_loaders import BaseLoader
+    from langchain_text_splitters import RecursiveCharacterTextSplitter
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
 """Types by the suffix of a file; everything else is text."""
@@ -42,7 +44,7 @@ _HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 
-Given: TypeAlias = Document | str | PathLike[str] | BaseLoader
+Given: TypeAlias = "Document | str | PathLike[str] | BaseLoader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class NewDocument(NamedTuple):
 
 def items_of(given: Given | Iterable[Given]) -> list[Given]:
     """Returns what was given as a list."""
+    from langchain_core.document_loaders import BaseLoader  # noqa: PLC0415 - it imports runnables
+
     kinds = (Document, str, PathLike, BaseLoader)
     items: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, kinds) else [given]
     if wrong := [type(item).__name__ for item in items if not isinstance(item, kinds)]:
@@ -119,10 +123,10 @@ def read(group: Sequence[Given], metadata: Mapping[str, Any]) -> list[NewDocumen
     """Reads the documents of a group, in order; one that cannot be read gives its error instead."""
     first = group[0]
     try:
-        if isinstance(first, BaseLoader):
-            return _read_loader(first, metadata)
         if isinstance(first, PathLike):
             return [_read_file(Path(first), metadata)]
+        if not isinstance(first, Document | str):
+            return _read_loader(first, metadata)
         return [_merged([it if isinstance(it, Document) else Document(_no_path(str(it))) for it in group], metadata)]
     except DocumentError as error:
         return [error]
@@ -306,6 +310,8 @@ class Splitter:
 
     @cached_property
     def _recursive(self) -> RecursiveCharacterTextSplitter:
+        from langchain_text_splitters import RecursiveCharacterTextSplitter  # noqa: PLC0415 - when something is split
+
         return RecursiveCharacterTextSplitter(
             separators=_BORDERS,
             is_separator_regex=True,

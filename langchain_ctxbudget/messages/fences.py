@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 from itertools import pairwise
 
 CONTEXT = "context"
@@ -44,14 +45,18 @@ class _Plain(dict[int, str]):
 _PLAIN = _Plain({ord(sign): plain for plain, signs in _LOOK_ALIKES.items() for sign in signs})
 for _sign, _letter in zip(*_SAME_LETTERS, strict=True):
     _PLAIN |= {ord(_sign): _letter, ord(_sign.upper()): _letter}
-_NAMES = "|".join(map(_GAP.join, (CONTEXT, SUMMARY, ARC, PREFERENCES)))
-_IMITATION = re.compile(rf"<(?={_GAP}(?:/{_GAP})*+(?:{_NAMES})\b)", re.IGNORECASE)
+
+
+@cache
+def _imitation() -> re.Pattern[str]:
+    names = "|".join(map(_GAP.join, (CONTEXT, SUMMARY, ARC, PREFERENCES)))
+    return re.compile(rf"<(?={_GAP}(?:/{_GAP})*+(?:{names})\b)", re.IGNORECASE)
 
 
 def as_data(text: str) -> str:
     """Makes every imitation of a fence in a text harmless; returns any other text as it is."""
     plain = text.translate(_PLAIN)  # as long as the text
-    found = [match.start() for match in _IMITATION.finditer(plain)]
+    found = [match.start() for match in _imitation().finditer(plain)]
     if not found:
         return text
     parts = (text[begin + 1 : end] for begin, end in pairwise((-1, *found, len(text))))

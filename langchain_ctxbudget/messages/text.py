@@ -7,11 +7,9 @@ import unicodedata
 from calendar import monthrange
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import ParamSpec, TypeVar, cast
-
-import snowballstemmer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,8 +24,6 @@ MARKS = (
     "\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
     "\u0900-\u0963\u0966-\u0dff"
 )
-_WORDS = re.compile(rf"[{UNSPACED}]+|(?:[^\W_{UNSPACED}]+|[{MARKS}]+)+")
-_IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
 _ASCII_WORDS = re.compile(r"[A-Za-z0-9]+")
 """The same words in a text that is all ASCII, found in a fifth of the time."""
 _CONTRACTED = re.compile(r"(?<=[^\W\d_])['\u2019](?:s|t|d|m|re|ve|ll)(?!\w)", re.IGNORECASE)
@@ -90,8 +86,16 @@ def digest(text: str) -> bytes:
 @remembering(65_536)
 def stem(word: str) -> str:
     """Returns the Snowball stem of a lower-case word."""
+    import snowballstemmer  # noqa: PLC0415 - its languages take a while
+
     stemmed: str = snowballstemmer.stemmer("english").stemWord(word)  # one of its own: it works in itself
     return stemmed
+
+
+@cache
+def _words() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Returns the patterns of words of any script, and of those that are written without spaces."""
+    return re.compile(rf"[{UNSPACED}]+|(?:[^\W_{UNSPACED}]+|[{MARKS}]+)+"), re.compile(rf"[{UNSPACED}]")
 
 
 def terms(text: str) -> list[str]:
@@ -101,8 +105,9 @@ def terms(text: str) -> list[str]:
     if text.isascii():
         return [stem(word) for word in _ASCII_WORDS.findall(text.lower()) if word not in STOP_WORDS]
     found: list[str] = []
-    for word in _WORDS.findall(fold(text)):
-        if not word.isascii() and _IS_UNSPACED.match(word):
+    words, unspaced = _words()
+    for word in words.findall(fold(text)):
+        if not word.isascii() and unspaced.match(word):
             found.extend(word[i : i + 2] for i in range(max(1, len(word) - 1)))
         elif word not in STOP_WORDS:
             found.append(stem(word))
@@ -113,7 +118,8 @@ def word_count(text: str) -> int:
     """Counts the words of a text; in scripts without spaces, two characters are about one."""
     if text.isascii():
         return len(_ASCII_WORDS.findall(text))
-    return sum((len(word) + 1) // 2 if _IS_UNSPACED.match(word) else 1 for word in _WORDS.findall(text))
+    words, unspaced = _words()
+    return sum((len(word) + 1) // 2 if unspaced.match(word) else 1 for word in words.findall(text))
 
 
 def mentions(folded: str, names: Iterable[str]) -> int:
@@ -137,7 +143,7 @@ def _whole_words(name: str) -> re.Pattern[str]:
 
 
 def _has_borders(character: str) -> bool:
-    return bool(re.match(rf"[\w{MARKS}]", character)) and not _IS_UNSPACED.match(character)
+    return bool(re.match(rf"[\w{MARKS}]", character)) and not _words()[1].match(character)
 
 
 def fold(text: str) -> str:

@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from math import inf
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import Runnable
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
@@ -42,6 +40,10 @@ from langchain_ctxbudget.stores import (
     write_settings,
 )
 from langchain_ctxbudget.tokens import ModelTarget, TokenCounter, is_of_one_call
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
+    from langchain_core.runnables import Runnable
 
 
 class ContextPipeline:

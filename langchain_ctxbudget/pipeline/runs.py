@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import BaseMessage, MessageLikeRepresentation, convert_to_messages
 from langchain_core.prompt_values import PromptValue, StringPromptValue
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
-from langchain_core.runnables.config import var_child_runnable_config
+from langchain_core.runnables.config import RunnableConfig, var_child_runnable_config
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import (
@@ -30,6 +29,9 @@ from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import Runnable
 
 _UNSAID: Any = object()
 
@@ -272,6 +274,7 @@ def context_runnable(
     engine: Engine, default_user: str | None, tools: Sequence[Any], response_format: object, *, runtime_store: bool
 ) -> Runnable[Any, list[BaseMessage]]:
     """Returns a runnable from the turn to answer to the messages to send; see `ContextPipeline.as_runnable`."""
+    from langchain_core.runnables import RunnableLambda  # noqa: PLC0415 - takes 0.2 s
 
     def flow(given: object, config: RunnableConfig) -> Flow[list[BaseMessage]]:
         instructions, asked = ([], _state(given)) if isinstance(given, Mapping) else _turn(given)

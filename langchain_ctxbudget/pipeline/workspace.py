@@ -14,7 +14,6 @@ from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, cached_property, new_mutex, renamed
-from langchain_ctxbudget.documents import Library
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, T, batch, locked
 from langchain_ctxbudget.history import (
@@ -59,6 +58,8 @@ from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
+
+    from langchain_ctxbudget.documents import Library
 
 _log = logging.getLogger(__name__)
 V = TypeVar("V")
@@ -155,6 +156,8 @@ class Workspace:
     @cached_property
     def library(self) -> Library:
         """The documents in the store, as far as they were read."""
+        from langchain_ctxbudget.documents import Library  # noqa: PLC0415 - it reads files, too
+
         return Library(self.store)
 
     @property

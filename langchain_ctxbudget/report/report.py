@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, pairwise
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from rich.console import Console
 
 from langchain_ctxbudget.budget import Forced, Layer, Reason, Status, TierName, title_of
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import Repair
-from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_html, render_text
-from langchain_ctxbudget.report.words import Explanation, ReportDiff, difference, explanation
+
+if TYPE_CHECKING:
+    from langchain_ctxbudget.report.words import Explanation, ReportDiff
 
 SCHEMA_VERSION: Literal[3] = 3
 LISTED_OMISSIONS = 50
@@ -282,6 +282,8 @@ class ContextReport:
         """
         if not isinstance(other, ContextReport):
             raise InputError(f"A report is compared with another ContextReport, not with {type(other).__name__}")
+        from langchain_ctxbudget.report.words import difference  # noqa: PLC0415 - when it is asked for
+
         return difference(self, other)
 
     def explain(self, what: str | int) -> Explanation:
@@ -294,6 +296,8 @@ class ContextReport:
             InputError: this report does not know it; says what is nearest. Of messages that are neither verbatim nor
                 retrieved it knows the positions only; `ContextPipeline.coverage` has their ids.
         """
+        from langchain_ctxbudget.report.words import explanation  # noqa: PLC0415 - when it is asked for
+
         return explanation(self, what)
 
     def to_metadata(self) -> dict[str, str | int | float | bool]:
@@ -322,6 +326,10 @@ class ContextReport:
             colour: True gives bars the colours of their layers; None: where standard output is a terminal and
                 `NO_COLOR` is not set. Colours change nothing else.
         """
+        from rich.console import Console  # noqa: PLC0415 - when something is drawn
+
+        from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_text  # noqa: PLC0415
+
         terminal = Console()
         if width is None:
             width = terminal.width if terminal.is_terminal else PLAIN_WIDTH
@@ -331,6 +339,8 @@ class ContextReport:
 
     def __str__(self) -> str:
         """Draws the chart in 80 columns and without colours, wherever it is written."""
+        from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_text  # noqa: PLC0415 - when it is asked for
+
         return render_text(self, width=PLAIN_WIDTH)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001, ARG002 - IPython's interface
@@ -338,6 +348,8 @@ class ContextReport:
 
     def _repr_html_(self) -> str:
         """Draws a card for notebooks: layers, facts and every item."""
+        from langchain_ctxbudget.report.view import render_html  # noqa: PLC0415 - when it is asked for
+
         return render_html(self)
 
 

@@ -15,11 +15,6 @@ from html import escape
 from math import ceil
 from typing import TYPE_CHECKING
 
-from rich.color import ColorSystem
-from rich.console import Console
-from rich.style import Style
-from rich.text import Text
-
 from langchain_ctxbudget.budget import TIERS, Layer, Status, title_of
 
 if TYPE_CHECKING:
@@ -222,6 +217,9 @@ def render_text(report: ContextReport, *, width: int = PLAIN_WIDTH, colour: bool
     """
     budget, total = report.budget_tokens, report.total_tokens
     parts = [*parts_of(report), Part("", "Total", total, total / budget, "")]
+    from rich.console import Console  # noqa: PLC0415 - when something is drawn
+    from rich.text import Text  # noqa: PLC0415
+
     rows = [(f"{part.tokens:,}", f"{part.share:.1%}", part.planned) for part in parts]
     free = (f"{budget - total:,}", "", "")
     label_width, bar_width, widths = _columns([*rows, free], width)
@@ -265,6 +263,8 @@ def _columns(rows: Sequence[Sequence[str]], width: int) -> tuple[int, int, Seque
 
 def _fitted(text: str, columns: int) -> str:
     """Returns a text in exactly so many columns: filled up with spaces, or cut with an ellipsis."""
+    from rich.text import Text  # noqa: PLC0415 - when something is drawn
+
     fitted = Text(text)
     fitted.truncate(columns, overflow="ellipsis", pad=True)
     return fitted.plain
@@ -272,6 +272,9 @@ def _fitted(text: str, columns: int) -> str:
 
 def _painted(text: str, colour: str) -> str:
     """Returns a text in the nearest colour of a terminal's 256."""
+    from rich.color import ColorSystem  # noqa: PLC0415 - when something is drawn
+    from rich.style import Style  # noqa: PLC0415
+
     return Style(color=colour).render(text, color_system=ColorSystem.EIGHT_BIT)
 
 

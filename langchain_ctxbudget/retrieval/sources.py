@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 
-from langchain_ctxbudget.documents import SHARED, Library, beside, owner_of
 from langchain_ctxbudget.flow import Call, Flow, T
 from langchain_ctxbudget.history import Conversation, OtherConversations, message_reference
 from langchain_ctxbudget.retrieval.pool import Named, Pool, Searched, gather
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import Source
+
+if TYPE_CHECKING:
+    from langchain_ctxbudget.documents import Library
 
 OTHER_MESSAGES, CHUNKS = 200, 50
 """Candidates that a search takes from the user's other conversations, and from documents."""
@@ -63,6 +66,8 @@ class Sources:
             )
             found += yield from _or_nothing("other conversations", said, failures)
         if "documents" in self.names and not self.summaries_only:
+            from langchain_ctxbudget.documents import SHARED, owner_of  # noqa: PLC0415 - where there may be some
+
             owners = (owner_of(self.user_id), SHARED)
             chunks = self.library.search(owners, query, limit=CHUNKS, embeddings=self.embeddings, failures=failures)
             found += [chunk for chunk, _ in (yield from _or_nothing("documents", chunks, failures))]
@@ -193,6 +198,8 @@ def document(hit: Hit) -> Document:
     }
     if candidate.source == "conversations":
         metadata |= {"conversation_id": candidate.title, "reference": candidate.id.partition("/")[2]}
+    from langchain_ctxbudget.documents import beside  # noqa: PLC0415 - where there may be some
+
     return Document(candidate.text, id=candidate.id, metadata=beside(given, metadata))
 
 

@@ -116,7 +116,7 @@ def new_token() -> str:
 class Record(BaseModel):
     """The base of every record: immutable, no unknown fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
     def read(cls, value: dict[str, Any], where: str) -> Self:

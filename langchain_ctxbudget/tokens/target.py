@@ -9,9 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from langchain_core.language_models import BaseChatModel, BaseLanguageModel
 from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.background import new_mutex
@@ -28,6 +27,9 @@ from langchain_ctxbudget.tokens.counters import (
 )
 from langchain_ctxbudget.tokens.windows import Window, find_window
 
+if TYPE_CHECKING:
+    from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
+
 MOST_TIMES, MOST_HIDDEN_TOKENS = 5, 1_000
 """A usage of more than so many times our count, and so many tokens that a provider adds unseen, is of another call."""
 WINDOW_ATTEMPTS = 3
@@ -36,7 +38,7 @@ _SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthro
 """Attributes of models that name the server that runs them."""
 _VERSION = re.compile(r"[-@:](?:v?\d|latest|preview)")
 
-Model = BaseChatModel | str | None
+Model: TypeAlias = "BaseChatModel | str | None"
 
 
 def kind_of(model: BaseChatModel) -> tuple[object, ...]:
@@ -51,6 +53,14 @@ def _identity(inner: BaseChatModel) -> tuple[object, ...]:
     return (type(inner), *model_names(inner), str(server))
 
 
+def _is_usable(model: object) -> bool:
+    if model is None or isinstance(model, str):
+        return model is None or bool(model.strip())
+    from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415 - takes 0.2 s
+
+    return isinstance(unwrapped(model), BaseLanguageModel)
+
+
 class ModelTarget:
     """A model as a pipeline sees it; shared by threads and tasks."""
 
@@ -62,8 +72,7 @@ class ModelTarget:
         """
         if token_counter is not None and not isinstance(token_counter, TokenCounter):
             raise InvalidSettingsError(f"token_counter must be a TokenCounter, not {type(token_counter).__name__}")
-        usable = bool(model.strip()) if isinstance(model, str) else isinstance(unwrapped(model), BaseLanguageModel)
-        if model is not None and not usable:
+        if not _is_usable(model):
             raise InvalidSettingsError(
                 f"model must be a chat model, also a bound one, its name, or None, not {model!r}; of a chain pass its "
                 f"model"
