@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, Unpack
 
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, SystemMessage
+from langchain_core.messages import AnyMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.channels.untracked_value import UntrackedValue
 from langgraph.config import get_stream_writer
@@ -32,8 +32,6 @@ from langchain_ctxbudget.messages import flattened, instruction, split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline, RunContext, Session, describe_run, run_of
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope
-from langchain_ctxbudget.tokens import is_of_one_call
 
 MOST_ATTEMPTS = 3
 """The most times a prompt is begun because another run has changed the conversation meanwhile."""
@@ -46,10 +44,6 @@ BEFORE: dict[str, tuple[str, ...]] = {
     "assemble": ("retrieve",),
 }
 """The nodes that each node waits for; `fetch_bundles` and `compact_history` run side by side."""
-MOST_SENT = 1_024
-"""The most conversations whose last prompt is remembered."""
-UNSEEN_TOKENS = 16
-"""Tokens that a provider may read beyond an exact count without anything having been added."""
 FIRST, LAST = "detect_topics", "assemble"
 
 
@@ -162,8 +156,6 @@ class _Nodes:
     asked: Request
     """The part that is the same for every run."""
     report: ReportInState
-    sent: dict[Scope, tuple[int, int]] = field(default_factory=dict)
-    """The number of messages in the state and the counted tokens of each latest prompt."""
 
     def node(self, name: str) -> RunnableLambda[ContextState, dict[str, Any]]:
         def run(state: ContextState, config: RunnableConfig) -> dict[str, Any]:
@@ -179,20 +171,13 @@ class _Nodes:
         """Runs a step, reports it to the stream, and returns the update of the state."""
         session = yield from self._brought_to(name, state, config)
         get_stream_writer()(progress(name, session))
-        scope, context = session.conversation.scope, session.context
+        context = session.context
         if context is None:
-            on_its_way = _OnItsWay(f"prompt for {scope.conversation_id!r}: {name}")
+            on_its_way = _OnItsWay(f"prompt for {session.conversation.scope.conversation_id!r}: {name}")
             on_its_way.session = session
             return {"prompt": on_its_way}
         describe_run(context.report)
-        self.sent[scope] = len(state["messages"]), context.report.uncorrected_tokens
-        if len(self.sent) > MOST_SENT:
-            self.sent.pop(next(iter(list(self.sent))), None)
-        return {
-            "llm_input_messages": context.messages,
-            "prompt": "",
-            **in_state(session, self.report, "report"),
-        }
+        return {"llm_input_messages": context.messages, "prompt": "", **in_state(session, self.report, "report")}
 
     def _brought_to(self, name: str, state: ContextState, config: RunnableConfig) -> Flow[Session]:
         """Runs a step, and those before it that the session has not seen, as a run may have been resumed here.
@@ -207,10 +192,7 @@ class _Nodes:
             attempts_left -= 1
             try:
                 if session is None:
-                    failures = flattened(state["messages"])
-                    if engine.target.tokenizer.mode == "exact":
-                        failures += self._added_behind(run.scope, state["messages"])
-                    request = request_of(run, config, state, failures, self.asked)
+                    request = request_of(run, config, state, flattened(state["messages"]), self.asked)
                     session = yield from engine.open_turn(run.scope, *split_turn(state["messages"]), request)
                 for step in _needed(name):
                     if step not in session.timings_ms:
@@ -221,22 +203,6 @@ class _Nodes:
                 session = None
             else:
                 return session
-
-    def _added_behind(self, scope: Scope, messages: Sequence[BaseMessage]) -> list[str]:
-        """Returns a line for the report where the model has read more than the conversation's last prompt."""
-        position, counted = self.sent.get(scope, (len(messages), 0))
-        answer = messages[position] if position < len(messages) else None
-        if not isinstance(answer, AIMessage) or not answer.usage_metadata or not is_of_one_call(answer):
-            return []
-        measured = answer.usage_metadata["input_tokens"]
-        if measured <= counted + UNSEEN_TOKENS:
-            return []
-        added = (
-            f"the model has read {measured:,} tokens of a prompt of {counted:,}: something is added behind the context "
-            f"graph that it cannot count, such as a prompt or hand-off tools of the agent's. Give them to "
-            f"build_context_graph(prompt=..., tools=...), and the prompt not to the agent"
-        )
-        return [added]
 
 
 def _needed(name: str) -> list[str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from typing import Annotated, Any, NotRequired, Unpack
 
 from langchain.agents.middleware.types import (
@@ -280,42 +279,27 @@ def _repairs(message: BaseMessage, history: Sequence[BaseMessage]) -> bool:
 def _places(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[int | None]:
     """Returns the place in the state of each message of a request; None for one that other middleware added.
 
-    Most requests are the state's messages, with something added at one place. The rest is found by id, or, where one of
-    the two has none, by content; as many messages of the same kinds are the state's, changed.
+    It is found by its id, or, where one of the two has none, by its content; as many messages are the state's, changed.
     """
-    ends = _same(zip(reversed(kept), reversed(given), strict=False))
-    until, end = len(kept) - ends, len(given) - ends
-    begins = _same(zip(kept[:until], given[:end], strict=False))
-    ids = {message.id: begins + n for n, message in enumerate(kept[begins:until]) if message.id}
+    ids = {message.id: place for place, message in enumerate(kept) if message.id}
     words: defaultdict[str, deque[int]] = defaultdict(deque)
-    for place in range(begins, until):
-        words[fingerprint(kept[place])].append(place)
+    if any(message.id not in ids for message in given):
+        for place, message in enumerate(kept):
+            words[fingerprint(message)].append(place)
     found: list[int | None] = []
-    for message in given[begins:end]:
-        said = words[fingerprint(message)]
-        if message.id in ids:
-            found.append(ids[message.id])
-        elif said and not (message.id and kept[said[0]].id):
-            found.append(said.popleft())
-        else:
-            found.append(None)
-    if len(found) == until - begins:
+    for message in given:
+        place = ids.get(message.id) if message.id else None
+        said = words[fingerprint(message)] if place is None else deque[int]()
+        if said and not (message.id and kept[said[0]].id):
+            place = said.popleft()
+        found.append(place)
+    if len(given) == len(kept):
         taken = set(found)
-        for place, message in enumerate(given[begins:end], begins):
-            same_kind = not kept[place].id and kept[place].type == message.type
-            if same_kind and place not in taken and found[place - begins] is None:
-                found[place - begins] = place
-    return [*range(begins), *found, *range(until, len(kept))]
-
-
-def _same(pairs: Iterable[tuple[BaseMessage, BaseMessage]]) -> int:
-    """Returns how many messages of the state and of a request are the same, up to the first that are not."""
-
-    def same(pair: tuple[BaseMessage, BaseMessage]) -> bool:
-        kept, given = pair
-        return kept is given or (kept.id == given.id if kept.id and given.id else plainly_same(kept, given))
-
-    return sum(1 for _ in takewhile(same, pairs))
+        for place, message in enumerate(kept):
+            same_kind = not message.id and message.type == given[place].type
+            if same_kind and place not in taken and found[place] is None:
+                found[place] = place
+    return found
 
 
 def _in_texts(message: SystemMessage) -> bool:

@@ -15,10 +15,9 @@ from langgraph.store.base import BaseStore
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from langchain_ctxbudget.budget import Fragment, Layer
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.pipeline import ContextPipeline, Prices, Run, Session, is_task
-from langchain_ctxbudget.prompt import Request
+from langchain_ctxbudget.prompt import LAST_STEP, Request
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -111,27 +110,9 @@ def newest(_old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str,
 
 def progress(step: str, session: Session) -> dict[str, Any]:
     """Returns the stream event of a step that has just run: numbers, and nothing that anybody has said."""
-    plan = session.plan
     done: dict[str, Any] = {"step": step, "milliseconds": round(session.timings_ms[step], 3)}
-    if step == "detect_topics":
-        done |= {"topics": len(plan.detected.topics), "entities": len(plan.detected.entities)}
-    elif step == "compute_budget":
-        layers = {str(layer): tokens for layer, tokens in plan.allocated.tokens.items()}
-        done |= {"budget_tokens": plan.limit_tokens, "strategy": plan.allocated.strategy, "layers": layers}
-    elif step == "fetch_bundles":
-        done |= _size(plan.bundles.fragments)
-    elif step == "compact_history":
-        view, messages = plan.history, len(plan.conversation.entries)
-        done |= {"strategy": view.strategy, "compaction_step": view.step, "messages": messages}
-        done["verbatim"] = sum(len(part.messages) for part in view.groups)
-    elif step == "retrieve":
-        found = [part for part in plan.content.volatile if part.layer == Layer.RETRIEVAL]
-        done |= {**_size(found), "chosen_before": plan.fixed is not None}
-    elif session.context is not None:
-        report, messages = session.context.report, len(session.context.messages)
-        done |= {"tokens": report.total_tokens, "budget_tokens": report.budget_tokens, "messages": messages}
+    if step == LAST_STEP and session.context is not None:
+        report = session.context.report
+        done |= {"tokens": report.total_tokens, "budget_tokens": report.budget_tokens}
+        done["layers"] = {part.layer: part.used_tokens for part in report.layers}
     return {"ctxbudget": done}
-
-
-def _size(parts: Sequence[Fragment]) -> dict[str, Any]:
-    return {"items": len(parts), "tokens": sum(part.tokens for part in parts)}

@@ -1,4 +1,4 @@
-"""`create_react_agent` with the context graph as its hook: what is added behind the hook is counted, or told."""
+"""`create_react_agent` with the context graph as its hook: what the hook was given is counted, and stands once."""
 
 from __future__ import annotations
 
@@ -68,26 +68,6 @@ def test_a_prompt_and_tools_that_the_hook_was_given_are_counted_and_stand_once(c
     for body in server.received:
         [system] = [message["content"] for message in body["messages"] if message["role"] == "system"]
         assert system.count(PROMPT.strip()) == system.count("House rules") == 1
-
-
-def test_the_report_says_that_something_is_added_behind_the_hook(call: Call) -> None:
-    reports: list[Any] = []
-    hook = build_context_graph(pipeline(), tools=[transfer_to_gardener], report="texts")
-    hook = hook.with_listeners(on_end=lambda run: reports.append(run.outputs["report"]))
-    with OpenAIServer(answer, recount) as server:  # the strict one refuses the second system message
-        turns(call, hook, server, 2, prompt=PROMPT)
-    said = [[failure for failure in report["failures"] if "added behind" in failure] for report in reports]
-    assert [len(lines) for lines in said] == [0, 1, 1, 1]
-    assert "build_context_graph(prompt=..., tools=...)" in said[1][0]
-
-
-def test_where_nothing_is_added_the_report_says_nothing(call: Call) -> None:
-    reports: list[Any] = []
-    hook = build_context_graph(pipeline(), prompt=PROMPT, tools=[transfer_to_gardener], report="texts")
-    hook = hook.with_listeners(on_end=lambda run: reports.append(run.outputs["report"]))
-    with StrictOpenAIServer(answer) as server:
-        turns(call, hook, server, 2)
-    assert [report["failures"] for report in reports] == [[]] * 4
 
 
 def test_a_prompt_that_is_no_text_is_refused() -> None:

@@ -133,8 +133,7 @@ def test_every_node_tells_what_it_did() -> None:
     events: list[Any] = list(graph.stream(given, CONFIG, stream_mode="custom"))
     told = {event["ctxbudget"]["step"]: event["ctxbudget"] for event in events}
     assert sorted(told) == sorted(NODES)
-    assert told["compact_history"]["messages"] == 120
-    assert told["assemble"]["tokens"] <= told["assemble"]["budget_tokens"] == 800
+    assert sum(told["assemble"]["layers"].values()) <= told["assemble"]["tokens"] <= 800
     json.dumps(events)
 
 

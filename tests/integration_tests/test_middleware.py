@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -175,28 +174,6 @@ def test_settings_of_the_model_that_lengthen_the_request_are_counted() -> None:
     assert recount(server.received[0]) <= state["ctxbudget_report"]["total_tokens"]
 
 
-def test_a_long_run_with_tools_is_valid_and_within_budget() -> None:
-    def answer(body: Mapping[str, Any]) -> Mapping[str, Any]:
-        last = body["messages"][-1]
-        step = 0 if last["role"] == "user" else int(last["tool_call_id"][-1]) + 1
-        key = f"k{len(server.received)}"
-        wanted = (
-            (f"{key}-{step}", "look_up", {"topic": "garden", "lines": 150}),
-            (f"{key}+{step}", "fail", {"topic": "roof"}),
-        )
-        return calls(*wanted) if step < 2 else says("Done with it, and everything is written down. " * 5)
-
-    reports = []
-    with StrictOpenAIServer(answer, max_tokens=BUDGET_TOKENS) as server:
-        agent = agent_of(openai(server), budget(), tools=[look_up, fail], system_prompt="You help.")
-        for n in range(6):
-            state = ask(agent, ("human", f"Question {n} about the garden and the roof?"))
-            reports.append(state["ctxbudget_report"])
-    assert server.refused == []
-    assert len(server.received) == 18
-    assert all(report["total_tokens"] <= BUDGET_TOKENS for report in reports)
-
-
 def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
     with StrictOpenAIServer(lambda _: says("In pieces. " * 10), measure=lambda body: 2 * recount(body)) as server:
         agent = agent_of(openai(server, stream_usage=True), budget())
@@ -308,30 +285,13 @@ def test_the_agent_s_store_is_used_where_that_is_wanted(runtime_store: bool) -> 
 # -- Many at once, and inside of others
 
 
-@pytest.mark.parametrize("mode", ["threads", "tasks"])
-def test_many_conversations_at_once_keep_apart(mode: str) -> None:
+async def test_many_conversations_at_once_keep_apart() -> None:
     middleware = budget()
-    model = scripted(*[f"Answer {n}." for n in range(200)])
-    agent = agent_of(model, middleware)
+    agent = agent_of(scripted(*[f"Answer {n}." for n in range(200)]), middleware)
     configs = [{"configurable": {"thread_id": f"c{n}", "user_id": f"u{n % 3}"}} for n in range(12)]
-    turns = [(n, config) for n in range(3) for config in configs]
-
-    async def tasks() -> None:
-        for n in range(3):
-            asked = {"messages": [("human", f"Turn {n}")]}
-            await asyncio.gather(*(agent.ainvoke(asked, config) for config in configs))
-
-    if mode == "tasks":
-        asyncio.run(tasks())
-    else:
-        with ThreadPoolExecutor(4) as pool:
-            list(
-                pool.map(
-                    lambda config: [agent.invoke({"messages": [("human", f"Turn {n}")]}, config) for n in range(3)],
-                    configs,
-                )
-            )
-    assert len(turns) == len(model.seen)
+    for n in range(3):
+        asked = {"messages": [("human", f"Turn {n}")]}
+        await asyncio.gather(*(agent.ainvoke(asked, config) for config in configs))
     for config in configs:
         scope = {"user_id": config["configurable"]["user_id"], "conversation_id": config["configurable"]["thread_id"]}
         kept = middleware.pipeline.get_messages(**scope)
@@ -366,24 +326,15 @@ def test_an_agent_as_a_tool_sees_its_task_alone_and_its_caller_goes_on(context: 
     assert middleware.pipeline.get_messages(user_id="ada", conversation_id="c1") == state["messages"]
 
 
-@pytest.mark.parametrize("name", [None, "helper"])
+@pytest.mark.parametrize("name", [None, "h"])
 def test_several_agents_as_tools_at_once_see_their_tasks_alone(name: str | None) -> None:
     middleware = budget()
     helpers = ContextBudgetMiddleware(middleware.pipeline, default_user="ada", agent=name)
     agent, _, helper = delegating(middleware, 3, helpers)
     state = ask(agent, {"messages": [*long_history(4), HumanMessage("Do it all.", id="q")]})
     assert [[message.text for message in seen] for seen in helper.seen] == [["a part"]] * 3
-    assert state["messages"][-1].text == "All done."
     assert middleware.pipeline.get_messages(user_id="ada", conversation_id="c1") == state["messages"]
-
-
-def test_an_agent_with_a_name_leaves_the_conversation_of_its_caller_alone() -> None:
-    middleware = budget()
-    agent, *_ = delegating(middleware, 1, ContextBudgetMiddleware(middleware.pipeline, default_user="ada", agent="h"))
-    ask(agent, {"messages": [*long_history(4), HumanMessage("Do it all.", id="q")]})
-    kept = middleware.pipeline.get_messages(user_id="ada", conversation_id="c1 (agent h)")
-    assert [message.text for message in kept] == ["a part", "Part done."]
-    assert middleware.pipeline.list_conversations(user_id="ada") == ["c1", "c1 (agent h)"]
+    assert middleware.pipeline.list_conversations(user_id="ada") == ["c1", "c1 (agent h)"][: 1 + bool(name)]
 
 
 @tool("recall")
