@@ -44,7 +44,7 @@ from trial_emphasis import Remembered
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.messages import is_user
 from langchain_ctxbudget.replay import PRICE_SHARE, Track, replay, split_turns
-from langchain_ctxbudget.replay.replaying import TIER_LEFT, contender
+from langchain_ctxbudget.replay.replaying import contender
 
 SYSTEM_PROMPT = "You are a helpful assistant."
 OURS, THEIRS, WHOLE = "elastic", "recency", "full"
@@ -137,7 +137,7 @@ class Work:
         base, _, budget = name.partition("@")
         return Row(
             data=data,
-            system=NAMES.get(base, f"tier {base}"),
+            system=NAMES[base],
             budget=int(budget) if budget else None,
             questions=len(asked),
             recall=100 * statistics.fmean(one.recall for one in asked),
@@ -202,9 +202,8 @@ def equal(ours: Row, theirs: Row) -> Equal:
 
 def run(work: Work, data: DataSet, budgets: Sequence[int], progress: Progress) -> tuple[list[Row], list[Equal]]:
     """All rows of a data set, and what equal recall costs."""
-    tiers = [f"{tier}@{max(budgets)}" for tier in TIER_LEFT]
     ours, theirs = ([f"{name}@{budget}" for budget in budgets] for name in (OURS, THEIRS))
-    names = [WHOLE, *theirs, *ours, *tiers]
+    names = [WHOLE, *theirs, *ours]
     bar = progress.add_task(data.name, total=(len(names) + len(ours)) * len(data.conversations))
     rows = {name: measured(work, data, name, progress, bar) for name in names}
     needs, same = needed(data), list[Equal]()

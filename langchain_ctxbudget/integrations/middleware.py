@@ -288,11 +288,9 @@ def _places(kept: Sequence[BaseMessage], given: Sequence[BaseMessage]) -> list[i
             words[fingerprint(message)].append(place)
     found: list[int | None] = []
     for message in given:
-        place = ids.get(message.id) if message.id else None
-        said = words[fingerprint(message)] if place is None else deque[int]()
-        if said and not (message.id and kept[said[0]].id):
-            place = said.popleft()
-        found.append(place)
+        at = ids.get(message.id) if message.id else None
+        said = words[fingerprint(message)] if at is None else deque[int]()
+        found.append(said.popleft() if said and not (message.id and kept[said[0]].id) else at)
     if len(given) == len(kept):
         taken = set(found)
         for place, message in enumerate(kept):

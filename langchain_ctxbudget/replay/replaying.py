@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, trim_messages
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget.budget import STRATEGIES, THRESHOLDS, TIERS, strategy_of
+from langchain_ctxbudget.budget import STRATEGIES, strategy_of
 from langchain_ctxbudget.errors import BudgetError, EmptyMessageError, InputError, InvalidSettingsError
 from langchain_ctxbudget.messages import checked, is_user, one_line, plain_text, split_instructions
 from langchain_ctxbudget.pipeline import ContextPipeline
@@ -36,13 +35,7 @@ PRICE_SHARE = 0.1
 """The price of a cached token at a provider, as a share of one that it reads."""
 RECENCY, FULL = "recency", "full"
 EMPHASES = ("recall", "cache")
-TIER_LEFT: dict[str, float] = {
-    tier.name: sum(bounds) / 2 for tier, bounds in zip(TIERS[1:], pairwise((*THRESHOLDS, 0.0)), strict=True)
-}
-"""The share of a limit that is left in the middle of each tier but the first."""
-NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL, *TIER_LEFT)
-ALLOWED_TOKENS = 1_000_000
-"""The usage limit of which a tier's share is left."""
+NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL)
 SCOPE: Any = {"user_id": "replay", "conversation_id": "replay"}
 
 
@@ -69,9 +62,9 @@ def replay(
         messages: the conversation, oldest message first.
         strategies: names, or settings. An allocation strategy (`"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`,
             `"prioritized"`, or a mapping such as `{"strategy": "ratio", "borrow": True}`); an emphasis (`"recall"`,
-            `"cache"`); a usage tier (`"caution"`, `"warning"`, `"critical"`); `"recency"` (LangChain's `trim_messages`,
-            the newest messages that fit); `"full"` (the whole history, no limit); or a mapping of any other settings.
-            A number behind a name is another budget: `"recency@4000"`.
+            `"cache"`); `"recency"` (LangChain's `trim_messages`, the newest messages that fit); `"full"` (the whole
+            history, no limit); or a mapping of any other settings. A number behind a name is another budget:
+            `"recency@4000"`.
         budget: the most that a prompt may cost, in tokens.
         system_prompt: of every prompt; default: the system messages that the conversation begins with.
         tools: sent with every prompt of every strategy.
@@ -278,7 +271,6 @@ def contender(
     Raises:
         InvalidSettingsError: there is no such strategy, or one of its parameters or settings is none.
     """
-    base, left = "", None
     own: Mapping[str, Any]
     if isinstance(strategy, Mapping):
         name, own = _label(strategy), {"allocation": strategy} if "strategy" in strategy else strategy
@@ -286,19 +278,16 @@ def contender(
         base, at, other = strategy.strip().partition("@")
         if at and not (other.isascii() and other.isdecimal() and int(other)):
             raise InvalidSettingsError(f"{strategy!r}: a number of tokens above 0 stands behind the @, not {other!r}")
-        budget = int(other) if at else budget
-        name = f"{base}@{budget}" if at else base
-        if base in (RECENCY, FULL):
-            limit = budget if base == RECENCY else None
-            return Window(name, limit, system_prompt=system_prompt, tools=tools, model=model)
         if base not in NAMES:
             raise InvalidSettingsError(
                 f"There is no strategy {base!r} to replay; there are {', '.join(NAMES)}, each also with another budget "
                 f"(recency@4000), and settings as JSON"
             )
-        left = TIER_LEFT.get(base)
-        limits = {"usage_limits": {"session_tokens": ALLOWED_TOKENS}}
-        own = limits if left is not None else {"emphasis" if base in EMPHASES else "allocation": base}
+        budget = int(other) if at else budget
+        name, own = f"{base}@{budget}" if at else base, {"emphasis" if base in EMPHASES else "allocation": base}
+        if base in (RECENCY, FULL):
+            limit = budget if base == RECENCY else None
+            return Window(name, limit, system_prompt=system_prompt, tools=tools, model=model)
     made = ContextSettings(learn=False).override(settings).override({"max_context_tokens": budget, **own})
     pipeline = ContextPipeline(
         made,
@@ -310,9 +299,6 @@ def contender(
         clock=lambda: found.time,
     )
     found = Assembled(name, pipeline, tools)
-    if left is not None:
-        used = round(ALLOWED_TOKENS * (1 - left))
-        pipeline.usage.record({"input_tokens": used, "output_tokens": 0, "total_tokens": used}, **SCOPE)
     return found
 
 
@@ -326,13 +312,10 @@ def _label(settings: Mapping[str, Any]) -> str:
 class _Run:
     """One strategy on its way through a conversation."""
 
-    def __init__(
-        self, one: Assembled | Window, counter: TokenCounter, tools_tokens: int, min_cached_tokens: int
-    ) -> None:
+    def __init__(self, one: Assembled | Window, counter: TokenCounter, tools: int, min_cached_tokens: int) -> None:
         self.contender = one
         self.counter = counter  # the strategies have counters of their own, so that none is faster for another's work
-        self.tools_tokens = tools_tokens
-        self.min_cached_tokens = min_cached_tokens
+        self.tools_tokens, self.min_cached_tokens = tools, min_cached_tokens
         self.before: Sequence[BaseMessage] = ()
         self.costs: Mapping[int, int] = {}  # of the last prompt's messages, by their identity in memory
 

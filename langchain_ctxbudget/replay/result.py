@@ -169,24 +169,20 @@ class ReplayResult:
             "largest": [f"{t.largest_tokens:,}" for t in tracks],
             "cached": [f"{t.cached_share:.0%}" for t in tracks],
             "effective": [f"{t.effective_tokens:,.0f}" for t in tracks],
-            "a prompt": [f"{t.effective_per_prompt:,.1f}" if t.effective_per_prompt else "-" for t in tracks],
-            "US $": [f"{t.cost:,.4f}" if t.cost is not None else "-" for t in tracks],
-            "ms": [f"{t.median_ms:,.1f}" for t in tracks],
-            "slowest": [f"{t.slowest_ms:,.0f}" for t in tracks],
         }
+        if missing:
+            per_prompt = [t.effective_per_prompt for t in tracks]
+            columns["a prompt"] = [f"{mean:,.1f}" if mean else "-" for mean in per_prompt]
+        if self.input_price is not None:
+            columns["US $"] = [f"{t.cost:,.4f}" for t in tracks]
+        columns |= {"ms": [f"{t.median_ms:,.1f}" for t in tracks], "slowest": [f"{t.slowest_ms:,.0f}" for t in tracks]}
         became = {"strategy": names}
-        for state, title in {
-            **{state: state for state in STATES},
-            "summarized": "summary",
-            "omitted": "left out",
-        }.items():
+        for state in STATES:
+            title = {"summarized": "summary", "omitted": "left out"}.get(state, state)
             became[title] = [f"{t.message_shares[state]:.1%}" for t in tracks]
         became["steps"] = [f"{t.compaction_steps:,}" for t in tracks]
-        became["evidence"] = [f"{t.evidence:.1%}" if t.evidence is not None else "-" for t in tracks]
-        for unused in [*([] if missing else ["a prompt"]), *([] if self.input_price is not None else ["US $"])]:
-            del columns[unused]
-        if set(became["evidence"]) == {"-"}:
-            del became["evidence"]
+        if any(t.evidence is not None for t in tracks):
+            became["evidence"] = [f"{t.evidence:.1%}" if t.evidence is not None else "-" for t in tracks]
         notes = [*([MISSING] if missing else []), *(note for track in tracks for note in _notes(track))]
         least = f", from {self.min_cached_tokens:,} tokens on" if self.min_cached_tokens else ""
         counts = f"{self.count_mode} counts ({self.tokenizer})"
