@@ -350,12 +350,10 @@ def preservation_of(message: BaseMessage) -> Preservation | None:
 def excerpt(message: BaseMessage) -> BaseMessage:
     """Returns the beginning of a message that is only summarised, and its calls; a short one stays as it is."""
     text = one_line(message.text)
-    is_text = isinstance(message.content, str)
-    if is_text and len(text) <= EXCERPT_CHARACTERS:
+    is_short, is_text = len(text) <= EXCERPT_CHARACTERS, isinstance(message.content, str)
+    if is_text and is_short:
         return message
-    short = text if len(text) <= EXCERPT_CHARACTERS else f"[Earlier: {text[:EXCERPT_CHARACTERS].rstrip()}…]"
-    if is_text:
-        return message.model_copy(update={"content": short})
-    calls = [block for block in message.content if isinstance(block, dict) and block.get("type") in CALL_BLOCKS]
-    said: list[dict[str, Any]] = [{"type": "text", "text": short or "[Earlier: an attachment]"}]
-    return message.model_copy(update={"content": [*said, *calls]})
+    short = text if is_short else f"[Earlier: {text[:EXCERPT_CHARACTERS].rstrip()}…]"
+    calls = [block for block in blocks_of(message) if isinstance(block, dict) and block.get("type") in CALL_BLOCKS]
+    said = [{"type": "text", "text": short or "[Earlier: an attachment]"}, *calls]
+    return message.model_copy(update={"content": short if is_text else said})

@@ -86,7 +86,7 @@ def units(text: str) -> list[str]:
             found.append(note)
         else:
             found.extend(_plain_units(part))
-    return [_cut(unit) for unit in found if unit]
+    return [_cut(unit, MAX_SENTENCE_CHARACTERS) for unit in found if unit]
 
 
 def without_pasted(text: str) -> str:
@@ -141,44 +141,36 @@ def _plain_units(text: str) -> Iterator[str]:
 def _joined(parts: Iterable[str]) -> Iterator[str]:
     """The sentences of a line; one that leans on its predecessor, or was split by mistake, is put to it."""
     whole = ""
-    for part in map(one_line, parts):
+    for part in map(one_line, (*parts, "")):
         leans = _ANAPHOR.match(part) and len(whole) + len(part) < JOINED_CHARACTERS and " " in whole
-        if whole and (leans or _ABBREVIATION.search(whole[-12:])):
+        if part and whole and (leans or _ABBREVIATION.search(whole[-12:])):
             whole += f" {part}"
             continue
         if whole and _is_prose(whole):
             yield whole
         whole = part
-    if whole and _is_prose(whole):
-        yield whole
 
 
 def _is_prose(sentence: str) -> bool:
     return len(_SYMBOL.findall(sentence)) <= SYMBOL_SHARE * len(sentence)
 
 
-def _cut(unit: str) -> str:
-    if len(unit) > MAX_SENTENCE_CHARACTERS:
-        return unit[: MAX_SENTENCE_CHARACTERS - 1].rstrip() + "…"
-    return unit
+def _cut(unit: str, most: int) -> str:
+    return unit if len(unit) <= most else unit[: most - 1].rstrip() + "…"
 
 
 def _code_note(code: str) -> str:
     """Names the functions, classes and tables that a piece of code defines; empty where it defines none."""
-    names = list(dict.fromkeys(_defined(code)))
     language = _LANGUAGE.match(code)
-    kind = f"{language[0]} code" if language else "code"
-    return f"[{kind}: {_listed(names)}]" if names else ""
+    names = _listed(list(dict.fromkeys(_defined(code))))
+    return f"[{language[0]} code: {names}]" if names and language else f"[code: {names}]" if names else ""
 
 
 def _table_note(rows: list[str]) -> str:
     body = [row for row in rows if not _RULER.match(row)]
-    head = (
-        [one_line(cell)[:MAX_FIELD_CHARACTERS] for cell in body[0].strip("|").split("|") if cell.strip()]
-        if body
-        else []
-    )
-    return f"[table of {len(body) - 1} rows: {_listed(head)}]" if head and len(body) > 1 else ""
+    cells = body[0].strip("|").split("|") if len(body) > 1 else []
+    head = [one_line(cell)[:MAX_FIELD_CHARACTERS] for cell in cells if cell.strip()]
+    return f"[table of {len(body) - 1} rows: {_listed(head)}]" if head else ""
 
 
 def _listed(names: list[str]) -> str:

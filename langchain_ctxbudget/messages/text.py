@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from hashlib import blake2b
-from typing import ParamSpec, TypeVar, cast
+from typing import NamedTuple, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -200,7 +200,7 @@ def says_the_same(one: str, other: str) -> bool:
 def says_the_opposite(one: str, other: str) -> bool:
     """Tells if one of two texts is the other one, negated."""
     first, second = _read(one), _read(other)
-    return bool(first.terms) and _alike(first, replace(second, terms=tuple(map(_flipped, second.terms))))
+    return bool(first.terms) and _alike(first, second._replace(terms=tuple(map(_flipped, second.terms))))
 
 
 def says_more(text: str, other: str) -> bool:
@@ -213,14 +213,11 @@ def names_another(text: str, other: str) -> bool:
     return bool(_read(text).names - _read(other).words)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """A text as it is compared."""
+class _Reading(NamedTuple):
+    """A text as it is compared: terms in order, those that are negated with "not " before them."""
 
     terms: tuple[str, ...]
-    """In order; those that are negated begin with "not "."""
     words: frozenset[str]
-    """The same without negations."""
     names: frozenset[str]
     numbers: tuple[str, ...]
     has_direction: bool
@@ -235,11 +232,10 @@ def _read(text: str) -> _Reading:
         said, *negated = _NEGATION.split(clause)
         found += terms(said)
         found += [_NEGATED + term for part in negated for term in terms(part)]
-    ordered = tuple(dict.fromkeys(found))
     capitalised = " ".join(word for word in text.split()[1:] if word[:1].isupper())
     return _Reading(
-        terms=ordered,
-        words=frozenset(term.removeprefix(_NEGATED) for term in ordered),
+        terms=tuple(dict.fromkeys(found)),
+        words=frozenset(term.removeprefix(_NEGATED) for term in found),
         names=frozenset(terms(capitalised)),
         numbers=tuple(sorted(_NUMBER.findall(plain))),
         has_direction=bool(_DIRECTION.search(plain)),

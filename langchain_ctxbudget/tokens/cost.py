@@ -168,9 +168,10 @@ def image_tokens(image: str | None, *, low_detail: bool = False, rate: ImageRate
     """Returns the tokens of an image; the dearest that the rule can give where its size cannot be read."""
     if low_detail and not rate.patch_tokens:
         return rate.base_tokens
-    size = image_size(image) if image else None
-    tiles, patches = (_MOST_TILES, _MOST_PATCHES) if size is None else (_tiles(*size), _patches(*size))
-    return max(rate.base_tokens + rate.tile_tokens * tiles, ceil(patches * rate.patch_tokens))
+    tiles, patches = _MOST_TILES, _MOST_PATCHES
+    if size := image_size(image) if image else None:
+        tiles, patches = _tiles(*size), ceil(size[0] / _PATCH) * ceil(size[1] / _PATCH)
+    return max(rate.base_tokens + rate.tile_tokens * tiles, ceil(min(_MOST_PATCHES, patches) * rate.patch_tokens))
 
 
 def _tiles(width: int, height: int) -> int:
@@ -181,11 +182,6 @@ def _tiles(width: int, height: int) -> int:
     if short > _SHORT_SIDE:
         short, long = _SHORT_SIDE, long * _SHORT_SIDE // short
     return ceil(max(1, short) / _TILE) * ceil(max(1, long) / _TILE)
-
-
-def _patches(width: int, height: int) -> int:
-    """Returns patches of 32 x 32 pixels; a larger image is shrunk to the most that there may be."""
-    return min(_MOST_PATCHES, ceil(width / _PATCH) * ceil(height / _PATCH))
 
 
 def image_size(image: str) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """The size of a model's window: from its profile, else from the server that serves it, else from the settings.
 
 A server is asked only where the model object has a base URL of its own, never OpenAI's or Azure's. A `ChatOllama` is
-asked about as Ollama (`POST /api/show`, `GET /api/ps`). Any other server is asked for the list of models that
+asked about as Ollama (`GET /api/ps`, `POST /api/show`). Any other server is asked for the list of models that
 OpenAI-compatible servers give (`GET {base}/models`: vLLM, SGLang, llama.cpp, OpenRouter, Groq, ...), then for LM
 Studio's (`GET /api/v0/models`), then as Ollama, until an answer names a length or nobody answers.
 
@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,14 +65,6 @@ class Window:
     """Why a server that should tell did not; None where it told, or where there was none to ask."""
 
 
-class _NotToldError(Exception):
-    """A request that brought no window; its text is for `Window.failure`."""
-
-
-class _UnreachableError(_NotToldError):
-    """Nobody answered, so that nothing more is asked."""
-
-
 def token_count(value: object) -> int | None:
     """Returns the value if it is a sound number of tokens, else None."""
     sound = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST_WINDOW_TOKENS
@@ -86,26 +77,77 @@ def find_window(model: BaseChatModel | str | None) -> Flow[Window]:
         return _window_of_name(model) if model else Window()
     inner = unwrapped(model)
     window = _window_of_profile(getattr(inner, "profile", None), f"the profile of {type(inner).__name__}")
-    server = None if window.tokens is not None else server_of(inner)
-    if server is None:
-        return window
-    dialects = [server.ollama()]
-    if not server.is_ollama:
-        lists = ((f"{server.base}/models", "OpenAI-compatible server"), (f"{server.root}/api/v0/models", "LM Studio"))
-        dialects = [*(server.listed(url, kind) for url, kind in lists), *dialects]
+    url = server_of(inner) if window.tokens is None else None
+    return window if url is None else (yield from _served(inner, url, window))
+
+
+def _served(model: Any, url: SplitResult, window: Window) -> Flow[Window]:  # noqa: ANN401
+    """Asks a server in one dialect after the other; what fails is told without its text, which may hold an address."""
+    import httpx  # noqa: PLC0415 - takes 0.1 s to import
+
+    path = url.path.rstrip("/")
+    base, address = (f"{url.scheme}://{place}{path}" for place in (url.netloc, url.netloc.rpartition("@")[2]))
+    root = _API_SUFFIX.sub("", base)
+    name, num_ctx = str(getattr(model, "model_name", None) or getattr(model, "model", "")), getattr(model, "num_ctx", 0)
+    questions = [("GET", f"{root}/api/ps", "Ollama"), ("POST", f"{root}/api/show", "Ollama")]
+    if token_count(num_ctx):  # every request loads the model anew
+        del questions[0]
+    elif not hasattr(model, "num_ctx"):
+        lists = (f"{base}/models", "OpenAI-compatible server"), (f"{root}/api/v0/models", "LM Studio")
+        questions = [*(("GET", *one) for one in lists), *questions]
+    key = getattr(model, "openai_api_key", None) or getattr(model, "api_key", None)
+    secret = key.get_secret_value() if isinstance(key, SecretStr) else key
+    headers = {"Authorization": f"Bearer {secret}"} if isinstance(secret, str) and secret else {}
     failures: list[str] = []
-    for ask in dialects:
+    for method, place, kind in questions:
+        asked = f"{method} {urlsplit(place).path}"
+        body = {"model": name} if method == "POST" else None
+        verify = place.startswith("https:")  # http has no certificates, and loading them takes 30 ms
+        ask = partial(httpx.request, method, place, headers=headers, json=body, verify=verify, timeout=_TIMEOUT)
         try:
-            answer = yield from ask
-            return replace(answer, output_tokens=answer.output_tokens or window.output_tokens)
-        except _NotToldError as error:
-            failures.append(str(error))
-            if isinstance(error, _UnreachableError):
-                break
-    if server.num_ctx is not None:  # every request asks Ollama for it, so it holds whatever the server says
-        window = replace(window, tokens=server.num_ctx, source="settings", detail="num_ctx of the model")
-    failure = f"{server.address} did not tell the window of {server.model!r}: {'; '.join(failures)}"
-    return replace(window, failure=failure)
+            response = yield in_thread(ask)
+            answer = response.json() if response.is_success else None
+        except (httpx.TimeoutException, httpx.ConnectError):
+            failures.append(f"{asked} found nobody who answers in {_TIMEOUT:g} s")
+            break
+        except Exception as error:  # noqa: BLE001 - whatever a socket, a certificate, an odd key or no JSON raises
+            failures.append(f"{asked} failed ({type(error).__name__})")
+            continue
+        tokens, output_tokens = _shown(answer, token_count(num_ctx)) if body else _listed(answer, name)
+        if tokens is not None:
+            return Window(tokens, output_tokens or window.output_tokens, "served", f"{kind} at {address}")
+        failures.append(
+            f"{asked} names no length" if response.is_success else f"{asked} answered {response.status_code}"
+        )
+    if token_count(num_ctx):  # Ollama is asked for it, so it holds whatever the server says
+        window = replace(window, tokens=num_ctx, source="settings", detail="num_ctx of the model")
+    return replace(window, failure=f"{address} did not tell the window of {name!r}: {'; '.join(failures)}")
+
+
+def _listed(answer: object, name: str) -> tuple[int | None, int | None]:
+    """Reads window and longest answer in a list of models; the only model of a list is taken under any name."""
+    given = answer if isinstance(answer, list) else _mapping(answer).get("data") or _mapping(answer).get("models")
+    entries = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    chat = [one for one in entries if one.get("type") != "embeddings"]  # LM Studio lists both
+    named = [one for one in entries if _plain(name) in (_plain(one.get(key)) for key in ("id", "model", "name"))]
+    if not named and len(chat) != 1:
+        return None, None
+    entry = (named or chat)[0]
+    places = [entry, *(_mapping(entry.get(nested)) for nested in _NESTED)]
+    window, output = (
+        min((tokens for one in places for key in keys if (tokens := token_count(one.get(key)))), default=None)
+        for keys in (_LENGTHS, _OUTPUTS)
+    )
+    return window, output
+
+
+def _shown(answer: object, num_ctx: int | None) -> tuple[int | None, int | None]:
+    """Reads the length that Ollama uses: `num_ctx` of the model object or of the Modelfile, at most its training's."""
+    info = _mapping(_mapping(answer).get("model_info"))
+    trained = token_count(info.get(f"{info.get('general.architecture')}.context_length"))
+    in_file = _NUM_CTX.search(str(_mapping(answer).get("parameters")))
+    served = num_ctx or (token_count(int(in_file[1])) if in_file else None)
+    return min((length for length in (served, trained) if length), default=None), None
 
 
 def with_setting(window: Window, window_tokens: int | None) -> Window:
@@ -136,79 +178,14 @@ def _window_of_name(name: str) -> Window:
     return Window()
 
 
-def server_of(model: Any) -> ModelServer | None:  # noqa: ANN401 - models are known by what they have, not by their class
-    """Returns the server at the model's own base URL; None where there is none that may be asked."""
+def server_of(model: Any) -> SplitResult | None:  # noqa: ANN401 - models are known by what they have, not by their class
+    """Returns the model's own base URL; None where there is none that may be asked."""
     try:
         url = urlsplit(_base_url(model).strip())
         sound = url.scheme in ("http", "https") and url.hostname and url.port != 0
     except ValueError:  # a bracket too many, a port that is no number
         return None
-    return ModelServer(model, url) if sound and not f".{url.hostname}".endswith(_NEVER_ASKED) else None
-
-
-class ModelServer:
-    """A server that may be asked about a model."""
-
-    def __init__(self, model: Any, url: SplitResult) -> None:  # noqa: ANN401
-        path = url.path.rstrip("/")
-        self.base = f"{url.scheme}://{url.netloc}{path}"
-        """May hold a password; `address` is fit to be shown."""
-        self.address = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{path}"
-        self.root = _API_SUFFIX.sub("", self.base)
-        self.model = str(getattr(model, "model_name", None) or getattr(model, "model", ""))
-        self.is_ollama, self.num_ctx = hasattr(model, "num_ctx"), token_count(getattr(model, "num_ctx", None))
-        key = getattr(model, "openai_api_key", None) or getattr(model, "api_key", None)
-        secret = key.get_secret_value() if isinstance(key, SecretStr) else key
-        self._headers = {"Authorization": f"Bearer {secret}"} if isinstance(secret, str) and secret else {}
-
-    def listed(self, url: str, kind: str) -> Flow[Window]:
-        """Reads the window in a list of models; the only model of a list is taken under any name."""
-        answer = yield from self._exchange("GET", url)
-        entries = _entries(answer.get("data") if isinstance(answer, dict) else answer)  # Together sends the bare list
-        chat = [entry for entry in entries if entry.get("type") != "embeddings"]  # LM Studio lists both
-        entry = _named(entries, self.model) or (chat[0] if len(chat) == 1 else None)
-        if entry is None:
-            raise _NotToldError(f"a list of {len(entries)} models does not have it")
-        lengths = _numbers(entry, _LENGTHS)
-        if not lengths:
-            raise _NotToldError("a list of models names no context length")
-        outputs = min(_numbers(entry, _OUTPUTS), default=None)
-        return Window(min(lengths), outputs, "served", f"{kind} at {self.address}")
-
-    def ollama(self) -> Flow[Window]:
-        """Reads the length that Ollama uses: `num_ctx` of the model or of the Modelfile, or of a loaded model."""
-        shown = _mapping((yield from self._exchange("POST", f"{self.root}/api/show", {"model": self.model})))
-        info = _mapping(shown.get("model_info"))
-        trained = token_count(info.get(f"{info.get('general.architecture')}.context_length"))
-        in_file = _NUM_CTX.search(str(shown.get("parameters")))
-        served = self.num_ctx or (token_count(int(in_file[1])) if in_file else None)
-        if served is None and trained is not None:
-            with suppress(_NotToldError):
-                running = _entries(_mapping((yield from self._exchange("GET", f"{self.root}/api/ps"))).get("models"))
-                served = token_count(_mapping(_named(running, self.model)).get("context_length"))
-        known = [length for length in (served, trained) if length is not None]
-        if not known:
-            raise _NotToldError("POST /api/show names no context length")
-        note = "" if served else " (the length of its training; without num_ctx it may serve less)"
-        return Window(min(known), None, "served", f"Ollama at {self.address}{note}")
-
-    def _exchange(self, method: str, url: str, body: object = None) -> Flow[object]:
-        """Sends a request and reads its answer as JSON; an error of its text may hold an address."""
-        import httpx  # noqa: PLC0415 - takes 0.1 s to import
-
-        asked = f"{method} {urlsplit(url).path}"
-        verify = url.startswith("https:")  # http has no certificates, and loading them takes 30 ms
-        ask = partial(httpx.request, method, url, headers=self._headers, json=body, verify=verify, timeout=_TIMEOUT)
-        try:
-            response = yield in_thread(ask)
-            answer: object = response.json() if response.is_success else None
-        except (httpx.TimeoutException, httpx.ConnectError) as error:
-            raise _UnreachableError(f"{asked} found nobody who answers in {_TIMEOUT:g} s") from error
-        except Exception as error:  # whatever a socket, a proxy, a certificate, an odd key or no JSON raises
-            raise _NotToldError(f"{asked} failed ({type(error).__name__})") from error
-        if not response.is_success:
-            raise _NotToldError(f"{asked} answered {response.status_code}")
-        return answer
+    return url if sound and not f".{url.hostname}".endswith(_NEVER_ASKED) else None
 
 
 def _base_url(model: Any) -> str:  # noqa: ANN401
@@ -227,24 +204,9 @@ def _base_url(model: Any) -> str:  # noqa: ANN401
     return given or (variable if variable.rstrip("/") == client_url.rstrip("/") else "")
 
 
-def _named(entries: list[Mapping[str, Any]], name: str) -> Mapping[str, Any] | None:
-    """Returns the entry of that name, in any case, with or without the tag `:latest`."""
-    wanted = _plain(name)
-    return next((one for one in entries if wanted in (_plain(one.get(key)) for key in ("id", "model", "name"))), None)
-
-
 def _plain(name: object) -> str:
     return str(name).strip().casefold().removesuffix(":latest")
 
 
-def _numbers(entry: Mapping[str, Any], names: Iterable[str]) -> list[int]:
-    places = [entry, *(_mapping(entry.get(nested)) for nested in _NESTED)]
-    return [tokens for name in names for place in places if (tokens := token_count(place.get(name))) is not None]
-
-
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _entries(value: object) -> list[Mapping[str, Any]]:
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []

@@ -94,7 +94,6 @@ LONG = {
     "test_serialisation",
     "test_summary_faults",
     "test_what_if",
-    "test_windows",
 }
 """Modules that are for the long suite."""
 
