@@ -6,7 +6,6 @@ import re
 import unicodedata
 from calendar import monthrange
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from hashlib import blake2b
 from typing import NamedTuple, ParamSpec, TypeVar, cast

@@ -48,14 +48,6 @@ def kind_of(model: BaseChatModel) -> tuple[object, ...]:
     return (*_identity(inner), profile.get("max_input_tokens"), profile.get("max_output_tokens"))
 
 
-def _is_usable(model: object) -> bool:
-    if model is None or isinstance(model, str):
-        return model is None or bool(model.strip())
-    from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415
-
-    return isinstance(unwrapped(model), BaseLanguageModel)
-
-
 def _identity(inner: BaseChatModel) -> tuple[object, ...]:
     server = next((url for name in _SERVERS if (url := getattr(inner, name, None))), None)
     return (type(inner), *model_names(inner), str(server))
