@@ -14,7 +14,7 @@ from langchain_core.callbacks import (
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import ConfigDict, Field, ValidationError
 
 from langchain_ctxbudget.documents import beside
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
@@ -30,7 +30,6 @@ from langchain_ctxbudget.tokens import Count
 
 SEPARATOR = "\n\n"
 """Stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""
-_TAG = "ctxbudget"
 _NO_CONVERSATION = "-"
 
 _log = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ class BudgetedRetriever(BaseRetriever):
     """The number of documents that are ranked; at least `k`."""
     runtime_store: bool = True
     """True lets the store that a graph was compiled with outweigh the pipeline's."""
-    tags: list[str] | None = Field(default=[_TAG], validate_default=True)
+    tags: list[str] | None = Field(default=["ctxbudget"])
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - the fields above; pydantic would hide our errors
         require_pipeline(fields.get("pipeline"), "give it the one that keeps the conversations")
@@ -100,11 +99,6 @@ class BudgetedRetriever(BaseRetriever):
             raise invalid_fields("BudgetedRetriever", error) from error
         if self.user_id is not None and self.default_user is not None:
             raise InvalidSettingsError("user_id is the user of every run, so default_user has no use: leave one out")
-
-    @field_validator("tags")
-    @classmethod
-    def _is_tagged(cls, tags: list[str] | None) -> list[str]:
-        return [*dict.fromkeys((*(tags or ()), _TAG))]
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
         """Returns the documents for a query, best first.
