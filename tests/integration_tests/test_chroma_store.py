@@ -19,7 +19,16 @@ from chromadb.errors import InternalError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langgraph.store.base import GetOp, IndexConfig, PutOp, SearchOp
+from langgraph.store.base import (
+    GetOp,
+    IndexConfig,
+    InvalidNamespaceError,
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+)
+from langgraph.store.memory import _compare_values
 
 from langchain_ctxbudget import ChromaStore
 from langchain_ctxbudget.errors import (
@@ -29,6 +38,7 @@ from langchain_ctxbudget.errors import (
     StoreError,
     StoreLockedError,
 )
+from langchain_ctxbudget.stores.chroma import matches
 from tests.servers import LOOPBACK, new_chroma_database
 from tests.stores import INDEX, embed, keys
 
@@ -233,14 +243,11 @@ def test_reading_puts_off_the_end_where_it_counts(new_store: Callable[..., Chrom
 # Several stores, threads and lifetimes.
 
 
-def test_clients_of_others_are_left_alone_and_a_closed_store_says_so() -> None:
+def test_a_store_in_memory_is_its_own_and_a_client_is_its_callers() -> None:
     client = chromadb.EphemeralClient()
     with ChromaStore() as one, ChromaStore() as two:
         one.put(("n",), "k", {"v": 1})
         assert two.get(("n",), "k") is None
-        assert not [c.name for c in client.list_collections() if c.name.startswith("ctxbudget")]
-    one.close()
-    assert repr(one).endswith("closed)")
     with pytest.raises(StoreError, match="closed"):
         one.get(("n",), "k")
     for name in ("one", "two"):
@@ -248,7 +255,7 @@ def test_clients_of_others_are_left_alone_and_a_closed_store_says_so() -> None:
             store.put(("mine",), name, {"v": 1})
     with ChromaStore(client=client, index=INDEX) as again:
         assert keys(again.search(("mine",))) == ["two", "one"]
-        assert not again._chroma._known, "others may write"
+        assert not {**again._chroma._known, **again._chroma._recent}, "others may write"
     for collection in client.list_collections():
         client.delete_collection(collection.name)
 
@@ -349,3 +356,56 @@ def test_a_folder_that_cannot_be_used_is_named_and_left_alone(tmp_path: Path) ->
         path.write_bytes(damage)
         with pytest.raises(StoreError, match=str(folder)), ChromaStore(folder) as store:
             store.search((), limit=1_000)
+
+
+# Filters, and puts that make no sense.
+
+WITHOUT_BOOLEANS = st.recursive(
+    st.none() | st.integers(-2, 2) | st.sampled_from(["a", "b"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=4,
+)
+NUMBER = st.integers() | st.floats(allow_nan=False)
+
+
+def test_filters_compare_as_json_does() -> None:
+    for value, wanted, expected in (
+        (1, True, False),
+        (True, True, True),
+        (1, 1.0, True),
+        ([1], [True], False),
+        ({"a": [0]}, {"$eq": {"a": [False]}}, False),
+        ({"$gt": 1}, {"$eq": {"$gt": 1}}, True),
+        ({"a": 1, "b": 2}, {"a": 1}, True),
+        ({"a": 1, "b": 2}, {"$eq": {"a": 1}}, False),
+        (None, {"$gt": 1}, False),
+        (True, {"$gte": 1}, False),
+        ("b", {"$gt": "a"}, True),
+        ("5", {"$gt": 4}, False),
+        ("x", {"a": 1}, False),
+    ):
+        assert matches(value, wanted) is expected, (value, wanted)
+    for unknown in ({"a": {"$in": [1]}}, {"a": {"b": {"$x": 1}}}, {"a": {"$ne": 1, "b": 2}}):
+        with pytest.raises(InputError, match="Unknown operator"):
+            matches({"a": {"b": 1}}, unknown)
+
+
+@given(WITHOUT_BOOLEANS, WITHOUT_BOOLEANS, st.sampled_from(["plain", "$eq", "$ne"]), NUMBER, NUMBER)
+def test_comparisons_are_those_of_langgraph(value: object, wanted: object, how: str, one: float, two: float) -> None:
+    condition = wanted if how == "plain" else {how: wanted}
+    assert matches(value, condition) == _compare_values(value, condition)
+    results = [matches(one, {name: two}) for name in ("$lt", "$lte", "$gt", "$gte")]
+    assert results == [one < two, one <= two, one > two, one >= two]
+
+
+def test_an_operation_that_makes_no_sense_spoils_its_batch() -> None:
+    wrong: list[Any] = ["get", None, PutOp(("n",), "k", ["list"]), PutOp(("n",), "k", {}, ttl=True)]  # type: ignore[arg-type]
+    wrong.append(ListNamespacesOp((MatchCondition("infix", ("n",)),)))  # type: ignore[arg-type]
+    with ChromaStore() as store:
+        for op in wrong:
+            with pytest.raises(InputError):
+                store.batch([PutOp(("n",), "good", {}), op])
+        for op in (GetOp(("a.b",), "k"), SearchOp(("",)), PutOp(("\0",), "k", {})):
+            with pytest.raises(InvalidNamespaceError):
+                store.batch([PutOp(("n",), "good", {}), op])
+        assert store.search(()) == []
