@@ -49,8 +49,7 @@ class StructuredModel:
         schema: the JSON schema of its reply.
         timeout_seconds: the most that one call may take, its own retries included.
         window_tokens: its window where its profile does not tell it.
-        run_name: names its calls in traces.
-        source: names them, too.
+        names: of its calls in traces, and of their source.
         quotes: a failure is told with its text, which may repeat what users said.
     """
 
@@ -58,18 +57,17 @@ class StructuredModel:
         self,
         model: BaseChatModel,
         schema: dict[str, Any],
-        *,
         timeout_seconds: float,
         window_tokens: int,
-        run_name: str,
-        source: str,
+        *,
+        names: tuple[str, str],
         quotes: bool,
     ) -> None:
         inner = unwrapped(model)
         self.model, self.name = model, name_of(inner)
         self.kind = f"{type(inner).__name__}/{self.name}"
         self.window_tokens = profile_window(inner) or window_tokens
-        self._seconds, self._quotes, self._names = timeout_seconds, quotes, (run_name, source)
+        self._seconds, self._quotes, self._names = timeout_seconds, quotes, names
         self._bound = bound_to_schema(model, schema)
 
     def ask(self, instructions: str, in_words: str, data: str, read: Callable[[str | Mapping[str, Any]], T]) -> Flow[T]:

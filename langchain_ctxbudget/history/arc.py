@@ -1,68 +1,198 @@
-"""The arc of a conversation (`llmArc` of seed 000)."""
+"""The arc of a conversation (`llmArc` of seed 000): the story, what was decided, what is open, what it is about now.
+
+It says what somebody has said, in whole sentences that stand by themselves; where there are none, it says nothing. A
+question is open while somebody has called it so and nobody has answered it. An answer is neither a question nor a plan,
+and is about the same matter: the more clearly it says that something is settled, the less of the matter it has to
+share. Closing a question wrongly hides it, so doubt keeps it open.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
 
-from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, keep_sentences, merged_artifacts
-from langchain_ctxbudget.history.open_questions import GENERIC_TERMS, answers, same_matter
+from langchain_ctxbudget.history.extractive import (
+    GENERIC_TERMS,
+    Digest,
+    Kind,
+    Line,
+    Sentence,
+    importance,
+    is_question,
+    keep_sentences,
+    kind_of,
+    merged_artifacts,
+)
 from langchain_ctxbudget.history.rendering import Count
-from langchain_ctxbudget.messages import fences, one_line, terms
+from langchain_ctxbudget.messages import begins_in_the_middle, fences, one_line, terms, units
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
-Density = Literal["light", "rich", "dense"]
-DENSITY: dict[str, Density] = {"windowed": "light", "compacted": "rich", "multi_level": "dense"}
-"""The density for a strategy: the less of the messages is visible, the more the arc says (seed 000)."""
-NARRATIVE, DECISIONS, OPEN, FOCUS, ARTIFACTS, WHO = SECTIONS = (
-    "# So far\n",
-    "# Decisions\n",
-    "# Open questions\n",
-    "# Current focus\n",
-    "# Artifacts\n",
-    "# Who\n",
-)
-"""The headings of the arc, in the order in which they stand."""
-NARRATIVE_LINES = {"light": 1, "rich": 3}
-"""Lines of the story; a dense arc has one for every span."""
+SECTIONS = {"# So far\n": 60.0, "# Decisions\n": 70.0, "# Open questions\n": 82.0, "# Current focus\n": 81.0}
+SECTIONS |= {"# Artifacts\n": 80.0}
+"""The headings in the order in which they stand, and what their lines are worth."""
+NARRATIVE, DECISIONS, OPEN, FOCUS, ARTIFACTS = SECTIONS
+NEWEST_VALUE, SPREAD = 100.0, 10.0
+"""What the newest line of the story is worth, and what lines of one section differ by at most."""
+STORY_LINES = {"windowed": 1, "compacted": 3}
+"""Lines of the story; where several levels are compacted, one for every span (seed 000)."""
+SMALLEST_STORY_TOKENS = 100
+"""In less there are only decisions and open questions."""
 LIGHT_ITEMS = 5
-"""A light arc has so many decisions and so many open questions at most; the others have all that fit."""
+"""A windowed history has so many decisions and so many open questions at most; the others have all that fit."""
 FOCUS_MESSAGES = 10
 """The newest messages before the cut, which tell what the conversation had come to."""
-SHORTEST_TOPIC = 3
-"""Letters of a topic, in a script of letters."""
-TOPICS, FOCUS_TERMS, ARTIFACT_NAMES = 4, 6, 12
-"""The most terms that name a span's topics and the focus, and the most artifacts."""
-SAME_DECISION = 0.6
-"""Decisions that share so many of their terms are one; the newer one stands."""
+WISHES = 3
+"""The user's messages of which the focus is the weightiest sentence."""
+ARTIFACT_NAMES = 8
+MOST_QUESTIONS = 50
+"""So many open questions are kept; the oldest are dropped first."""
+SHARED_BY_A_STATEMENT, SHARED_BY_A_DECISION = 0.55, 1 / 3
+"""The share of a question's matter that an answer has: a plain one, at least two terms of it, and one that settles."""
+SAME_QUESTION = 0.6
+"""Questions that share so much of their matter are one."""
 REPEATED_DECISION, REVERSED_DECISION = 2 / 3, 1 / 3
-"""Of the older one's terms, at least two, the share that a newer one repeats: anyway, and where it takes back."""
-_EMPTY = frozenset(
-    terms(
-        "one two three four five six seven eight nine ten twelve first second third half every each back day days week "
-        "weeks month months year years hour hours minute minutes time times always never ever maybe perhaps really "
-        "quite rather even nothing something anything everything everyone somebody anybody nobody person people mr mrs "
-        "ms dr well right good great fine nice better best bad little big small long short high low old last next "
-        "another per due two's lot bit come came goes going went see saw seen give gave given use used run ran call "
-        "called work works show shows help tell done does start starts started stop mean means let's yes okay ok thank "
-        "thanks sure sorry please since around may might must shall however though although while without within "
-        "whether also still yet already soon today tonight monday tuesday wednesday thursday friday saturday sunday "
-        "january february march april june july august september october november december"
-    )
+"""Of an older decision's matter, the share that a newer one repeats: in any case, and where it takes back."""
+_ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
+REPLY_REACH = 3
+"""What "Noted as open." means was asked at most so many messages before."""
+
+_SETTLES = re.compile(
+    r"(?i)\b(?:answered|resolved|settled|decided|closed|closes|clarified|solved|agreed|approved|confirmed|chosen|chose"
+    r"|picked|reversed|went with|opted for|going with|the answer (?:is|was)|final(?:ly|ised|ized)?:)"
 )
-"""Terms that are no topic."""
+_PAST = "(?:answered|resolved|settled|decided|closed|clarified|solved|agreed|approved|confirmed|chosen|picked)"
+_DOUBT = re.compile(
+    r"(?i)\b(?:no (?:idea|answer|decision|news)|\w+n't|maybe|perhaps|might|could|if|unless|until|whether|depend\w*"
+    r"|wait\w*|talk\w*|spoke|wonder\w*|look(?:ed|ing)? (?:at|into|for)|consider\w*|suggest\w*|propos\w*|option\w*"
+    r"|either|let me|hop(?:e|ing)|remind\w*|try\w*|tried|later|postpon\w*|park(?:ed)?|revisit\w*|yet|pending|unclear"
+    rf"|unsure|(?:not|never|nothing|nobody|no one|to be|(?:must|should|will|can) be|being) (?:\w+ ){{0,2}}{_PAST})\b"
+)
+# What else makes a sentence that settles nothing expressly a plan, or talk about the matter.
+_PLANS = re.compile(
+    r"(?i)\b(?:not|never|should|would|shall|will (?:check|ask|see|know|decide|find|tell)|I'll|we'll|or|think|thought"
+    r"|need\w*|must|want\w*|ask(?:ed|ing|s)?|discuss\w*|still|(?-i:may)|mention\w*|about the|worr\w*)\b"
+)
+_DECIDES_TO_DO = re.compile(
+    r"(?i)\b(?:decided|agreed|opted|chose) (?:not )?to"
+    r" (?!(?:use|go|take|pick|choose|keep|stay|have|book|buy|call|name)\b)"
+)
+_ASKS_A_NUMBER = re.compile(
+    r"(?i)\b(?:when|what (?:date|day|time|price)|how (?:much|many|long|often|far)|date|deadline|budget|price|costs?)\b"
+)
+_NUMBER = re.compile(
+    r"(?i)\d|\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|january|february|march|april|june|july|august|september"
+    r"|october|november|december|two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|free|today|tomorrow)\b"
+)
 _REVERSES = re.compile(
     r"(?i)\b(?:revers\w+|instead of|no longer|rather than|not the|changed (?:our|my|their) mind|after all|scrap\w*"
-    r"|new \w+(?: \w+)?:|back to|drop(?:ped)?|replac\w+|mov(?:e|ed) (?:\w+ ){1,4}to)\b"
+    r"|new \w+(?: \w+)?:|back to|drop(?:ped)?|replac\w+)\b"
 )
-# The values of an arc's lines, most valuable first; what varies within a section adds up to ten points.
-_FIRST, _FOCUS, _OPEN, _REQUEST, _ARTIFACTS, _DECISION, _STORY, _WHO = 100.0, 95.0, 82.0, 81.0, 80.0, 70.0, 60.0, 50.0
-_SPREAD = 10.0
+# An assistant writes "We will use email" in many a text that it drafts.
+_TOGETHER = re.compile(
+    r"(?i)\b(?:we|you)(?:'ve| have| had)? (?:already |both |now )*(?:agreed|decided|settled|chose)\b"
+)
+_NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestions:
+    """The questions that are open after some messages, each message read once.
+
+    A value: `read` returns the questions that are open after more messages.
+
+    Example:
+        >>> asked = OpenQuestions().read([Line(0, "Ada", None, "Open question: which database?", from_user=True)])
+        >>> [question.text for question in asked.alive]
+        ['Open question: which database?']
+        >>> asked.read([Line(1, "Bob", None, "We settled on Redis as the database.", from_user=False)]).alive
+        ()
+    """
+
+    read_until: int = 0
+    """The position behind the last message that was read."""
+    alive: tuple[Sentence, ...] = ()
+    """Those that are open, the newest last."""
+    _asked: Sentence | None = None
+    """The last plain question."""
+    _before: Line | None = None
+    """The last message that was read."""
+
+    def read(self, lines: Iterable[Line]) -> OpenQuestions:
+        """Returns the questions that are open after the next messages; those before `read_until` are passed over."""
+        now = self
+        for line in lines:
+            if line.position >= now.read_until:
+                now = now._after(line)
+        return now
+
+    def _after(self, line: Line) -> OpenQuestions:
+        alive, asked = self.alive, self._asked
+        for order, text in enumerate(units(line.text)):
+            kind = kind_of(text)
+            score = importance(text, from_user=line.from_user) if kind is Kind.OPEN or is_question(text) else 0.0
+            said = Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)
+            if kind is Kind.OPEN:
+                if len(said.matter) < 2 and asked and asked.position > line.position - REPLY_REACH:  # noqa: PLR2004
+                    said = asked  # "It's an open question, then."
+                others = (question for question in alive if not _same(question.matter, said.matter))
+                alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
+            elif is_question(text):
+                asked = said
+            elif alive:
+                alive = _left_open(alive, said, self._before)
+        return OpenQuestions(line.position + 1, alive, asked, line)
+
+
+def _left_open(alive: tuple[Sentence, ...], said: Sentence, before: Line | None) -> tuple[Sentence, ...]:
+    """Returns the questions that a sentence leaves open: it closes the ones that it shares most with."""
+    shares = [_answered(question.text, question.matter, said.text, said.terms) for question in alive]
+    if not any(shares) and before and before.speaker != said.speaker and _settles(said.text):
+        told = frozenset(terms(before.text))  # "Let's go with Redis.", "That closes it.": the matter just spoken of
+        shares = [_answered(question.text, question.matter, said.text, told) for question in alive]
+    best = max(shares)
+    return tuple(question for question, share in zip(alive, shares, strict=True) if not best or share < best)
+
+
+def answers(question: str, text: str) -> bool:
+    """Returns True if a text that was said later answers a question.
+
+    Example:
+        >>> answers("Which venue do we book?", "We decided on the Kulturhaus as the venue.")
+        True
+        >>> answers("Which venue do we book?", "Do we still need to book a venue?")
+        False
+    """
+    matter = frozenset(terms(question)) - GENERIC_TERMS
+    said = (unit for unit in units(text) if not is_question(unit) and kind_of(unit) is not Kind.OPEN)
+    return bool(matter) and any(_answered(question, matter, unit, frozenset(terms(unit))) for unit in said)
+
+
+def _answered(question: str, matter: frozenset[str], text: str, told: frozenset[str]) -> float:
+    """Returns the share of a question's matter that an answer has; 0 for what answers it not."""
+    share = len(matter & told) / len(matter)
+    # What is quickly seen comes first: most sentences are about something else.
+    if share < SHARED_BY_A_DECISION or _DOUBT.search(text):
+        return 0.0
+    if _settles(text):
+        return share if share == 1 or not _DECIDES_TO_DO.search(text) else 0.0
+    if share < SHARED_BY_A_STATEMENT or not told - matter - GENERIC_TERMS or _PLANS.search(text):
+        return 0.0
+    enough = bool(_NUMBER.search(text)) if _ASKS_A_NUMBER.search(question) else len(matter & told) > 1
+    return share if enough else 0.0
+
+
+def _settles(text: str) -> bool:
+    return (bool(_SETTLES.search(text)) or kind_of(text) is Kind.DECISION) and not _DOUBT.search(text)
+
+
+def _same(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Returns True if two questions are one: most terms in common, or all of the shorter one's."""
+    common = len(one & other)
+    return common > 0 and (common >= SAME_QUESTION * len(one | other) or common == min(len(one), len(other)))
 
 
 def arc_of(
@@ -84,64 +214,43 @@ def arc_of(
         left = tuple(question for question in asked if not any(answers(question, line.text) for line in recent))
         digests = [*digests[:-1], replace(digests[-1], open_questions=left)]
         alive |= set(left)
-    lines = arc_lines(digests, DENSITY[strategy], open_questions=open_questions, focus=focus)
-    return choose_arc(lines, count, budget_tokens), alive
+    lines = arc_lines(digests, strategy, open_questions=open_questions, focus=focus)
+    if budget_tokens < SMALLEST_STORY_TOKENS:  # words that were said serve a small room better where they are sought
+        lines = [line for line in lines if line.heading in (DECISIONS, OPEN)]
+    left_tokens, shown, chosen = budget_tokens, set[str](), list[SummaryLine]()
+    for line in lines:
+        cost = count(line.text) + (0 if line.heading in shown else count(line.heading))
+        if cost <= left_tokens and line.text not in shown:
+            left_tokens -= cost
+            shown |= {line.heading, line.text}
+            chosen.append(line)
+    order = list(SECTIONS)
+    return sorted(chosen, key=lambda line: (order.index(line.heading), line.position)), alive
 
 
 def arc_lines(
-    digests: Sequence[Digest], density: Density, *, open_questions: Sequence[Sentence], focus: Sequence[Line]
+    digests: Sequence[Digest], strategy: str, *, open_questions: Sequence[Sentence], focus: Sequence[Line]
 ) -> list[SummaryLine]:
-    """Returns every line that an arc may have, the most valuable first.
-
-    Where a model wrote the newest digest, its own open questions stand for the time up to that digest's end.
-    """
+    """Returns every line that an arc may have, the most valuable first."""
     if not digests:
         return []
-    last = digests[-1]
-    opened, decided = _open_questions(digests, open_questions, focus), _decisions(digests)
-    if density == "light":
-        opened, decided = opened[:LIGHT_ITEMS], decided[:LIGHT_ITEMS]
-    lines = [*_narrative(digests, density), *opened, *decided]
-    # Names, or who took part, tell nothing of a message, so those lines have no span.
-    if density != "light":
-        lines += _focus(digests, focus)
-        if names := merged_artifacts(reversed(digests), ARTIFACT_NAMES):
-            lines.append(_line(ARTIFACTS, ", ".join(names), last.end - 1, _ARTIFACTS, last.made_by))
-    if density == "dense":
-        decisions: Counter[str] = Counter()  # how many are in whose words
-        for digest in digests:
-            decisions.update({s.speaker: 0 for s in digest.sentences})
-            decisions.update(s.speaker for s in digest.sentences if s.kind is Kind.DECISION)
-        decisions.update({line.speaker: 0 for line in focus})
-        made = ((name, f" ({n} decision{'s' if n > 1 else ''})" if n else "") for name, n in decisions.items() if name)
-        if who := ", ".join(f"{name}{told}" for name, told in made):
-            lines.append(_line(WHO, who, last.end - 1, _WHO, last.made_by))
+    most = LIGHT_ITEMS if strategy == "windowed" else None
+    lines = [*_story(digests, strategy), *_open(digests, open_questions, focus)[:most], *_decisions(digests)[:most]]
+    if strategy != "windowed":
+        said = keep_sentences([line for line in focus if line.from_user][-WISHES:])
+        wish = max(filter(_says_something, said), key=lambda s: (s.score, s.position), default=None)
+        lines += [_line(FOCUS, wish.told, wish.position, EXTRACTION, (0, 0))] if wish else []
+        named = [name for name in merged_artifacts(reversed(digests)) if _NAMED_AS_CODE.search(name)]
+        text, last = ", ".join(named[:ARTIFACT_NAMES]), digests[-1]
+        # Names tell nothing of a message, so that line has no span.
+        lines += [_line(ARTIFACTS, text, last.end - 1, last.made_by, (0, 0))] if named else []
     return sorted(lines, key=lambda line: -line.value)
 
 
-def choose_arc(lines: Sequence[SummaryLine], count: Count, budget_tokens: int) -> list[SummaryLine]:
-    r"""Returns the lines that fit into a budget with the headings they need, in the order in which they stand.
-
-    Example:
-        >>> line = SummaryLine(position=3, heading="# Decisions\n", text="- Ada: We decided on Redis.\n", value=70.0)
-        >>> choose_arc([line], len, 39), choose_arc([line], len, 40) == [line]
-        ([], True)
-    """
-    left = budget_tokens
-    headed: set[str] = set()
-    chosen: list[SummaryLine] = []
-    for line in lines:
-        cost = count(line.text) + (0 if line.heading in headed else count(line.heading))
-        if cost <= left:
-            left -= cost
-            headed.add(line.heading)
-            chosen.append(line)
-    return sorted(chosen, key=lambda line: (SECTIONS.index(line.heading), line.position))
-
-
 def _line(
-    section: str, text: str, position: int, value: float, maker: str, *, span: tuple[int, int] = (0, 0)
+    section: str, text: str, position: int, maker: str, span: tuple[int, int], *, worth: float = 0.0
 ) -> SummaryLine:
+    """Returns a line of a section; `worth` is 0 to 1 and ranks it among others of it."""
     return SummaryLine(
         position=position,
         heading=section,
@@ -149,168 +258,90 @@ def _line(
         first=span[0],
         end=span[1],
         made_by=maker,
-        value=value,
+        value=SECTIONS[section] + SPREAD * worth,
     )
 
 
-def _narrative(digests: Sequence[Digest], density: Density) -> list[SummaryLine]:
-    """Returns the story: a model's as far as it goes, then the topics of each part of the conversation."""
-    told = max((i for i, digest in enumerate(digests) if digest.narrative), default=-1)
+def _stands_alone(sentence: Sentence) -> bool:
+    """Returns whether a sentence is a whole one of a person's or a model's, which needs none before it."""
+    text = sentence.text.removeprefix("[OPEN]").strip()
+    is_whole = text[:1] not in ("[", "*", "") and text[-1] not in "…:,;"
+    leans = begins_in_the_middle(text) and not is_question(text)
+    return is_whole and not leans and not sentence.speaker.startswith("tool")
+
+
+def _says_something(sentence: Sentence) -> bool:
+    return sentence.kind is Kind.PLAIN and len(sentence.matter) > 1 and _stands_alone(sentence)
+
+
+def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
+    """Returns the story: a model's as far as it goes, then the best plain sentence of each part after it."""
+    until = max((i for i, digest in enumerate(digests) if digest.narrative), default=-1)
     lines = []
-    if told >= 0:
-        first, last = digests[0].first, digests[told]
-        lines.append(_line(NARRATIVE, last.narrative, first, _FIRST, last.made_by, span=(first, last.end)))
-    untold = digests[told + 1 :]
+    if until >= 0:
+        first, last = digests[0].first, digests[until]
+        lines.append(_line(NARRATIVE, last.narrative, first, last.made_by, (first, last.end)))
+    untold = digests[until + 1 :]
     # About as many digests in each part; none is empty.
-    number = max(0, min(NARRATIVE_LINES.get(density, len(digests)) - len(lines), len(untold)))
-    edges = [len(untold) * i // number for i in range(number + 1)] if number else []
-    shares = ([s for digest in untold[start:end] for s in digest.sentences] for start, end in pairwise(edges))
-    parts = [part for part in shares if part]
-    counts = [Counter(term for s in part for term in s.terms) for part in parts]
-    everywhere = Counter(term for count in counts for term in count)
-    speakers = frozenset(term for digest in digests for s in digest.sentences for term in terms(s.speaker))
-    for at, (part, count) in enumerate(zip(parts, counts, strict=True)):
-        weights = {
-            term: number * math.log(1 + len(parts) / everywhere[term])
-            for term, number in count.items()
-            if number > 1 and _is_topic(term) and term not in speakers
-        }
-        topics = _surface(weights, TOPICS, part)
-        about = f"Topics: {', '.join(topics)}. " if topics else ""
-        # The newest part first: it is what the conversation comes from.
-        newest = at == len(parts) - 1 and not lines
-        value = _FIRST if newest else _STORY + _SPREAD * at / len(parts)
-        text = f"{_dates(part)}{about}{_said(_typical(part, weights))}"
-        first, end = part[0].position, part[-1].position + 1
-        lines.append(_line(NARRATIVE, text, first, value, _maker(digests, first), span=(first, end)))
-    return lines
-
-
-def _typical(part: Sequence[Sentence], weights: Mapping[str, float]) -> Sentence:
-    """Returns the sentence that says most about the topics of its part, of those that have no section of their own."""
-
-    def fit(s: Sentence) -> tuple[bool, float, int, int]:
-        topical = 1 + math.fsum(weights.get(term, 0.0) for term in s.terms)  # exact: sets have no fixed order
-        return s.kind is Kind.PLAIN, s.score * topical / math.sqrt(len(s.text) + 1), -s.position, -s.order
-
-    return max(part, key=fit)
+    number = max(0, min(STORY_LINES.get(strategy, len(digests)) - len(lines), len(untold)))
+    for start, end in pairwise(len(untold) * i // number for i in range(number + 1)) if number else ():
+        part = untold[start:end]
+        told = [s for digest in part for s in digest.sentences]
+        often = Counter(term for s in told for term in s.matter)
+        plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
+        if plain:  # the one that says most about what the part says often
+            gains = (sum(often[term] - 1 for term in s.matter) * s.score / math.sqrt(len(s.text)) for s in plain)
+            best = max(zip(gains, plain, strict=True), key=lambda pair: (pair[0], -pair[1].position, -pair[1].order))[1]
+            span, worth = (part[0].first, part[-1].end), start / len(untold)
+            lines.append(_line(NARRATIVE, best.told, best.position, part[0].made_by, span, worth=worth))
+    newest = [lines[0] if until >= 0 else lines[-1]] if lines else []
+    return [line.model_copy(update={"value": NEWEST_VALUE}) if line in newest else line for line in lines]
 
 
 def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
     """Returns the decisions, the most valuable first; of decisions on one matter only the newest."""
     made = [(s, digest) for digest in digests for s in digest.sentences if s.kind is Kind.DECISION]
     standing: list[tuple[Sentence, Digest]] = []
-    matters: list[tuple[frozenset[str], bool]] = []
     for sentence, digest in sorted(made, key=lambda pair: (pair[0].position, pair[0].order), reverse=True):
-        # Without numbers, since these are what a new decision changes.
-        matter = frozenset(term for term in sentence.terms - GENERIC_TERMS if not term[0].isdigit())
-        if matter and not any(_supersedes(newer, matter, reverses=takes_back) for newer, takes_back in matters):
+        words_of_all = sentence.speaker != "assistant" or _TOGETHER.search(sentence.text)
+        if words_of_all and _stands_alone(sentence) and not any(_supersedes(newer, sentence) for newer, _ in standing):
             standing.append((sentence, digest))
-            matters.append((matter, bool(_REVERSES.search(sentence.text))))
     top = max((s.score for s, _ in standing), default=0.0) or 1.0
     lines = []
     for rank, (s, digest) in enumerate(standing):
         # A sentence stands for its message, or for the whole span where a model wrote it.
         span = (s.position, s.position + 1) if s.speaker else (digest.first, digest.end)
-        value = _DECISION + _SPREAD / 2 * (s.score / top + (len(standing) - rank) / len(standing))
-        lines.append(
-            _line(DECISIONS, _dates([s]) + _said(s), s.position, value, _maker(digests, s.position), span=span)
-        )
+        worth = (s.score / top + (len(standing) - rank) / len(standing)) / 2
+        lines.append(_line(DECISIONS, s.told, s.position, digest.made_by, span, worth=worth))
     return sorted(lines, key=lambda line: -line.value)
 
 
-def _supersedes(newer: frozenset[str], older: frozenset[str], *, reverses: bool) -> bool:
-    """Returns True if a newer decision is on the same matter: says the same, says it all, or takes it back."""
-    common = len(newer & older)
-    if common >= SAME_DECISION * len(newer | older):
-        return True
-    return common > 1 and common >= (REVERSED_DECISION if reverses else REPEATED_DECISION) * len(older)
+def _supersedes(newer: Sentence, older: Sentence) -> bool:
+    """Returns True if a newer decision is on the same matter: repeats most of it, or takes back some of it."""
+    # Without numbers, since these are what a new decision changes.
+    one, other = ({term for term in s.matter if not term[0].isdigit()} for s in (newer, older))
+    share = REVERSED_DECISION if _REVERSES.search(newer.text) else REPEATED_DECISION
+    return one == other or len(one & other) >= max(2, share * len(other))
 
 
-def _open_questions(
-    digests: Sequence[Digest], open_questions: Sequence[Sentence], focus: Sequence[Line]
-) -> list[SummaryLine]:
-    """Returns the open questions, the most valuable first: the newest."""
-    newest = digests[-1]
-    found: list[tuple[str, int, tuple[int, int]]] = []
-    if newest.narrative or newest.open_questions:
-        later = "\n".join(line.text for line in focus if line.position >= newest.end)
-        still = (_marked(question) for question in newest.open_questions if not answers(question, later))
-        found = [(question, newest.end - 1, (newest.first, newest.end)) for question in still]
+def _open(digests: Sequence[Digest], open_questions: Sequence[Sentence], focus: Sequence[Line]) -> list[SummaryLine]:
+    """Returns the open questions, the newest first; a model's stand for the time up to the end of its digest."""
+    last = digests[-1]
+    found: list[tuple[str, int, str, tuple[int, int]]] = []
+    if last.narrative or last.open_questions:
+        later = "\n".join(line.text for line in focus if line.position >= last.end)
+        left = (question for question in last.open_questions if not answers(question, later))
+        found = [(_marked(question), last.end - 1, last.made_by, (last.first, last.end)) for question in left]
+        known = [frozenset(terms(question)) - GENERIC_TERMS for question in last.open_questions]
         open_questions = [
-            question
-            for question in open_questions
-            if question.position >= newest.end
-            and not any(same_matter(question.text, other) for other in newest.open_questions)
+            s for s in open_questions if s.position >= last.end and not any(_same(s.matter, other) for other in known)
         ]
-    for s in open_questions:
-        text = f"{_dates([s])}{_said(replace(s, text=_marked(s.text)))}"
-        found.append((text, s.position, (s.position, s.position + 1)))
-    lines = [
-        _line(OPEN, text, at, _OPEN + _SPREAD * rank / len(found), _maker(digests, at), span=span)
-        for rank, (text, at, span) in enumerate(found, 1)
-    ]
-    return lines[::-1]
-
-
-def _focus(digests: Sequence[Digest], focus: Sequence[Line]) -> list[SummaryLine]:
-    """Returns the most characteristic terms of the newest messages, and the user's last weighty sentence."""
-    if not focus:
-        return []
-    first = focus[0].position
-    kept = keep_sentences(focus)
-    here = Counter(term for s in kept for term in s.terms)
-    before = Counter(term for digest in digests for s in digest.sentences if s.position < first for term in s.terms)
-    speakers = frozenset(term for line in focus for term in terms(line.speaker))
-    weights = {
-        term: number / (1 + math.log(1 + before[term]))
-        for term, number in here.items()
-        if _is_topic(term) and term not in speakers
-    }
-    names = _surface(weights, FOCUS_TERMS, kept)
-    lines = [_line(FOCUS, ", ".join(names), first, _FOCUS, _maker(digests, first))] if names else []
-    asked = next((best for line in reversed(focus) if line.from_user and (best := keep_sentences([line], 1))), ())
-    return lines + [_line(FOCUS, _said(s), s.position, _REQUEST, _maker(digests, s.position)) for s in asked]
-
-
-def _maker(digests: Sequence[Digest], position: int) -> str:
-    return next((digest.made_by for digest in digests if digest.first <= position < digest.end), EXTRACTION)
-
-
-def _is_topic(term: str) -> bool:
-    named = term not in _EMPTY and term not in GENERIC_TERMS and not term[0].isdigit()
-    return named and (len(term) >= SHORTEST_TOPIC or not term.isascii())
-
-
-def _surface(weights: Mapping[str, float], most: int, kept: Iterable[Sentence]) -> list[str]:
-    """Returns the terms of the greatest weight, of equal ones by the alphabet, as they are written most often.
-
-    A term that is no word of the sentences stays as it is.
-    """
-    wanted = sorted(weights, key=lambda term: (-weights[term], term))[:most]
-    forms: dict[str, Counter[str]] = {term: Counter() for term in wanted}
-    for sentence in kept:
-        if sentence.terms.isdisjoint(forms):
-            continue
-        for word in re.findall(r"\w+", sentence.text):
-            stems = terms(word)
-            if len(stems) == 1 and stems[0] in forms:
-                forms[stems[0]][word] += 1
-    return [forms[term].most_common(1)[0][0] if forms[term] else term for term in wanted]
-
-
-def _said(sentence: Sentence) -> str:
-    return f"{sentence.speaker}: {sentence.text}" if sentence.speaker else sentence.text
+    for s in filter(_stands_alone, open_questions):
+        text = replace(s, text=_marked(s.text)).told
+        found.append((text, s.position, EXTRACTION, (s.position, s.position + 1)))
+    ranked = enumerate(found, 1)
+    return [_line(OPEN, *question, worth=rank / len(found)) for rank, question in ranked][::-1]
 
 
 def _marked(question: str) -> str:
     return question if "[OPEN]" in question else f"[OPEN] {question}"
-
-
-def _dates(sentences: Sequence[Sentence]) -> str:
-    """Returns `[2024-05-01] ` or `[2024-05-01 to 2024-05-03] `; nothing without dates."""
-    dates = [sentence.date for sentence in sentences if sentence.date]
-    if not dates:
-        return ""
-    first, last = min(dates), max(dates)
-    return f"[{first}] " if first == last else f"[{first} to {last}] "

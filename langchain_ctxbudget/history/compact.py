@@ -104,10 +104,7 @@ def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) 
 
 
 def history_tokens(conversation: Conversation, budget_tokens: int) -> int:
-    """Returns what a conversation would cost whole, results of tools that are too large in short.
-
-    Where it fits the budget of the whole request only with its largest messages in short, what it costs so.
-    """
+    """Returns what a conversation would cost whole: large results in short, or all large messages where it fits so."""
     whole, end = conversation.total_tokens, len(conversation.entries)
     if whole <= budget_tokens or end > LONGEST_CLIPPED:
         return whole
@@ -147,7 +144,7 @@ class HistoryRoom:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Where verbatim history begins."""
+    """Where verbatim history begins, and up to where results of tools are shown in short."""
 
     whole: bool = False
     """Everything is verbatim."""
@@ -155,7 +152,6 @@ class Decision:
     """The cut that stays; None where another one is made."""
     cut: int = 0
     cleared: int = 0
-    """Results of tools before this position are shown in short."""
 
     @property
     def is_step(self) -> bool:
@@ -182,11 +178,7 @@ class HistoryPlan:
         self.whole_limits = self.limits if conversation.total_tokens > room.budget_tokens else None
 
     def decide(self, *, renew: bool = False) -> Decision:
-        """Decides where verbatim history begins.
-
-        Args:
-            renew: what stands for the messages before the cut is written anew in any case.
-        """
+        """Decides where verbatim history begins; with `renew`, what stands before the cut is written anew."""
         conversation = self.conversation
         if not self.end or (self.room.fits_whole and self.end <= self.most):
             return Decision(whole=True)
@@ -201,11 +193,9 @@ class HistoryPlan:
 
     def waiting(self, decision: Decision) -> tuple[str, ...]:
         """Returns the hashes of the spans before a cut that a model has not written about yet."""
-        if decision.whole:
-            return ()
         if decision.record is not None:
             return decision.record.waiting
-        return self.conversation.spans(self.settings.segment_messages).before(decision.cut)[1]
+        return () if decision.whole else self.conversation.spans(self.settings.segment_messages).before(decision.cut)[1]
 
     def view(self, decision: Decision) -> HistoryView:
         """Returns the history as it goes into the prompt."""
@@ -286,18 +276,17 @@ class HistoryPlan:
 
     def _written(self, cut: int, cleared: int) -> CutRecord:
         """Writes what stands for the messages before a cut."""
-        conversation, arc_tokens = self.conversation, self.room.arc_tokens
-        strategy = strategy_for(conversation.total_tokens, self.room_tokens + arc_tokens)
+        conversation, count = self.conversation, self.conversation.counter.count_text
+        strategy = strategy_for(conversation.total_tokens, self.room_tokens + self.room.arc_tokens)
         digests, waiting = conversation.spans(self.settings.segment_messages).before(cut)
-        count = conversation.counter.count_text
         arc, alive = arc_of(
             digests,
             strategy,
-            open_questions=[q for q in conversation.read_questions(self.end).alive() if q.position < cut],
+            open_questions=[q for q in conversation.read_questions(self.end).alive if q.position < cut],
             focus=conversation.lines(max(0, cut - FOCUS_MESSAGES), cut),
             recent=conversation.lines(cut, self.end),
             count=count,
-            budget_tokens=arc_tokens,
+            budget_tokens=self.room.arc_tokens,
         )
         record = CutRecord(
             position=cut,
@@ -319,21 +308,9 @@ class HistoryPlan:
         room = self.room_tokens - grown - sum(map(count, frame))
         if not cut or room <= 0:
             return record
-        quotable = [
-            entry.as_line(position, conversation.costs[position])
-            for position, entry in enumerate(conversation.entries[: cut if strategy == "compacted" else 0])
-            if entry.message.type != "tool" and entry.is_quotable
-        ]
+        said, quotable = [line.text for line in arc], conversation.quotable_lines(cut if strategy == "compacted" else 0)
         summary = summary_lines(
-            strategy,
-            digests,
-            cut,
-            count,
-            room,
-            said=[line.text for line in arc],
-            alive=alive,
-            quotable=quotable,
-            total=self.end,
+            strategy, digests, cut, count, room, said=said, alive=alive, quotable=quotable, total=self.end
         )
         return record.model_copy(update={"summary": tuple(summary)})
 
@@ -393,19 +370,12 @@ class HistoryPlan:
 
 def _group_around(safe: Sequence[bool], position: int, cut: int) -> list[int]:
     """Returns the positions of the messages that cannot be parted from one, before a cut."""
-    first, end = safe_at(safe, position), position + 1
-    while end < cut and not safe[end]:
-        end += 1
-    return list(range(first, end))
+    end = next((at for at in range(position + 1, cut) if safe[at]), cut)
+    return list(range(safe_at(safe, position), end))
 
 
 def strategy_for(history_tokens: int, room_tokens: int) -> HistoryStrategy:
-    """Returns the strategy for a history that is not sent whole, by its compression ratio (seed 000).
-
-    Args:
-        history_tokens: what all of it would cost.
-        room_tokens: what arc and history (L4 and L6) may cost.
-    """
+    """Returns the strategy for a history that is not sent whole, by its ratio to the room of L4 and L6 (seed 000)."""
     ratio = history_tokens / max(1, room_tokens)
     if ratio <= WINDOWED_RATIO:
         return "windowed"
@@ -423,11 +393,7 @@ def stays(cost: Cost, cut: int, end: int, limit_tokens: float) -> bool:
 
 
 def safe_at(safe: Sequence[bool], position: int) -> int:
-    """Returns the last place up to a position where a cut leaves calls and results together.
-
-    >>> safe_at([True, False, False, True], 2)
-    0
-    """
+    """Returns the last place up to a position where a cut leaves calls and results together."""
     while 0 < position < len(safe) and not safe[position]:
         position -= 1
     return position
@@ -448,15 +414,6 @@ def move_cut(
     It is the end of a segment, the one that leaves about `target` of the room; no more than half-way to the trigger,
     or the next step would come too soon. Where no segment ends there, as in a small room, it is the oldest safe place
     that leaves at most `target`. Work is bounded by the room, not by the length of the conversation.
-
-    Args:
-        cost: of the message at a position.
-        safe: whether a cut right before that message leaves calls and results together.
-        starts: positions where segments begin.
-        room_tokens: what verbatim messages may cost together.
-        trigger: the share of the room at which the next step comes.
-        target: the share of the room to compact to.
-        keep: the newest messages that stay verbatim.
     """
     end = len(safe)
     kept_from = max(0, end - keep)

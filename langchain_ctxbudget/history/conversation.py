@@ -17,9 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from langchain_ctxbudget.budget import Fragment, Reason
 from langchain_ctxbudget.errors import InputError
+from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line
-from langchain_ctxbudget.history.open_questions import OpenQuestions
 from langchain_ctxbudget.history.table import Beginning, Clips, Costs, MessageTable
 from langchain_ctxbudget.history.tree import KnownDigests, Spans
 from langchain_ctxbudget.messages import as_note, clip_message, fingerprint
@@ -231,6 +231,14 @@ class Conversation:
     def lines(self, first: int, end: int) -> list[Line]:
         """Returns messages as a summariser reads them."""
         return [entry.as_line(first + offset) for offset, entry in enumerate(self.entries[first:end])]
+
+    def quotable_lines(self, end: int) -> list[Line]:
+        """Returns the messages before a place that may stand in a prompt word for word, results of tools apart."""
+        return [
+            entry.as_line(position, self.costs[position])
+            for position, entry in enumerate(self.entries[:end])
+            if entry.message.type != "tool" and entry.is_quotable
+        ]
 
     def spans(self, segment_messages: int) -> Spans:
         """Returns the spans for a size of segments, with all segments that have ended by now."""

@@ -48,43 +48,39 @@ _DECISION = _pattern(
 )
 # Narrower than the words that make a text important: "answer" and "final" alone decide nothing.
 _DECIDES = _pattern(
-    r"\b(?:(?:decided|agreed|settled|reversed|voted)[:,]|^(?:final|recorded|noted|confirmed|decision|resolved):"
-    r"|(?:decided|agreed|settled|opted|voted) (?:to|on|against|that|for)"
-    r"|(?:we|I|they|board|team|is|are|was|were|been|have|has|'ve) (?:(?:have|has|all|already|now|finally) )*"
-    r"(?:decided|agreed|chose|chosen|picked|approved|rejected|reversed|settled)"
-    r"|(?:let's|we'll|we will|I'll|I will) (?:go with|use|take)|go(?:ing)? with (?:that|it|the)"
-    r"|(?:the|my|our|final) decision|as final|^(?:OK, |so, )?new (?:\w+ ){0,2}(?:date|plan|name|price|version|rule):"
-    r")(?!\w)|^decided\W*$"
+    r"^(?:OK, |so, )?(?:final|recorded|decision|decided|agreed|resolved|reversed|new (?:\w+ ){0,2}(?:date|plan|name)): "
+    r"|\b(?:decided|agreed|settled|opted|voted)(?:: | (?:to|on|against|that|for) (?=\w))"
+    r"|(?:^|[^\w\s] *|\b(?:and|but|so|that|because|then|since|now|actually|finally|\w*day|week|month|year|night) )"
+    r"(?:(?:we|I|they|he|she)(?:'ve|'d| have| had)?|the (?:board|team)) (?:(?:all|already|now|finally) )*"
+    r"(?:decided|agreed|chose|chosen|picked(?! up)|approved|rejected|reversed|settled)\b"
+    r"|\b(?:was|were|been) (?:decided|agreed|chosen|approved|rejected|reversed|settled)\b"
+    r"|\b(?:let's|we'll|we will|I'll|I will) (?:go with (?!you|me|him|her|them|us)|use )"
+    r"|\b(?:the|my|our|final) decision (?:is|was)\b|\bas final\b"
 )
 # "You should not order before the number is settled."
 _CONDITION = _pattern(
-    r"\b(?:until|unless|if|whether|before (?:the|it|this|that|we|you|they)|should|could|might|may)"
-    r" (?:[^\s,;:]+ ){0,5}$"
-)
-# "Polyester it is.", but not "That is how it is."
-_IT_IS = _pattern(
-    r"^(?!(?:\S+ ){0,2}(?:what|how|where|who|there|here|as|than|know|think|though|if|so|then|yes|no|of|maybe|that"
-    r"|this) )(?:[^\s.,:]+ ){1,3}it is(?:[.,!]|$)"
+    r"\b(?:until|unless|if|when|once|after|whether|before (?:the|it|this|that|we|you|they)|should|could|might|may|not"
+    r"|never|\w+n't|wish) (?:[^\s,;:]+ ){0,5}$"
 )
 _PROBLEM = _pattern(
     r"\b(errors?|bugs?|issues?|problems?|fail(?:s|ed|ing|ures?)?|broken|fix(?:ed|es)?|crash(?:ed|es)?|exception"
     r"|TypeError|undefined)\b"
 )
 _OPEN = _pattern(
-    r"\[OPEN\]|^open(?: questions?| points?| issues?)?:|\b(?:open question|still open|on the open list"
+    r"\[OPEN\]|^(?:open(?: questions?| points?| issues?)?|tbd):|\b(?:open question|still open|on the open list"
     r"|(?:as|it|that|this|stays?|remains?|left) open(?! to\b)(?=\W*(?:$|[.:;,]))"
-    r"|still (?:need|have) to (?:decide|find out|figure out|check|choose|agree)|to be decided|tbd|not sure yet"
-    r"|undecided|unresolved|(?:need|have) to decide|waiting (?:for|on) (?:an answer|a reply|word)"
-    r"|unclear (?:whether|if)|(?:not|\w+n't) (?:yet )?(?:been )?(?:decided|settled|agreed)|no decision(?: yet)?\b)\b"
+    r"|still (?:need|have) to (?:decide|find out|figure out|check|choose|agree)|to be decided|(?:is|are|still) tbd"
+    r"|not sure yet|(?:is|are|still) (?:undecided|unresolved)|unclear (?:whether|if)"
+    r"|(?:ha(?:ve|s)(?: not|n't)|not yet) (?:yet )?(?:been )?(?:decided|settled|agreed)|no decision yet)\b"
 )
 # What every match of a pattern has a part of: looking for a part is ten times as fast as looking for the pattern.
 _DECIDES_PARTS = (
-    "decid|decision|agreed|settled|revers|voted|final|recorded:|noted:|confirmed:|resolved:|opted|chose|picked"
-    "|approved|rejected|go with|going with|let's|'ll|will |new "
+    "decid|decision|agreed|settled|revers|voted|final|recorded:|resolved:|opted|chose|picked|approved|rejected|let's "
+    "|'ll |will |new "
 )
 _OPEN_PARTS = (
-    "open|decide|still |tbd|not sure yet|unresolved|waiting |unclear |decision|not settled|not agreed|n't |not been"
-    "|not yet"
+    "open|still |to be decided|tbd|not sure yet|undecided|unresolved|unclear |n't |has not|have not|not yet"
+    "|decision yet"
 )
 # Sentences about open questions that open none: "What is still open?", "That closes the last open question."
 _ASKS_WHAT_IS_OPEN = _pattern(
@@ -108,6 +104,21 @@ _LIST_ITEM = re.compile(r"^[^\S\n]*[-*•]\s", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`|[\w/-]\.(?:py|ts|js|sql|md|json|ya?ml|toml|sh|html|css|rs|go)\b|\w\(\)")
 _CLOSING = "\"'”’»)] "  # noqa: RUF001 - what may stand after a sentence's mark
 _QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
+
+
+_PASSIVE = ("was ", "were ", "been ")
+GENERIC_TERMS = frozenset(
+    terms(
+        "s t d m re ve ll don isn didn wasn haven hasn won open question questions decide decided decision need still "
+        "we us let settle settled answer answered resolve resolved close closed agree agreed choose chose chosen pick "
+        "picked note noted mark marked list put keep kept leave left write down yet unclear sure tbd figure find check "
+        "checking whether want like know get go going take use using one ones thing things point issue undecided "
+        "unresolved confirm confirmed wait waiting reply word remain remains stay stays final exactly really now today "
+        "tomorrow yesterday later please also much many way it's that's what's i'm don't isn't ask asked make made say "
+        "said tell told think look maybe says new should would could"
+    )
+)
+"""Terms that any question and any decision may have: what is left is its matter."""
 
 
 class Kind(StrEnum):
@@ -152,6 +163,11 @@ class Sentence:
         """The stems of its words."""
         return frozenset(terms(self.text))
 
+    @cached_property
+    def matter(self) -> frozenset[str]:
+        """What it is about."""
+        return self.terms - GENERIC_TERMS
+
     @property
     def told(self) -> str:
         """The sentence with its date, and who said it."""
@@ -194,18 +210,19 @@ class Digest:
 
 def kind_of(sentence: str) -> Kind:
     """Returns the kind of a sentence: it decides something, leaves something open, or neither."""
-    if _leaves_open(sentence):
-        return Kind.PLAIN if _ASKS_WHAT_IS_OPEN.search(sentence) else Kind.OPEN
-    if is_question(sentence):
+    if opens := _leaves_open(sentence):
+        conditional = _CONDITION.search(sentence[: opens.start()])
+        return Kind.PLAIN if conditional or _ASKS_WHAT_IS_OPEN.search(sentence) else Kind.OPEN
+    if is_question(sentence) or not _has_any(sentence, _DECIDES_PARTS) or not (decides := _DECIDES.search(sentence)):
         return Kind.PLAIN
-    decides = _DECIDES.search(sentence) if _has_any(sentence, _DECIDES_PARTS) else None
-    if decides and _CONDITION.search(sentence[max(0, decides.start() - 80) : decides.start()]):
-        return Kind.PLAIN
-    return Kind.DECISION if decides or _IT_IS.search(sentence) else Kind.PLAIN
+    before, after = sentence[: decides.start()], sentence[decides.end() :]
+    told = f"{before} {after}" if decides[0].startswith(_PASSIVE) else after
+    has_object = not GENERIC_TERMS.issuperset(terms(told))
+    return Kind.DECISION if has_object and not _CONDITION.search(before[-80:]) else Kind.PLAIN
 
 
-def _leaves_open(text: str) -> bool:
-    return _has_any(text, _OPEN_PARTS) and bool(_OPEN.search(text))
+def _leaves_open(text: str) -> re.Match[str] | None:
+    return _OPEN.search(text) if _has_any(text, _OPEN_PARTS) else None
 
 
 def _has_any(text: str, parts: str) -> bool:
@@ -269,7 +286,7 @@ def merge(children: Sequence[Digest]) -> Digest:
     )
 
 
-def merged_artifacts(digests: Iterable[Digest], most: int) -> tuple[str, ...]:
+def merged_artifacts(digests: Iterable[Digest], most: int | None = None) -> tuple[str, ...]:
     """Returns the names that rank high in many digests; of equal ones, those of the first digest."""
     weight: Counter[str] = Counter()
     for digest in digests:

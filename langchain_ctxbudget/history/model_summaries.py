@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_ctxbudget.errors import SummaryError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, importance, kind_of
+from langchain_ctxbudget.history.tree import Node
 from langchain_ctxbudget.llm import (
     DEFAULT_WINDOW_TOKENS,
     FRAMING_TOKENS,
@@ -56,18 +56,14 @@ REPLY_EXTRA_TOKENS = 700
 """A reply needs so much beyond its summary: for the lists, the narrative and the format."""
 MIN_PART_TOKENS = 256
 """The least room for the lines of a part."""
-SO_FAR_PER_CAP = 4
-"""The summary of a span's earlier parts may take so many times its cap, and a quarter of the window at most."""
-MIN_SUMMARY_CHARACTERS, SUMMARY_CHARACTERS_PER_TOKEN = 2_000, 16
-"""Of a summary that is longer than this, and than this times its cap in tokens, the end is not looked at."""
+STATEMENTS_READ = 200
+"""The rest of a longer summary is not looked at."""
 _CHARACTERS_PER_TOKEN = 3.5
 """For the hint in the prompt (seed 000)."""
 _ITEMS_READ = 64
 """The rest of a longer list in a reply is not looked at."""
 _LIST_BONUS, _OVERVIEW_BONUS = 10.0, 15.0
 """For what the model itself calls a decision or open, and its overview; the seed's points for decisions and ends."""
-_SAME_TERMS = 3
-"""A shorter statement is too easily part of another one to be the same."""
 _SHOWN_CHARACTERS = 120
 
 _LIMIT = """
@@ -126,11 +122,7 @@ _SAMPLE = ", ".join(f'"{name}": {chr(34) * 2 if name in _TEXTS else []}' for nam
 _AS_JSON = f"\n\nReply with one JSON object of exactly these fields and nothing else:\n{{{_SAMPLE}}}"
 _PRIOR_HEADING = "The conversation before this segment:\n"
 _QUESTIONS_HEADING = "Questions that were open before it:\n"
-_SO_FAR_HEADING = (
-    "The segment is too long for one reading. Your summary of what came before this part of it, which your reply "
-    "replaces, so carry over what matters:\n"
-)
-_LINES_HEADING, _MORE_LINES_HEADING = "The segment:\n", "The segment goes on:\n"
+_LINES_HEADING = "The segment:\n"
 
 VERSION = blake2b(
     repr((_FIRST_LEVEL, _HIGHER_LEVEL, _STYLE, _DATA_RULE, _AS_JSON, SCHEMA)).encode(), digest_size=6
@@ -144,7 +136,6 @@ _REFUSES = re.compile(
     r"(?i)(?:I'm sorry|I am sorry|Sorry,|I apologi[sz]e|I can(?:no|')?t\b|I cannot|I'm unable|I am unable|As an AI)"
 )
 _BULLET = re.compile(r"\A(?:[-*+•\u2013\u2014]|#{1,6}|\d{1,3}[.)])\s+")
-_NEGATION = re.compile(r"(?i)\b(?:not|no|never|none|without)\b|n['\u2019]t\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +151,10 @@ class Notes:
     narrative: str
 
     def after(self, earlier: Notes) -> Notes:
-        """Returns these notes, which were made with earlier ones in sight: lists merged, gaps filled from those."""
+        """Returns these notes of a part with those of the parts before it."""
         return replace(
             self,
+            statements=_unique((*earlier.statements, *self.statements), STATEMENTS_READ),
             decisions=_unique((*earlier.decisions, *self.decisions), MAX_DECISIONS),
             questions=earlier.questions if self.questions is None else self.questions,
             artifacts=_unique((*earlier.artifacts, *self.artifacts), MAX_ARTIFACTS),
@@ -170,22 +162,15 @@ class Notes:
         )
 
 
-def read_reply(reply: str | Mapping[str, Any], cap_tokens: int) -> Notes:
+def read_reply(reply: str | Mapping[str, Any]) -> Notes:
     """Reads a model's answer: the JSON that was asked for, in a code fence or among words too, or a summary alone.
-
-    Its summary has no more than its cap of tokens would allow by far; the cap itself is not enforced here.
 
     Raises:
         ValueError: nothing is in it, it is JSON that cannot be read, or its summary says nothing; says which.
     """
-    if isinstance(reply, Mapping):
-        fields, text = reply, str(reply)
-    else:
-        text = without_thoughts(reply)
-        fields = _fields_of(text, cap_tokens)
-    most = max(MIN_SUMMARY_CHARACTERS, SUMMARY_CHARACTERS_PER_TOKEN * cap_tokens)
-    whole = "\n".join(_strings(fields.get("summary")))
-    statements = tuple(_statements(encodable(whole if len(whole) <= most else f"{whole[:most]}…")))
+    text = str(reply) if isinstance(reply, Mapping) else without_thoughts(reply)
+    fields = reply if isinstance(reply, Mapping) else _fields_of(text)
+    statements = _statements("\n".join(_strings(fields.get("summary"))))
     if not statements:
         raise ValueError(f"a reply without a summary: {_shown(text)}")
     questions, narrative = fields.get("open_questions"), fields.get("narrative")
@@ -198,11 +183,11 @@ def read_reply(reply: str | Mapping[str, Any], cap_tokens: int) -> Notes:
     )
 
 
-def _fields_of(text: str, cap_tokens: int) -> Mapping[str, Any]:
+def _fields_of(text: str) -> Mapping[str, Any]:
     if not text:
         raise ValueError("an empty reply")
     if len(text) > MOST_REPLY_CHARACTERS:
-        raise ValueError(f"a reply of {len(text):,} characters where {cap_tokens:,} tokens were asked for")
+        raise ValueError(f"a reply of {len(text):,} characters")
     begins = _OBJECT.search(text)
     if begins or _LOOKS_LIKE_JSON.match(text):
         try:
@@ -235,17 +220,18 @@ def _listed(value: object, most: int, characters: int) -> tuple[str, ...]:
 
 def _statements(summary: str) -> tuple[str, ...]:
     """Returns the sentences of a summary that say something, without bullets, headings and repetitions."""
-    said = (one_line(sentence) for line in summary.splitlines() for sentence in sentences(_without_bullet(line)))
-    return _unique(clipped(text, MAX_SENTENCE_CHARACTERS) for text in said if not text.endswith(":"))
+    lines = encodable(summary).splitlines()
+    said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
+    return _unique((clipped(text, MAX_SENTENCE_CHARACTERS) for text in said if text[-1:] != ":"), STATEMENTS_READ)
 
 
-def _unique(texts: Iterable[str], most: int | None = None) -> tuple[str, ...]:
-    """Returns the texts that say something, each once, in order."""
+def _unique(texts: Iterable[str], most: int) -> tuple[str, ...]:
+    """Returns the first texts that say something, each once."""
     found: dict[str, str] = {}
     for text in texts:
-        if terms(text):
+        if terms(text) and len(found) < most:
             found.setdefault(fold(text), text)
-    return tuple(islice(found.values(), most))
+    return tuple(found.values())
 
 
 def _without_bullet(line: str) -> str:
@@ -256,18 +242,19 @@ def _without_bullet(line: str) -> str:
 class SummaryRequest:
     """A span of a conversation that is to be summed up, and what was before it."""
 
+    node: Node
     lines: tuple[Line, ...]
     """Of level 1 the messages, of higher levels one line for each child's digest; at least one."""
-    first: int
-    end: int
-    level: int
-    """1 for messages, 2 for digests of level 1, and so on."""
     prior: str
     """The conversation before the span; empty at its beginning."""
     open_questions: tuple[str, ...]
     """The questions that were open before the span."""
     cap_tokens: int
     """The most that the sentences of the digest may cost together, in tokens."""
+    key: str = ""
+    """The span's content and the model."""
+    context: str = ""
+    """A digest of the messages before the span."""
 
 
 class ChatModelSummarizer:
@@ -282,15 +269,8 @@ class ChatModelSummarizer:
     def __init__(
         self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = DEFAULT_WINDOW_TOKENS
     ) -> None:
-        self.model = StructuredModel(
-            model,
-            SCHEMA,
-            timeout_seconds=timeout_seconds,
-            window_tokens=window_tokens,
-            run_name="summarize_history",
-            source="summarization",
-            quotes=True,
-        )
+        names = ("summarize_history", "summarization")
+        self.model = StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=True)
 
     @property
     def fingerprint(self) -> str:
@@ -305,14 +285,11 @@ class ChatModelSummarizer:
         """
         notes: Notes | None = None
         for part in self._parts(request):
-            data, read = (
-                f"{self._before(request, notes)}{part}{closing(CONTEXT)}",
-                partial(read_reply, cap_tokens=request.cap_tokens),
-            )
+            data = f"{self._before(request, notes)}{part}{closing(CONTEXT)}"
             try:
-                reply = yield from self.model.ask(_instructions(request), _AS_JSON, data, read)
+                reply = yield from self.model.ask(_instructions(request), _AS_JSON, data, read_reply)
             except NoReplyError as error:
-                span = f"messages {request.first} to {request.end}"
+                span = f"messages {request.node.first} to {request.node.end}"
                 raise SummaryError(f"{self.model.name} gave no summary of {span}: {error}") from None
             notes = reply.after(notes) if notes else reply
         assert notes is not None  # noqa: S101 - there were lines
@@ -320,12 +297,13 @@ class ChatModelSummarizer:
 
     def _parts(self, request: SummaryRequest) -> list[str]:
         """Returns the lines as text, in parts that leave room in the window for everything else."""
-        text, window = "".join(map(_rendered, request.lines)), self.model.window_tokens
+        window = self.model.window_tokens
         frame = (_instructions(request), _AS_JSON, self._before(request, None), closing(CONTEXT))
-        reply_tokens = min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
-        taken_tokens = sum(map(estimate_tokens, frame)) + FRAMING_TOKENS + reply_tokens
-        if estimate_tokens(text) > window - taken_tokens:  # every part but the first shows a summary so far
-            taken_tokens += min(window // 4, SO_FAR_PER_CAP * request.cap_tokens)
+        taken_tokens = sum(map(estimate_tokens, frame)) + FRAMING_TOKENS
+        taken_tokens += min(2 * request.cap_tokens + REPLY_EXTRA_TOKENS, window // 3)
+        text = "".join(map(_rendered, request.lines))
+        if estimate_tokens(text) > window - taken_tokens:  # every part but the first is told of those before it
+            taken_tokens += window // 8
         if window - taken_tokens < MIN_PART_TOKENS:
             raise SummaryError(
                 f"{self.model.name} has a window of {window:,} tokens; the prompt and the reply take {taken_tokens:,} "
@@ -334,28 +312,23 @@ class ChatModelSummarizer:
         return _split(text, window - taken_tokens)
 
     def _before(self, request: SummaryRequest, notes: Notes | None) -> str:
-        """Returns the text in front of the lines of a part: what was before the span, and its summary so far."""
+        """Returns the text in front of the lines of a part: what was before it."""
         asked = notes.questions if notes and notes.questions is not None else request.open_questions
-        room = self.model.window_tokens // 8
         told = (
-            (_PRIOR_HEADING, request.prior, room),
-            (_QUESTIONS_HEADING, "".join(f"- {as_item(question)}\n" for question in asked), room),
-            (
-                _SO_FAR_HEADING,
-                "\n".join(notes.statements if notes else ()),
-                min(2 * room, SO_FAR_PER_CAP * request.cap_tokens),
-            ),
+            (_PRIOR_HEADING, "\n".join((request.prior, *(notes.statements if notes else ())))),
+            (_QUESTIONS_HEADING, "".join(f"- {as_item(question)}\n" for question in asked)),
         )
-        blocks = (
-            f"{heading}{opening(SUMMARY)}{as_data(encodable(_split(text, most)[0]).strip())}\n{closing(SUMMARY)}\n"
-            for heading, text, most in told
+        blocks = "".join(
+            f"{heading}{opening(SUMMARY)}{_split(as_data(encodable(text)), self.model.window_tokens // 8)[0].strip()}\n"
+            f"{closing(SUMMARY)}\n"
+            for heading, text in told
             if text.strip()
         )
-        return f"{''.join(blocks)}{_MORE_LINES_HEADING if notes else _LINES_HEADING}{opening(CONTEXT)}"
+        return f"{blocks}{_LINES_HEADING}{opening(CONTEXT)}"
 
 
 def _instructions(request: SummaryRequest) -> str:
-    template = _FIRST_LEVEL if request.level == 1 else _HIGHER_LEVEL
+    template = _FIRST_LEVEL if request.node.level == 1 else _HIGHER_LEVEL
     limits = template.format(tokens=request.cap_tokens, characters=int(request.cap_tokens * _CHARACTERS_PER_TOKEN))
     return f"{limits}{_STYLE}{''.join(f'{chr(10)}- {name}: {text}' for name, text in _FIELDS.items())}{_DATA_RULE}"
 
@@ -381,39 +354,30 @@ def _split(text: str, room_tokens: int) -> list[str]:
 
 def _digest_of(request: SummaryRequest, notes: Notes, made_by: str, counter: TokenCounter) -> Digest:
     """Returns the digest that a reply is, within its cap."""
-    questions = notes.questions
+    first, questions = request.node.first, notes.questions
     if questions is None:  # what was open still is, as far as one knows
         marked = (text.replace("[OPEN]", "") for text in notes.statements if "[OPEN]" in text)
         questions = _listed([*request.open_questions, *marked], MAX_QUESTIONS, QUESTION_CHARACTERS)
     before = set(map(fold, request.open_questions))  # those stand in an earlier digest already
     said = {text: kind_of(text) for text in notes.statements}
-    new = (question for question in questions if fold(question) not in before)
-    for kind, items in ((Kind.DECISION, notes.decisions), (Kind.OPEN, new)):
-        for item in items:
-            said[next((text for text in notes.statements if _states(text, item)), item)] = kind
+    said |= dict.fromkeys(notes.decisions, Kind.DECISION)
+    said |= dict.fromkeys((question for question in questions if fold(question) not in before), Kind.OPEN)
     dates = {line.date for line in request.lines}
     date = next(iter(dates)) if len(dates) == 1 else None  # of several days, the model says itself which
     kept = []
     for order, (text, kind) in enumerate(said.items()):
         bonus = (_OVERVIEW_BONUS if not order else 0) + (0 if kind is Kind.PLAIN else _LIST_BONUS)
-        kept.append(Sentence(request.first, order, "", date, text, importance(text, from_user=False) + bonus, kind))
+        kept.append(Sentence(first, order, "", date, text, importance(text, from_user=False) + bonus, kind))
     return Digest(
-        first=request.first,
-        end=request.end,
-        level=request.level,
+        first=first,
+        end=request.node.end,
+        level=request.node.level,
         sentences=_within_cap(kept, request.cap_tokens, counter),
         artifacts=notes.artifacts,
         made_by=made_by,
         narrative=notes.narrative,
         open_questions=questions,
     )
-
-
-def _states(text: str, item: str) -> bool:
-    """Returns whether a statement says what an item of a list says: its terms or more, and not their opposite."""
-    own, wanted = set(terms(text.replace("[OPEN]", ""))), set(terms(item))
-    same = wanted == own or (wanted < own and len(wanted) >= _SAME_TERMS)
-    return same and bool(_NEGATION.search(text)) == bool(_NEGATION.search(item))
 
 
 def _within_cap(kept: list[Sentence], cap_tokens: int, counter: TokenCounter) -> tuple[Sentence, ...]:

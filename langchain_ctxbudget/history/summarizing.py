@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -18,7 +18,7 @@ from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import StoreDataError, SummaryError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence
+from langchain_ctxbudget.history.extractive import Digest, Kind, Line
 from langchain_ctxbudget.history.model_summaries import ChatModelSummarizer, SummaryRequest
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
@@ -68,12 +68,8 @@ class ConversationCompaction(Record):
     """1 for a summary of messages, 2 for one of five summaries, and so on."""
     made_by: str
     """`extraction`, or the name of the model that wrote it."""
-    narrative: str = ""
-    """The conversation up to its end, by a model."""
-    context: str = ""
-    """A digest of the messages before the range, of which the model was told."""
-    sentences: tuple[Sentence, ...] = ()
-    """Those of the summary, with the positions that their messages had."""
+    digest: Digest
+    """What it was made of, as its sentences."""
     created_at: datetime | None = None
     """The time when a model wrote it; an extraction can be made at any time, always the same."""
 
@@ -97,24 +93,8 @@ class ConversationCompaction(Record):
             compression_ratio=round(original / max(1, compacted), 2),
             compaction_level=digest.level,
             made_by=digest.made_by,
-            narrative=digest.narrative,
-            context=digest.context,
-            sentences=digest.sentences,
+            digest=digest,
             created_at=created_at,
-        )
-
-    def to_digest(self) -> Digest:
-        """Returns the digest, at the place where it was made."""
-        return Digest(
-            first=self.from_message_index,
-            end=self.to_message_index + 1,
-            level=self.compaction_level,
-            sentences=self.sentences,
-            artifacts=self.code_artifacts,
-            made_by=self.made_by,
-            narrative=self.narrative,
-            open_questions=self.open_questions,
-            context=self.context,
         )
 
 
@@ -130,7 +110,7 @@ def look_up(store: BaseStore, scope: Scope, known: KnownDigests, keys: Sequence[
     for key, item in zip(new, items, strict=True):
         if isinstance(item, Item):
             with suppress(StoreDataError):
-                known.digests[key] = ConversationCompaction.read(item.value, f"compaction {key!r}").to_digest()
+                known.digests[key] = ConversationCompaction.read(item.value, f"compaction {key!r}").digest
     return len(known.digests) > before
 
 
@@ -151,45 +131,28 @@ def compactions(
     return records
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A span that a model is to write about."""
-
-    node: Node
-    key: str
-    request: SummaryRequest
-    context: str
-    """A digest of the messages before it, which the model is told of."""
-
-    @classmethod
-    def of(cls, seen: Conversation, spans: Spans, node: Node, key: str) -> Job:
-        """Returns the request to sum up a span: its messages or parts, with what was before them."""
-        if node.level == 1:
-            said = [entry.as_line(at) for at, entry in enumerate(spans.entries[node.first : node.end], node.first)]
-            lines = [line for line in said if line.text] or said[:1]
-        else:
-            lines = [
-                Line(
-                    part.first, "", next((s.date for s in part.sentences if s.date), None), _text(part), from_user=False
-                )
-                for part in map(spans.digest, spans.tree.children(node))
-            ]
-        before = spans.digest(node_at(spans.tree.starts, node.level, node.index - 1)) if node.index else None
-        if before is None or before.made_by == EXTRACTION:
-            asked = seen.read_questions(len(seen.entries)).alive()
-            opened = tuple(question.text for question in asked if question.position < node.first)
-        else:
-            opened = before.open_questions
-        request = SummaryRequest(
-            lines=tuple(lines),
-            first=node.first,
-            end=node.end,
-            level=node.level,
-            prior="\n".join(filter(None, (before.narrative, _text(before)))) if before else "",
-            open_questions=opened,
-            cap_tokens=CAP_TOKENS + CAP_GROWTH_TOKENS * (min(node.level, HIGHEST_CAP_LEVEL) - 1),
-        )
-        return cls(node, key, request, spans.context(node.first))
+def request_of(seen: Conversation, spans: Spans, node: Node, key: str) -> SummaryRequest:
+    """Returns the request to sum up a span: its messages or parts, with what was before them."""
+    if node.level == 1:
+        said = [entry.as_line(at) for at, entry in enumerate(spans.entries[node.first : node.end], node.first)]
+        lines = [line for line in said if line.text] or said[:1]
+    else:
+        parts = map(spans.digest, spans.tree.children(node))
+        lines = [Line(part.first, "", None, _text(part), from_user=False) for part in parts]
+    before = spans.digest(node_at(spans.tree.starts, node.level, node.index - 1)) if node.index else None
+    opened = before.open_questions if before else ()
+    if before is None or before.made_by == EXTRACTION:
+        asked = seen.read_questions(len(seen.entries)).alive
+        opened = tuple(question.text for question in asked if question.position < node.first)
+    return SummaryRequest(
+        node=node,
+        lines=tuple(lines),
+        prior="\n".join(filter(None, (before.narrative, _text(before)))) if before else "",
+        open_questions=opened,
+        cap_tokens=CAP_TOKENS + CAP_GROWTH_TOKENS * (min(node.level, HIGHEST_CAP_LEVEL) - 1),
+        key=key,
+        context=spans.context(node.first),
+    )
 
 
 def _text(digest: Digest) -> str:
@@ -197,15 +160,13 @@ def _text(digest: Digest) -> str:
 
 
 def wanted(spans: Spans) -> list[tuple[Node, str]]:
-    """Returns the spans that a model has not written about, each after its parts, without those it failed at too often.
+    """Returns the spans that a model is to write about, each after its parts.
 
     Last come the messages behind the cut that are no whole segment yet, where they are asked for.
     """
     known, end = spans.known, len(spans.entries)
-    if not known.maker or not known.until:
-        return []
-    nodes = spans.tree.complete(min(known.until, end))
-    rest = spans.rest(min(known.finish, end))
+    nodes = spans.tree.complete(min(known.until, end)) if known.maker else []
+    rest = spans.rest(min(known.finish, end)) if known.maker else None
     if rest and (len(known.digests) + 1) * MESSAGES_PER_CALL <= rest.end:
         nodes.append(rest)
     keys = ((node, known.key(spans.content(node))) for node in nodes)
@@ -281,7 +242,7 @@ class Summarizing:
                 return
             tried.add(job.key)
             try:
-                made: Digest | str = yield from self.summarizer.summarize(job.request, self._owner.counter)
+                made: Digest | str = yield from self.summarizer.summarize(job, self._owner.counter)
                 failures = 0
             except SummaryError as error:
                 made = str(error)
@@ -289,20 +250,13 @@ class Summarizing:
             if not cancelled:
                 yield from held(partial(self._take, job, made))
 
-    def _next(self, tried: Collection[str], seen: Conversation) -> Flow[Job | None]:
+    def _next(self, tried: Collection[str], seen: Conversation) -> Flow[SummaryRequest | None]:
         """Returns the next span to write about, or None where there is none."""
         spans = seen.spans(seen.made.segment_messages)
-        missing = wanted(spans)
-        while missing and (yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in missing])):
-            missing = wanted(spans)
-        for node, key in missing:
-            if key not in tried:
-                spans.known.looked_up.discard(key)  # another pipeline may have written it since
-                if not (yield from look_up(self._owner.store, seen.scope, spans.known, [key])):
-                    return Job.of(seen, spans, node, key)
-        return None
+        yield from look_up(self._owner.store, seen.scope, spans.known, [key for _, key in wanted(spans)])
+        return next((request_of(seen, spans, node, key) for node, key in wanted(spans) if key not in tried), None)
 
-    def _take(self, job: Job, made: Digest | str, seen: Conversation) -> Flow[None]:
+    def _take(self, job: SummaryRequest, made: Digest | str, seen: Conversation) -> Flow[None]:
         """Takes in a digest if its messages, and those before them, are still the same; or notes why there is none."""
         known, spans = seen.made, seen.spans(seen.made.segment_messages)
         if isinstance(made, str):

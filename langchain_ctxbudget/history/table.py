@@ -15,8 +15,8 @@ import numpy as np
 from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
+from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.entry import Entry
-from langchain_ctxbudget.history.open_questions import OpenQuestions
 from langchain_ctxbudget.history.tree import KnownDigests, Tree
 from langchain_ctxbudget.messages import Preservation, as_note, digest, fold, is_user, one_line, terms
 from langchain_ctxbudget.search import (

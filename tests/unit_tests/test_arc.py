@@ -1,28 +1,107 @@
-"""The arc of a conversation: its sections, what stands in them, and the choice within a budget."""
+"""The arc of a conversation: open questions and what answers them, its sections, the choice within a budget."""
 
 from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.history import Line
 from langchain_ctxbudget.history.arc import (
     ARTIFACTS,
     DECISIONS,
     FOCUS,
     LIGHT_ITEMS,
+    MOST_QUESTIONS,
     NARRATIVE,
     OPEN,
     SECTIONS,
-    WHO,
+    OpenQuestions,
+    answers,
     arc_lines,
     arc_of,
-    choose_arc,
 )
-from langchain_ctxbudget.history.extractive import digest_messages
-from langchain_ctxbudget.history.open_questions import OpenQuestions
-from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.stores import SummaryLine
+from langchain_ctxbudget.history.extractive import Kind, digest_messages
+from langchain_ctxbudget.messages import date_of, fences, plain_text, speaker
+
+ANSWERED = [
+    ("[OPEN] Which venue do we book for the meetup?", "We booked the Kulturbrauerei as the venue for the meetup."),
+    ("Which database should the billing service use?", "We decided on Postgres for the billing service."),
+    ("When is the release?", "Hello. My bike is blue. The release is on 3 May. See you."),
+    ("Still to be decided: the launch date.", "New launch date: Saturday 17 October."),
+    ("What is the budget for the offsite?", "The budget for the offsite is 4,000 EUR."),
+    ("We still need to decide on the name of the cat.", "The cat is called Miso, that's the name."),
+    ("TBD: who pays for the catering?", "It's settled, Nadia pays for the catering."),
+    ("[OPEN] Owen to confirm the Christmas closure.", "Owen confirmed the Christmas closure: 21 December."),
+    ("Unclear whether the API needs authentication.", "[RESOLVED] API authentication via tokens."),
+    ("Open: colour of the logo", "We went with green for the logo."),
+    ("[OPEN] 会议的地点是哪里？", "会议的地点在柏林。"),
+    ("[OPEN] Who speaks first?", "[CLOSED] Ada speaks."),
+]
+NOT_ANSWERED = [
+    ("[OPEN] Which venue do we book for the meetup?", "I talked to Ada about the venue for the meetup."),
+    ("Which database should the billing service use?", "We decided to rename the billing service."),
+    ("Open question: which database?", "Is the database Redis?"),
+    ("When is the release?", "The release depends on the translators."),
+    ("Still to be decided: the launch date.", "The launch date is still open."),
+    ("What is the budget for the offsite?", "We need a budget for the offsite."),
+    ("What is the budget for the offsite?", "The budget for the offsite is with Nadia."),
+    ("We still need to decide on the name of the cat.", "The cat slept on the sofa."),
+    ("TBD: who pays for the catering?", "Maybe Nadia pays for the catering."),
+    ("[OPEN] Owen to confirm the Christmas closure.", "Owen has not confirmed the Christmas closure."),
+    ("Which colour does the kiosk get?", "The colour of the kiosk should be decided by Friday."),
+    ("Open question.", "We decided on it."),
+]
+OAK = "[OPEN] Which oak?"
+STORIES = [
+    (["Which database?", "No idea."], []),  # a plain question is not open
+    (["[OPEN] Which database?", "My bike is blue.", "The database: we decided on Redis."], []),
+    (["We decided on oak.", OAK], [OAK]),
+    ([OAK, "Hm.", "Decided: green for the logo."], [OAK]),
+    ([OAK, "Let's go with the red one."], []),  # a direct reply
+    ([OAK, "We decided to postpone that until May."], [OAK]),
+    (["[OPEN] Which database? [OPEN] Which logo?", "Let's go with green for the logo."], ["[OPEN] Which database?"]),
+    (["[OPEN] Which tar for billing?", OAK, "Hm.", "Decided: billing tar: coal."], [OAK]),
+    ([OAK, "Hm.", "Open question: which oak?"], ["Open question: which oak?"]),
+    (["Do we open on Sundays?", "Not yet.", "It's an open question, then."], ["Do we open on Sundays?"]),
+    (["My bike is blue.", "Noted as open."], []),
+    (["Open question: R. Dunne has nine tools.", "Hm.", "R. Dunne has moved with nine tools.", "That closes it."], []),
+]  # fmt: skip
+
+
+def lines_of(*texts, speakers=("Ada", "assistant")):
+    return [
+        Line(i, speakers[i % len(speakers)], f"2024-05-{1 + i // 4:02}", text, from_user=i % len(speakers) == 0)
+        for i, text in enumerate(texts)
+    ]
+
+
+def alive(*texts, speakers=("Ada", "Bob")):
+    return [question.text for question in OpenQuestions().read(lines_of(*texts, speakers=speakers)).alive]
+
+
+def test_a_question_is_answered_by_its_answer_and_by_nothing_else():
+    assert [pair for pair in ANSWERED if not answers(*pair)] == []
+    assert [pair for pair in NOT_ANSWERED if answers(*pair)] == []
+
+
+def test_what_a_conversation_leaves_open():
+    assert [(texts, alive(*texts)) for texts, left in STORIES if alive(*texts) != left] == []
+    assert len(alive(OAK, "Let's go with pizza.", speakers=["Ada"])) == 1  # nobody has replied
+    assert len(alive(*(f"[OPEN] Who feeds animal{i} at place{i}?" for i in range(60)))) == MOST_QUESTIONS
+    lines = [Line(i, speaker(m), date_of(m), plain_text(m), m.type == "human") for i, m in enumerate(demo_messages())]
+    said = " ".join(question.text for question in OpenQuestions().read(lines).alive)
+    assert [word in said for word in ("Christmas closure", "Sundays", "consumables")] == [True, True, False]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([text for pair in ANSWERED + NOT_ANSWERED for text in pair])), st.integers(0, 10))
+def test_reading_in_parts_is_reading_at_once(texts, cut):
+    lines = lines_of(*texts)
+    read = OpenQuestions().read(lines)
+    assert OpenQuestions().read(lines[:cut]).read(lines[cut:]) == read
+    assert all(question.kind is Kind.OPEN and question.text in texts[question.position] for question in read.alive)
+
 
 TALK = (
     "We want to build a boat in the old barn near Oxford.",
@@ -40,72 +119,63 @@ TALK = (
 )
 
 
-def lines_of(*texts, speakers=("Ada", "assistant")):
-    return [
-        Line(i, speakers[i % len(speakers)], f"2024-05-{1 + i // 4:02}", text, from_user=i % len(speakers) == 0)
-        for i, text in enumerate(texts)
-    ]
-
-
 def digests_of(lines, size=4):
     return [digest_messages(lines[i : i + size], i, min(len(lines), i + size)) for i in range(0, len(lines), size)]
 
 
-def made(lines, density):
-    asked = OpenQuestions().read(lines).alive()
-    return arc_lines(digests_of(lines), density, open_questions=asked, focus=lines[-4:])
-
-
-def arc(*texts, density="dense", speakers=("Ada", "assistant")):
-    return made(lines_of(*texts, speakers=speakers), density)
+def made(lines, strategy="multi_level"):
+    asked = OpenQuestions().read(lines).alive
+    return arc_lines(digests_of(lines), strategy, open_questions=asked, focus=lines[-4:])
 
 
 def of(section, lines):
     return [line.text for line in sorted(lines, key=lambda line: line.position) if line.heading == section]
 
 
-def test_every_section_says_its_part():
-    lines = arc(*TALK)
-    assert "- [2024-05-01] Ada: We decided on oak for the boat, 40 planks.\n" in of(DECISIONS, lines)
+def test_every_section_says_its_part_in_words_that_were_said():
+    lines = made(lines_of(*TALK))
+    assert of(DECISIONS, lines) == [
+        "- [2024-05-01] Ada: We decided on oak for the boat, 40 planks.\n",
+        "- [2024-05-03] Ada: Let's go with tar for the roof.\n",
+    ]
     assert of(OPEN, lines) == ["- [2024-05-01] assistant: [OPEN] Who pays for the sails?\n"]
     assert set(of(ARTIFACTS, lines)[0][2:-1].split(", ")) == {"plans/hull.md", "draw_hull()"}
-    assert of(WHO, lines) == ["- Ada (2 decisions), assistant\n"]
-    terms, said = of(FOCUS, lines)
-    assert [word in terms for word in ("tar", "buckets", "boat")] == [True, True, False]
-    assert said == "- Ada: I ordered two buckets of tar for the roof today.\n"
-    first, *_, last = of(NARRATIVE, lines)
-    assert first.startswith("- [2024-05-01] Topics: ")
-    assert "boat" in first
-    assert last.startswith("- [2024-05-03] Topics: ")
-    assert "tar" in last
+    assert of(FOCUS, lines) == ["- [2024-05-03] Ada: I ordered two buckets of tar for the roof today.\n"]
+    assert [any(text.endswith(f": {said}\n") for said in TALK) for text in of(NARRATIVE, lines)] == [True] * 3
     [line] = [line for line in lines if "40 planks" in line.text and line.heading == DECISIONS]
     assert (line.position, line.first, line.end) == (2, 2, 3)
-    assert "Topics: " in of(NARRATIVE, arc("我们在柏林造一条木船。", "木船需要橡木和焦油。", "木船在柏林的谷仓里。"))[0]
 
 
-def test_a_density_has_its_sections_and_its_length():
-    sections = {"light": {NARRATIVE, DECISIONS, OPEN}, "rich": set(SECTIONS) - {WHO}, "dense": set(SECTIONS)}
-    for density, story in [("light", 1), ("rich", 3), ("dense", 5)]:
-        lines = arc(*TALK, *TALK[:8], density=density)
-        assert {line.heading for line in lines} == sections[density]
+def test_a_strategy_has_its_sections_and_its_length():
+    for strategy, story in [("windowed", 1), ("compacted", 3), ("multi_level", 5)]:
+        lines = made(lines_of(*TALK, *TALK[:8]), strategy)
+        shown = {NARRATIVE, DECISIONS, OPEN} if strategy == "windowed" else set(SECTIONS)
+        assert {line.heading for line in lines} == shown
         assert len(of(NARRATIVE, lines)) == story
     words = "oak tar roof sail hull rope mast deck keel anchor".split()
-    texts = [f"We decided on {word} from {word}ville." for word in words]
-    counts = [len(of(DECISIONS, arc(*texts, density=density))) for density in ("light", "rich")]
-    assert counts == [LIGHT_ITEMS, len(words)]
+    lines = lines_of(*(f"We decided on {word} from {word}ville." for word in words))
+    assert [len(of(DECISIONS, made(lines, it))) for it in ("windowed", "compacted")] == [LIGHT_ITEMS, len(words)]
+
+
+def test_what_does_not_qualify_has_no_line():
+    for said in ["Agreed, Dave!", "We decided on that now.", "Let's go with:", "It was decided to use oak.", "Hi Bob!"]:
+        assert made(lines_of(said, speakers=["Ada"]), "windowed") == []
+    drafted = made(lines_of("Write a plan.", "We will use email and letters.", "Cause() of Me()"), "compacted")
+    assert of(DECISIONS, drafted) == of(ARTIFACTS, drafted) == []
 
 
 def test_of_decisions_on_one_matter_the_newest_stands():
     for older, newer in [
         ("We decided on oak for the boat.", "So we decided: oak for the boat."),
         ("We decided to launch the boat on 3 October.", "New launch date: Saturday 17 October for the boat."),
-        ("We agreed on no late fees.", "Note it as final: no late fees, no deposits, suspension after 14 days."),
         ("We decided on a red sail for the boat.", "Reversed: the boat gets a white sail, not the red one."),
     ]:
-        [line] = of(DECISIONS, arc(older, newer, speakers=("Ada",)))
+        [line] = of(DECISIONS, made(lines_of(older, newer, speakers=("Ada",))))
         assert newer in line
-    assert len(of(DECISIONS, arc("We decided on oak for the boat.", "We decided on tar for the roof."))) == 2
-    assert of(DECISIONS, arc("We decided on that now.")) == []
+    assert (
+        len(of(DECISIONS, made(lines_of("We decided on oak for the boat.", "", "We decided on tar for the roof."))))
+        == 2
+    )
 
 
 def modelled(lines, at=-1, **changes):
@@ -114,66 +184,54 @@ def modelled(lines, at=-1, **changes):
     return digests
 
 
-def test_a_models_narrative_is_the_story_and_extraction_goes_on():
-    digests = modelled(lines_of(*TALK), 0, narrative="Ada builds\na boat.")
-    story = [line for line in arc_lines(digests, "dense", open_questions=(), focus=()) if line.heading == NARRATIVE]
-    story.sort(key=lambda line: line.position)
+def test_a_models_narrative_comes_first_and_its_decision_stands_for_its_span():
+    lines = lines_of(*TALK)
+    said = tuple(replace(s, speaker="", date=None) for s in digests_of(lines)[0].sentences)
+    digests = modelled(lines, 0, narrative="Ada builds\na boat.", sentences=said)
+    found = arc_lines(digests, "multi_level", open_questions=(), focus=())
+    story = sorted((line for line in found if line.heading == NARRATIVE), key=lambda line: line.position)
     assert (story[0].text, story[0].made_by, len(story)) == ("- Ada builds a boat.\n", "model", 3)
+    [line] = [line for line in found if "oak" in line.text and line.heading == DECISIONS]
+    assert (line.text, line.first, line.end) == ("- We decided on oak for the boat, 40 planks.\n", 0, 4)
 
 
 def test_a_models_open_questions_stand_for_its_time_unless_they_were_answered():
     lines = lines_of(*TALK)
     digests = modelled(lines, narrative="Ada builds a boat.", open_questions=("Who steers the boat?",))
     later = Line(12, "Ada", None, "[OPEN] Which colour gets the mast?", from_user=True)
-    asked = OpenQuestions().read([*lines, later]).alive()
-    found = arc_lines(digests, "rich", open_questions=asked, focus=[later])
+    asked = OpenQuestions().read([*lines, later]).alive
+    found = arc_lines(digests, "compacted", open_questions=asked, focus=[later])
     assert of(OPEN, found) == ["- [OPEN] Who steers the boat?\n", "- Ada: [OPEN] Which colour gets the mast?\n"]
     answer = Line(13, "Ada", None, "We decided: Bob steers the boat.", from_user=True)
-    chosen, alive = arc_of(
-        digests, "compacted", open_questions=asked, focus=lines[-4:], recent=[answer], count=len, budget_tokens=10**6
-    )
+    given = {"open_questions": asked, "focus": lines[-4:], "recent": [answer], "count": len, "budget_tokens": 10**6}
+    chosen, left = arc_of(digests, "compacted", **given)
     assert of(OPEN, chosen) == ["- Ada: [OPEN] Which colour gets the mast?\n"]
-    assert alive == {question.text for question in asked}
+    assert left == {question.text for question in asked}
 
 
-def test_a_models_decision_stands_for_its_span():
-    lines = lines_of(*TALK)
-    said = tuple(replace(s, speaker="", date=None) for s in digests_of(lines)[0].sentences)
-    found = arc_lines(modelled(lines, 0, sentences=said), "rich", open_questions=(), focus=())
-    [line] = [line for line in found if "oak" in line.text and line.heading == DECISIONS]
-    assert (line.text, line.first, line.end) == ("- We decided on oak for the boat, 40 planks.\n", 0, 4)
-
-
-WORDS = st.sampled_from(
-    "bike blue decided: Redis 42 [OPEN] Berlin main.py the of we We agreed on <context> error ?".split()
-)
+WORDS = st.sampled_from("bike blue decided: Redis 42 [OPEN] Berlin main.py the of we We agreed on error ?".split())
 TEXTS = st.lists(st.lists(WORDS, max_size=9).map(" ".join), max_size=4).map(". ".join)
-CONVERSATIONS = st.lists(TEXTS, max_size=20).map(lambda texts: lines_of(*texts))
 
 
 @settings(deadline=None)
-@given(CONVERSATIONS, st.sampled_from(["light", "rich", "dense"]), st.integers(-10, 600))
-def test_lines_are_items_by_value_and_a_choice_is_within_its_budget_in_order(lines, density, budget):
-    found = made(lines, density)
+@given(st.lists(TEXTS, max_size=20), st.sampled_from(["windowed", "compacted", "multi_level"]), st.integers(-10, 600))
+def test_lines_are_items_by_value_and_a_choice_is_within_its_budget_in_order(texts, strategy, budget):
+    lines = lines_of(*texts)
+    found = made(lines, strategy)
     for line in found:
         assert line.text.startswith("- ")
-        assert line.text.count("\n") == 1 == len(line.text) - line.text.index("\n")
-        assert "<context>" not in line.text
-        assert 0 <= line.first < line.end <= len(lines) or line.heading in (FOCUS, ARTIFACTS, WHO)
+        assert line.text.index("\n") == len(line.text) - 1
+        assert 0 <= line.first < line.end <= len(lines) or line.heading in (FOCUS, ARTIFACTS)
     assert [line.value for line in found] == sorted((line.value for line in found), reverse=True)
-    chosen = choose_arc(found, len, budget)
+    given = {"open_questions": OpenQuestions().read(lines).alive, "focus": lines[-4:], "recent": (), "count": len}
+    chosen, _ = arc_of(digests_of(lines), strategy, budget_tokens=budget, **given)
     assert sum(len(line.text) for line in chosen) + sum(map(len, {line.heading for line in chosen})) <= max(0, budget)
-    everything = choose_arc(found, len, 10**6)
-    order = [(SECTIONS.index(line.heading), line.position) for line in everything]
+    everything, _ = arc_of(digests_of(lines), strategy, budget_tokens=10**6, **given)
+    order = [([*SECTIONS].index(line.heading), line.position) for line in everything]
     assert order == sorted(order)
-    assert len(everything) == len(found)
+    assert {line.text for line in everything} == {line.text for line in found}
 
 
-def test_a_line_that_does_not_fit_leaves_room_and_a_heading_is_paid_once():
-    long, *short = (
-        SummaryLine(position=i, heading=DECISIONS, text=text)
-        for i, text in enumerate([f"- {'oak ' * 20}\n", *["- tar\n"] * 3])
-    )
-    assert choose_arc([long, *short], len, len(DECISIONS) + 3 * len("- tar\n")) == short
+def test_a_fence_in_a_line_is_neutralised():
     fence = fences.closing(fences.ARC).strip()
-    assert fence not in of(DECISIONS, arc(f"We decided on oak {fence} for the boat."))[0]
+    assert fence not in of(DECISIONS, made(lines_of(f"We decided on oak {fence} for the boat.")))[0]
