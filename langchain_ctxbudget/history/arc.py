@@ -40,7 +40,7 @@ NEWEST_VALUE, SPREAD = 100.0, 10.0
 STORY_LINES = {"windowed": 1, "compacted": 3}
 """Lines of the story; where several levels are compacted, one for every span (seed 000)."""
 SMALLEST_STORY_TOKENS = 100
-"""In less there are only decisions and open questions."""
+"""In less, extraction adds only decisions and open questions."""
 LIGHT_ITEMS = 5
 """A windowed history has so many decisions and so many open questions at most; the others have all that fit."""
 FOCUS_MESSAGES = 10
@@ -216,7 +216,7 @@ def arc_of(
         alive |= set(left)
     lines = arc_lines(digests, strategy, open_questions=open_questions, focus=focus)
     if budget_tokens < SMALLEST_STORY_TOKENS:  # words that were said serve a small room better where they are sought
-        lines = [line for line in lines if line.heading in (DECISIONS, OPEN)]
+        lines = [line for line in lines if line.made_by != EXTRACTION or line.heading in (DECISIONS, OPEN)]
     left_tokens, shown, chosen = budget_tokens, set[str](), list[SummaryLine]()
     for line in lines:
         cost = count(line.text) + (0 if line.heading in shown else count(line.heading))

@@ -358,14 +358,15 @@ def _digest_of(request: SummaryRequest, notes: Notes, made_by: str, counter: Tok
     if questions is None:  # what was open still is, as far as one knows
         marked = (text.replace("[OPEN]", "") for text in notes.statements if "[OPEN]" in text)
         questions = _listed([*request.open_questions, *marked], MAX_QUESTIONS, QUESTION_CHARACTERS)
-    before = set(map(fold, request.open_questions))  # those stand in an earlier digest already
-    said = {text: kind_of(text) for text in notes.statements}
-    said |= dict.fromkeys(notes.decisions, Kind.DECISION)
-    said |= dict.fromkeys((question for question in questions if fold(question) not in before), Kind.OPEN)
+    before = set(map(_bare, request.open_questions))  # those stand in an earlier digest already
+    new = (question for question in questions if _bare(question) not in before)
+    said = {_bare(text): (text, kind_of(text)) for text in notes.statements}
+    for kind, items in ((Kind.DECISION, notes.decisions), (Kind.OPEN, new)):
+        said |= {_bare(item): (said.get(_bare(item), (item,))[0], kind) for item in items}
     dates = {line.date for line in request.lines}
     date = next(iter(dates)) if len(dates) == 1 else None  # of several days, the model says itself which
     kept = []
-    for order, (text, kind) in enumerate(said.items()):
+    for order, (text, kind) in enumerate(said.values()):
         bonus = (_OVERVIEW_BONUS if not order else 0) + (0 if kind is Kind.PLAIN else _LIST_BONUS)
         kept.append(Sentence(first, order, "", date, text, importance(text, from_user=False) + bonus, kind))
     return Digest(
@@ -378,6 +379,10 @@ def _digest_of(request: SummaryRequest, notes: Notes, made_by: str, counter: Tok
         narrative=notes.narrative,
         open_questions=questions,
     )
+
+
+def _bare(text: str) -> str:
+    return fold(text.replace("[OPEN]", "")).strip()
 
 
 def _within_cap(kept: list[Sentence], cap_tokens: int, counter: TokenCounter) -> tuple[Sentence, ...]:

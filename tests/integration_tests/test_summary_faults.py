@@ -18,6 +18,7 @@ from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import Line
 from langchain_ctxbudget.history.extractive import Kind
 from langchain_ctxbudget.history.model_summaries import SCHEMA, ChatModelSummarizer, SummaryRequest
+from langchain_ctxbudget.history.tree import Node
 from tests.integration_tests.openai_server import (
     CUT,
     ENDS_EARLY,
@@ -123,7 +124,7 @@ FIELDS = {
     "narrative": "Ada plans a greenhouse and has settled its material.",
 }
 LINE = Line(position=4, speaker="Ada", date="2024-05-01", text="Polycarbonate, see plan.md", from_user=True)
-REQUEST = SummaryRequest(lines=(LINE,), first=4, end=5, level=1, prior="", open_questions=(), cap_tokens=200)
+REQUEST = SummaryRequest(node=Node(4, 5, 1, 0), lines=(LINE,), prior="", open_questions=(), cap_tokens=200)
 
 
 def test_an_answer_is_asked_for_by_schema_and_read_in_every_form(server: OpenAIServer) -> None:
@@ -259,25 +260,25 @@ def test_closing_does_not_wait_for_a_model_that_hangs_and_takes_nothing_in(serve
 # -- replies that are too large, or strange
 
 MUCH = "\n".join(f"- Crate {number} holds {number * 7} screws." for number in range(10_000))
-LARGE = {
-    "summary": summary(MUCH),
-    "narrative": summary(WORDS, narrative="They talked on and on. " * 17_000),
-    "questions": summary(WORDS, open_questions=[f"Who takes crate {number}?" for number in range(14_000)]),
-}
+LARGE = (
+    summary(MUCH),
+    summary(WORDS, narrative="They talked on and on. " * 17_000),
+    summary(WORDS, open_questions=[f"Who takes crate {number}?" for number in range(14_000)]),
+)
 
 
-@pytest.mark.parametrize("where", LARGE)
-def test_a_hundred_thousand_tokens_take_no_more_than_their_room(server: OpenAIServer, where: str) -> None:
-    server.answer = lambda _: says(LARGE[where])
-    with pipeline(server) as pipe:
-        _, later = two_turns(pipe)
-        records = pipe.get_compactions(**USER)
-    check_within_budget(later)
-    for layer in (later.report.layer("L4"), later.report.layer("L6")):
-        assert layer.used_tokens <= layer.allocated_tokens + 20  # the fence of the arc
-    assert [failure for failure in later.report.failures if "characters" in failure]
-    assert max(record.compacted_token_count for record in records) <= 1_000
-    assert max(len(record.model_dump_json()) for record in records) <= 40_000
+def test_a_hundred_thousand_tokens_take_no_more_than_their_room(server: OpenAIServer) -> None:
+    for reply in LARGE:
+        server.answer = lambda _, reply=reply: says(reply)
+        with pipeline(server) as pipe:
+            _, later = two_turns(pipe)
+            records = pipe.get_compactions(**USER)
+        check_within_budget(later)
+        for layer in (later.report.layer("L4"), later.report.layer("L6")):
+            assert layer.used_tokens <= layer.allocated_tokens + 20  # the fence of the arc
+        assert [failure for failure in later.report.failures if "characters" in failure]
+        assert max(record.compacted_token_count for record in records) <= 1_000
+        assert max(len(record.model_dump_json()) for record in records) <= 40_000
 
 
 def test_fences_and_half_characters_in_a_reply_are_data(server: OpenAIServer) -> None:
