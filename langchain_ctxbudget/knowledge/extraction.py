@@ -305,15 +305,8 @@ class ChatModelExtractor:
     def __init__(
         self, model: BaseChatModel, *, timeout_seconds: float = 60.0, window_tokens: int = DEFAULT_WINDOW_TOKENS
     ) -> None:
-        self.model = StructuredModel(
-            model,
-            SCHEMA,
-            timeout_seconds=timeout_seconds,
-            window_tokens=window_tokens,
-            run_name="learn_about_user",
-            source="knowledge_extraction",
-            quotes=False,
-        )
+        names = ("learn_about_user", "knowledge_extraction")
+        self.model = StructuredModel(model, SCHEMA, timeout_seconds, window_tokens, names=names, quotes=False)
         window = self.model.window_tokens
         # The schema is sent either way.
         frame = (_INSTRUCTIONS, _AS_JSON, *(_block(heading, ["-\n"]) for heading in _HEADINGS))
