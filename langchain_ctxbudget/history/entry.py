@@ -108,6 +108,11 @@ class Entry:
         """The name under which somebody speaks; results of tools have none."""
         return None if isinstance(self.message, ToolMessage) else self.message.name
 
+    @property
+    def date_heading(self) -> str:
+        """The line above quotes of its day; empty where that is not known."""
+        return f"[{self.date}]\n" if self.date else ""
+
     def quoted(self, reference: str = "") -> str:
         """Returns the line that quotes the message."""
         return fences.item(self.speaker, self.text, reference)

@@ -104,6 +104,8 @@ class Costs:
         self.numbered_quote.extend([UNKNOWN] * (len(entries) - start))
         ahead = MOST_READ_AHEAD if self.counter.is_local else -1
         self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in entries[start:]])
+        for heading in {entry.date_heading for entry in entries[start:]} if self.counter.is_local else ():
+            count(heading)  # the counter remembers it
 
     def _extend(self, tokens: list[int]) -> None:
         self.tokens += tokens
@@ -179,16 +181,24 @@ class MessageIndex:
         """Digests of what was said, in one form; shape `(len(self),)`."""
         return self._folded.values
 
-    def texts(self, costs: Numbers) -> Texts:
-        """Returns what is known of every message; `costs` are in tokens."""
+    def texts(self, costs: Numbers, places: NDArray[np.intp], session: Numbers) -> Texts:
+        """Returns what is known of the messages at some places, of all messages' costs in tokens and sessions."""
+        chosen = session[places]
         return Texts(
-            session=self.subjects(),
-            costs=costs,
-            distinct=self.lexical.distinct,
-            speaker=self._speaker.values,
-            first_person=self._first_person.values,
-            day=self._day.values,
+            session=chosen,
+            costs=costs[places],
+            distinct=self.lexical.distinct[places],
+            speaker=self._speaker.values[places],
+            first_person=self._first_person.values[places],
+            day=self._day.values[places],
+            place=places,
+            opens=(places == 0) | (chosen != session[places - 1]),
         )
+
+    @property
+    def days(self) -> Numbers:
+        """The date of every message as a number; 0 where there is none."""
+        return self._day.values
 
     def subjects(self) -> Numbers:
         """Returns the number of every message's subject: its session, cut where another subject begins."""

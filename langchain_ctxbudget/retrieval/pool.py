@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -15,22 +16,27 @@ from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, sayin
 from langchain_ctxbudget.messages import digest, remembering, terms
 from langchain_ctxbudget.search import (
     COMPARED,
+    NEIGHBOURHOOD,
     PRIORITIES,
     Candidate,
     CentredVectors,
     LexicalIndex,
     Numbers,
+    Population,
     Question,
     Ranking,
     Scores,
+    Spread,
     Texts,
     Vectors,
     as_query,
     called,
     comparable,
+    dated,
     day_number,
     first_person,
     rank,
+    shortness,
     units,
     without_repetition,
 )
@@ -39,6 +45,13 @@ SIMILAR = 0.25
 """A text from elsewhere without a word of the message must be so similar to it."""
 PRIORITY_WEIGHT = 1.0
 """The weight of the kind of a text, from the least to the most important one."""
+FEW_ENOUGH = 4_096
+"""Up to so many messages of a conversation are all ranked; of more, those that may be worth it."""
+LOOKED_AT, WITH_NEIGHBOURS = 512, 64
+"""So many messages are looked at for their words, for what they mean, for their session and for their date, and the
+neighbours of so many."""
+SAMPLED = 512
+"""So many messages, at equal distances, stand for all."""
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
 _CHARACTERS_PER_TOKEN = 4
@@ -62,8 +75,8 @@ class Pool:
 
     question: Question
     others: tuple[Candidate, ...]
-    own: int
-    """The number of the conversation's messages."""
+    places: NDArray[np.intp]
+    """The positions of the conversation's messages that are ranked, ascending: all, or those that may be worth it."""
     ranking: Ranking
     meant: NDArray[np.bool_]
     """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
@@ -71,16 +84,18 @@ class Pool:
     """Digests of who says what."""
     folded: NDArray[np.int64]
     """Digests of what they say."""
+    searched: Searched
+    """All messages of the conversation."""
     named: tuple[Named, ...] = ()
     """Documents that recent messages name."""
 
     def number(self, position: int) -> int:
-        """Returns where a message of the conversation stands in the ranking."""
-        return len(self.others) + position
+        """Returns where a message of the conversation stands in the ranking, or the next one that is ranked."""
+        return len(self.others) + int(np.searchsorted(self.places, position))
 
     def position(self, number: int) -> int | None:
         """Returns which message of the conversation it is; None for a text from elsewhere."""
-        return number - len(self.others) if number >= len(self.others) else None
+        return int(self.places[number - len(self.others)]) if number >= len(self.others) else None
 
     def best(self, scores: Scores, most: int) -> list[int]:
         """Returns the numbers of what may be quoted with the highest scores, the highest first."""
@@ -128,6 +143,10 @@ class Similar:
     """Numbers of the others that the embeddings gave no usable vector."""
     target: Vectors
     """The vector of the query."""
+
+    def among(self, places: NDArray[np.intp]) -> Similar:
+        """Returns the same for the messages at some places alone."""
+        return self if len(places) == len(self.own) else replace(self, own=self.own.some(places))
 
     def cosines(self, target: Vectors | Scores) -> Scores:
         """Returns the cosine of every text with a vector."""
@@ -188,16 +207,39 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
     shelf = LexicalIndex()
     shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
     keys = [(other.source, other.date, other.title) for other in elsewhere]
-    begins = [bool(number) and key != keys[number - 1] for number, key in enumerate(keys)]
+    begins = np.array([bool(number) and key != keys[number - 1] for number, key in enumerate(keys)], np.bool_)
     groups = np.cumsum(begins, dtype=np.int32)  # what stands under one title and date
-    texts = _texts(elsewhere, shelf, groups, searched)
-    words = np.concatenate(
-        (shelf.scores(question.terms, background=index.lexical), index.lexical.scores(question.terms, background=shelf))
-    )
-    own_sessions = index.lexical.scores(question.terms, groups=index.subjects())
-    sessions = np.concatenate((shelf.scores(question.terms, groups=groups), own_sessions))
-    dense, alike = (None, None) if similar is None else (similar.cosines(similar.target), similar.to_mean)
-    ranking = rank(texts, question, words, dense, sessions, alike=alike)
+    session, own_words = index.subjects(), index.lexical.scores(question.terms, background=shelf)
+    of_sessions = index.lexical.scores(question.terms, groups=session)
+    places = np.arange(len(index))
+    if len(index) > FEW_ENOUGH:
+        places = _worth_a_look(searched, session, question, (own_words, of_sessions), similar)
+    texts = _texts(elsewhere, shelf, groups, index.speakers, index.texts(searched.costs, places, session))
+    some = similar and similar.among(places)
+    population = None
+    if len(places) < len(index):
+        first, lengths = len(elsewhere), np.bincount(session)
+
+        def alike_sessions(numbers: NDArray[np.intp], weights: Scores) -> tuple[Scores, Spread]:
+            assert similar is not None  # noqa: S101 - nothing is compared without vectors
+            assert some is not None  # noqa: S101
+            target = weights @ some.vectors(numbers)
+            near = np.add.reduceat(similar.own.about(target), np.cumsum(lengths) - lengths) / lengths
+            far = some.cosines(target)[:first]
+            within = np.bincount(groups, far) / np.bincount(groups) if first else far
+            return np.concatenate((within[groups], near[session[places]])), Spread.of(near, lengths)
+
+        population = Population(
+            words=Spread.of(own_words),
+            sessions=Spread.of(of_sessions, lengths),
+            sample=first + np.searchsorted(places, _sampled(len(index))),
+            shortness=shortness(session),
+            alike=alike_sessions,
+        )
+    words = np.concatenate((shelf.scores(question.terms, background=index.lexical), own_words[places]))
+    sessions = np.concatenate((shelf.scores(question.terms, groups=groups), of_sessions))
+    dense, alike = (None, None) if some is None else (some.cosines(some.target), some.to_mean)
+    ranking = rank(texts, question, words, dense, sessions, alike=alike, population=population)
     if elsewhere:
         low, high = min(PRIORITIES.values()), max(PRIORITIES.values())
         priority = np.zeros(len(texts))
@@ -205,21 +247,63 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
             PRIORITY_WEIGHT * (PRIORITIES[other.kind] - low) / (high - low) for other in elsewhere
         ]
         ranking = ranking.with_part("priority", priority)
-    if similar is not None:
-        ranking = ranking.with_part("repetition", _repetitions(ranking.keys, similar))
+    if some is not None:
+        ranking = ranking.with_part("repetition", _repetitions(ranking.keys, some))
     near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
-    meant = np.concatenate((near[: len(elsewhere)], searched.quotable))
     sayings = [saying(other.speaker, other.text) for other in elsewhere]
     said, folded = (np.array([one[place] for one in sayings], np.int64) for place in (0, 1))
     return Pool(
         question=question,
         others=tuple(elsewhere),
-        own=len(index),
+        places=places,
         ranking=ranking,
-        meant=meant,
-        said=np.concatenate((said, index.sayings)),
-        folded=np.concatenate((folded, index.folded)),
+        meant=np.concatenate((near[: len(elsewhere)], searched.quotable[places])),
+        said=np.concatenate((said, index.sayings[places])),
+        folded=np.concatenate((folded, index.folded[places])),
+        searched=searched,
     )
+
+
+def _worth_a_look(
+    searched: Searched,
+    session: Numbers,
+    question: Question,
+    scores: tuple[Scores, Scores],
+    similar: Similar | None,
+) -> NDArray[np.intp]:
+    """Returns the places of messages that may be worth quoting, and of a few that stand for all others.
+
+    They are those that share most words with a question, or are most like it, each with its neighbours; those of the
+    best sessions, of the days that it names, and the newest one.
+    """
+    of_words, of_sessions = scores
+    chosen = np.zeros(len(session), np.bool_)
+    chosen[_sampled(len(session))] = chosen[-1] = True
+    best = [_highest(of_words, LOOKED_AT)]
+    if similar is not None:
+        best.append(_highest(similar.own.likeness(similar.target), LOOKED_AT))
+    beside = np.arange(-NEIGHBOURHOOD, NEIGHBOURHOOD + 1)
+    for found in best:
+        chosen[found] = True
+        chosen[(found[:WITH_NEIGHBOURS, np.newaxis] + beside).clip(0, len(session) - 1)] = True
+    lengths, sessions = np.bincount(session), _highest(of_sessions, LOOKED_AT)
+    starts = np.cumsum(lengths) - lengths
+    for one in sessions[np.cumsum(lengths[sessions]) <= LOOKED_AT].tolist():
+        chosen[starts[one] : starts[one] + lengths[one]] = True
+    if question.dates:
+        chosen[np.flatnonzero(dated(searched.index.days, question.dates))[-LOOKED_AT:]] = True
+    return np.flatnonzero(chosen)
+
+
+def _sampled(size: int) -> NDArray[np.intp]:
+    return np.arange(0, size, max(1, size // SAMPLED))
+
+
+def _highest(scores: NDArray[Any], most: int) -> NDArray[np.intp]:
+    """Returns the places of the highest scores above 0, the highest first; of equal ones, the first."""
+    least = np.partition(scores, len(scores) - most)[len(scores) - most] if len(scores) > most else 0
+    places = np.flatnonzero(scores >= least) if least > 0 else np.flatnonzero(scores)
+    return places[np.argsort(-scores[places], kind="stable")][:most]
 
 
 def without_names(query: str, names: Iterable[str]) -> str:
@@ -235,20 +319,23 @@ def _terms_of(text: str) -> tuple[str, ...]:
     return tuple(terms(text))
 
 
-def _texts(others: Sequence[Candidate], shelf: LexicalIndex, groups: Numbers, searched: Searched) -> Texts:
-    """Returns the circumstances of all texts; what lies elsewhere is older than the conversation."""
-    index, own = searched.index, searched.index.texts(searched.costs)
+def _texts(
+    others: Sequence[Candidate], shelf: LexicalIndex, groups: Numbers, speakers: Mapping[str, int], own: Texts
+) -> Texts:
+    """Returns the circumstances of texts; what lies elsewhere is older than the conversation."""
     if not others:
         return own
     elsewhere = Texts(
         session=groups,
         costs=np.array([len(other.text) // _CHARACTERS_PER_TOKEN + 1 for other in others], np.int32),
         distinct=shelf.distinct,
-        speaker=np.array([index.speakers.get(other.speaker, -1) for other in others], np.int32),
+        speaker=np.array([speakers.get(other.speaker, -1) for other in others], np.int32),
         first_person=np.array([first_person(other.text) for other in others], np.float32),
         day=np.array([day_number(other.date) for other in others], np.int32),
+        place=np.arange(len(others)),
+        opens=np.diff(groups, prepend=-1) != 0,
     )
-    own = replace(own, session=own.session + int(groups[-1]) + 1)
+    own = replace(own, session=own.session + int(groups[-1]) + 1, place=own.place + len(others))
     return Texts(
         **{name: np.concatenate((getattr(elsewhere, name), getattr(own, name))) for name in Texts.__dataclass_fields__}
     )

@@ -125,8 +125,8 @@ class _Selection:
         self.mixed = bool(pool.others or pool.named)
         self.count = conversation.counter.count_text
         self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
-        self.headings: dict[str, int] = {}
-        """The price of the headings that are looked at; 0 once one stands there."""
+        self.above: set[str] = set()
+        """Headings that stand there already."""
         self.chosen: dict[int, Fragment] = {}
         self.asked = saying("", pool.question.text)[1]
         self.said: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -136,16 +136,19 @@ class _Selection:
         pool, first = self.pool, len(self.pool.others)
         named = self._named()
         whole = {part.id for part in named if part.status is Status.INCLUDED}
+        quotable = pool.searched.quotable
+        may_be_quoted = quotable.copy()
+        may_be_quoted[end:] = False
+        later = [position for position in in_short if position >= end]
+        may_be_quoted[later] = quotable[later]
+        before = [position for position in shown if position < end]
+        may_be_quoted[before] = False
+        verbatim = sorted({*before, *range(end, len(quotable))}.difference(in_short))
+        self.said = pool.searched.index.sayings[[position for position in verbatim if quotable[position]]]
         free = pool.meant.copy()
         free[[number for number, other in enumerate(pool.others) if other.id.rpartition("#")[0] in whole]] = False
-        free[first + end :] = False
-        later = [first + position for position in in_short if position >= end]
-        free[later] = pool.meant[later]
-        before = [position for position in shown if position < end]
-        free[[first + position for position in before]] = False
-        verbatim = {*before, *range(end, pool.own)}.difference(in_short)
-        self.said = pool.said[[first + position for position in verbatim if pool.meant[first + position]]]
-        all_free = int(np.count_nonzero(free))
+        free[first:] = may_be_quoted[pool.places]
+        all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
         most = max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE)
         memories = [n for n in np.flatnonzero(free[:first]).tolist() if pool.others[n].source == "memories"]
         free[memories] = False
@@ -173,7 +176,7 @@ class _Selection:
         return Retrieved(
             fragments=(*named, *(self.chosen[number] for number in sorted(self.chosen, key=self._place))),
             positions=tuple(
-                number - first
+                int(pool.places[number - first])
                 for number, part in sorted(self.chosen.items())
                 if number >= first and part.status is Status.INCLUDED
             ),
@@ -210,7 +213,7 @@ class _Selection:
         best = self._once(_highest(np.flatnonzero(free), relevance, PROMISING)).tolist()
         least = max(LONG_TOKENS, self.left * LONG_SHARE)
         own = [number for number in best if number >= first]
-        costs = self.conversation.least_costs(np.array(own, np.intp) - first)
+        costs = self.conversation.least_costs(self.pool.places[np.array(own, np.intp) - first])
         long = [number for number, cost in zip(own, costs, strict=True) if cost >= least]
         room = int(self.left * PASSAGE_SHARE)
         others = max((relevance[n] for n in best if n not in long[:1]), default=-np.inf)
@@ -254,7 +257,7 @@ class _Selection:
         """Returns texts with what is known of their price."""
         seen, first = self.conversation, len(self.pool.others)
         offers: list[_Offer] = []
-        costs = iter(seen.least_costs(own := numbers[numbers >= first] - first))
+        costs = iter(seen.least_costs(own := self.pool.places[numbers[numbers >= first] - first]))
         tokens = iter(seen.quote_costs(own, numbered=self.numbered))
         for number in numbers.tolist():
             if number >= first:
@@ -280,19 +283,19 @@ class _Selection:
                 continue
             self.left -= price
             self.memories_left -= price if is_memory else 0
-            self.headings[heading] = 0
+            self.above.add(heading)
             self.chosen[number] = self._fragment(number, self._line(number), tokens, heading)
 
     def _price_of(self, heading: str) -> int:
-        if heading not in self.headings:
-            self.headings[heading] = self.count(heading)
-        return self.headings[heading]
+        return 0 if heading in self.above else self.count(heading)
 
     def _add_passage(self, number: int, most_tokens: int) -> None:
         """Takes the part of a message that has the words of the query, where it has any."""
         if number in self.chosen:
             return
-        position = number - len(self.pool.others)
+        position = self.pool.position(number)
+        if position is None:
+            return
         entry = self.conversation.entries[position]
         price = self._price_of(heading := self._heading(entry))
         room = min(self.left, most_tokens) - price
@@ -307,7 +310,7 @@ class _Selection:
             tokens = self.count(line := fences.item(entry.speaker, text, f"#{position + 1} "))
             if tokens <= room:
                 self.left -= tokens + price
-                self.headings[heading] = 0
+                self.above.add(heading)
                 self.chosen[number] = self._fragment(number, line, tokens, heading, Status.SHRUNK)
                 return
             characters = int(characters * room / tokens * 0.95)
@@ -315,8 +318,8 @@ class _Selection:
     # Texts
 
     def _text(self, number: int) -> Candidate | Entry:
-        first = len(self.pool.others)
-        return self.pool.others[number] if number < first else self.conversation.entries[number - first]
+        position = self.pool.position(number)
+        return self.pool.others[number] if position is None else self.conversation.entries[position]
 
     def _place(self, number: int) -> tuple[int, str, int]:
         """Returns what items are sorted by; a merged log goes back and forth in time."""
@@ -324,21 +327,19 @@ class _Selection:
         return (1, text.date or "", number) if isinstance(text, Entry) else (0, "", number)
 
     def _line(self, number: int) -> str:
-        position = number - len(self.pool.others)
-        if position >= 0:
+        if (position := self.pool.position(number)) is not None:
             return self.conversation.quoted(position, numbered=self.numbered)
         return fences.item(self.pool.others[number].speaker, self.pool.others[number].text)
 
     def _count(self, number: int) -> int:
-        position = number - len(self.pool.others)
-        if position >= 0:
+        if (position := self.pool.position(number)) is not None:
             return self.conversation.count_quote(position, numbered=self.numbered)
         return self.count(self._line(number))
 
     def _heading(self, text: Candidate | Entry) -> str:
         """Returns the line that texts of one place or messages of one day stand under."""
         if isinstance(text, Entry):
-            return f"[{text.date}]\n" if text.date else HERE if self.mixed else ""
+            return text.date_heading or (HERE if self.mixed else "")
         if text.source == "memories":
             return "[known about the user]\n"
         if text.source == "documents":
@@ -364,8 +365,8 @@ class _Selection:
         )
 
     def _price_about(self, number: int) -> int:
-        text, position = self._text(number), number - len(self.pool.others)
-        tokens = len(text.text) // _CHARACTERS_PER_TOKEN if position < 0 else self.conversation.costs[position]
+        text, position = self._text(number), self.pool.position(number)
+        tokens = len(text.text) // _CHARACTERS_PER_TOKEN if position is None else self.conversation.costs[position]
         return tokens + LINE_OVERHEAD_TOKENS
 
 

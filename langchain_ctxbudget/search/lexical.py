@@ -46,7 +46,7 @@ class LexicalIndex:
     @property
     def distinct(self) -> Numbers:
         """The number of different terms of each text, shape `(len(self),)`."""
-        return np.array(self._distinct, dtype=np.int32)
+        return _view(self._distinct)
 
     def extend(self, texts: Iterable[Sequence[str]]) -> None:
         """Adds texts, each as its terms."""

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ FIRST_FOUND = 10
 """The most relevant texts, which show what others on the same matter look like (relevance feedback, Rocchio 1971)."""
 COMPARED = 400
 """Texts among which repetitions are looked for, the best ones."""
+AT_ONCE = 100
+"""So many of them at once, each with those that are better."""
 NEGLIGIBLE = 0.01
 """Where sessions are so long, feedback says next to nothing and is not asked for."""
 SAME = 0.8
@@ -114,9 +116,46 @@ class Texts:
     """Words of the first person, as a share of all."""
     day: Numbers
     """Its date as year * 10,000 + month * 100 + day, 0 where there is none."""
+    place: NDArray[np.intp]
+    """Its place among all texts, of which these may be some."""
+    opens: NDArray[np.bool_]
+    """It is the first one of its session."""
 
     def __len__(self) -> int:
         return len(self.session)
+
+
+class Spread(NamedTuple):
+    """The mean and the standard deviation of scores."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, scores: Scores, times: NDArray[np.intp] | None = None) -> Spread:
+        """Returns those of scores, each of which counts as one, or so many times; no deviation where all are alike."""
+        if not scores.size or np.ptp(scores) == 0:  # a deviation of rounding errors is none
+            return cls(0.0, 0.0)
+        if times is None:
+            return cls(float(scores.mean()), float(scores.std()))
+        mean = float(scores @ times) / int(times.sum())
+        return cls(mean, float(np.sqrt(max(0.0, float((scores * scores) @ times) / int(times.sum()) - mean * mean))))
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """All texts, where only some of them are ranked: what the scores of these are measured by."""
+
+    words: Spread
+    """Of the words of all texts."""
+    sessions: Spread
+    """Of those of the sessions of all texts."""
+    sample: NDArray[np.intp]
+    """Numbers of ranked texts that stand for all."""
+    shortness: float
+    """As `shortness` of the sessions of all."""
+    alike: Callable[[NDArray[np.intp], Scores], tuple[Scores, Spread]]
+    """Takes a few ranked texts, by number and weight, and returns about how like them the session of each text is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +255,10 @@ def named_dates(text: str) -> tuple[NamedDate, ...]:
     )
 
 
-def z_scores(scores: Scores) -> Scores:
-    """Returns scores with mean 0 and standard deviation 1; zeros where all are alike."""
-    if not scores.size or np.ptp(scores) == 0:  # a deviation of rounding errors is none
-        return np.zeros_like(scores)
-    deviation = scores.std()
-    return (scores - scores.mean()) / deviation if deviation > 0 else np.zeros_like(scores)
+def z_scores(scores: Scores, spread: Spread | None = None) -> Scores:
+    """Returns scores with mean 0 and standard deviation 1, by a spread or their own; zeros where all are alike."""
+    spread = spread or Spread.of(scores)
+    return (scores - spread.mean) / spread.deviation if spread.deviation > 0 else np.zeros_like(scores)
 
 
 def rank(
@@ -232,6 +269,7 @@ def rank(
     sessions: Scores | None = None,
     *,
     alike: Alike | None = None,
+    population: Population | None = None,
     weights: Weights = DEFAULT,
 ) -> Ranking:
     """Returns the worth of every text to a question; all scores have shape `(texts,)`, those of sessions `(sessions,)`.
@@ -240,13 +278,15 @@ def rank(
     """
     if not len(texts):
         return Ranking(np.zeros(0), np.zeros(0))
-    about = _about(texts, lexical, dense, sessions, weights)
+    short = population.shortness if population else shortness(texts.session)
+    about = _about(texts, lexical, dense, sessions, weights=weights, short=short, population=population)
     relevance = _sum(about)
-    if alike is not None and _shortness(texts.session) > NEGLIGIBLE:
-        for name, part in _like_the_best(texts.session, relevance, alike, weights).items():
+    if alike is not None and short > NEGLIGIBLE:
+        likeness = _like_the_best(texts.session, relevance, alike, weights=weights, short=short, population=population)
+        for name, part in likeness.items():
             about[name] += part
         relevance = _sum(about)
-    worth = _worth(texts, question, relevance, weights)
+    worth = _worth(texts, question, relevance, weights, short)
     return Ranking(_sum(worth), relevance, {**about, **worth})
 
 
@@ -254,7 +294,10 @@ def without_repetition(keys: Scores, vectors: NDArray[np.float32], weight: float
     """Returns keys of candidates, lowered where a better candidate says nearly the same; shape as given."""
     order = np.argsort(-keys, kind="stable")[:COMPARED]
     best = vectors[order]
-    alike = np.tril(best @ best.T, -1).max(axis=1, initial=0.0)
+    alike = np.zeros(len(best), np.float32)
+    for start in range(0, len(best), AT_ONCE):
+        rows = best[start : start + AT_ONCE] @ best[: start + AT_ONCE].T
+        alike[start : start + AT_ONCE] = np.tril(rows, start - 1).max(axis=1, initial=0.0)
     lowered = keys.copy()
     lowered[order] -= weight * np.maximum(alike - SAME, 0) / (1 - SAME)
     return lowered
@@ -266,51 +309,69 @@ def _sum(parts: Mapping[str, Scores]) -> Scores:
 
 
 def _about(
-    texts: Texts, lexical: Scores, dense: Scores | None, sessions: Scores | None, weights: Weights
+    texts: Texts,
+    lexical: Scores,
+    dense: Scores | None,
+    sessions: Scores | None,
+    *,
+    weights: Weights,
+    short: float,
+    population: Population | None,
 ) -> dict[str, Scores]:
     """Returns the parts of relevance: own words and meaning, those of neighbours, those of the session."""
-    words = z_scores(lexical)
-    meaning = words if dense is None else z_scores(dense)
+    words = z_scores(lexical, population.words if population else None)
+    meaning = words if dense is None else z_scores(dense, Spread.of(dense[population.sample]) if population else None)
     own = words + meaning
     starts, lengths = _sessions(texts.session)
     within = np.repeat(weights.session_best * np.maximum.reduceat(own, starts), lengths)
     if sessions is not None:
-        within += weights.session * z_scores(sessions[texts.session])
+        within += weights.session * z_scores(sessions[texts.session], population.sessions if population else None)
     lent = np.zeros_like(own)
-    for distance in range(1, min(NEIGHBOURHOOD, len(own) - 1) + 1):
-        same = texts.session[distance:] == texts.session[:-distance]
-        lent[distance:] += own[:-distance] * same
-        lent[:-distance] += own[distance:] * same
+    for distance in range(1, NEIGHBOURHOOD + 1):
+        later = np.searchsorted(texts.place, texts.place + distance)
+        earlier = np.flatnonzero(texts.place.take(later, mode="clip") == texts.place + distance)
+        later = later[earlier]
+        same = texts.session[later] == texts.session[earlier]
+        lent[later] += own[earlier] * same
+        lent[earlier] += own[later] * same
     return {
         "lexical": weights.lexical * words,
         "dense": weights.dense * meaning,
         "neighbours": weights.neighbours * lent,
-        "session": _shortness(texts.session) * within,
+        "session": short * within,
     }
 
 
-def _like_the_best(session: Numbers, relevance: Scores, alike: Alike, weights: Weights) -> dict[str, Scores]:
+def _like_the_best(
+    session: Numbers,
+    relevance: Scores,
+    alike: Alike,
+    *,
+    weights: Weights,
+    short: float,
+    population: Population | None,
+) -> dict[str, Scores]:
     """Returns what is added for likeness to the most relevant texts, of a text and of its session."""
     found = min(FIRST_FOUND, len(relevance))
     best = np.argpartition(-relevance, found - 1)[:found]
-    likeness = alike(best, np.exp(relevance[best] - relevance[best].max()))
-    starts, lengths = _sessions(session)
-    of_session = np.repeat(np.add.reduceat(likeness, starts) / lengths, lengths)
+    shares = np.exp(relevance[best] - relevance[best].max())
+    likeness = alike(best, shares)
+    if population is None:
+        starts, lengths = _sessions(session)
+        of_session = z_scores(np.repeat(np.add.reduceat(likeness, starts) / lengths, lengths))
+    else:
+        of_session = z_scores(*population.alike(best, shares))
     return {
-        "dense": weights.alike * z_scores(likeness),
-        "session": weights.session_alike * _shortness(session) * z_scores(of_session),
+        "dense": weights.alike * z_scores(likeness, Spread.of(likeness[population.sample]) if population else None),
+        "session": weights.session_alike * short * of_session,
     }
 
 
-def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights) -> dict[str, Scores]:
+def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights, short: float) -> dict[str, Scores]:
     """Returns the parts of a key: what speaks for spending tokens on a text."""
-    short = _shortness(texts.session)
     low, high = relevance.min(), relevance.max()
     scaled = (relevance - low) / (high - low) if high > low else np.ones_like(relevance)
-    starts, lengths = _sessions(texts.session)
-    opens = np.zeros(len(texts))
-    opens[starts] = 1.0
-    back = np.repeat(np.log1p((texts.session[-1] - texts.session[starts]).astype(np.float64)), lengths)
+    back = np.log1p((texts.session[-1] - texts.session).astype(np.float64))
     costs = np.log(texts.costs + LENGTH_OFFSET)
     said = np.isin(texts.speaker, list(question.speakers)) if len(question.speakers) == 1 else np.zeros(len(texts))
     return {
@@ -320,8 +381,8 @@ def _worth(texts: Texts, question: Question, relevance: Scores, weights: Weights
         "speaker_length": -weights.speaker_length * _speaker_lengths(texts),
         "speaker": weights.speaker * said,
         "first_person": weights.first_person * texts.first_person.astype(np.float64),
-        "date": weights.date * _dated(texts.day, question.dates),
-        "opening": weights.opening * short * opens,
+        "date": weights.date * dated(texts.day, question.dates),
+        "opening": weights.opening * short * texts.opens,
         "recency": -weights.recency * short * back,
     }
 
@@ -332,7 +393,7 @@ def _sessions(session: Numbers) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return starts, np.diff(starts, append=len(session))
 
 
-def _shortness(session: Numbers) -> float:
+def shortness(session: Numbers) -> float:
     """Returns 1 where sessions are short and about one thing, less the longer they are."""
     return min(1.0, SHORT_SESSION * (int(session[-1]) - int(session[0]) + 1) / len(session)) ** 2
 
@@ -346,7 +407,7 @@ def _speaker_lengths(texts: Texts) -> Scores:
     return lengths
 
 
-def _dated(day: Numbers, dates: Iterable[NamedDate]) -> Scores:
+def dated(day: Numbers, dates: Iterable[NamedDate]) -> Scores:
     """Returns 1 for texts of a month that is named, 2 where the day is, too."""
     result = np.zeros(len(day))
     for date in dates:

@@ -23,6 +23,9 @@ FEW = 32
 """Fewer texts than this have no mean worth the name: others that are compared join it."""
 DECIMALS = 6
 """The last bits depend on how many vectors are multiplied at once, so cosines are rounded."""
+NEVER_RENEWED = -1
+_WORD = 64
+"""Signs that are kept in one number."""
 _TINY = 1e-9
 _FIRST_CAPACITY = 64
 
@@ -84,6 +87,12 @@ class Rows:
         """Keeps only the first ones."""
         self._length = min(self._length, length)
 
+    def some(self, numbers: NDArray[np.intp]) -> Rows:
+        """Returns some of them, by number."""
+        few = Rows(self._buffer.dtype)
+        few._buffer, few._length = self._buffer[numbers], len(numbers)
+        return few
+
     def copy(self) -> Rows:
         """Returns the same ones, to grow by themselves."""
         twin = Rows(self._buffer.dtype)
@@ -104,6 +113,8 @@ class CentredVectors:
     def __init__(self) -> None:
         self._rows, self._lengths = Rows(np.float32), Rows(np.float32)
         """The vectors, and the length of each without the mean."""
+        self._signs: list[Rows] = []
+        """Of each vector the signs of its values without the mean, 64 a column; made when they are first asked for."""
         self._mean: Vectors = np.zeros(0, np.float32)
         self._in_mean = 0
         self.absent: list[int] = []
@@ -136,6 +147,8 @@ class CentredVectors:
         """Keeps only the first ones."""
         self._rows.truncate(length)
         self._lengths.truncate(length)
+        for signs in self._signs:
+            signs.truncate(length)
         self.absent = [number for number in self.absent if number < length]
         if length < self._in_mean:
             self._in_mean = 0
@@ -147,6 +160,33 @@ class CentredVectors:
         twin._in_mean, twin._mean, twin.absent = self._in_mean, self._mean, self.absent.copy()
         return twin
 
+    def some(self, numbers: NDArray[np.intp]) -> CentredVectors:
+        """Returns some of them, compared as they are among all."""
+        self._renew()
+        few = CentredVectors()
+        few._rows, few._lengths = self._rows.some(numbers), self._lengths.some(numbers)
+        few._mean, few._in_mean = self._mean, NEVER_RENEWED
+        few.absent = np.flatnonzero(np.isin(numbers, self.absent)).tolist()
+        return few
+
+    def likeness(self, query: NDArray[Any]) -> NDArray[np.int16]:
+        """Returns in how many signs every vector is like a query: the more, the smaller is the angle between them."""
+        [target] = units(np.asarray([query], np.float32))
+        self._renew()
+        asked = _signs((target - self._mean)[np.newaxis])[0]
+        self._signs = self._signs or [Rows(np.uint64) for _ in asked]
+        new = _signs(self.units[len(self._signs[0]) :] - self._mean)
+        found = np.full(len(self), self.width, np.int16)
+        for column, own, sign in zip(self._signs, new.T, asked, strict=True):
+            column.extend(own)
+            found -= np.bitwise_count(column.values ^ sign)
+        return found
+
+    def about(self, query: NDArray[Any]) -> Scores:
+        """Returns about the cosine of every vector with a query, all without the mean."""
+        cosines: Scores = -np.cos(np.pi / self.width * np.arange(self.width + 1))
+        return cosines[self.likeness(query)]
+
     def similarities(self, query: NDArray[Any], others: Vectors | None = None) -> Scores:
         """Returns the cosine of every vector with a query, all without the mean: first of the others, then of its own.
 
@@ -155,7 +195,7 @@ class CentredVectors:
         """
         [target] = units(np.asarray([query], np.float32))
         more = np.zeros((0, target.size), np.float32) if others is None or not len(others) else units(others)
-        if len(self) < FEW:
+        if len(self) < FEW and self._in_mean != NEVER_RENEWED:
             rows = np.concatenate((more, self.units.reshape(-1, target.size)))
             mean = rows.mean(axis=0) if len(rows) else target
             cosines = _cosines(rows - mean, target - mean)
@@ -171,15 +211,25 @@ class CentredVectors:
 
     def _renew(self) -> None:
         """Brings the mean, and the lengths without it, up to date; each step of the mean has a quarter more texts."""
+        if self._in_mean == NEVER_RENEWED:
+            return
         rows, counted = self.units, FEW
         while (following := int(counted * GROWTH)) <= len(rows):
             counted = following
         if counted != self._in_mean:
             self._in_mean, self._mean = counted, rows[:counted].mean(axis=0, dtype=np.float64).astype(np.float32)
             self._lengths.truncate(0)
+            self._signs = []
         new = rows[len(self._lengths) :]
         squares = np.einsum("ij,ij->i", new, new) - 2 * (new @ self._mean) + self._mean @ self._mean
         self._lengths.extend(np.sqrt(np.maximum(squares, 0)))
+
+
+def _signs(rows: Vectors) -> NDArray[np.uint64]:
+    """Returns the signs of vectors, one bit each, in whole numbers of 64."""
+    bits = np.zeros((len(rows), -(-rows.shape[1] // _WORD) * _WORD), np.bool_)
+    bits[:, : rows.shape[1]] = rows > 0
+    return np.packbits(bits, axis=1).view(np.uint64)
 
 
 def _cosines(rows: Vectors, target: Vectors) -> Scores:

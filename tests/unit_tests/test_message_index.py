@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,7 +42,7 @@ def read(view, upto=None, *, vectors=True, index=None):
 
 def known(index, view):
     """Returns everything that an index says of the messages of a conversation."""
-    about = index.texts(view.cost_column[: len(index)])
+    about = index.texts(view.cost_column[: len(index)], np.arange(len(index)), index.subjects())
     return {
         **{name: getattr(about, name).tolist() for name in about.__dataclass_fields__},
         "words": index.lexical.scores(QUERY).tolist(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -142,6 +143,26 @@ def test_the_parts_add_up_to_the_value_of_every_text(said: list[str], elsewhere:
     assert np.isfinite(pool.ranking.keys).all()
     if not (dense or others):
         assert by_words(conversation(said)) == pool.ranking.keys.tolist()
+
+
+def test_of_many_messages_only_those_that_may_be_worth_it_are_ranked_about_as_among_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = random.Random(4)
+    words = [f"w{number}" for number in range(400)]
+    said = [" ".join(rng.choices(words, k=8)) for _ in range(3_000)]
+    said[1_500] = "The blue bike is behind the shed."
+    view, others = conversation(said), [message(number, f"w{number} w9") for number in range(3)]
+    every = gathered(view, others, BagOfWords())
+    monkeypatch.setattr(pools, "FEW_ENOUGH", 1_000)
+    some = gathered(view, others, BagOfWords())
+    assert len(every.places) == 3_000
+    assert len(some.places) < 2_200
+    for pool in (every, some):
+        [best] = pool.best(pool.ranking.keys, 1)
+        assert pool.position(best) == 1_500
+    chosen = [{pool.position(number) for number in pool.best(pool.ranking.relevance, 50)} for pool in (every, some)]
+    assert len(chosen[0] & chosen[1]) >= 40
 
 
 # Embeddings

@@ -24,8 +24,11 @@ def texts(size, **changed):
         speaker=np.zeros(size, np.int32),
         first_person=np.zeros(size, np.float32),
         day=np.zeros(size, np.int32),
+        place=np.arange(size),
+        opens=np.zeros(size, np.bool_),
     )
-    return replace(alike, **{name: np.asarray(value, getattr(alike, name).dtype) for name, value in changed.items()})
+    found = replace(alike, **{name: np.asarray(value, getattr(alike, name).dtype) for name, value in changed.items()})
+    return replace(found, opens=np.diff(found.session, prepend=-1) != 0)
 
 
 def one_hot(size, place):

@@ -166,3 +166,24 @@ def test_a_new_vector_leaves_the_others_as_similar_as_they_were_until_the_mean_i
     vectors.extend(rows[FEW + 2 :])
     assert vectors.similarities(query)[:FEW].tolist() != before.tolist()
     assert np.linalg.norm(vectors.units, axis=1) == pytest.approx(np.ones(2 * FEW))
+
+
+def test_some_vectors_compare_as_they_do_among_all():
+    rows, query, numbers = drawn(3 * FEW, 1), drawn(1, 2)[0], np.array([2, 5, 50])
+    vectors = filled(rows)
+    assert vectors.some(numbers).similarities(query).tolist() == vectors.similarities(query)[numbers].tolist()
+
+
+@settings(deadline=None)
+@given(SEEDS)
+def test_signs_tell_about_how_like_vectors_are_whatever_was_added_and_taken_away_before(seed):
+    rows, query = np.random.default_rng(seed).normal(size=(4 * FEW, 256)) + 2, np.full(256, 2.0)
+    query[:40] = rows[7, :40] * 3
+    vectors = filled(rows[: 2 * FEW])
+    vectors.likeness(query)
+    vectors.truncate(FEW)
+    vectors.extend(rows[FEW:])
+    fresh = filled(rows)
+    assert vectors.likeness(query).tolist() == fresh.likeness(query).tolist()
+    assert np.abs(fresh.about(query) - fresh.similarities(query)).mean() < 0.15
+    assert fresh.likeness(rows[7]).argmax() == 7

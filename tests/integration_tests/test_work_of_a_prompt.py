@@ -1,0 +1,60 @@
+"""What a prompt asks of the tokenizer, the embeddings and the store does not grow with the conversation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from statistics import median
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import Op
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import ContextPipeline
+from tests.conversations import BagOfWords
+
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+PROMPTS, MOST_TOKENIZED = 5, 32
+"""Of a prompt: the new messages and the lines that quote them, the question, the block, and some passages."""
+
+
+class Counting(InMemoryStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+
+    def batch(self, ops: Iterable[Op]) -> list[Any]:
+        asked = list(ops)
+        self.operations += len(asked)
+        return super().batch(asked)
+
+
+def work(length: int) -> tuple[list[int], list[int], list[int]]:
+    """Returns the texts tokenized, the texts embedded and the store operations of each of a few prompts."""
+    rng = random.Random(length)
+    words = [f"w{number}" for number in range(500)]
+
+    def said(number: int) -> BaseMessage:
+        return (HumanMessage, AIMessage)[number % 2](" ".join(rng.choices(words, k=12)), id=f"m{number}")
+
+    store, embeddings = Counting(), BagOfWords()
+    tokenized, embedded, operations = [], [], []
+    with ContextPipeline({"max_context_tokens": 4_096, "learn": False}, store=store, embeddings=embeddings) as pipeline:
+        pipeline.add_messages([said(number) for number in range(length)], **SCOPE)
+        for prompt in range(PROMPTS + 1):
+            pipeline.add_messages([said(length + 2 * prompt), said(length + 2 * prompt + 1)], **SCOPE)
+            store.operations, embeddings.asked = 0, []
+            context = pipeline.assemble(f"What of w{prompt} and w{prompt + 9}?", **SCOPE)
+            tokenized.append(context.report.tokenizer_calls)
+            embedded.append(len(embeddings.asked))
+            operations.append(store.operations)
+    return tokenized[1:], embedded[1:], operations[1:]
+
+
+@pytest.mark.parametrize("lengths", [(300, 5_000), pytest.param((1_000, 50_000), marks=pytest.mark.slow)])
+def test_it_is_the_same_in_a_short_and_in_a_long_conversation(lengths: tuple[int, int]) -> None:
+    short, long = map(work, lengths)
+    assert max(*short[0], *long[0]) <= MOST_TOKENIZED
+    assert [median(each) for each in short] == [median(each) for each in long]  # a step of compaction writes its cut
