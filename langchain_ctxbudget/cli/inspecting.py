@@ -5,21 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
 from langchain_core.messages import message_to_dict
 from rich.console import Console
+from rich.table import Table
 
 from langchain_ctxbudget.cli.terminal import Row, cell, require_store, table, tell
 from langchain_ctxbudget.errors import InputError, MissingScopeError
 from langchain_ctxbudget.knowledge import (
     BY_RULES,
     BY_USER,
-    ContextBundle,
-    EntityProfile,
     Fact,
     FactCategory,
     KnownItem,
@@ -34,6 +33,31 @@ SHOWN_AT_ONCE = KINDS[:3]
 """The kinds that are shown where none is asked for."""
 MOST_AT_ONCE = 10
 """Topics, and entities, that are shown beside other kinds."""
+COLUMNS = {
+    "facts": ("text", "category", "confidence", "last_seen"),
+    "topics": ("label", "total_messages", "importance_score", "last_engaged_at"),
+    "entities": ("name", "total_messages", "importance_score", "last_engaged_at"),
+    "bundles": ("compiled_prompt", "token_count", "version", "hit_count"),
+}
+"""Fields that have columns; the first is the wide one."""
+HEADINGS = {
+    "text": "fact",
+    "confidence": "sure",
+    "last_seen": "said last",
+    "label": "topic",
+    "name": "who or what",
+    "total_messages": "messages",
+    "importance_score": "weight",
+    "last_engaged_at": "last",
+    "compiled_prompt": "text",
+    "token_count": "tokens",
+    "hit_count": "hits",
+}
+NOTED = (
+    *("relationship", "attributes", "parent_slug", "aliases", "valid_from", "valid_until"),
+    *("ended", "ended_at", "superseded_by"),
+)
+"""Fields that stand below the first column where they have a value."""
 QUOTED_CHARACTERS = 400
 """Length of a quoted message."""
 
@@ -148,7 +172,7 @@ def _why(pipeline: ContextPipeline, options: argparse.Namespace) -> None:
         return
     _show(item, options)
     if sources:
-        _print_table("sources", sources, f"known from {len(sources):,} message{'s' * (len(sources) != 1)}")
+        _print_sources(sources)
     else:
         tell("Said by hand: no message stands behind it.")
 
@@ -188,75 +212,42 @@ def _print_json(data: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(data, indent=2, default=plain) + "\n")
 
 
-def _fact(fact: Fact) -> Row:
-    ended = [str(fact.ended), _day(fact.ended_at), *([f"by {fact.superseded_by}"] if fact.superseded_by else [])]
-    until = f"until {_day(fact.valid_until)}" if fact.valid_until else ""
-    since = f"from {_day(fact.valid_from)}" if fact.valid_from else ""
-    notes = [_marks(fact), since, " ".join(ended) if fact.ended else until]
-    return fact.id, cell(fact.text, notes), fact.category, f"{fact.confidence:.0%}", _day(fact.last_seen)
-
-
-def _topic(topic: TopicProfile) -> Row:
-    notes = (_marks(topic), _if(topic.parent_slug, "part of"), _if(", ".join(topic.aliases), "also"))
-    return topic.id, cell(topic.label, notes), *_weight(topic)
-
-
-def _entity(entity: EntityProfile) -> Row:
-    known = [f"{name}: {value}" for name, value in entity.attributes]
-    known += [f"{one.relation} {one.target}" for one in entity.relations]
-    notes = (_marks(entity), *known, _if(", ".join(entity.aliases), "also"))
-    return entity.id, cell(", ".join(filter(None, (entity.name, entity.relationship))), notes), *_weight(entity)
-
-
-def _weight(one: TopicProfile | EntityProfile) -> tuple[str, str, str]:
-    counts = f"{one.total_messages:,} in {one.total_conversations:,}"
-    return counts, f"{one.importance_score:.2f}", _day(one.last_engaged_at)
-
-
-def _bundle(bundle: ContextBundle) -> Row:
-    text = cell(bundle.compiled_prompt, ["to be compiled again"] if bundle.is_dirty else [])
-    return (
-        bundle.id,
-        text,
-        f"{bundle.token_count:,}",
-        str(bundle.version),
-        f"{bundle.hit_count:,} of {bundle.use_count:,}",
-    )
-
-
-def _source(one: SourceMessage) -> Row:
-    if one.message is None:
-        return one.conversation_id, cell("(no longer there)"), ""
-    at = one.message.additional_kwargs.get("created_at")
-    said = one.message.text
-    quoted = said if len(said) <= QUOTED_CHARACTERS else f"{said[: QUOTED_CHARACTERS - 1].rstrip()}…"
-    text = cell(quoted, ["edited since"] if one.changed else [])
-    return one.conversation_id, text, at[: len("2026-01-31")] if isinstance(at, str) else ""
-
-
-_COLUMNS: Mapping[str, tuple[Callable[[Any], Row], tuple[str, ...], int]] = {
-    "facts": (_fact, ("id", "fact", "category", "sure", "said last"), 3),
-    "topics": (_topic, ("id", "topic", "messages", "weight", "last"), 3),
-    "entities": (_entity, ("id", "who or what", "messages", "weight", "last"), 3),
-    "bundles": (_bundle, ("id", "text", "tokens", "version", "hits"), 3),
-    "sources": (_source, ("conversation", "message", "said"), 1),
-}
-"""For each kind: a function that makes a row, the headings, and how many columns at the end are narrow."""
-
-
 def _print_table(kind: str, items: Sequence[Any], title: str) -> None:
-    make, columns, numbers = _COLUMNS[kind]
-    Console(highlight=False).print(table(title, columns, [make(item) for item in items], numbers=numbers))
+    first, *fields = COLUMNS[kind]
+    rows: list[Row] = []
+    for item in items:
+        by = {BY_RULES: "", BY_USER: "by hand"}.get(made := getattr(item, "made_by", BY_RULES), f"learned by {made}")
+        notes = [f"{name.replace('_', ' ')}: {text}" for name in NOTED if (text := _text(item, name))]
+        named = cell(
+            _text(item, first), [", ".join(filter(None, ("pinned" * getattr(item, "pinned", False), by))), *notes]
+        )
+        rows.append((item.id, named, *(_text(item, name) for name in fields)))
+    _print(table(title, ("id", *(HEADINGS.get(name, name) for name in COLUMNS[kind])), rows, numbers=len(fields)))
 
 
-def _marks(item: KnownItem) -> str:
-    by = "" if item.made_by == BY_RULES else "by hand" if item.made_by == BY_USER else f"learned by {item.made_by}"
-    return ", ".join(filter(None, ("pinned" if item.pinned else "", by)))
+def _print_sources(sources: Sequence[SourceMessage]) -> None:
+    rows: list[Row] = []
+    for one in sources:
+        said = one.message.text if one.message else "(no longer there)"
+        quoted = said if len(said) <= QUOTED_CHARACTERS else f"{said[: QUOTED_CHARACTERS - 1].rstrip()}…"
+        at = str(one.message.additional_kwargs.get("created_at") or "") if one.message else ""
+        text = cell(quoted, ["edited since"] if one.message and one.changed else [])
+        rows.append((one.conversation_id, text, at[: len("2026-01-31")]))
+    title = f"known from {len(sources):,} message{'s' * (len(sources) != 1)}"
+    _print(table(title, ("conversation", "message", "said"), rows, numbers=1))
 
 
-def _if(text: str | None, before: str) -> str:
-    return f"{before} {text}" if text else ""
+def _print(drawn: Table) -> None:
+    Console(highlight=False).print(drawn)
 
 
-def _day(at: datetime | None) -> str:
-    return at.date().isoformat() if at else ""
+def _text(item: object, name: str) -> str:
+    """Returns the value of a field in words; empty where it has none."""
+    value = getattr(item, name, None)
+    if isinstance(value, datetime):
+        return value.date().isoformat()
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    if isinstance(value, tuple | list):
+        return ", ".join(" ".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
+    return str(value or "")

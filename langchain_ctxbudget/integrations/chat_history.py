@@ -46,21 +46,16 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     """A conversation that is kept whole and read within a number of tokens.
 
     `messages` is everything that was said, as it was given; `window` is the part that stands in a prompt. It may be
-    used wherever a `BaseChatMessageHistory` is, for instance in `RunnableWithMessageHistory`. LangChain has deprecated
-    both in favour of LangGraph: for new code, see `build_context_graph` and `ContextPipeline`, which also retrieve and
-    report. It is a view of a conversation, made anew for every request if need be; all share one pipeline.
+    used wherever a `BaseChatMessageHistory` is; for new code, see `build_context_graph` and `ContextPipeline`, which
+    also retrieve and report. It is a view of a conversation; all views share one pipeline.
 
     `RunnableWithMessageHistory` reads `messages`, so that the prompt grows for ever. A step in front of the prompt puts
-    the window in its place. It logs an error while storing and does not raise it; where that matters, call
-    `add_messages` yourself.
+    the window in its place:
 
         def budgeted(_input, config):
             return config["configurable"]["message_history"].window(4_000)
 
-        async def abudgeted(_input, config):
-            return await config["configurable"]["message_history"].awindow(4_000)
-
-        chain = RunnablePassthrough.assign(history=RunnableLambda(budgeted, abudgeted)) | prompt | model
+        chain = RunnablePassthrough.assign(history=RunnableLambda(budgeted)) | prompt | model
 
     Example:
         >>> from langchain_core.messages import AIMessage

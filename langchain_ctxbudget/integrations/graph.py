@@ -94,25 +94,21 @@ def build_context_graph(
 ) -> CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]:
     """Builds the context pipeline as a compiled graph, to invoke, or to add as a node to a graph with `messages`.
 
-    The conversation in the store is first made equal to the messages before the current turn (`sync`); messages that
-    the state has lost are archived, but a state that has nothing of what is stored goes on from the store. The
-    messages in state are not changed; let a checkpointer keep them. Each node sends a custom stream event.
-
-    The conversation is the run's `thread_id`, the user its `user_id` (both `configurable`), else the server's
-    authenticated user; a runtime context outweighs both (see `RunContext`). Without a thread a run is a conversation of
-    its own, in memory only. `configurable` may also have a `persona_id`, a `device_id`, and `context_settings`.
+    The conversation in the store is first made equal to the messages before the current turn (`sync`); a state that has
+    nothing of what is stored goes on from the store. The messages in state are not changed. Each node sends a custom
+    stream event. User and conversation are the run's (`user_id`, `thread_id`, or a `RunContext`), as are `persona_id`,
+    `device_id` and `context_settings`; without a thread a run is a conversation of its own, in memory only.
 
     Args:
         pipeline: the pipeline, or the settings of one that is made here.
         default_user: the user where the run names none; without one that is an error.
-        prompt: the agent's own instructions; they stand behind the pipeline's system prompt, in the same message. Do
-            not give them to the agent as well: `create_react_agent(prompt=...)` adds them behind this graph, uncounted.
+        prompt: the agent's own instructions, behind the pipeline's system prompt. Do not give them to the agent as
+            well: `create_react_agent(prompt=...)` adds them behind this graph, uncounted.
         tools: the tools of the model, hand-off tools included; counted as they are sent.
         response_format: a schema that the model must answer in; counted as it is sent.
         runtime_store: True keeps conversations in the store that the graph was compiled with, where there is one.
         agent: the agent's name where several work in one thread: each has a conversation of its own then.
-        report: the part of the report that the graph gives to whoever invokes or streams it: `"none"`, its `"numbers"`,
-            or also the `"texts"` that it quotes. Within the process, `pipeline.last_report` has it.
+        report: what the graph gives of its report: `"none"`, its `"numbers"`, or also the `"texts"` that it quotes.
         options: other arguments of `ContextPipeline`, where no pipeline is given.
 
     Returns:

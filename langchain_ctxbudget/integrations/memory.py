@@ -31,17 +31,13 @@ _USUAL_OUTPUT = "output"
 class BudgetedMemory(BaseMemory):
     """A conversation that is kept whole and that a chain reads within a number of tokens.
 
-    It takes the place of `ConversationBufferMemory`, `ConversationSummaryBufferMemory` and the like in chains that have
-    one. LangChain has deprecated `BaseMemory`: for new code, use `ContextBudgetMiddleware` with `create_agent`,
-    `build_context_graph` in LangGraph, or `ContextPipeline` itself.
+    It takes the place of `ConversationBufferMemory`, `ConversationSummaryBufferMemory` and the like. LangChain has
+    deprecated `BaseMemory`: for new code, use `ContextBudgetMiddleware`, `build_context_graph` or `ContextPipeline`.
 
-    A chain reads the window of the conversation, to be put between the prompt's own system message and the input; the
-    rest of the prompt comes on top, so leave room for it. Or, with `whole_prompt`, it reads everything there is to
-    send, the input included; then the chain's prompt is `ChatPromptTemplate([MessagesPlaceholder("history")])` alone.
-    A memory does not know the tools that a model is bound to.
-
-    A string is saved as a message; a message, or a list of them, is kept as it is. One object is for one conversation;
-    all share one pipeline. It cannot be changed, and reads or writes nothing when it is made.
+    A chain reads the window of the conversation, to be put between the prompt's own system message and the input; leave
+    room for the rest of the prompt. Or, with `whole_prompt`, it reads everything there is to send, the input included;
+    then the chain's prompt is `ChatPromptTemplate([MessagesPlaceholder("history")])` alone. One object is for one
+    conversation; all share one pipeline.
 
     Raises:
         InvalidSettingsError: `pipeline` is something else, or a field has a value or a name that is not known.

@@ -78,14 +78,12 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
     model that answers. Messages before the current turn are copied to the pipeline's store, so that they can be
     compacted, retrieved, and looked up with the recall tool. Usage that a provider reports corrects the counts.
 
-    The conversation is the run's `thread_id`, the user its `user_id` (both `configurable`), else the server's
-    authenticated user, else `default_user`; a runtime context outweighs both (see `RunContext`). Without a thread a run
-    is a conversation of its own, in memory only. An agent in a tool of another one needs a name (`agent`) or a
-    `RunContext` with a `conversation_id` of its own.
+    User and conversation are the run's (`user_id`, `thread_id`, or a `RunContext`); without a thread a run is a
+    conversation of its own, in memory only. An agent in a tool of another one needs a name (`agent`).
 
-    Put it last in the list, so that additions of other middleware are counted; behind it belongs only middleware that
-    marks or repeats a finished request (prompt caching, retries). Middleware that changes messages before the current
-    turn must change the state. It takes the place of `SummarizationMiddleware`, which deletes from the state.
+    Put it last in the list, so that additions of other middleware are counted; behind it belongs only what marks or
+    repeats a finished request (prompt caching, retries). Middleware that changes messages before the current turn must
+    change the state. It takes the place of `SummarizationMiddleware`, which deletes from the state.
 
     Example:
         >>> from langchain.agents import create_agent
@@ -116,12 +114,11 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
             pipeline: the pipeline, or the settings of one that is made here; its system prompt stands in front of the
                 agent's.
             default_user: the user where neither run nor context names one; without one that is an error.
-            recall_tool: True gives the agent a tool to look up messages that its prompt no longer shows; a model that
-                cannot bind tools answers without it.
+            recall_tool: True gives the agent a tool to look up messages that its prompt no longer shows.
             runtime_store: True keeps conversations in the store that the agent was created with, where there is one.
             agent: the agent's name where several work in one thread: each has a conversation of its own then.
-            report: the part of its last report that the agent's state has, as `ctxbudget_report`: `"none"`, its
-                `"numbers"`, or also the `"texts"` that it quotes. Within the process, `pipeline.last_report` has it.
+            report: what the agent's state has of its last report, as `ctxbudget_report`: `"none"`, its `"numbers"`, or
+                also the `"texts"` that it quotes.
             options: other arguments of `ContextPipeline`, where no pipeline is given.
 
         Raises:

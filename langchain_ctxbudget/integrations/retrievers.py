@@ -38,15 +38,13 @@ _log = logging.getLogger(__name__)
 class BudgetedRetriever(BaseRetriever):
     """Searches a user's conversations, memories and documents, limited by number and by tokens.
 
-    It is the search that prompts retrieve with, wherever LangChain takes a retriever. Documents come best first. Their
-    metadata have `id`, `found_in` (`conversations`, `memories` or `documents`), `source` (of a document its own, else
-    as `found_in`), `title`, `date` (`YYYY-MM-DD`, or empty), `speaker`, `score`, its parts as `scores`, and `tokens`; a
-    message's `conversation_id` and `reference`; a document's own, as `KnowledgeBase.search` gives them; and a `warning`
-    where the reranker failed, which is also logged.
+    It is the search that prompts retrieve with. Documents come best first. Their metadata have `id`, `found_in`
+    (`conversations`, `memories` or `documents`), `source`, `title`, `date`, `speaker`, `score`, its parts as `scores`,
+    and `tokens`; a message's `conversation_id` and `reference`; a document's own, as `KnowledgeBase.search` gives them;
+    and a `warning` where the reranker failed.
 
-    The user is `user_id`, else the run's (`user_id` of its context or config, or the server's authenticated user), else
-    `default_user`. A run that names another user than `user_id` is refused. Each call may have its own `k` and
-    `max_tokens`: `retriever.invoke(query, k=1)`.
+    The user is `user_id`, else the run's, else `default_user`. A run that names another user than `user_id` is refused.
+    Each call may have its own `k` and `max_tokens`: `retriever.invoke(query, k=1)`.
 
     Raises:
         ForeignUserError: in a call: the run's user is not `user_id`, or not the one whom the server has authenticated.

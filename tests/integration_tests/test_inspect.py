@@ -132,7 +132,9 @@ def test_ended_facts_are_shown_with_the_reason_on_request(run: Run, inspect: Any
     assert "Lives in Lisbon" not in texts(inspect)
     ended = {fact["text"]: fact["ended"] for fact in inspect("facts", "--ended")["facts"]}
     assert (ended["Lives in Lisbon"], ended["Works as a nurse"]) == ("superseded", None)
-    assert "superseded 20" in " ".join(run("inspect", "--store", store, "--user", "ada", "facts", "--ended")[1].split())
+    assert "ended: superseded" in " ".join(
+        run("inspect", "--store", store, "--user", "ada", "facts", "--ended")[1].split()
+    )
 
 
 def test_why_gives_the_messages_word_for_word(run: Run, inspect: Any, store: Path) -> None:

@@ -142,11 +142,6 @@ READABLE = {
             conversation_id="../../x",
         ),
     ],
-    "nobody answers": [conversation(node("a", None, "b", **TIMES), node("b", "a"))],
-    "more than fits": [
-        conversation(node("a", None, "b", content={"parts": ["word " * 9_000]}), node("b", "a", **ANSWER)),
-    ],
-    "twice the same id": [WHOLE, conversation(node("x", None, "y", **TIMES), node("y", "x", **ANSWER))],
     "one more without a form": [WHOLE, {"title": "broken", "mapping": {"a": 7}, "conversation_id": "broken"}],
 }
 
