@@ -146,15 +146,13 @@ READABLE = {
 }
 
 
-def run_with(export: Path, last: str | None = None) -> dict[str, Any]:
-    """Run the notebook on an export, up to a cell that defines a name; what it defines."""
+def run_with(export: Path) -> dict[str, Any]:
+    """Run the notebook on an export; what it defines."""
     names: dict[str, Any] = {"__name__": "__main__"}
     codes = [source(cell) for cell in cells(NAMES[4])]
     assert EXPORT in codes[0]
     for code in [codes[0].replace(EXPORT, f"EXPORT = {str(export)!r}"), *codes[1:]]:
         exec(compile(code, "cell", "exec"), names)
-        if last in names:
-            break
     return names
 
 
