@@ -110,7 +110,7 @@ def conversation(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
 ANSWER = {"author": {"role": "assistant"}}
 TIMES = {"create_time": 1_700_000_000.5}
 WHOLE = conversation(node("a", None, "b", **TIMES), node("b", "a", **ANSWER))
-NOT_READABLE = {
+READABLE = {
     "nothing": b"",
     "no json": b"<html>Sign in</html>",
     "other json": b'{"user": "me"}',
@@ -154,15 +154,6 @@ def run_with(export: Path) -> dict[str, Any]:
     for code in [codes[0].replace(EXPORT, f"EXPORT = {str(export)!r}"), *codes[1:]]:
         exec(compile(code, "cell", "exec"), names)
     return names
-
-
-def test_the_example_stands_in_for_an_export_that_cannot_be_read(tmp_path: Path, capsys: Any) -> None:
-    for content in NOT_READABLE.values():
-        (tmp_path / "conversations.json").write_bytes(content)
-        names = run_with(tmp_path / "conversations.json", last="sizes")
-        names["folder"].cleanup()
-        assert "The example is used: nothing could be read from your file." in capsys.readouterr().out
-        assert "Tool library" in {one.title for one in names["conversations"]}
 
 
 @pytest.mark.parametrize("name", READABLE)
