@@ -75,14 +75,10 @@ PERSONALITIES = {
 
 
 class Personality(Parameters):
-    """The personality of the assistant (seed 004).
+    """The personality of the assistant (seed 004): an expert has a domain, a custom one a description.
 
-    Raises:
-        InvalidSettingsError: an unknown kind, an expert without a domain, a custom one without a description.
-
-    Example:
-        >>> Personality.of({"kind": "expert", "domain": "tax law"}).text
-        'You are an expert in tax law. Answer accurately and in depth.'
+    >>> Personality.of({"kind": "expert", "domain": "tax law"}).text
+    'You are an expert in tax law. Answer accurately and in depth.'
     """
 
     setting: ClassVar[str] = "personality"
@@ -113,12 +109,8 @@ class Personality(Parameters):
 class ResponseStyle(Parameters):
     """The way in which the assistant answers (seed 004); None leaves a point open.
 
-    Raises:
-        InvalidSettingsError: a value that is none of the choices.
-
-    Example:
-        >>> ResponseStyle(verbosity="concise", links=False).lines
-        ('Answer briefly and leave out what was not asked for.', 'Do not include links.')
+    >>> ResponseStyle(verbosity="concise", links=False).lines
+    ('Answer briefly and leave out what was not asked for.', 'Do not include links.')
     """
 
     setting: ClassVar[str] = "response_style"
@@ -137,13 +129,17 @@ class ResponseStyle(Parameters):
         return tuple(texts[value] for texts, value in said if value is not None)
 
 
-class Topic(Parameters):
-    """A topic that the application declares, with the text that goes into the prompt when it comes up."""
+class _Declared(Parameters):
+    context: Text
+    """The text that goes into the prompt when it comes up."""
+    aliases: tuple[Text, ...] = ()
+
+
+class Topic(_Declared):
+    """A topic that the application declares."""
 
     label: Text
     """Its name; detected in messages, as its aliases are."""
-    context: Text
-    aliases: tuple[Text, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -151,15 +147,13 @@ class Topic(Parameters):
         return (self.label, *self.aliases)
 
 
-class Entity(Parameters):
+class Entity(_Declared):
     """A person, project, organisation or tool that the application declares."""
 
     name: Text
     """Its name; detected in messages, as its aliases are."""
-    context: Text
     type: Text = "concept"
     """`person`, `project`, `organization`, `tool`, `concept` or any other word."""
-    aliases: tuple[Text, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -199,15 +193,11 @@ class CustomLayer(Parameters):
     """A layer of the application's own: open files, the weather, a ticket; part of the volatile zone.
 
     Every item is one entry of the layer: as many as fit are taken in the given order, and the first one that does not
-    fit is shrunk to its first sentences where that is possible. Where the function fails, the layer is empty and
-    the report says so. A function is called once per assembly, in a worker thread under async.
+    fit is shortened where that is possible. Where the function fails, the layer is empty and the report says so. A
+    function is called once per assembly, in a worker thread under async.
 
-    Raises:
-        InvalidSettingsError: sizes that are not in order, or a name that is taken.
-
-    Example:
-        >>> CustomLayer(name="open files", items=["main.py: print('hi')"], ideal_tokens=800).max_tokens
-        800
+    >>> CustomLayer(name="open files", items=["main.py: print('hi')"], ideal_tokens=800).max_tokens
+    800
     """
 
     name: Text

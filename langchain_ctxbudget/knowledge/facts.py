@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -197,7 +197,9 @@ def learn(
         current = [fact for fact in facts.values() if fact.is_current]
         named = (fact for fact in current if fact.id == item.same_as)
         same = next(named, None) or next((fact for fact in current if _says(news.fact, fact)), None)
-        fact = _merged(same, news) if same else _with_free_id(news.fact, facts)
+        keys = (news.fact.id, *(f"{news.fact.id}-{number}" for number in range(2, len(facts) + 3)))
+        free = next(key for key in keys if key not in facts)
+        fact = _merged(same, news) if same else news.fact.model_copy(update={"id": free})
         rivals = [other for other in current if other.id != fact.id and _ends(news, fact, other, now)]
         newest = max(rivals, key=lambda other: other.last_seen, default=fact)
         if newest.last_seen > fact.last_seen:
@@ -246,14 +248,6 @@ def _news(
     supersedes = item.supersedes if len(item.supersedes) <= MOST_NAMED else ()
     item = replace(item, slot=slot, supersedes=supersedes)
     return _News(fact, item, only_ends=end is not None, ended_at=end or max(said, item.valid_from or said))
-
-
-def _with_free_id(fact: Fact, known: Collection[str]) -> Fact:
-    number, free = 1, fact.id
-    while free in known:
-        number += 1
-        free = f"{fact.id}-{number}"
-    return fact.model_copy(update={"id": free})
 
 
 def _is_of_kind(fact: Fact, other: Fact) -> bool:
