@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.history import compact, editing, log
+from langchain_ctxbudget.history import blocks, compact, editing, log
+from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryRoom, HistoryView
 from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, TurnBlock, is_of_earlier_turn
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
@@ -12,12 +13,14 @@ from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS
 from langchain_ctxbudget.history.open import MessagePage, OpenConversation, OpenConversations, in_use
 from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions, look_up
-from langchain_ctxbudget.history.table import UNKNOWN, MessageIndex, saying, searched_text
+from langchain_ctxbudget.history.table import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
 
 __all__ = [
-    "CUTS", "JOINED", "LANES", "PINS", "UNKNOWN", "Conversation", "ConversationCompaction", "Decision", "Editor",
+    "BLOCKS", "CUTS", "JOINED", "LANES", "PINS", "UNKNOWN", "Beginning", "Conversation", "ConversationCompaction",
+    "Decision", "Editor",
     "Entry", "HistoryPlan", "HistoryRoom", "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage",
     "OnRemoval", "OpenConversation", "OpenConversations", "OtherConversations", "Sentence", "Summarizing", "TurnBlock",
-    "choose", "compact", "compactions", "editing", "in_use", "is_of_earlier_turn", "keep_sentences", "log", "look_up",
-    "message_reference", "saying", "searched_text",
+    "blocks", "choose", "compact", "compactions", "editing", "in_use", "is_of_earlier_turn", "keep_sentences", "log",
+    "look_up",
+    "message_reference", "saying", "searched_text", "short_digest",
 ]  # fmt: skip

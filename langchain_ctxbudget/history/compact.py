@@ -363,7 +363,7 @@ class HistoryPlan:
             shortened=frozenset(
                 i
                 for i, entry, message in zip(positions, entries, sent, strict=True)
-                if message is not entry.sent or entry.preservation == "summarize"
+                if (message is not entry.sent and message != entry.sent) or entry.preservation == "summarize"
             ),
         )
 

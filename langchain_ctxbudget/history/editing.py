@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count, takewhile
@@ -16,7 +16,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.history import log
+from langchain_ctxbudget.history import blocks, log
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
@@ -52,6 +52,10 @@ def refresh(store: BaseStore, conversation: OpenConversation, *, listing: bool =
     """
     if not conversation.scope.is_kept:
         return
+    if conversation.heads is None and not conversation.entries:
+        stored = yield from blocks.read(store, conversation.scope)
+        if stored is not None:
+            conversation.begin_with(stored)
     known = conversation.heads
     now = yield from log.read_heads(store, conversation.scope, None if listing else known)
     goes_on = known is not None and now.goes_on(known)
@@ -197,7 +201,7 @@ class Editor:
     def _new(self, messages: Sequence[BaseMessage]) -> tuple[list[Said], list[Said]]:
         """Returns messages with their ids, and those of them that the conversation does not have."""
         conversation = self.conversation
-        identified = _identify(messages, conversation.table.occurrences, conversation.positions)
+        identified = _identify(messages, conversation.table.times_said, conversation.positions)
         new: dict[str, Said] = {}
         for one in identified:
             known = new.get(one.id) or conversation.entry(one.id)
@@ -254,15 +258,15 @@ class Editor:
                 changed[entry.record.place.key] = entry.record.model_copy(update={"archived": True})
         if not changed:
             return
-        touched = (i for i, entry in enumerate(conversation.entries) if entry.record.place.key in changed)
-        first = next(touched, len(conversation.entries))
+        entries = conversation.entries
+        first = min((at for key in changed if (at := entries.position(key)) is not None), default=len(entries))
         derived = yield from self._stale(first, forgets=on_removal == "forget" and bool(edited or removed))
         doubles = () if moved else conversation.doubles  # what has moved is a double for now
         twice: dict[str, MessageRecord | None] = {record.place.key: None for record in doubles}
-        for entry in conversation.entries if conversation.renamed else ():
-            if (place := entry.record.place).key in conversation.renamed:
-                # Still without a name of its own where it had none: others may find that another one is called so, too.
-                twice[place.key] = MessageRecord.of(entry.message, place, named=entry.record.named)
+        for entry in [entries[at] for key in conversation.renamed if (at := entries.position(key)) is not None]:
+            # Still without a name of its own where it had none: others may find that another one is called so, too.
+            place = entry.record.place
+            twice[place.key] = MessageRecord.of(entry.message, place, named=entry.record.named)
         changed = twice | changed
         notice = ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
@@ -279,7 +283,7 @@ class Editor:
         Where nothing may tell of them any more, also of what a model wrote that was only told of them.
         """
         [item] = yield from batch(self.store, [GetOp(self.scope.namespace(CUTS), CUTS)])
-        deletions: list[PutOp] = []
+        deletions = blocks.forgotten(self.conversation, first)
         if isinstance(item, Item):
             try:
                 cuts = CutsRecord.read(item.value, "the compaction cuts").cuts
@@ -397,10 +401,10 @@ class _Difference(NamedTuple):
         ids, known = [str(message.id) for message in messages], len(conversation.entries)
         new = messages[known:]
         if (
-            ids[:known] == [entry.id for entry in conversation.entries]
+            ids[:known] == conversation.entries.ids
             and len({*ids}) == len(ids)
             and all(message.id for message in new)
-            and all(plainly_same(a, b.message) for a, b in zip(messages, conversation.entries, strict=False))
+            and all(_says(conversation, at, message) for at, message in enumerate(messages[:known]))
         ):  # as nearly always: what is stored, and then something new
             said = [Said(message, fingerprint(message), named=True) for message in new]
             return cls(ids=ids, state=TASK if task else conversation.newest_state, appended=said)
@@ -441,7 +445,7 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
     """
     given: dict[str, Said] = {}
     made: set[str] = set()
-    for one, message in zip(_identify(messages, Counter(), (), conversation), messages, strict=True):
+    for one, message in zip(_identify(messages, None, (), conversation), messages, strict=True):
         if given.setdefault(one.id, one).fingerprint != one.fingerprint:
             raise MessageConflictError(
                 f"messages has two messages of id {one.id!r} with other content; ids must be unique"
@@ -522,7 +526,7 @@ def detached(scope: Scope, messages: Sequence[BaseMessage]) -> OpenConversation:
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
     """Has a conversation in memory only hold messages, unless it holds some already."""
     if not conversation.entries:
-        conversation.take_in(News(_records(_identify(messages, Counter(), ()), "", 0, 0)))
+        conversation.take_in(News(_records(_identify(messages, None, ()), "", 0, 0)))
 
 
 def require_known(conversation: OpenConversation, ids: Sequence[str], others: Collection[str] = ()) -> None:
@@ -546,23 +550,35 @@ def _records(new: Iterable[Said], lane: str, clock: int, first: int, state: int 
     ]
 
 
+def _says(conversation: OpenConversation, position: int, message: BaseMessage) -> bool:
+    """Returns whether a message says what the one at a position says; one that is not decoded stays so."""
+    if entry := conversation.entries.peek(position):
+        return plainly_same(message, entry.message)
+    return fingerprint(message) == conversation.entries.fingerprint(position)
+
+
 def _identify(
     messages: Sequence[BaseMessage],
-    occurrences: Counter[str],
+    times_said: Callable[[str], int] | None,
     taken: Collection[str],
     known: OpenConversation | None = None,
 ) -> list[Said]:
-    """Returns messages with ids, each with its fingerprint, of which so many `occurrences` came before.
+    """Returns messages with ids, each with its fingerprint; `times_said` tells how often one came before.
 
     A message without an id must not get one that is `taken`, for instance after an earlier one was removed. `known` has
     most of them already.
     """
-    seen = Counter(occurrences)
+    seen: Counter[str] = Counter()
     given = {str(message.id) for message in messages if message.id}
     result: list[Said] = []
     for message in messages:
-        entry = known.entry(message.id) if known and message.id else None
-        said = entry.fingerprint if entry and plainly_same(message, entry.message) else fingerprint(message)
+        at = known.positions.get(message.id) if known and message.id else None
+        if known and at is not None and _says(known, at, message):
+            said = known.entries.fingerprint(at)
+        else:
+            said = fingerprint(message)
+        if times_said and said not in seen:
+            seen[said] = times_said(said)
         seen[said] += 1
         while not message.id and ((key := content_id(said, seen[said])) in taken or key in given):
             seen[said] += 1

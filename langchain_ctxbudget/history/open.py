@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+import numpy as np
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore
 from pydantic import TypeAdapter, ValidationError
@@ -16,8 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
+from langchain_ctxbudget.history.blocks import REMADE, Block, Opened
 from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
-from langchain_ctxbudget.history.entry import Entry
+from langchain_ctxbudget.history.entry import Entries, Entry
 from langchain_ctxbudget.history.log import Heads, News, fold, in_order
 from langchain_ctxbudget.history.other_conversations import OtherConversations
 from langchain_ctxbudget.history.table import MessageTable
@@ -123,9 +125,13 @@ class OpenConversation:
     other_conversations: OtherConversations = field(default_factory=OtherConversations)
     """What was read of the user's other conversations."""
     last: LastPrompt | None = None
+    blocks: list[Block] = field(default_factory=list)
+    """The sealed blocks of its messages, as far as they are stored."""
+    remade: str = ""
+    """The problem with the blocks that were stored, for the next report."""
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> Entries:
         """Its messages."""
         return self.table.entries
 
@@ -149,6 +155,17 @@ class OpenConversation:
         for one in fields(self):
             setattr(self, one.name, getattr(new, one.name))
 
+    def begin_with(self, opened: Opened) -> None:
+        """Begins with what was stored of its messages; what has come since is read from the log."""
+        self.blocks, self.table = opened.blocks, opened.table
+        self.heads = Heads(None, dict(opened.lanes))
+        self.remade = REMADE if opened.damaged else ""
+        if head := opened.head:
+            self.doubles = [record for record in head.doubles if opened.holds(record.place)]
+            self.renamed, self.newest_state = set(head.renamed), head.newest_state
+            held = {key: [place for place in its if opened.holds(place)] for key, its in head.archived.items()}
+            self.archived = {key: places for key, places in held.items() if places}
+
     def take_in(self, news: News, *, whole: bool = False) -> None:
         """Takes in what was read of the log, or all of it; messages before the first difference stay as they are."""
         position = 0 if whole else self._first_touched(news)
@@ -161,7 +178,7 @@ class OpenConversation:
         self.archived = {key: places for key, places in left.items() if places}
 
         def known(key: str) -> str | None:
-            return self.entries[at].fingerprint if (at := self.positions.get(key, position)) < position else None
+            return self.entries.fingerprint(at) if (at := self.positions.get(key, position)) < position else None
 
         folded = fold(in_order(records.values()), known)
         pairs = zip(old, folded.messages, strict=False)
@@ -169,6 +186,7 @@ class OpenConversation:
         same = next(differ, min(len(old), len(folded.messages)))
         if position + same < len(self.entries):
             self.table = self.table.first(position + same)
+            self.blocks = [block for block in self.blocks if block.end <= position + same]
             self.last = self.last and replace(self.last, coverage=None, turn=(), block=None)
         for record, message in folded.messages[same:]:
             self.table.append(record, message, self.pins.get(str(message.id)))
@@ -186,8 +204,7 @@ class OpenConversation:
         changed = [record for record in news.changed.values() if record is not None]
         orders = [record.place.order for record in (*news.messages[:1], *changed)]
         starts = [bisect_left(self.entries, order, key=lambda entry: entry.record.place.order) for order in orders]
-        if news.changed:
-            starts += [i for i, entry in enumerate(self.entries) if entry.record.place.key in news.changed]
+        starts += [at for key in news.changed if (at := self.entries.position(key)) is not None]
         return min(starts, default=len(self.entries))
 
     def entry(self, message_id: str) -> Entry | None:
@@ -233,13 +250,13 @@ class OpenConversation:
         bookmark = before if after is None else after
         known = {} if bookmark is None else _parsed(bookmark)
         marks = {lane: mark for lane, mark in known.items() if lane in lanes and lanes[lane].born == mark.born}
-        places = [entry.record.place for entry in self.entries]
-        earlier = [place.lane in marks and place.number < marks[place.lane].number for place in places]
-        wanted = [at for at, is_earlier in enumerate(earlier) if bookmark is None or is_earlier is (after is None)]
+        earlier = self.entries.before({lane: mark.number for lane, mark in marks.items()})
+        is_wanted = np.ones(len(self.entries), bool) if bookmark is None else earlier == (after is None)
+        wanted: list[int] = np.flatnonzero(is_wanted).tolist()
         if after is None:
             begin = max(0, len(wanted) - (limit or len(wanted)))
             left, wanted = wanted[:begin], wanted[begin:]
-            marks = {places[at].lane: Mark(places[at].number + 1, lanes[places[at].lane].born) for at in left}
+            marks = {lane: Mark(number, lanes[lane].born) for lane, number in self.entries.reached(left).items()}
         ends = {name: Mark(lane.count, lane.born) for name, lane in lanes.items()}
         return MessagePage([self.entries[at].message for at in wanted], _text(marks) if marks else None, _text(ends))
 

@@ -20,7 +20,7 @@ from langgraph.store.base import BaseStore
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
 from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
-from langchain_ctxbudget.history import OpenConversation, editing
+from langchain_ctxbudget.history import Beginning, OpenConversation, editing
 from langchain_ctxbudget.knowledge import known, learning, presence, records
 from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.known import Knowledge
@@ -86,7 +86,7 @@ def take(
     end = min(len(entries), first + MOST_MESSAGES)
     return Work(
         scope=conversation.scope,
-        entries=entries[:end],
+        entries=Beginning(entries, end),
         costs=conversation.table.costs(counter).tokens[:end],
         first=first,
         progress=progress,
@@ -98,7 +98,8 @@ def take(
 
 def still_there(conversation: OpenConversation) -> dict[str, str]:
     """Returns the messages of a conversation with their fingerprints; archived ones are not among them."""
-    return {one.id: one.fingerprint for one in conversation.entries}
+    entries = conversation.entries
+    return {key: entries.fingerprint(position) for position, key in enumerate(entries.ids)}
 
 
 def write(store: BaseStore, work: Work, learned: Learned | None, now: datetime) -> Flow[None]:

@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.background import cached_property
-from langchain_ctxbudget.history import Entry
+from langchain_ctxbudget.history import Beginning, Entry
 from langchain_ctxbudget.knowledge import facts, known
 from langchain_ctxbudget.knowledge.bundles import Compiler
 from langchain_ctxbudget.knowledge.known import Knowledge, by_names, entity_by_hand
@@ -115,7 +115,7 @@ class Work:
             return self
         places = range(self.first, len(self.entries))
         end = next(place for place in places if self.entries[place].id == self.said[count].id)
-        return replace(self, entries=self.entries[:end])
+        return replace(self, entries=Beginning(self.entries, end))
 
     @property
     def done(self) -> ProgressRecord | None:

@@ -374,11 +374,13 @@ class Engine:
     ) -> Flow[Session]:
         """Begins a prompt for a conversation that is up to date."""
         workspace, scope = self.workspace, conversation.scope
-        failures = [*filter(None, [self._counts_problem, "" if scope.is_kept else self.recent.no_thread()])]
+        problems = [self._counts_problem, "" if scope.is_kept else self.recent.no_thread(), conversation.remade]
+        failures, conversation.remade = [*filter(None, problems)], ""
         for what, problem in (
             ("summaries", workspace.summarizing and workspace.summarizing.worker.failure_of(scope)),
             ("learning about the user", workspace.learning.worker.failure_of(scope)),
             ("snapshots and usage not written", workspace.bookkeeping.worker.failure_of(scope)),
+            ("blocks of older messages not written", workspace.sealing.failure_of(scope)),
         ):
             failures += [f"{what}: {problem}"] if problem else []
         stored = yield from workspace.read_stored(conversation, request, failures)
@@ -486,6 +488,7 @@ class Engine:
         workspace.learning.renew_vectors(scope.user_id, changes.lacks_vectors)
         conversation.last = changes.last
         problems += self._summarize(conversation, settings, prompt.plan.history)
+        workspace.note_blocks(conversation)
         timings = {step: session.timings_ms[step] for step in ("open", *STEPS, LAST_STEP) if step in session.timings_ms}
 
         @cache

@@ -17,7 +17,7 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 from langchain_ctxbudget.flow import Call, Flow, twins
-from langchain_ctxbudget.history import ConversationCompaction, MessagePage, OnRemoval, log
+from langchain_ctxbudget.history import BLOCKS, ConversationCompaction, MessagePage, OnRemoval, log
 from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.messages import Preservation, model_of, require_preservation
 from langchain_ctxbudget.pipeline.bookkeeping import Prices
@@ -492,9 +492,10 @@ class ContextPipeline:
         """Returns all that is stored of a user, a line of JSON for each record; joined by line breaks, a JSONL file.
 
         A line has `namespace`, `key`, `value`, `created_at` and `updated_at`; archived messages and summaries are
-        among them.
+        among them, and what is worked out from messages alone is not.
         """
-        return bulk.export_below(self.engine.workspace.store, (ROOT, label(require_id("user_id", user_id))))
+        path = (ROOT, label(require_id("user_id", user_id)))
+        return bulk.export_below(self.engine.workspace.store, path, without=BLOCKS)
 
     export_user, aexport_user = twins(_export_user)
 

@@ -13,9 +13,16 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, PutOp
 
-from langchain_ctxbudget.background import BackgroundWorker, beginning_anew, cached_property, new_mutex, renamed
+from langchain_ctxbudget.background import (
+    BackgroundWorker,
+    Cancelled,
+    beginning_anew,
+    cached_property,
+    new_mutex,
+    renamed,
+)
 from langchain_ctxbudget.errors import InputError, StoreDataError, StoreError
-from langchain_ctxbudget.flow import Flow, T, batch, locked
+from langchain_ctxbudget.flow import Flow, T, batch, drive, locked
 from langchain_ctxbudget.history import (
     CUTS,
     JOINED,
@@ -28,6 +35,7 @@ from langchain_ctxbudget.history import (
     OpenConversation,
     OpenConversations,
     Summarizing,
+    blocks,
     compactions,
     editing,
     in_use,
@@ -131,6 +139,7 @@ class Workspace:
         self._mutex = new_mutex()
         self._of_runs: Kept[Workspace] = Kept()
         self.summarizing = Summarizing(summary_model, self, clock) if summary_model is not None else None
+        self.sealing: BackgroundWorker[Scope] = BackgroundWorker(self._seal)
         self.learning = Learning(self, summary_model, clock)
         self.bookkeeping = Bookkeeping(lambda: self.store, clock, prices)
         beginning_anew(self)
@@ -201,6 +210,7 @@ class Workspace:
         for other in self._of_runs.all():
             other.close()
         self.bookkeeping.close()
+        self.sealing.close()
         self.learning.close()
         if self.summarizing:
             self.summarizing.worker.close()
@@ -210,7 +220,7 @@ class Workspace:
 
     def finish(self) -> list[BackgroundWorker[Any]]:
         """Has everything written that a summary model can write about; returns the workers that are busy."""
-        workers: list[BackgroundWorker[Any]] = [self.learning.worker]
+        workers: list[BackgroundWorker[Any]] = [self.learning.worker, self.sealing]
         if self.summarizing is not None:
             self.summarizing.finish(self.open_conversations.all().values())
             workers.append(self.summarizing.worker)
@@ -261,9 +271,20 @@ class Workspace:
                 if on_removal == "forget":
                     forget_texts()
             self.learning.note(conversation)
+            self.note_blocks(conversation)
             return result
 
         return self.recall(scope, body)
+
+    def note_blocks(self, conversation: OpenConversation) -> None:
+        """Has what is known of older messages stored in the background, where it is not yet."""
+        lasting = conversation.scope.is_kept and not isinstance(self.store, PrivateStore)
+        if lasting and next(blocks.lacking(conversation), None):
+            self.sealing.submit(conversation.scope)
+
+    def _seal(self, scope: Scope, cancelled: Cancelled) -> None:
+        while not cancelled and drive(self.recall(scope, lambda conversation: blocks.seal(self.store, conversation))):
+            pass
 
     def add(self, messages: Sequence[BaseMessage], scope: Scope) -> Flow[list[str]]:
         """Appends messages to a conversation."""

@@ -12,7 +12,7 @@ from langchain_core.embeddings import Embeddings
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.flow import Flow, embed, embed_query
-from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, saying, searched_text
+from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, saying, searched_text, short_digest
 from langchain_ctxbudget.messages import digest, remembering, terms
 from langchain_ctxbudget.search import (
     COMPARED,
@@ -40,6 +40,7 @@ from langchain_ctxbudget.search import (
     units,
     without_repetition,
 )
+from langchain_ctxbudget.stores import embeddings_name
 
 SIMILAR = 0.25
 """A text from elsewhere without a word of the message must be so similar to it."""
@@ -54,6 +55,7 @@ SAMPLED = 512
 """So many messages, at equal distances, stand for all."""
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
+RENEWED = "embeddings: the stored vectors of the messages were made by others; all messages were embedded again"
 _CHARACTERS_PER_TOKEN = 4
 _ABSENT = np.zeros(0, np.float32)
 """Kept for a text that the embeddings gave no usable vector: it is not asked for again."""
@@ -143,6 +145,8 @@ class Similar:
     """Numbers of the others that the embeddings gave no usable vector."""
     target: Vectors
     """The vector of the query."""
+    renewed: bool = False
+    """Stored vectors of the messages were made by other embeddings."""
 
     def among(self, places: NDArray[np.intp]) -> Similar:
         """Returns the same for the messages at some places alone."""
@@ -171,7 +175,7 @@ class Similar:
     def problem(self) -> str | None:
         """The line to be reported where texts have no vector."""
         if not (count := len(self.absent) + len(self.own.absent)):
-            return None
+            return RENEWED if self.renewed else None
         size = len(self.others) + len(self.own)
         return f"embeddings: no usable vector for {count} of {size} texts, found by their words alone"
 
@@ -187,7 +191,7 @@ def gather(
     said = searched.index.said
     by_text = {other.text: other for other in sorted(others, key=lambda other: PRIORITIES[other.kind])}
     elsewhere = sorted(  # of those that say the same, as forks do, the most important one
-        (other for text, other in by_text.items() if text not in said),
+        (other for text, other in by_text.items() if short_digest(text) not in said),
         key=lambda other: (other.source, other.date or "", other.title, other.place),
     )
     similar, failure = None, None
@@ -352,10 +356,12 @@ def _repetitions(keys: Scores, similar: Similar) -> Scores:
 
 def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Similar]:
     """Returns the vectors of all texts and of a query; no text is embedded twice, whatever came of it."""
-    index, own, known = searched.index, searched.index.vectors, searched.index.elsewhere
+    index, known = searched.index, searched.index.elsewhere
     asked = without_names(query, searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
+    renewed = index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}")
+    own = index.vectors
     target = as_query(vector, own.width or max((len(row) for row in known.values()), default=0))
     while texts := index.texts_to_embed(searched.entries):
         rows, absent = comparable((yield from embed(embeddings, texts)), target.size)
@@ -371,4 +377,5 @@ def similarities(searched: Searched, query: str, embeddings: Embeddings, others:
     vectors = np.zeros((len(others), target.size), np.float32)
     for number, key in enumerate(keys):
         vectors[number] = known[key] if known[key].size else 0
-    return Similar(own, units(vectors), tuple(n for n, key in enumerate(keys) if not known[key].size), target)
+    absent = tuple(number for number, key in enumerate(keys) if not known[key].size)
+    return Similar(own, units(vectors), absent, target, renewed=renewed)

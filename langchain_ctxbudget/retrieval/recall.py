@@ -169,7 +169,7 @@ class Transcript:
 def _new_id(conversation: Conversation, message: BaseMessage) -> str | None:
     """Returns an id for a message that has none; None where the conversation knows one that says the same."""
     said = fingerprint(message)
-    return None if conversation.table.occurrences[said] else content_id(said, 1)
+    return None if conversation.table.times_said(said) else content_id(said, 1)
 
 
 # References

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
-from langchain_ctxbudget.search.lexical import LexicalIndex, passage, pieces
+from langchain_ctxbudget.search.lexical import LexicalIndex, packed_terms, passage, pieces
 from langchain_ctxbudget.search.packing import ELLIPSIS, PRIORITIES, Candidate, Kind, pack, shrink_to
 from langchain_ctxbudget.search.ranking import (
     COMPARED,
@@ -68,6 +68,7 @@ __all__ = [
     "links",
     "local_embeddings_available",
     "pack",
+    "packed_terms",
     "passage",
     "pieces",
     "rank",

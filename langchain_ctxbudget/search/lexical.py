@@ -58,6 +58,41 @@ class LexicalIndex:
             self._distinct.append(len(counts))
             self.total_length += len(text)
 
+    def first(self, length: int) -> LexicalIndex:
+        """Returns the index of the first texts alone."""
+        other = LexicalIndex()
+        for term, postings in self.postings.items():
+            if kept := int(np.searchsorted(_view(postings)[::2], length)):
+                other.postings[term] = postings[: 2 * kept]
+        other._lengths, other._distinct = self._lengths[:length], self._distinct[:length]
+        other.total_length = sum(other._lengths)
+        return other
+
+    def restore(self, blocks: Sequence[tuple[Sequence[str], NDArray[Any], int]]) -> None:
+        """Adds texts to an empty index, as `packed_terms` gave them: their words, what comes where, their number."""
+        numbers: dict[str, int] = {}
+        rows, begin = [], 0
+        for words, found, size in blocks:
+            codes = np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int32)
+            term, text, count = found.astype(np.int32).T
+            rows.append(np.stack((codes[term], text + begin, count)))
+            self._distinct.frombytes(np.bincount(text, minlength=size).astype(np.intc).tobytes())
+            self._lengths.frombytes(np.bincount(text, count, size).astype(np.intc).tobytes())
+            begin += size
+        if not numbers:
+            return
+        terms_of, texts, counts = np.concatenate(rows, axis=1)
+        short = terms_of.astype(np.uint16) if len(numbers) <= np.iinfo(np.uint16).max else terms_of
+        order = np.argsort(short, kind="stable")
+        pairs = np.stack((texts[order], counts[order]), axis=1).astype(np.intc).tobytes()
+        ends = np.cumsum(np.bincount(terms_of, minlength=len(numbers))) * 2 * np.dtype(np.intc).itemsize
+        start = 0
+        for word, end in zip(numbers, ends.tolist(), strict=True):
+            self.postings[word] = array("i")
+            self.postings[word].frombytes(pairs[start:end])
+            start = end
+        self.total_length = sum(self._lengths)
+
     def scores(
         self, query: Iterable[str], *, groups: Numbers | None = None, background: LexicalIndex | None = None
     ) -> Scores:
@@ -92,6 +127,17 @@ class LexicalIndex:
             idf = math.log(1 + (size - having + 0.5) / (having + 0.5))
             scores[numbers] += idf * (counts * (BM25_K1 + 1) / (counts + norms[numbers]))
         return scores
+
+
+def packed_terms(texts: Iterable[str]) -> tuple[list[str], NDArray[np.uint32]]:
+    """Returns the terms of texts, and of every text which of them it has how often: rows of term, text, count."""
+    numbers: dict[str, int] = {}
+    rows = [
+        (numbers.setdefault(term, len(numbers)), number, count)
+        for number, text in enumerate(texts)
+        for term, count in Counter(terms(text)).items()
+    ]
+    return list(numbers), np.array(rows, np.uint32).reshape(-1, 3)
 
 
 def _view(numbers: array[int]) -> Numbers:

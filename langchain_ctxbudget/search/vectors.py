@@ -139,8 +139,12 @@ class CentredVectors:
         Raises:
             ValueError: a value is not a number, or the vectors have not one width.
         """
+        self.restore(units(np.asarray(vectors, np.float32)).astype(np.float16), absent)
+
+    def restore(self, units: NDArray[np.float16], absent: Iterable[int]) -> None:
+        """Adds some that have length 1, in the precision in which they are stored."""
         first = len(self)
-        self._rows.extend(units(np.asarray(vectors, np.float32)))
+        self._rows.extend(units)
         self.absent += [first + number for number in absent]
 
     def truncate(self, length: int) -> None:

@@ -157,10 +157,11 @@ def delete_below(store: BaseStore, path: Namespace, last: str = "", first_key: s
             return count
 
 
-def export_below(store: BaseStore, path: Namespace) -> Flow[list[str]]:
-    """Returns every item of every namespace that begins with a path, as lines of JSON."""
+def export_below(store: BaseStore, path: Namespace, *, without: str) -> Flow[list[str]]:
+    """Returns every item of every namespace that begins with a path and has not this label, as lines of JSON."""
     lines = []
-    for item in sorted((yield from read_below(store, path)), key=lambda item: (item.namespace, item.key)):
+    items = [item for item in (yield from read_below(store, path)) if without not in item.namespace]
+    for item in sorted(items, key=lambda item: (item.namespace, item.key)):
         line = {"namespace": list(item.namespace), "key": item.key, "value": stored(item.value)}
         times = {"created_at": item.created_at.isoformat(), "updated_at": item.updated_at.isoformat()}
         lines.append(json.dumps(line | times))

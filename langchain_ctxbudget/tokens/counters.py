@@ -83,6 +83,11 @@ class TokenCounter(ABC):
     def _count(self, text: str) -> int:
         """Returns the tokens of a text that is not empty."""
 
+    @property
+    def identity(self) -> str:
+        """Tells its counts from those of others, also after a restart."""
+        return f"{type(self).__qualname__} {self.name} {self.framing}"
+
     def load(self) -> None:  # noqa: B027 - most have nothing to load
         """Loads what counting needs, which may take long."""
 

@@ -271,6 +271,11 @@ class CalibratedCounter(TokenCounter):
         self._ratio = Fraction(str(factor))  # as it is written: a float that is above 1.1 would make 11 of 10
 
     @property
+    def identity(self) -> str:
+        """Tells its counts from those of others, also after a restart."""
+        return f"{self.inner.identity} x {self.factor}"
+
+    @property
     def calls(self) -> int:
         """Texts that the other counter has tokenized."""
         return self.inner.calls

@@ -245,6 +245,8 @@ def turn_costs(counting: Counting, call: Call, exchanges: int) -> dict[str, set[
     given = conversation(exchanges + 10)
     with pipelines(counting, 1, CACHED) as [writer]:
         call(writer, "add_messages", given[: 2 * exchanges], **ADA)
+        call(writer, "assemble", "What about the lantern?", **ADA)
+        assert writer.flush(60)  # blocks of older messages are written every few hundred messages
     costs: dict[str, set[tuple[int, ...]]] = {"add": set(), "assemble": set(), "compact": set()}
     with pipelines(counting, 1, CACHED) as [pipeline]:
         for number in range(exchanges, exchanges + 10):

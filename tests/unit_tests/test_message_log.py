@@ -100,8 +100,8 @@ def test_a_conversation_read_in_parts_is_the_one_read_at_once(
         left = left[size:]
     assert parts.doubles == whole.doubles
     mine, theirs = (it.seen_with(COUNTER) for it in (parts, whole))
-    assert (mine.digest, mine.costs, mine.total_tokens) == (theirs.digest, theirs.costs, theirs.total_tokens)
-    assert (parts.positions, +parts.table.occurrences) == (whole.positions, +whole.table.occurrences)
+    assert (mine.digest, [*mine.costs], mine.total_tokens) == (theirs.digest, [*theirs.costs], theirs.total_tokens)
+    assert parts.positions == whole.positions
 
 
 def test_a_record_that_is_told_of_twice_is_one_record() -> None:

@@ -1,0 +1,218 @@
+"""Sealed blocks: what is known of older messages is worked out once, also across restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.embeddings import Embeddings
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore, PutOp
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
+from langchain_ctxbudget.history import BLOCKS, blocks
+from langchain_ctxbudget.stores import Scope
+from tests.conversations import BagOfWords
+from tests.log_contract import Counting, Elsewhere, shown
+
+ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
+NAMESPACE = Scope("ada", "c1").namespace(BLOCKS)
+SETTINGS = {"max_context_tokens": 1_000, "learn": False}
+QUESTION = "Where did Ann put the violet lantern?"
+BLOCK, FOLLOWING = 32, 8
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_MESSAGES", BLOCK)
+    monkeypatch.setattr(blocks, "FOLLOWING", FOLLOWING)
+
+
+class Process:
+    """A process of its own over a store that others use, too; it counts what it is asked to do."""
+
+    def __init__(self, store: BaseStore, embeddings: Embeddings | None = None, writer: str = "w") -> None:
+        self.counter, self.embeddings = TiktokenCounter(), embeddings or BagOfWords()
+        self.store = Counting(Elsewhere(store))
+        self.pipeline = ContextPipeline(
+            SETTINGS, store=self.store, embeddings=self.embeddings, token_counter=self.counter, writer_id=writer
+        )
+
+    def ask(self, question: str = QUESTION) -> AssembledContext:
+        context = self.pipeline.assemble(question, **ADA)
+        assert self.pipeline.flush(30)
+        return context
+
+    def add(self, *messages: BaseMessage) -> None:
+        self.pipeline.add_messages(messages, **ADA)
+        assert self.pipeline.flush(30)
+
+    def shown(self) -> list[tuple[str, str]]:
+        return shown(self.pipeline.get_messages(**ADA))
+
+
+def said(first: int, end: int) -> list[BaseMessage]:
+    """Messages of several speakers and days, some without ids, some with calls, some that are not to be shown."""
+    messages: list[BaseMessage] = []
+    for number in range(first, end):
+        day = {"created_at": f"2026-01-{number // 20 % 28 + 1:02}T10:00:00Z"}
+        text = f"Number {number}: the {('violet', 'green', 'red')[number % 3]} lantern is in drawer {number}."
+        if number % 10 == 9:
+            messages.append(AIMessage("Yes."))
+        elif number % 2:
+            messages.append(AIMessage(text, id=f"m{number}"))
+        else:
+            asked = {"ctxbudget": ("keep", "drop", "summarize")[number % 3]} if number % 16 == 0 else {}
+            name = ("Ann", "Bob")[number % 4 // 2]
+            messages.append(HumanMessage(text, id=f"m{number}", name=name, additional_kwargs={**day, **asked}))
+    return messages
+
+
+def stored(store: BaseStore) -> dict[str, Any]:
+    return {item.key: item.value for item in store.search(NAMESPACE, limit=1_000)}
+
+
+def filled(count: int = 200) -> InMemoryStore:
+    store = InMemoryStore()
+    process = Process(store)
+    process.add(*said(0, count))
+    process.ask()
+    return store
+
+
+def log_alone(store: InMemoryStore) -> InMemoryStore:
+    """The same conversation, of which no block is stored."""
+    other = InMemoryStore()
+    other.batch(
+        [PutOp(i.namespace, i.key, i.value) for i in store.search((), limit=10_000) if i.namespace != NAMESPACE]
+    )
+    return other
+
+
+def test_after_a_restart_no_old_text_is_tokenized_or_embedded_and_few_records_are_read() -> None:
+    for count in (200, 400):
+        process = Process(filled(count))
+        context = process.ask()
+        assert isinstance(process.embeddings, BagOfWords)
+        tail = count - (count - FOLLOWING) // BLOCK * BLOCK
+        assert len(process.embeddings.asked) <= tail
+        assert process.counter.calls <= 3 * tail + 60
+        assert process.store.records_read <= tail + 4 * (count // BLOCK) + 20
+        assert context.report.failures == ()
+
+
+def test_a_process_that_opens_blocks_has_the_prompts_of_one_that_reads_the_log() -> None:
+    store = filled()
+    mine, other = Process(store), Process(log_alone(store))
+    for question in (QUESTION, "What is in drawer 17?", "Thanks!"):
+        one, two = mine.ask(question), other.ask(question)
+        assert one.messages == two.messages
+        assert one.report.layers == two.report.layers
+        assert one.report.coverage == two.report.coverage
+    assert mine.shown() == other.shown()
+
+
+CHANGES: dict[str, Callable[[ContextPipeline], Any]] = {
+    "append": lambda pipeline: pipeline.add_messages(said(200, 290), **ADA),
+    "edit": lambda pipeline: pipeline.edit_message("m70", HumanMessage("The lantern was sold."), **ADA),
+    "archive": lambda pipeline: pipeline.remove_messages("m101", **ADA),
+    "forget": lambda pipeline: pipeline.remove_messages("m1", on_removal="forget", **ADA),
+    "pin": lambda pipeline: pipeline.pin(["m70", "m101"], **ADA),
+    "drop": lambda pipeline: pipeline.pin("m40", preservation="drop", **ADA),
+    "sync": lambda pipeline: pipeline.sync([m for m in pipeline.get_messages(**ADA) if m.id != "m50"], **ADA),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_by_whoever_has_the_conversation_open_is_seen_by_all(name: str) -> None:
+    store = filled()
+    opened, writer = Process(store, writer="a"), Process(store, writer="b")
+    opened.ask()
+    CHANGES[name](writer.pipeline)
+    assert writer.pipeline.flush(30)
+    fresh = Process(store, writer="c")
+    expected = Process(log_alone(store), writer="d")
+    for process in (opened, writer, fresh):
+        assert process.shown() == expected.shown()
+    prompt = expected.ask("What is in drawer 41?").messages
+    assert [process.ask("What is in drawer 41?").messages for process in (fresh, Process(store))] == [prompt] * 2
+
+
+def test_what_is_forgotten_is_in_no_block() -> None:
+    store = filled()
+    process = Process(store)
+    process.ask()
+    process.pipeline.remove_messages(["m33", "m0"], on_removal="forget", **ADA)
+    namespaces = {item.namespace for item in store.search((), limit=10_000)}
+    assert NAMESPACE not in namespaces or set(stored(store)) == {blocks.HEAD}
+    assert process.pipeline.flush(30)
+    process.ask()
+    assert len(stored(store)) > 10
+    process.pipeline.clear(**ADA)
+    assert stored(store) == {}
+
+
+def test_what_is_missing_damaged_or_of_another_version_is_made_again_and_told() -> None:
+    expected = Process(log_alone(filled())).ask().messages
+    damages: list[dict[str, Any] | None] = [None, {"data": "?"}, {"data": "AAAA", "deflated": True, "hash": ""}]
+    for damage in damages:
+        for key in stored(filled()):
+            store = filled()
+            before = stored(store)
+            store.batch([PutOp(NAMESPACE, key, damage)])
+            process = Process(store)
+            context = process.ask()
+            assert context.messages == expected, key
+            told = [text for text in context.report.failures if text == blocks.REMADE]
+            assert bool(told) is not (key == blocks.HEAD and damage is None), (key, damage)
+            assert process.ask().report.failures == ()
+            assert stored(store).keys() == before.keys()
+            again = Process(store)
+            assert again.ask().report.failures == ()
+            assert isinstance(again.embeddings, BagOfWords)
+            assert len(again.embeddings.asked) <= BLOCK + FOLLOWING
+
+
+class Others(BagOfWords):
+    """Embeddings of another model."""
+
+    model = "others"
+
+
+def test_vectors_of_another_model_are_made_again_and_told() -> None:
+    store = filled()
+    process = Process(store, Others())
+    assert any("made by others" in text for text in process.ask().report.failures)
+    assert process.ask().report.failures == ()
+    again = Process(store, Others())
+    assert again.ask().report.failures == ()
+    assert isinstance(again.embeddings, BagOfWords)
+    assert len(again.embeddings.asked) <= BLOCK + FOLLOWING
+
+
+def test_a_process_that_is_killed_while_it_seals_leaves_what_can_be_opened() -> None:
+    class Killed(BaseException):
+        pass
+
+    class Mortal(Elsewhere):
+        left = 0
+
+        def batch(self, ops: Any) -> Any:
+            todo = list(ops)
+            if any(isinstance(op, PutOp) and op.namespace == NAMESPACE for op in todo):
+                if not self.left:
+                    raise Killed
+                self.left -= 1
+            return super().batch(todo)
+
+    expected = Process(log_alone(filled())).ask().messages
+    for writes in range(8):
+        store = InMemoryStore()
+        mortal = Mortal(store)
+        mortal.left = writes
+        process = Process(mortal)
+        process.add(*said(0, 200))
+        process.ask()
+        assert Process(store).ask().messages == expected
