@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 WARM_UP = 3
+LONG = 10_000
+"""Of longer conversations peers, which take minutes, are measured three times and at the middle budget."""
 PARTS = ("prompt", "peers", "graph", "agent", "open", "import")
 Row = dict[str, Any]
 
@@ -381,12 +383,11 @@ def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Row, Callable[[], R
         at = cell["messages"], cell["budget"]
         yield "prompt", cell, partial(measured, "prompt_row", *at, prompts)
         yield "prompt", cell, partial(measured, "prompt_row", *at, prompts, full=True)
-    for cell in cells:
-        at = cell["messages"], cell["budget"]
-        few = 5 if cell["messages"] > 10_000 else prompts
-        for name in PEERS:
-            yield "peers", cell, partial(measured, "peer_row", name, *at, few)
     middle = budgets[len(budgets) // 2]
+    for cell in cells:
+        at, is_long = (cell["messages"], cell["budget"]), cell["messages"] > LONG
+        for name in () if is_long and cell["budget"] != middle else PEERS:
+            yield "peers", cell, partial(measured, "peer_row", name, *at, 3 if is_long else prompts)
     for length in lengths:
         cell = {"messages": length, "budget": middle}
         yield "graph", cell, partial(measured, "graph_row", length, middle, prompts)
