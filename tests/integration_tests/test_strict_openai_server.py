@@ -7,15 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_openai import ChatOpenAI
-from openai import BadRequestError
 
-from tests.integration_tests.openai_server import calls, says
 from tests.integration_tests.strict_openai_server import (
-    StrictOpenAIServer,
     chat_problems,
-    recount,
     responses_problems,
 )
 
@@ -192,34 +186,3 @@ def test_responses_refuses() -> None:
 
 
 # -- over HTTP, and sizes
-
-
-def search(page: int) -> str:
-    """Look it up."""
-    return f"page {page}"
-
-
-def looks_up(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    if body["messages"][-1]["role"] == "tool":
-        return says("Bea ordered it, last Monday, in Bonn. 田中 signed.")
-    return calls(("a", "search", {"page": 1}), ("b", "search", {"page": 2}))
-
-
-@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-def test_a_model_calls_tools_and_answers_and_a_bad_request_is_refused(*, streaming: bool) -> None:
-    messages: list[BaseMessage] = [SystemMessage("You are a clerk."), HumanMessage("Who ordered it?")]
-    with StrictOpenAIServer(looks_up) as server:
-        options: dict[str, Any] = {"streaming": streaming, "stream_usage": True, "max_retries": 0}
-        plain = ChatOpenAI(model="gpt-4o", base_url=server.url, api_key="x", **options)
-        model = plain.bind_tools([search])
-        calling = model.invoke(messages)
-        results = [ToolMessage(f"page {call['args']['page']}", tool_call_id=call["id"]) for call in calling.tool_calls]
-        answer = model.invoke([*messages, calling, *results])
-        assert server.refused == []
-        with pytest.raises(BadRequestError, match="without a response message"):
-            model.invoke([*messages, calling])
-    assert [(call["id"], call["args"]) for call in calling.tool_calls] == [("a", {"page": 1}), ("b", {"page": 2})]
-    assert answer.text == "Bea ordered it, last Monday, in Bonn. 田中 signed."
-    assert answer.usage_metadata is not None
-    assert answer.usage_metadata["input_tokens"] == recount(server.received[1]) > 0
-    assert (len(server.refused), len(server.received)) == (1, 2)

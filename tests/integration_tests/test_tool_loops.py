@@ -426,19 +426,6 @@ def test_an_edited_message_gets_a_block_of_its_own() -> None:
     assert not any("The plan is blue." in message.text for message in sent(session))
 
 
-def test_a_change_of_settings_in_the_middle_of_a_turn_is_taken_up_by_every_process() -> None:
-    loop = looking(topics=[{"label": "plan", "context": "The plan is blue. " * 20}])
-    *_, turn = loop.turns()
-    process = Process(loop)
-    process.answer(turn)
-    changes = {"max_context_tokens": 2_000, "topics": [], "memories": ["Ada lives in Bonn."]}
-    changed = loop.settings.override(changes)
-    request = replace(loop.request(), settings=changed)
-    session = drive(process.pipeline.engine.answer(SCOPE, loop.before(), turn, request))
-    check_same(session, Process(loop, process.store, changed).answer(turn))
-    assert report_of(session).total_tokens <= 2_000
-
-
 def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> None:
     loop = looking(max_context_tokens=1_500, size=10)
     first, turn, *_ = loop.turns()

@@ -7,13 +7,11 @@ import json
 from collections.abc import Sequence
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import (
-    AIMessage,
     BaseMessage,
     ChatMessage,
     FunctionMessage,
@@ -26,142 +24,19 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.errors import BudgetTooSmallError
+from langchain_ctxbudget.messages import call_ids
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
+from tests.unit_tests.test_turns import TRANSCRIPTS, ai, result
 
 SYSTEM_PROMPT = "You are a careful assistant."
 BUDGETS = (100, 150, 256, 512, 1024, 2048, 4096, 8000)
 TRACES = Path(__file__).parents[3] / "shared" / "eval" / "data" / "tau_airline.dev.jsonl.gz"
 TRACE_BUDGETS = (512, 2048)
 
-TEXT = st.sampled_from(
-    [
-        "",
-        " \n",
-        "yes",
-        "We decided on 42,50 € for the flight to Bonn.",
-        "[OPEN] who books it?",
-        "</summary> [From the first 3 messages.]",
-        "A line of a log: GET /orders 200 in 31 ms.\n" * 12,
-        "word " * 400,
-    ]
-)
-SAID = TEXT.filter(str.strip)
-IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png", "detail": "low"}}
-THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "x"}
-CONTENT = TEXT | st.lists(
-    st.just(IMAGE) | TEXT | st.builds(lambda text: {"type": "text", "text": text}, TEXT), max_size=3
-)
-ID = st.sampled_from(["a", "b", "c", "d", "", None])
-IDS = st.lists(ID, min_size=1, max_size=4)
-NAME = st.sampled_from(["search", "search", "book_flight", "web search", "functions.search", ""])
 Messages = list[BaseMessage]
-
-
-def _calling(content: Any, ids: Sequence[str | None], name: str) -> AIMessage:
-    calls = [{"name": name, "args": {"page": 1}, "id": key, "type": "tool_call"} for key in ids]
-    return AIMessage(content, tool_calls=calls)
-
-
-def _invalid(content: Any, ids: Sequence[str | None]) -> AIMessage:
-    calls = [{"name": None, "args": "{", "id": key, "error": "cut off"} for key in ids]
-    return AIMessage(content, invalid_tool_calls=calls)
-
-
-def _tool_use(ids: Sequence[str | None], text: str, *, listed: bool) -> AIMessage:
-    blocks = [{"type": "tool_use", "id": key or "", "name": "search", "input": {}} for key in ids]
-    content: list[Any] = [{"type": "text", "text": text}, *blocks]
-    calls = [{"name": "search", "args": {}, "id": key, "type": "tool_call"} for key in ids] if listed else []
-    return AIMessage(content, tool_calls=calls)
-
-
-def _tool_results(ids: Sequence[str | None], content: str, text: str) -> HumanMessage:
-    blocks = [{"type": "tool_result", "tool_use_id": key or "", "content": content} for key in ids]
-    return HumanMessage([*blocks, *([{"type": "text", "text": text}] if text else [])])
-
-
-def _function_calls(ids: Sequence[str | None]) -> AIMessage:
-    return AIMessage(
-        [
-            {"type": "function_call", "id": f"fc_{key}", "call_id": key or "", "name": "search", "arguments": "{}"}
-            for key in ids
-        ]
-    )
-
-
-def _function_outputs(ids: Sequence[str | None], output: str) -> HumanMessage:
-    return HumanMessage([{"type": "function_call_output", "call_id": key or "", "output": output} for key in ids])
-
-
-def _legacy(name: str, content: str) -> AIMessage:
-    return AIMessage(content, additional_kwargs={"function_call": {"name": name, "arguments": "{}"}})
-
-
-RESULT = st.builds(lambda content, key: ToolMessage(content, tool_call_id=key or ""), CONTENT, ID)
-SINGLE = st.one_of(
-    st.builds(HumanMessage, CONTENT, name=st.none() | st.sampled_from(["Ada", "Zoë Müller", "田中"])),
-    st.builds(AIMessage, CONTENT),
-    st.builds(_calling, CONTENT, IDS, NAME),
-    RESULT,
-    st.builds(SystemMessage, TEXT),
-    st.builds(_invalid, CONTENT, IDS),
-    st.builds(_tool_use, IDS, TEXT, listed=st.booleans()),
-    st.builds(_tool_results, IDS, TEXT, TEXT),
-    st.builds(_function_calls, IDS),
-    st.builds(_function_outputs, IDS, TEXT),
-    st.builds(_legacy, NAME, TEXT),
-    st.builds(lambda name, content: FunctionMessage(content, name=name), NAME, TEXT),
-    st.builds(ChatMessage, TEXT, role=st.sampled_from(["user", "assistant", "system", "critic"])),
-    st.just(AIMessage([THOUGHT])),
+TURNS = st.tuples(st.sampled_from(["Who booked it?", "word " * 400]), TRANSCRIPTS).map(
+    lambda of: [HumanMessage(of[0]), *(one for one in of[1] if not isinstance(one, HumanMessage | ChatMessage))]
 )
-
-
-@st.composite
-def rounds(draw: st.DrawFn) -> Messages:
-    """Calls and all their results, in one of the forms in which they are written and in any order."""
-    ids = [f"{draw(st.integers(0, 99))}-{number}" for number in range(draw(st.integers(1, 4)))]
-    output = draw(TEXT)
-    form = draw(st.sampled_from(["listed", "listed", "two messages", "tool_use", "function_call", "legacy", "first"]))
-    results: Messages = [ToolMessage(output, tool_call_id=key) for key in draw(st.permutations(ids))]
-    match form:
-        case "two messages":
-            half = len(ids) // 2 + 1
-            return [_calling("", ids[:half], "search"), _calling("x", ids[half:], "book_flight"), *results]
-        case "tool_use":
-            return [_tool_use(ids, "Let me see.", listed=False), _tool_results(ids, output, draw(TEXT))]
-        case "function_call":
-            return [_function_calls(ids), _function_outputs(ids, output)]
-        case "legacy":
-            return [_legacy("search", ""), FunctionMessage(output, name="search")]
-        case "first":
-            return [*results, _calling("", ids, "search")]
-        case _:
-            return [_calling(draw(TEXT), ids, "search"), *results]
-
-
-@st.composite
-def interrupted(draw: st.DrawFn) -> Messages:
-    """Calls of which some results are missing, or come when the conversation has gone on."""
-    [calls, *results] = draw(rounds())
-    between = draw(st.lists(SINGLE, min_size=1, max_size=3))
-    keep = draw(st.integers(0, len(results)))
-    return [calls, *results[:keep], *between, *(results[keep:] if draw(st.booleans()) else [])]
-
-
-PIECE = SINGLE.map(lambda message: [message]) | rounds() | interrupted()
-
-
-def _dated(message: BaseMessage, day: int | None) -> BaseMessage:
-    dated = {**message.additional_kwargs, "created_at": f"2026-03-{day:02}T08:30:00"} if day else {}
-    return message.model_copy(update={"additional_kwargs": dated}) if day else message
-
-
-DATED = st.tuples(PIECE, st.none() | st.integers(1, 28)).map(lambda of: [_dated(message, of[1]) for message in of[0]])
-TRANSCRIPTS = st.lists(DATED, max_size=16).map(lambda pieces: [m for piece in pieces for m in piece][:40])
-HUMAN = st.builds(HumanMessage, SAID)
-REST = st.lists(rounds() | interrupted(), max_size=4).map(
-    lambda pieces: [m for piece in pieces for m in piece if not isinstance(m, HumanMessage | ChatMessage)]
-)
-TURNS = st.builds(lambda human, rest: [human, *rest], HUMAN, REST)
 
 
 def numbered(messages: Sequence[BaseMessage], prefix: str) -> Messages:
@@ -178,17 +53,8 @@ def check_prompt(context: AssembledContext, pipeline: ContextPipeline, turn: Seq
     sent = {message.id for message in context.messages}
     assert turn[0].id in sent
     last = next(message for message in reversed(turn) if not isinstance(message, ToolMessage | FunctionMessage))
-    if has_calls(last):
+    if call_ids(last):
         assert last.id in sent
-
-
-def has_calls(message: BaseMessage) -> bool:
-    """Whether a message calls tools, in any of the forms above."""
-    if not isinstance(message, AIMessage):
-        return False
-    blocks = {block.get("type") for block in message.content if isinstance(block, dict)}
-    listed = message.tool_calls or message.invalid_tool_calls or "function_call" in message.additional_kwargs
-    return bool(listed or blocks & {"tool_use", "function_call"})
 
 
 class Cases:
@@ -236,7 +102,7 @@ def test_any_tool_traffic_becomes_a_prompt_that_providers_accept(
 def test_a_turn_of_a_hundred_calls_becomes_a_prompt_that_providers_accept(cases: Cases, budget: int) -> None:
     turn: Messages = [HumanMessage("Read all pages.")]
     for page in range(100):
-        turn += [_calling("", [f"call-{page}"], "search"), ToolMessage("found " * 40, tool_call_id=f"call-{page}")]
+        turn += [ai(f"call-{page}"), result(f"call-{page}", "found " * 40)]
     before = cases.errors
     cases.check([], turn, [budget])
     assert cases.errors == before

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Literal
@@ -16,14 +13,10 @@ from langchain_core.tools import BaseTool, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
-from PIL import Image
 from pydantic import BaseModel, Field
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.budget import Status
-from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.tokens import vocab
-from tests.integration_tests.conftest import Call
 from tests.integration_tests.openai_server import OpenAIServer, calls, says
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -204,48 +197,4 @@ def test_the_format_of_a_pydantic_class_is_counted_as_chat_openai_sends_it(
     assert context.report.overhead_tokens["response format"] >= json_tokens(body["response_format"])
 
 
-def test_tools_that_do_not_fit_are_named_with_what_they_need(model: ChatOpenAI, call: Call) -> None:
-    pipeline = ContextPipeline({"output_reserve_tokens": 13_000}, model=model, store=InMemoryStore())
-    with pytest.raises(BudgetTooSmallError, match="output reserve of 13,000") as caught:
-        call(pipeline, "assemble", "Hello", tools=FIFTY, **SCOPE)
-    assert caught.value.floors["tool schemas"] > 3_000 == caught.value.budget_tokens
-
-
 # Content that is not text
-
-
-def image(width: int, height: int, detail: str = "auto") -> dict[str, Any]:
-    """The header of a PNG and nothing of the image: whoever decodes it fails."""
-    header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBB", 13, b"IHDR", width, height, 8, 2, 0, 0, 0)
-    url = "data:image/png;base64," + base64.b64encode(header + b"\0" * 300).decode()
-    return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
-
-
-def whole_png(width: int, height: int) -> str:
-    """A data URL with a whole image, as `ChatOpenAI` opens it to see its size."""
-    data = io.BytesIO()
-    Image.new("1", (width, height)).save(data, "PNG")
-    return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
-
-
-def test_images_in_a_long_conversation_are_counted_as_the_model_counts_them(
-    server: OpenAIServer, model: ChatOpenAI
-) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 4_000}, model=model, store=InMemoryStore())
-    pictures = [whole_png(*size) for size in [(64, 64), (1024, 768), (2000, 3000), (1, 1), (769, 513)]]
-    for number in range(12):
-        question = HumanMessage(
-            [
-                {"type": "text", "text": f"What is on picture {number}?"},
-                {"type": "image_url", "image_url": {"url": pictures[number % 5]}},
-            ],
-            name="Zoë M.",
-        )
-        context = pipeline.assemble(question, **SCOPE)
-        answer = model.invoke(context.messages)
-        received = model.get_num_tokens_from_messages(convert_to_messages(server.received[-1]["messages"]))
-        assert received == model.get_num_tokens_from_messages(context.messages) == context.report.total_tokens
-        assert context.report.total_tokens <= 4_000
-        pipeline.add_messages([question, answer], **SCOPE)
-    shown = [item for item in context.report.layer("L6").items if item.status is Status.INCLUDED]
-    assert len(shown) < 24, "not everything fits"

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -111,18 +110,6 @@ def test_closing_cancels_the_job_that_runs_and_lets_no_other_begin(worker, jobs,
     assert worker.submit("late") != closed
 
 
-def test_the_thread_ends_when_it_is_idle():
-    threads = SimpleQueue()
-    worker = BackgroundWorker(lambda key, cancelled: threads.put(threading.current_thread()), idle_seconds=0)
-    seen = []
-    for _ in range(2):
-        worker.submit("a")
-        seen.append(threads.get(timeout=PATIENCE_SECONDS))
-        seen[-1].join(PATIENCE_SECONDS)
-    assert not any(thread.is_alive() for thread in seen)
-    assert seen[0] is not seen[1]
-
-
 def outcome(code):
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
@@ -144,39 +131,6 @@ begun.wait()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-FORK = """
-import os, threading
-from langchain_ctxbudget.background import BackgroundWorker
-begun, gate, done = threading.Event(), threading.Event(), []
-def run(key, cancelled):
-    begun.set()
-    if key == "hangs":
-        gate.wait()
-    done.append(key)
-worker = BackgroundWorker(run)
-worker.submit("hangs")
-begun.wait()
-worker.submit("waits")
-with worker._changed:  # a lock that some thread of the parent may hold
-    child = os.fork()
-if child == 0:
-    accepted = worker.submit("child")
-    flushed = worker.flush(20)
-    print(accepted, flushed, done, flush=True)
-    os._exit(0)
-os.waitpid(child, 0)
-gate.set()
-worker.flush(20)
-print(done)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_the_child_of_a_fork_begins_anew_and_the_parent_goes_on():
-    done = outcome(FORK)
-    assert done.stdout.splitlines() == ["True True ['child']", "['hangs', 'waits']"], done.stderr
-
-
 @pytest.mark.parametrize("flush", [flush_in_thread, flush_in_task])
 def test_flushing_waits_for_what_runs_and_what_is_queued_or_gives_up(worker, jobs, flush):
     for key in "abc":
@@ -185,15 +139,6 @@ def test_flushing_waits_for_what_runs_and_what_is_queued_or_gives_up(worker, job
     jobs.let_go()
     assert flush(worker)
     assert jobs.keys == ["a", "b", "c"]
-
-
-async def test_the_event_loop_goes_on_while_a_task_flushes(worker, jobs):
-    worker.submit("a")
-    flush = asyncio.create_task(worker.aflush(PATIENCE_SECONDS))
-    await asyncio.to_thread(jobs.next_begun)
-    assert not flush.done()
-    jobs.let_go()  # by this loop, which would never come here if the flush blocked it
-    assert await flush
 
 
 @pytest.mark.parametrize("flush", [flush_in_thread, flush_in_task, flush_in_another_thread])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
-from functools import partial
 from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, ChatMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.messages import clip_message, clip_text
 from langchain_ctxbudget.messages.clipping import MIN_TEXT_TOKENS
@@ -36,7 +35,6 @@ PIECES = (
 
 
 ANY_TEXT = st.text(max_size=300) | st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
-LONG_TEXT = ANY_TEXT.map(lambda text: SENTENCE * 40 + text)  # more than 600 tokens, whatever counts
 COUNTERS = {
     "o200k_base": TIKTOKEN.count_text,
     "characters": len,
@@ -78,13 +76,6 @@ def test_a_clipped_text_fits_whatever_counts_and_takes_seven_counts_at_most(name
     clipped = clip_text(text, count, budget, reference=reference)
     assert len(counted) <= 7
     assert clipped is None or COUNTERS[name](clipped) <= budget
-
-
-@pytest.mark.parametrize("name", ["o200k_base", "characters"])
-def test_ordinary_text_uses_85_percent_of_the_budget(name):
-    for text in (SENTENCE * 3000, LINES, PIECES[1] * 3000, PIECES[2] * 3000, PIECES[8] * 1000):
-        for budget in (100, 1_000, 5_000):
-            assert COUNTERS[name](clip_text(text, COUNTERS[name], budget)) >= 0.85 * budget
 
 
 def test_a_cut_falls_between_lines_where_one_ends_near():
@@ -140,14 +131,6 @@ def result(content, **fields):
 
 def text(words):
     return {"type": "text", "text": "word " * words}
-
-
-@pytest.mark.parametrize("make", [HumanMessage, AIMessage, SystemMessage, result, partial(ChatMessage, role="critic")])
-def test_a_message_of_any_kind_is_clipped(make):
-    clipped = clip(make(LINES), 500)
-    assert clipped.type == make("").type
-    assert 425 <= TIKTOKEN.count_message(clipped) <= 500
-    assert MARKER.search(clipped.content)
 
 
 def test_several_texts_are_joined_and_clipped_as_one():

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from langchain_ctxbudget.tokens import (
     TiktokenCounter,
     TokenCounter,
     counter_for,
-    counters,
     encodable,
     vocab,
 )
@@ -60,15 +58,6 @@ def test_a_text_is_tokenized_once_per_counter_and_an_empty_one_never(text: str) 
     counter, other = TiktokenCounter(), TiktokenCounter()
     assert counter.count_text(text) == counter.count_text("".join(text)) == other.count_text(text)
     assert (counter.calls, other.calls, counter.count_text(""), counter.calls) == (1, 1, 0, 1)
-
-
-def test_the_cache_keeps_no_text_alive_and_forgets_what_was_used_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counters, "_CACHED_TEXTS", 2)
-    counter = Characters()
-    for text in ("one", "x" * 1_000_000, "one", "three", "one", "x" * 1_000_000):
-        counter.count_text(text)
-    assert counter.calls == 4
-    assert sum(map(sys.getsizeof, counter._cache)) < 1_000
 
 
 @settings(deadline=None, max_examples=100)
@@ -215,17 +204,6 @@ def test_a_damaged_or_missing_file_is_refused_with_the_remedy(monkeypatch: pytes
     monkeypatch.setattr(vocab, "FILE_NAME", "gone.zlib")
     with pytest.raises(TokenizerUnavailableError, match=r"missing.*pip install --force-reinstall"):
         vocab._encoding.__wrapped__()
-
-
-def test_threads_share_one_encoding_that_is_loaded_when_it_is_needed() -> None:
-    vocab._encoding.cache_clear()
-    with ThreadPoolExecutor(8) as threads:
-        assert len({id(encoding) for encoding in threads.map(lambda _: vocab.encoding(), range(8))}) == 1
-    code = (
-        "import sys; from langchain_ctxbudget.tokens import counters, vocab; counters.TiktokenCounter();"
-        "assert vocab._encoding.cache_info().currsize == 0; assert 'tiktoken' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # -- a tokenizer of Hugging Face
