@@ -31,7 +31,6 @@ from langchain_ctxbudget.tokens import (
     HuggingFaceCounter,
     ModelCounter,
     TiktokenCounter,
-    TokenCounter,
     counter_for,
     encodable,
     vocab,
@@ -41,13 +40,6 @@ from langchain_ctxbudget.tokens.counters import text_pieces
 EXACT, ESTIMATE = TiktokenCounter(), EstimatingCounter()
 ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 ROOT = Path(__file__).parents[2]
-
-
-class Characters(TokenCounter):
-    name, mode = "characters", "estimated"
-
-    def _count(self, text: str) -> int:
-        return len(text)
 
 
 # -- texts and the cache
