@@ -208,9 +208,13 @@ class OpenChroma:
 
     def items_below(self, prefix: Namespace) -> Iterator[StoredItem]:
         """Yields every item below a prefix, in no order."""
-        start = _id_prefix(prefix)  # fingerprints may collide
+        start, where = _id_prefix(prefix), _below(prefix)  # fingerprints may collide
         for number in _buckets_below(prefix):
-            yield from (item for item in self._get(number, where=_below(prefix)) if item.id.startswith(start))
+            found = list(self._get(number, where=where, limit=READ_SIZE))
+            if len(found) == READ_SIZE:
+                read = {item.id for item in found}
+                found += self.read(id_ for id_ in self._ids(number, where) if id_ not in read).values()
+            yield from (item for item in found if item.id.startswith(start))
 
     def namespaces_below(self, prefix: Namespace, now: int) -> set[Namespace]:
         """Returns the namespaces below a prefix in which something lives, read from the ids alone."""

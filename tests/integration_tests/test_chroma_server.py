@@ -101,7 +101,7 @@ def test_every_store_sends_its_own_headers_and_says_what_the_server_says(monkeyp
 
     def refuse(self: httpx.Client, method: str, url: str, **_: Any) -> httpx.Response:
         sent.append(self.headers["x-chroma-token"])
-        assert (method, url) == ("POST", "http://127.0.0.1:1/api/v2/tenants/t/databases/d/collections")
+        assert (method.upper(), url) == ("POST", "http://127.0.0.1:1/api/v2/tenants/t/databases/d/collections")
         return httpx.Response(422, json=refusal, request=httpx.Request(method, url))
 
     monkeypatch.setattr(httpx.Client, "request", refuse)
