@@ -25,16 +25,7 @@ class Layer(StrEnum):
     MESSAGE = "L7"
 
 
-TITLES: dict[Layer, str] = {
-    Layer.IDENTITY: "Identity",
-    Layer.PREFERENCES: "Preferences",
-    Layer.TOPICS: "Topics",
-    Layer.ENTITIES: "Entities",
-    Layer.ARC: "Conversation arc",
-    Layer.RETRIEVAL: "Retrieval",
-    Layer.HISTORY: "History",
-    Layer.MESSAGE: "Message",
-}
+TITLES: dict[Layer, str] = {layer: layer.name.capitalize() for layer in Layer} | {Layer.ARC: "Conversation arc"}
 
 
 def title_of(layer: str) -> str:

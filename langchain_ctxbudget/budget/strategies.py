@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -134,7 +134,18 @@ class RatioAllocation(Parameters):
         return max(-min(RATIO_SHIFT, self.history), min(RATIO_SHIFT, self.memory, shift))
 
 
-class FixedAllocation(Parameters):
+class _Borrowing(Parameters):
+    kind: ClassVar[str]
+    borrow: Flag = False
+    """True lets layers use what others leave."""
+
+    @property
+    def name(self) -> str:
+        """The name of the strategy, and whether it borrows."""
+        return f"{self.kind}, borrowing" if self.borrow else self.kind
+
+
+class FixedAllocation(_Borrowing):
     """Fixed shares of the whole budget (seed 004); the defaults are those of its 4,096-token window.
 
     System prompt and current turn are sent as they are: where they are more than their share, the others shrink
@@ -148,6 +159,7 @@ class FixedAllocation(Parameters):
         'fixed'
     """
 
+    kind = "fixed"
     system: ShareOrNone = 500 / SEED_WINDOW
     """System prompt and preferences."""
     history: ShareOrNone = 1_000 / SEED_WINDOW
@@ -156,8 +168,6 @@ class FixedAllocation(Parameters):
     retrieval: ShareOrNone = 1_500 / SEED_WINDOW
     query: ShareOrNone = 596 / SEED_WINDOW
     """The current turn, tool schemas and framing."""
-    borrow: Flag = False
-    """True lets layers use what others leave."""
 
     @model_validator(mode="after")
     def _require_sum(self) -> Self:
@@ -165,11 +175,6 @@ class FixedAllocation(Parameters):
         if total > 1 + 1e-9:
             raise ValueError(f"the shares of a fixed allocation must be at most 1 together, not {total:.2f}")
         return self
-
-    @property
-    def name(self) -> str:
-        """`fixed`."""
-        return "fixed, borrowing" if self.borrow else "fixed"
 
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the shares."""
@@ -181,7 +186,7 @@ class FixedAllocation(Parameters):
         return _divided(self.name, situation, buckets, borrow=self.borrow)
 
 
-class DynamicAllocation(Parameters):
+class DynamicAllocation(_Borrowing):
     """Shares that follow the conversation: its length, its entities, what there is to retrieve (seed 004).
 
     A turn of the seed is one speaker's, so turns are messages here. The seed's margin of 100 tokens for the query is
@@ -192,13 +197,7 @@ class DynamicAllocation(Parameters):
         'dynamic'
     """
 
-    borrow: Flag = False
-    """True lets layers use what others leave."""
-
-    @property
-    def name(self) -> str:
-        """`dynamic`."""
-        return "dynamic, borrowing" if self.borrow else "dynamic"
+    kind = "dynamic"
 
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the conversation."""
