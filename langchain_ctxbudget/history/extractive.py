@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, terms, units, word_count
@@ -38,16 +39,13 @@ RANK_UNIT = 60_060
 """The weight of the first name of a digest; a rank stands for how often a name is mentioned (Zipf's law)."""
 
 
-def _pattern(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE)
-
-
-_DECISION = _pattern(
+_ignoring_case = partial(re.compile, flags=re.IGNORECASE)
+_DECISION = _ignoring_case(
     r"\b(decided|decision|let's go with|we'll use|we will use|agreed|final|conclusion|solution|answer|resolved"
     r"|settled on|going with|we picked|chose|approved)\b"
 )
 # Narrower than the words that make a text important: "answer" and "final" alone decide nothing.
-_DECIDES = _pattern(
+_DECIDES = _ignoring_case(
     r"^(?:OK, |so, )?(?:final|recorded|decision|decided|agreed|resolved|reversed|new (?:\w+ ){0,2}(?:date|plan|name)): "
     r"|\b(?:decided|agreed|settled|opted|voted)(?:: | (?:to|on|against|that|for) (?=\w))"
     r"|(?:^|[^\w\s] *|\b(?:and|but|so|that|because|then|since|now|actually|finally|\w*day|week|month|year|night) )"
@@ -58,15 +56,15 @@ _DECIDES = _pattern(
     r"|\b(?:the|my|our|final) decision (?:is|was)\b|\bas final\b"
 )
 # "You should not order before the number is settled."
-_CONDITION = _pattern(
+_CONDITION = _ignoring_case(
     r"\b(?:until|unless|if|when|once|after|whether|before (?:the|it|this|that|we|you|they)|should|could|might|may|not"
     r"|never|\w+n't|wish) (?:[^\s,;:]+ ){0,5}$"
 )
-_PROBLEM = _pattern(
+_PROBLEM = _ignoring_case(
     r"\b(errors?|bugs?|issues?|problems?|fail(?:s|ed|ing|ures?)?|broken|fix(?:ed|es)?|crash(?:ed|es)?|exception"
     r"|TypeError|undefined)\b"
 )
-_OPEN = _pattern(
+_OPEN = _ignoring_case(
     r"\[OPEN\]|^(?:open(?: questions?| points?| issues?)?|tbd):|\b(?:open question|still open|on the open list"
     r"|(?:as|it|that|this|stays?|remains?|left) open(?! to\b)(?=\W*(?:$|[.:;,]))"
     r"|still (?:need|have) to (?:decide|find out|figure out|check|choose|agree)|to be decided|(?:is|are|still) tbd"
@@ -83,12 +81,12 @@ _OPEN_PARTS = (
     "|decision yet"
 )
 # Sentences about open questions that open none: "What is still open?", "That closes the last open question."
-_ASKS_WHAT_IS_OPEN = _pattern(
+_ASKS_WHAT_IS_OPEN = _ignoring_case(
     r"^(?:\w+, |and |so )?(?:what|which|is anything|are any)\b.{0,40}\b(?:open|undecided|unresolved)\W*$"
     r"|\b(?:clos|answer|resolv|settl|solv)\w* (?:\w+ ){0,4}open question"
     r"|\b(?:no longer|no more|not|isn't|no) (?:an? )?(?:still )?open\b"
 )
-_FILLER = _pattern(
+_FILLER = _ignoring_case(
     r"^(?:(?:hi|hello|hey|dear|thanks|thank you|cheers|sure|of course|great|perfect|wonderful|awesome|excellent|nice"
     r"|good (?:morning|afternoon|evening|night|question|point|idea|luck)|sounds (?:good|great)|you're welcome"
     r"|no problem|(?:I'm|I am) (?:happy|glad|here|sorry|ready)|happy to help|glad (?:to|you)|let me know|feel free"
@@ -261,14 +259,7 @@ def importance(text: str, *, from_user: bool, words: int | None = None) -> float
 
 
 def digest_messages(lines: Sequence[Line], first: int, end: int) -> Digest:
-    """Returns the digest of a span of messages.
-
-    Example:
-        >>> line = Line(0, "Ada", None, "Hi there! We decided on Redis 7 in `cache.py`.", from_user=True)
-        >>> digest = digest_messages([line], 0, 1)
-        >>> [sentence.text for sentence in digest.sentences][-1], digest.artifacts
-        ('We decided on Redis 7 in `cache.py`.', ('cache.py',))
-    """
+    """Returns the digest of a span of messages."""
     names = artifacts(line.text for line in lines)[:ARTIFACTS]
     return Digest(first=first, end=end, level=1, sentences=keep_sentences(lines), artifacts=names)
 
@@ -336,9 +327,8 @@ def _worth(text: str, words: int, kind: Kind, line: Line) -> float:
 def choose(kept: Sequence[Sentence], costs: Sequence[int], budget_tokens: int) -> list[int]:
     """Returns the sentences to put into a summary, as indexes in order, within a budget.
 
-    Greedy by importance and coverage per token: a sentence adds the weight of the terms that no chosen sentence has
-    yet, times its importance squared, over its cost (after Lin and Bilmes 2010, summarisation by a submodular
-    function; the square was measured: more decisions, and no fewer answers).
+    Greedy by importance and coverage per token (after Lin and Bilmes 2010): a sentence adds the weight of the terms
+    that no chosen sentence has yet, times its importance squared (measured: more decisions), over its cost.
     """
     return sorted(_ranked(kept, costs, budget_tokens, len(kept)))
 

@@ -31,138 +31,34 @@ KINDS = ("exchange", "long", "tools", "note", "keep", "summarize", "drop")
 Kind = Literal["exchange", "long", "tools", "note", "keep", "summarize", "drop"]
 
 
-# -- what is done to a conversation
+# -- what is done to a conversation: a method of the world, and its arguments
 
-
-@dataclass(frozen=True)
-class Add:
-    """New messages: units of some kinds in a row, so often, with so many words."""
-
-    kinds: tuple[Kind, ...]
-    times: int
-    size: int
-
-    def do(self, world: World) -> None:
-        new: list[BaseMessage] = []
-        for kind in self.kinds * self.times:
-            if len(world.state) + len(new) < MOST_MESSAGES:
-                new += world.unit(kind, self.size)
-        world.state += new
-        world.pipeline.add_messages(new, **USER)
-
-
-@dataclass(frozen=True)
-class Pin:
-    """What is to become of some messages; each place is a share of the conversation in thousandths."""
-
-    places: tuple[int, ...]
-    preservation: Preservation | None
-
-    def do(self, world: World) -> None:
-        keys = [str(world.state[place].id) for place in world.chosen(self.places)]
-        world.pipeline.pin(keys, preservation=self.preservation, **USER)
-        world.pins = {key: said for key, said in world.pins.items() if key not in keys}
-        if self.preservation is not None:
-            world.pins |= dict.fromkeys(keys, self.preservation)
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Other words in some messages."""
-
-    places: tuple[int, ...]
-
-    def do(self, world: World) -> None:
-        for place in world.chosen(self.places):
-            old = world.state[place]
-            told = sentences(world.number(), 12) if old.content else ""
-            world.state[place] = old.model_copy(update={"content": told})
-        world.sync()
-
-
-@dataclass(frozen=True)
-class Remove:
-    """Messages gone, calls with their results."""
-
-    places: tuple[int, ...]
-    on_removal: Literal["archive", "forget"]
-
-    def do(self, world: World) -> None:
-        gone = {place for chosen in world.chosen(self.places) for place in world.together_with(chosen)}
-        world.state = [message for place, message in enumerate(world.state) if place not in gone]
-        world.sync(self.on_removal)
-
-
-@dataclass(frozen=True)
-class Fork:
-    """Back to a place, and on from there in another way."""
-
-    place: int
-
-    def do(self, world: World) -> None:
-        world.before_fork = world.state
-        place = min(world.together_with(self.place * len(world.state) // 1_000), default=0)
-        world.state = [*world.state[:place], *world.unit("exchange", 6)]
-        world.sync()
-
-
-@dataclass(frozen=True)
-class Return:
-    """The state before the last fork again."""
-
-    def do(self, world: World) -> None:
-        world.state = list(world.before_fork)
-        world.sync()
-
-
-@dataclass(frozen=True)
-class Restart:
-    """Another pipeline on the same store."""
-
-    def do(self, world: World) -> None:
-        world.pipeline = world.another(world.store)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Another budget from now on."""
-
-    tokens: int
-
-    def do(self, world: World) -> None:
-        world.budget = self.tokens
-
-
-@dataclass(frozen=True)
-class Ask:
-    """Nothing but the next question, of so many words."""
-
-    size: int
-
-    def do(self, world: World) -> None:
-        pass
-
-
-Operation = Add | Pin | Edit | Remove | Fork | Return | Restart | Budget | Ask
+Operation = tuple[Any, ...]
 
 places = st.lists(st.integers(0, 999), min_size=1, max_size=4).map(tuple)
 budgets = st.integers(200, 4_000) | st.sampled_from([200, 256, 400, 600, 1_000, 2_000])
 kinds = st.sampled_from(("exchange",) * 6 + KINDS)
 sizes = st.sampled_from([2, 6, 12, 25])
-adds = st.builds(Add, st.lists(kinds, min_size=1, max_size=4).map(tuple), st.integers(1, 3), sizes)
-beginnings = st.builds(Add, st.lists(kinds, min_size=1, max_size=6).map(tuple), st.integers(1, 12), sizes)
+
+
+def operation(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Operation]:
+    return st.tuples(st.just(name), *arguments)
+
+
+adds = operation("add", st.lists(kinds, min_size=1, max_size=4).map(tuple), st.integers(1, 3), sizes)
+beginnings = operation("add", st.lists(kinds, min_size=1, max_size=6).map(tuple), st.integers(1, 12), sizes)
 operations: st.SearchStrategy[Operation] = st.one_of(
     adds,
     adds,
     adds,
-    st.builds(Pin, places, st.sampled_from(["keep", "summarize", "drop", None])),
-    st.builds(Edit, places),
-    st.builds(Remove, places, st.sampled_from(["archive", "forget"])),
-    st.builds(Fork, st.integers(0, 999)),
-    st.just(Return()),
-    st.just(Restart()),
-    st.builds(Budget, budgets),
-    st.builds(Ask, st.sampled_from([1, 6, 60])),
+    operation("pin", places, st.sampled_from(["keep", "summarize", "drop", None])),
+    operation("edit", places),
+    operation("remove", places, st.sampled_from(["archive", "forget"])),
+    operation("fork", st.integers(0, 999)),
+    operation("go_back"),
+    operation("restart"),
+    operation("set_budget", budgets),
+    operation("ask_at_length", st.sampled_from([1, 6, 60])),
 )
 SEED = {"strategy": "elastic", "profile": "seed"}
 ALL_HISTORY = {"strategy": "ratio", "memory": 0.0, "history": 0.95, "reserve": 0.0}
@@ -238,12 +134,58 @@ class World:
 
     def run(self, operation: Operation) -> int:
         """Do it; how many words the next question has."""
-        operation.do(self)
-        if not isinstance(operation, Add | Restart | Ask):
+        name, *arguments = operation
+        words = getattr(self, name)(*arguments)
+        if name not in ("add", "restart", "ask_at_length"):
             self.zone = []
         known = {str(message.id) for message in self.state}
         self.pins = {key: said for key, said in self.pins.items() if key in known}
-        return operation.size if isinstance(operation, Ask) else 4
+        return words or 4
+
+    def add(self, kinds: Sequence[Kind], times: int, size: int) -> None:
+        new: list[BaseMessage] = []
+        for kind in tuple(kinds) * times:
+            if len(self.state) + len(new) < MOST_MESSAGES:
+                new += self.unit(kind, size)
+        self.state += new
+        self.pipeline.add_messages(new, **USER)
+
+    def pin(self, places: Sequence[int], preservation: Preservation | None) -> None:
+        keys = [str(self.state[place].id) for place in self.chosen(places)]
+        self.pipeline.pin(keys, preservation=preservation, **USER)
+        self.pins = {key: said for key, said in self.pins.items() if key not in keys}
+        if preservation is not None:
+            self.pins |= dict.fromkeys(keys, preservation)
+
+    def edit(self, places: Sequence[int]) -> None:
+        for place in self.chosen(places):
+            told = sentences(self.number(), 12) if self.state[place].content else ""
+            self.state[place] = self.state[place].model_copy(update={"content": told})
+        self.sync()
+
+    def remove(self, places: Sequence[int], on_removal: Literal["archive", "forget"]) -> None:
+        gone = {place for chosen in self.chosen(places) for place in self.together_with(chosen)}
+        self.state = [message for place, message in enumerate(self.state) if place not in gone]
+        self.sync(on_removal)
+
+    def fork(self, share: int) -> None:
+        self.before_fork = self.state
+        place = min(self.together_with(share * len(self.state) // 1_000), default=0)
+        self.state = [*self.state[:place], *self.unit("exchange", 6)]
+        self.sync()
+
+    def go_back(self) -> None:
+        self.state = list(self.before_fork)
+        self.sync()
+
+    def restart(self) -> None:
+        self.pipeline = self.another(self.store)
+
+    def set_budget(self, tokens: int) -> None:
+        self.budget = tokens
+
+    def ask_at_length(self, words: int) -> int:
+        return words
 
     def sync(self, on_removal: Literal["archive", "forget"] = "archive") -> None:
         stored = self.pipeline.get_messages(**USER)
@@ -359,7 +301,7 @@ def check_stable(world: World, context: AssembledContext) -> None:
     world.zone = zone
 
 
-def play(story: tuple[Any, int, Add, list[Operation]]) -> None:
+def play(story: tuple[Any, int, Operation, list[Operation]]) -> None:
     allocation, budget, first, rest = story
     world = World(allocation, budget)
     for number, operation in enumerate([first, *rest]):
@@ -367,21 +309,21 @@ def play(story: tuple[Any, int, Add, list[Operation]]) -> None:
 
 
 FOUND = {
-    "dropped behind the cut": ("elastic", 317, Add(("exchange",), 4, 12), [Pin((0,), "drop")]),
-    "clipped without a step": ("elastic", 380, Add(("exchange", "long"), 1, 12), [Add(("exchange",), 1, 2)]),
-    "kept behind the cut": ("elastic", 200, Add(("keep",), 13, 12), [Budget(583)]),
-    "no room for the newest": (SEED, 200, Add(("exchange",), 1, 25), [Add(("exchange",), 1, 2)]),
+    "dropped behind the cut": ("elastic", 317, ("add", ("exchange",), 4, 12), [("pin", (0,), "drop")]),
+    "clipped without a step": ("elastic", 380, ("add", ("exchange", "long"), 1, 12), [("add", ("exchange",), 1, 2)]),
+    "kept behind the cut": ("elastic", 200, ("add", ("keep",), 13, 12), [("set_budget", 583)]),
+    "no room for the newest": (SEED, 200, ("add", ("exchange",), 1, 25), [("add", ("exchange",), 1, 2)]),
     "clipped as a last resort": (
         ALL_HISTORY,
         327,
-        Add(("exchange", "tools", "long", "tools"), 4, 12),
-        [Pin((592, 960), "keep")],
+        ("add", ("exchange", "tools", "long", "tools"), 4, 12),
+        [("pin", (592, 960), "keep")],
     ),
     "goes on after a summary of everything": (
         "elastic",
         292,
-        Add(("exchange",) * 2, 1, 25),
-        [Add(("exchange",), 1, 2)],
+        ("add", ("exchange",) * 2, 1, 25),
+        [("add", ("exchange",), 1, 2)],
     ),
 }
 """Stories that broke a promise once."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import pickle
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,12 +16,9 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
-from langchain_ctxbudget.budget import Allocation, Reason, Situation, Status
+from langchain_ctxbudget.budget import Reason, Status
 from langchain_ctxbudget.errors import (
-    BudgetError,
     BudgetTooSmallError,
-    CtxBudgetError,
-    InvalidAllocationError,
     SystemPromptTooLargeError,
 )
 from tests.integration_tests.conftest import Call
@@ -128,28 +124,6 @@ def test_parallel_giant_results_share_the_room(chat_openai: ChatOpenAI, budget: 
     assert min(costs) > 0.7 * max(costs)
 
 
-@pytest.mark.parametrize("budget", [300, 2_000])
-@pytest.mark.parametrize(
-    "result",
-    [
-        [{"type": "text", "text": "ok"}, {"type": "text", "text": LOG}, "plain", LONG_JSON],
-        [{"type": "text", "text": "one of many"}] * 2_000,
-        [image(2_048, 2_048)] * 50,
-        [{"type": "text", "text": "A picture:"}, image(4_096, 4_096), {"type": "text", "text": LOG}],
-        [{"type": "file", "base64": "QUJD" * 50_000, "mime_type": "application/pdf"}],
-    ],
-    ids=["texts", "many", "images", "mixed", "file"],
-)
-def test_a_giant_result_of_blocks_is_clipped(chat_openai: ChatOpenAI, result: list[Any], budget: int) -> None:
-    turn = turn_with(result)
-    context = pipeline(budget).assemble(turn, **SCOPE)
-    assert context.report.total_tokens <= budget
-    assert chat_openai.get_num_tokens_from_messages(context.messages, allow_fetching_images=False) <= budget
-    check_adds_up(context)
-    check_valid(context, turn)
-    assert "left out" in str(results_of(context)[0].content)
-
-
 def test_an_old_result_of_the_turn_gives_way_before_the_newest(chat_openai: ChatOpenAI) -> None:
     turn: list[BaseMessage] = [HumanMessage("Make it build.")]
     for number in range(40):
@@ -209,40 +183,6 @@ def test_clipping_spares_what_fits_keeps_images_and_counts_a_message_as_often_as
     assert context.report.total_tokens <= 3_000
     assert picture in context.messages[-1].content
     assert "LAST LINE" in context.messages[-1].text
-
-
-# Floors
-
-CLIP = {"oversized_message": "clip"}
-
-
-@pytest.mark.parametrize(
-    ("turn", "changes"),
-    [
-        (turn_with("short", LOG), {}),
-        (turn_with([image(1_024, 1_024)] * 70, LOG), {}),
-        (turn_with([{"type": "text", "text": "alpha"}] * 300, LOG), {}),
-        (turn_with([{"type": "tool_use", "id": "9", "name": "x", "input": {"a": "b " * 300}}], LOG), {}),
-        ([HumanMessage(LOG)], CLIP),
-        (turn_with(LOG, question=LONG_JSON), CLIP),
-        (turn_with(LOG, LONG_JSON, question=[{"type": "text", "text": "Look, please."}, image(1_024, 1_024)]), CLIP),
-        ([HumanMessage([image(1_024, 1_024)]), HumanMessage(LOG)], CLIP),
-    ],
-    ids=["results", "images", "blocks", "call block", "message", "message and log", "image and logs", "image, message"],
-)
-def test_a_budget_of_the_floors_or_more_is_enough_and_one_less_names_the_same(
-    turn: list[BaseMessage], changes: dict[str, Any]
-) -> None:
-    floors = floors_of(turn, **changes).floors
-    assert {type(name) for name in floors} == {str}, "plain names for logs and JSON"
-    for more in (0, 1, 30, 150, 400):
-        budget = sum(floors.values()) + more
-        context = pipeline(budget, **changes).assemble(turn, **SCOPE)
-        assert context.report.total_tokens <= budget
-        check_adds_up(context)
-    with pytest.raises(BudgetTooSmallError) as caught:
-        pipeline(sum(floors.values()) - 1, **changes).assemble(turn, **SCOPE)
-    assert caught.value.floors == floors
 
 
 pieces = st.sampled_from(
@@ -315,42 +255,6 @@ def test_a_system_prompt_over_its_share_of_the_window_is_an_error_that_says_so(c
     assert call(made, "assemble", "Hello", settings={"max_system_share": 0.5}, **SCOPE).messages[0].text
     made = ContextPipeline({"max_context_tokens": 300}, system_prompt="rule " * 260, store=InMemoryStore())
     assert call(made, "assemble", "Hello", **SCOPE).report.total_tokens <= 300  # there is no window
-
-
-class Spendthrift:
-    name = "spendthrift"
-
-    def allocate(self, situation: Situation) -> Allocation:
-        tokens = {"L6": situation.total_tokens * 2}
-        return Allocation(
-            strategy=self.name, total_tokens=situation.total_tokens, tokens=tokens, specs=(), fits_whole=False
-        )
-
-
-@pytest.mark.parametrize(
-    ("settings", "kind"),
-    [
-        ({"max_context_tokens": 10}, BudgetTooSmallError),
-        ({"window_tokens": 100}, SystemPromptTooLargeError),
-        ({"max_context_tokens": 100, "allocation": "ratio"}, SystemPromptTooLargeError),
-        ({"max_context_tokens": 1_000, "allocation": Spendthrift()}, InvalidAllocationError),
-    ],
-)
-def test_a_budget_error_has_its_floors_as_data_and_as_a_table_also_after_a_copy(
-    settings: dict[str, Any], kind: type[BudgetError]
-) -> None:
-    with pytest.raises(BudgetError) as caught:
-        ContextPipeline(settings, system_prompt="rule " * 50, store=InMemoryStore()).assemble("Hi", **SCOPE)
-    given = caught.value
-    for error in (given, pickle.loads(pickle.dumps(given)), copy.copy(given), copy.deepcopy(given)):
-        assert type(error) is kind
-        assert isinstance(error, CtxBudgetError)
-        assert isinstance(error, ValueError)
-        assert error.floors == given.floors
-        assert sum(error.floors.values()) > error.budget_tokens == given.budget_tokens
-        assert str(error) == str(given)
-        assert all(name in str(error) and f"{tokens:,}" in str(error) for name, tokens in error.floors.items())
-        assert error.advice in str(error)
 
 
 # In the history

@@ -1,50 +1,29 @@
 """What a message says in sentences, and which artifacts it names."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS, artifacts, begins_in_the_middle, units
 
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("We met. Ada came late.", ["We met.", "Ada came late."]),
-        ("- first point\n* second point\n3. third point", ["first point", "second point", "third point"]),
-        ("## Plan\n\n-----\n=====\nBuy oil.", ["Plan", "Buy oil."]),
-        ("There is an R. Dunne here. Mrs. Abernathy came.", ["There is an R. Dunne here.", "Mrs. Abernathy came."]),
-        ("谢谢！我住在柏林。", ["谢谢！", "我住在柏林。"]),
-        ("", []),
-        (" \n \n", []),
-    ],
-)
-def test_prose_is_read_in_sentences(text, said):
-    assert units(text) == said
-
-
-def test_a_sentence_that_leans_on_its_predecessor_is_read_with_it():
-    assert units("The label is aluminium. It survives oil.") == ["The label is aluminium. It survives oil."]
+LOAN = "```python\nclass Loan:\n    pass\n\ndef due_on(day):\n    return day + 7\n```"
+SAID = [
+    ("We met. Ada came late.", ["We met.", "Ada came late."]),
+    ("- first point\n* second point\n3. third point", ["first point", "second point", "third point"]),
+    ("## Plan\n\n-----\n=====\nBuy oil.", ["Plan", "Buy oil."]),
+    ("There is an R. Dunne here. Mrs. Abernathy came.", ["There is an R. Dunne here.", "Mrs. Abernathy came."]),
+    ("谢谢！我住在柏林。", ["谢谢！", "我住在柏林。"]),
+    (" \n \n", []),
+    ("The label is aluminium. It survives oil.", ["The label is aluminium. It survives oil."]),  # it leans on the first
+    (f"Look:\n{LOAN}\nThat is all.", ["Look:", "[python code: Loan, due_on()]", "That is all."]),
+    ("| tool | price |\n|---|---|\n| drill | 3 |\n| saw | 4 |", ["[table of 2 rows: tool, price]"]),
+    ('{"deep": {"er": {"id": 7}}, "status": "open", "none": null}', ["[JSON: status: open, id: 7]"]),
+    ('[called read_file({"path": "src/a.py"})]', ["[called read_file: path: src/a.py]"]),
+]
 
 
-def test_a_code_block_is_named_by_what_it_defines():
-    said = units("Look:\n```python\nclass Loan:\n    pass\n\ndef due_on(day):\n    return day + 7\n```\nThat is all.")
-    assert said == ["Look:", "[python code: Loan, due_on()]", "That is all."]
-
-
-def test_a_table_is_named_by_its_head():
-    assert units("| tool | price |\n|---|---|\n| drill | 3 |\n| saw | 4 |") == ["[table of 2 rows: tool, price]"]
-
-
-def test_json_is_shown_by_its_outermost_fields():
-    text = json.dumps({"deep": {"er": {"id": 7}}, "status": "open", "none": None})
-    assert units(text) == ["[JSON: status: open, id: 7]"]
-
-
-def test_a_tool_call_is_shown_by_its_arguments():
-    assert units('[called read_file({"path": "src/a.py"})]') == ["[called read_file: path: src/a.py]"]
+def test_prose_is_read_in_sentences_and_what_is_none_is_named():
+    assert [(text, units(text)) for text, said in SAID if units(text) != said] == []
 
 
 @given(st.text())
@@ -73,29 +52,10 @@ def test_a_sentence_that_begins_with_a_pronoun_begins_in_the_middle(text, leans)
     assert begins_in_the_middle(text) is leans
 
 
-HOSTILE = [
-    "a",
-    "a-",
-    "\n ",
-    "`",
-    "` ",
-    "(",
-    "A a",
-    "{",
-    "[{",
-    "|a",
-    "| ",
-    "def ",
-    "a.py",
-    "a()",
-    "```",
-    '"',
-    "a, ",
-    "A. ",
-]
+HOSTILE = 'a|a-|\n |`|` |(|A a|{|[{|def |a.py|a()|```|"|a, |A. |[called a(|It. |if |a=|a.\n|a_-/'.split("|")
 
 
-@pytest.mark.parametrize("text", [*HOSTILE, "[called a(", "It. ", "if ", "a=", "a.\n", "a_-/"])
+@pytest.mark.parametrize("text", [*HOSTILE, "|a", "| "])
 def test_a_long_run_is_read_in_one_pass(text):
     long = text * (200_000 // len(text))  # quadratic time would take hours here
     assert units(long) is not None

@@ -268,23 +268,6 @@ def test_a_question_that_was_open_before_stays_open_and_is_not_said_again():
     assert digest_of("Ada takes oak.", **before).open_questions == ("Who pays?", "Oak?")
 
 
-def test_a_model_that_ignores_every_limit_is_held_to_them():
-    digest = digest_of(
-        as_json(
-            summary="".join(f"- Fact number {i} is that crate {i} holds {i * 7} screws\n" for i in range(800)),
-            narrative="and then\n" * 800,
-            open_questions=[f"What about\n{i} {'really ' * 100}?" for i in range(40)],
-            code_artifacts=[f"file{i}_{'x' * 100}.py" for i in range(200)],
-            key_decisions=[f"Decision {i} " * 100 for i in range(40)],
-        )
-    )
-    assert 0 < sum(map(COUNTER.count_text, texts(digest))) <= 200
-    assert len(digest.narrative) <= 400
-    assert (len(digest.open_questions), len(digest.artifacts)) == (8, 12)
-    assert (max(map(len, digest.open_questions)), max(map(len, digest.artifacts))) <= (200, 80)
-    assert "\n" not in "".join([digest.narrative, *digest.open_questions, *digest.artifacts, *texts(digest)])
-
-
 ITEMS = st.none() | st.booleans() | st.floats() | st.text(max_size=60)
 ANY = st.recursive(ITEMS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(list(FIELDS)), inner))
 
@@ -308,17 +291,6 @@ def test_under_its_cap_the_most_important_sentences_stand_or_the_beginning_of_on
     [text] = texts(digest_of("Ada decided on five boards of oak for the shelf in the hall.", cap_tokens=6))
     assert text.startswith("Ada decided")
     assert text.endswith("…")
-
-
-@given(ANY | st.text())
-@settings(deadline=None)
-def test_any_reply_is_read_or_a_summary_error(value):
-    for reply in (json.dumps(value), str(value)):
-        try:
-            digest = digest_of(reply)
-        except SummaryError:
-            continue
-        assert "".join(texts(digest)).encode()
 
 
 def test_a_summarizer_is_known_by_its_model_and_its_wording(monkeypatch):
