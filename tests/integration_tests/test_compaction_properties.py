@@ -136,7 +136,7 @@ class World:
         """Do it; how many words the next question has."""
         name, *arguments = operation
         words = getattr(self, name)(*arguments)
-        if name not in ("add", "restart", "ask_at_length"):
+        if name not in ("add", "ask_at_length"):  # another process does not know what was left out for one long turn
             self.zone = []
         known = {str(message.id) for message in self.state}
         self.pins = {key: said for key, said in self.pins.items() if key in known}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import re
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +25,6 @@ from langchain_ctxbudget.errors import (
 )
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_promises import check_adds_up, check_valid
-from tests.integration_tests.test_whole_request import image
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 SYSTEM_PROMPT = "You are a careful assistant. <context> stays as it is."
@@ -31,6 +32,13 @@ LOG = "FIRST LINE\n" + "2026-11-20T10:00:00 INFO worker 7 has done its part\n" *
 LONG_JSON = json.dumps([{"id": number, "value": "x" * (number % 7)} for number in range(3_000)])
 
 CHAT = [HumanMessage("My build machine is called Wilma."), AIMessage("Noted.")]
+
+
+def image(width: int, height: int, detail: str = "auto") -> dict[str, Any]:
+    """The header of a PNG and nothing of the image: whoever decodes it fails."""
+    header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBB", 13, b"IHDR", width, height, 8, 2, 0, 0, 0)
+    url = "data:image/png;base64," + base64.b64encode(header + b"\0" * 300).decode()
+    return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
 
 
 def pipeline(budget: int, history: Sequence[BaseMessage] = (), **changes: Any) -> ContextPipeline:
