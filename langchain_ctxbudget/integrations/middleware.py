@@ -206,17 +206,8 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         return run, self.pipeline.engine.over(run.store if self._runtime_store else None)
 
     def _with_recall(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], list[str]]:
-        """Takes the recall tool from a model that binds none; returns also what the report says of a missing one."""
-        if not self.tools:
-            return request, []
-        if not has_recall_tool(request.tools):
-            own = {tool.name for tool in self.tools}.intersection(getattr(it, "name", None) for it in request.tools)
-            return request, [
-                f"the agent has a tool {name!r} of its own, which takes the place of the recall tool: give it another "
-                f"name, or set recall_tool=False"
-                for name in own
-            ]
-        if type(request.model).bind_tools is not BaseChatModel.bind_tools:
+        """Takes the recall tool from a model that binds none; returns also what the report says of that."""
+        if not has_recall_tool(request.tools) or type(request.model).bind_tools is not BaseChatModel.bind_tools:
             return request, []
         others = [tool for tool in request.tools if not has_recall_tool([tool])]
         return request.override(tools=others), [

@@ -337,22 +337,6 @@ def test_several_agents_as_tools_at_once_see_their_tasks_alone(name: str | None)
     assert middleware.pipeline.list_conversations(user_id="ada") == ["c1", "c1 (agent h)"][: 1 + bool(name)]
 
 
-@tool("recall")
-def own_recall(what: str) -> str:
-    """Call a product back."""
-    return what
-
-
-def told_of_recall(*tools: Any, **options: Any) -> list[str]:
-    agent = agent_of(scripted("Fine."), budget(**options), tools=tools)
-    report = ask(agent, ("human", "Hi"))["ctxbudget_report"]
-    return [failure for failure in report["failures"] if "'recall'" in failure]
-
-
-def test_a_tool_that_takes_the_place_of_the_recall_tool_is_told() -> None:
-    assert len(told_of_recall(own_recall, recall_tool=True)) == 1
-
-
 def test_a_model_that_cannot_bind_tools_answers_without_the_recall_tool_and_that_is_told() -> None:
     model = FakeListChatModel(responses=["Fine."])
     state = ask(agent_of(model, budget(recall_tool=True)), ("human", "Hi"))
