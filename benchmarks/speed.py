@@ -41,6 +41,8 @@ SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 WARM_UP = 3
 LONG = 10_000
 """Of longer conversations peers, which take minutes, are measured three times and at the middle budget."""
+PEER_SECONDS = 120
+"""A peer that takes longer for its few prompts is left out."""
 PARTS = ("prompt", "peers", "graph", "agent", "open", "import")
 Row = dict[str, Any]
 
@@ -353,7 +355,11 @@ def measured(function: str, *args: object, **options: object) -> Row:
         Failed: it could not be measured.
     """
     command = [sys.executable, __file__, "--measure", json.dumps([function, args, options])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    limit = PEER_SECONDS if function == "peer_row" else None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"it takes more than {limit} s") from None
     if done.returncode:
         raise Failed((done.stderr.strip() or "no output").splitlines()[-1])
     row: Row = json.loads(done.stdout.splitlines()[-1])
@@ -443,6 +449,9 @@ def main() -> None:
             status.update(f"{number} of {len(chosen)}: {part} {cell or ''}")
             try:
                 rows.append({**cell, **run(), "last": number + 1 < len(chosen) and chosen[number + 1][0] != part})
+                console.print(
+                    f"{number + 1} of {len(chosen)}: {rows[-1]}", soft_wrap=True, markup=False, highlight=False
+                )
             except Failed as failure:
                 console.print(f"{part} {cell or ''}: left out, {failure}", soft_wrap=True, markup=False)
     out.print(table(rows))
