@@ -229,9 +229,8 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
             assert some is not None  # noqa: S101
             target = weights @ some.vectors(numbers)
             near = np.add.reduceat(similar.own.about(target), np.cumsum(lengths) - lengths) / lengths
-            far = some.cosines(target)[:first]
-            within = np.bincount(groups, far) / np.bincount(groups) if first else far
-            return np.concatenate((within[groups], near[session[places]])), Spread.of(near, lengths)
+            far = np.bincount(groups, some.cosines(target)[:first]) / np.bincount(groups) if first else np.zeros(0)
+            return np.concatenate((far[groups], near[session[places]])), Spread.of(near, lengths)
 
         population = Population(
             words=Spread.of(own_words),

@@ -112,11 +112,15 @@ class _Offer(NamedTuple):
     """A text that may be taken."""
 
     number: int
+    """In the pool."""
+    text: Candidate | Entry
+    position: int | None
+    """In the conversation; None of what lies elsewhere."""
+    source: str
     about: int
     """Its cost at least, about."""
     tokens: int = UNKNOWN
     """The cost of its line, where that was counted."""
-    is_memory: bool = False
 
 
 class _Selection:
@@ -127,7 +131,7 @@ class _Selection:
         self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
         self.above: set[str] = set()
         """Headings that stand there already."""
-        self.chosen: dict[int, Fragment] = {}
+        self.chosen: dict[int, tuple[_Offer, Fragment]] = {}
         self.asked = saying("", pool.question.text)[1]
         self.said: NDArray[np.int64] = np.zeros(0, np.int64)
         """Digests of what stands in the prompt word for word, and who says it."""
@@ -153,37 +157,34 @@ class _Selection:
         memories = [n for n in np.flatnonzero(free[:first]).tolist() if pool.others[n].source == "memories"]
         free[memories] = False
         free[_highest(np.array(memories, np.intp), pool.ranking.keys, int(most * MEMORY_SHARE))] = True
-        order = self._candidates(free, most)
-        offers = self._offers(order)
+        offers = self._offers(self._candidates(free, most))
         promising, kept_free = self._promising(free)
         self.left -= kept_free
         self._take(offers)
         self.left += kept_free
-        for number in promising:
-            self._add_passage(number, kept_free // len(promising))
+        for offer in promising:
+            self._add_passage(offer, kept_free // len(promising))
         self._take(offers)
         self.memories_left = self.left
-        self._take([offer for offer in offers if offer.is_memory])
-        rest = [offer for offer in offers if offer.number not in self.chosen]
-        too_long = [offer.number for offer in rest if offer.number >= first and offer.about > self.left]
-        for number in too_long[:LONG_TURNS]:
+        self._take([offer for offer in offers if offer.source == "memories"])
+        too_long = (o for o in offers if o.position is not None and o.about > self.left and o.number not in self.chosen)
+        for offer in list(too_long)[:LONG_TURNS]:
             if self.left < SMALLEST_PASSAGE_TOKENS:
                 break
-            self._add_passage(number, self.left)
-        listed = [offer.number for offer in rest if offer.number not in self.chosen][:LISTED_OMISSIONS]
+            self._add_passage(offer, self.left)
+        listed = [offer for offer in offers if offer.number not in self.chosen][:LISTED_OMISSIONS]
         more = all_free - len(self.chosen) - len(listed)
-        ranked = [*self.chosen, *listed]
+        chosen = sorted(self.chosen.values(), key=_place)
+        ranked = [*(offer for offer, _ in chosen), *listed]
+        numbers = [offer.number for offer in ranked]
+        quoted = (offer.position for offer, part in chosen if part.status is Status.INCLUDED)
         return Retrieved(
-            fragments=(*named, *(self.chosen[number] for number in sorted(self.chosen, key=self._place))),
-            positions=tuple(
-                int(pool.places[number - first])
-                for number, part in sorted(self.chosen.items())
-                if number >= first and part.status is Status.INCLUDED
-            ),
-            left_out=tuple((self._text(number), self._price_about(number)) for number in listed),
+            fragments=(*named, *(part for _, part in chosen)),
+            positions=tuple(sorted(position for position in quoted if position is not None)),
+            left_out=tuple((offer.text, self._price_about(offer)) for offer in listed),
             more_omitted={Reason.RANKED_LOWER: more} if more else {},
-            scored={(_source(text := self._text(n)), text.id): column for column, n in enumerate(ranked)},
-            parts={name: part[ranked] for name, part in pool.ranking.components.items()},
+            scored={(offer.source, offer.text.id): column for column, offer in enumerate(ranked)},
+            parts={name: part[numbers] for name, part in pool.ranking.components.items()},
         )
 
     def _candidates(self, free: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
@@ -207,17 +208,15 @@ class _Selection:
         new: NDArray[np.bool_] = first & ~np.isin(said, self.said) & (self.pool.folded[numbers] != self.asked)
         return numbers[new]
 
-    def _promising(self, free: NDArray[np.bool_]) -> tuple[list[int], int]:
+    def _promising(self, free: NDArray[np.bool_]) -> tuple[list[_Offer], int]:
         """Returns long ones of the most relevant messages, and the tokens to keep for parts: one may be the answer."""
-        relevance, first = self.pool.ranking.relevance, len(self.pool.others)
-        best = self._once(_highest(np.flatnonzero(free), relevance, PROMISING)).tolist()
+        relevance = self.pool.ranking.relevance
+        best = self._offers(self._once(_highest(np.flatnonzero(free), relevance, PROMISING)))
         least = max(LONG_TOKENS, self.left * LONG_SHARE)
-        own = [number for number in best if number >= first]
-        costs = self.conversation.least_costs(self.pool.places[np.array(own, np.intp) - first])
-        long = [number for number, cost in zip(own, costs, strict=True) if cost >= least]
+        long = [offer for offer in best if offer.position is not None and offer.about >= least]
         room = int(self.left * PASSAGE_SHARE)
-        others = max((relevance[n] for n in best if n not in long[:1]), default=-np.inf)
-        if long and relevance[long[0]] >= others + STANDS_OUT:
+        others = max((relevance[offer.number] for offer in best if offer not in long[:1]), default=-np.inf)
+        if long and relevance[long[0].number] >= others + STANDS_OUT:
             room = max(room, min(GOOD_PASSAGE_TOKENS, int(self.left * MOST_PASSAGE_SHARE)))
         chosen = long[: room // GOOD_PASSAGE_TOKENS]
         return chosen, room if chosen else 0
@@ -255,86 +254,89 @@ class _Selection:
 
     def _offers(self, numbers: NDArray[np.intp]) -> list[_Offer]:
         """Returns texts with what is known of their price."""
-        seen, first = self.conversation, len(self.pool.others)
+        seen, others = self.conversation, self.pool.others
+        own = self.pool.places[numbers[numbers >= len(others)] - len(others)]
+        known = zip(own.tolist(), seen.least_costs(own), seen.quote_costs(own, numbered=self.numbered), strict=True)
         offers: list[_Offer] = []
-        costs = iter(seen.least_costs(own := self.pool.places[numbers[numbers >= first] - first]))
-        tokens = iter(seen.quote_costs(own, numbered=self.numbered))
         for number in numbers.tolist():
-            if number >= first:
-                offers.append(_Offer(number, next(costs), next(tokens)))
-            else:
-                other = self.pool.others[number]
+            if number < len(others):
+                other = others[number]
                 least = len(other.text) // _MOST_CHARACTERS_PER_TOKEN
-                offers.append(_Offer(number, least, is_memory=other.source == "memories"))
+                offers.append(_Offer(number, other, None, other.source, least))
+            else:
+                position, least, tokens = next(known)
+                offers.append(_Offer(number, seen.entries[position], position, OWN_MESSAGES, least, tokens))
         return offers
 
     def _take(self, offers: Iterable[_Offer]) -> None:
         """Takes the texts that fit, and are not taken yet, in an order; one that does not fit is skipped."""
-        for number, about, known, is_memory in offers:
+        for offer in offers:
+            number, text, _, source, about, known = offer
             if self.left < SMALLEST_ITEM_TOKENS:
                 return
-            if number in self.chosen or max(about - UNLIKE_TOKENS, known) > self.left:
+            if max(about - UNLIKE_TOKENS, known) > self.left or number in self.chosen:
                 continue  # what is too large by its message's cost is not worth tokenizing
-            heading = self._heading(self._text(number))
-            tokens = self._count(number) if known == UNKNOWN else known
-            if (price := tokens + self._price_of(heading)) > (
-                min(self.left, self.memories_left) if is_memory else self.left
-            ):
+            heading = self._heading(text)
+            tokens = self._count(offer) if known == UNKNOWN else known
+            price = tokens + self._price_of(heading)
+            if price > self.left or (source == "memories" and price > self.memories_left):
                 continue
-            self.left -= price
-            self.memories_left -= price if is_memory else 0
-            self.above.add(heading)
-            self.chosen[number] = self._fragment(number, self._line(number), tokens, heading)
+            self.memories_left -= price if source == "memories" else 0
+            self._add(offer, self._line(offer), tokens, heading)
+
+    def _add(self, offer: _Offer, line: str, tokens: int, heading: str, status: Status = Status.INCLUDED) -> None:
+        """Takes a text, or a part of it, and pays for it."""
+        self.left -= tokens + self._price_of(heading)
+        self.above.add(heading)
+        fragment = Fragment(
+            layer=Layer.RETRIEVAL,
+            id=offer.text.id,
+            text=line,
+            tokens=tokens,
+            reason=Reason.RELEVANT,
+            status=status,
+            section=MIXED_SECTION if self.mixed else OWN_SECTION,
+            heading=heading,
+            value=float(self.pool.ranking.keys[offer.number]),
+            source=offer.source,
+        )
+        self.chosen[offer.number] = offer, fragment
 
     def _price_of(self, heading: str) -> int:
         return 0 if heading in self.above else self.count(heading)
 
-    def _add_passage(self, number: int, most_tokens: int) -> None:
+    def _add_passage(self, offer: _Offer, most_tokens: int) -> None:
         """Takes the part of a message that has the words of the query, where it has any."""
-        if number in self.chosen:
+        text, position = offer.text, offer.position
+        if offer.number in self.chosen or position is None:
             return
-        position = self.pool.position(number)
-        if position is None:
-            return
-        entry = self.conversation.entries[position]
-        price = self._price_of(heading := self._heading(entry))
-        room = min(self.left, most_tokens) - price
+        heading = self._heading(text)
+        room = min(self.left, most_tokens) - self._price_of(heading)
         characters = _CHARACTERS_PER_TOKEN * room
-        parts = pieces(entry.text) if room > 0 else ()
+        parts = pieces(text.text) if room > 0 else ()
         for _ in range(_TRIES):
             if (part := passage(parts, self.pool.question.terms, characters)) is None:
                 return
             start, end = part
-            before, after = "… " if start else "", " …" if end < len(entry.text) else ""
-            text = f"{before}{entry.text[start:end].strip()}{after}"
-            tokens = self.count(line := fences.item(entry.speaker, text, f"#{position + 1} "))
+            before, after = "… " if start else "", " …" if end < len(text.text) else ""
+            said = f"{before}{text.text[start:end].strip()}{after}"
+            tokens = self.count(line := fences.item(text.speaker, said, f"#{position + 1} "))
             if tokens <= room:
-                self.left -= tokens + price
-                self.above.add(heading)
-                self.chosen[number] = self._fragment(number, line, tokens, heading, Status.SHRUNK)
+                self._add(offer, line, tokens, heading, Status.SHRUNK)
                 return
             characters = int(characters * room / tokens * 0.95)
 
     # Texts
 
-    def _text(self, number: int) -> Candidate | Entry:
-        position = self.pool.position(number)
-        return self.pool.others[number] if position is None else self.conversation.entries[position]
+    def _line(self, offer: _Offer) -> str:
+        if offer.position is not None:
+            return self.conversation.quoted(offer.position, numbered=self.numbered)
+        return fences.item(offer.text.speaker, offer.text.text)
 
-    def _place(self, number: int) -> tuple[int, str, int]:
-        """Returns what items are sorted by; a merged log goes back and forth in time."""
-        text = self._text(number)
-        return (1, text.date or "", number) if isinstance(text, Entry) else (0, "", number)
-
-    def _line(self, number: int) -> str:
-        if (position := self.pool.position(number)) is not None:
-            return self.conversation.quoted(position, numbered=self.numbered)
-        return fences.item(self.pool.others[number].speaker, self.pool.others[number].text)
-
-    def _count(self, number: int) -> int:
-        if (position := self.pool.position(number)) is not None:
-            return self.conversation.count_quote(position, numbered=self.numbered)
-        return self.count(self._line(number))
+    def _count(self, offer: _Offer) -> int:
+        if offer.position is not None:
+            return self.conversation.count_quote(offer.position, numbered=self.numbered)
+        return self.count(self._line(offer))
 
     def _heading(self, text: Candidate | Entry) -> str:
         """Returns the line that texts of one place or messages of one day stand under."""
@@ -347,27 +349,16 @@ class _Selection:
             return f"[document: {fences.as_data(title)}{', ' if text.date else ''}{text.date or ''}]\n"
         return f"[{text.date or ''}{', ' if text.date else ''}in another conversation]\n"
 
-    def _fragment(
-        self, number: int, line: str, tokens: int, heading: str, status: Status = Status.INCLUDED
-    ) -> Fragment:
-        text = self._text(number)
-        return Fragment(
-            layer=Layer.RETRIEVAL,
-            id=text.id,
-            text=line,
-            tokens=tokens,
-            reason=Reason.RELEVANT,
-            status=status,
-            section=MIXED_SECTION if self.mixed else OWN_SECTION,
-            heading=heading,
-            value=float(self.pool.ranking.keys[number]),
-            source=_source(text),
-        )
+    def _price_about(self, offer: _Offer) -> int:
+        if offer.position is None:
+            return len(offer.text.text) // _CHARACTERS_PER_TOKEN + LINE_OVERHEAD_TOKENS
+        return self.conversation.costs[offer.position] + LINE_OVERHEAD_TOKENS
 
-    def _price_about(self, number: int) -> int:
-        text, position = self._text(number), self.pool.position(number)
-        tokens = len(text.text) // _CHARACTERS_PER_TOKEN if position is None else self.conversation.costs[position]
-        return tokens + LINE_OVERHEAD_TOKENS
+
+def _place(chosen: tuple[_Offer, Fragment]) -> tuple[int, str, int]:
+    """Returns what items are sorted by; a merged log goes back and forth in time."""
+    offer = chosen[0]
+    return (0, "", offer.number) if offer.position is None else (1, offer.text.date or "", offer.number)
 
 
 def _source(text: Candidate | Entry) -> str:

@@ -70,13 +70,6 @@ def test_a_group_scores_like_one_text_of_all_its_terms(begins_and_texts, query):
     assert index.scores(query, groups=groups) == pytest.approx(naive_bm25(joined, query))
 
 
-def test_an_index_can_grow_after_it_was_searched():
-    index = index_of([["a"]])
-    scores = index.scores(["a"])
-    index.extend([["a", "b"]])
-    assert (len(scores), len(index.scores(["a"]))) == (1, 2)
-
-
 @pytest.mark.parametrize("unit", ["a. ", "?", "\n", "x\n", "。", "One more. "])
 def test_even_a_text_of_two_megabytes_has_no_more_than_some_thousand_pieces(unit):
     text = unit * (2_000_000 // len(unit))

@@ -19,12 +19,6 @@ def test_packing_takes_what_fits_at_its_turn_and_asks_each_price_once(costs, bud
         left -= costs[number] if number in taken else 0
 
 
-def test_packing_ends_when_not_even_the_smallest_is_left():
-    asked = []
-    pack(range(1000), lambda i: asked.append(i) or 4, 10, 4)
-    assert asked == [0, 1]
-
-
 def words(text):
     return len(text.split())
 

@@ -32,28 +32,6 @@ def test_rows_are_what_was_added_and_kept_and_a_copy_grows_by_itself(numbers, le
     assert rows.values.tolist() == numbers
 
 
-def test_rows_of_vectors_have_one_width_until_all_are_taken_away():
-    rows = Rows(np.float32)
-    rows.extend([[1.0, 2.0]])
-    for other in ([[1.0, 2.0, 3.0]], [[1.0], [1.0, 2.0]]):
-        with pytest.raises(ValueError):
-            rows.extend(other)
-    rows.extend(np.ones((100, 2)))
-    assert rows.values.shape == (101, 2)
-    rows.truncate(0)
-    rows.extend([[1.0, 2.0, 3.0]])
-    assert rows.values.tolist() == [[1, 2, 3]]
-
-
-def test_adding_copies_what_is_there_only_now_and_then():
-    rows, moves, buffer = Rows(np.int32), 0, None
-    for number in range(10_000):
-        rows.extend([number])
-        moves += rows.values.base is not buffer
-        buffer = rows.values.base
-    assert moves <= 10
-
-
 # Similarities
 
 
@@ -155,17 +133,6 @@ def test_what_is_absent_is_similar_to_nothing_until_it_is_taken_away(size):
         assert np.count_nonzero(found) == size + 1
     vectors.truncate(1)
     assert vectors.absent == []
-
-
-def test_a_new_vector_leaves_the_others_as_similar_as_they_were_until_the_mean_is_renewed():
-    rows, query = drawn(2 * FEW, 1), drawn(1, 2)[0]
-    vectors = filled(rows[:FEW])
-    before = vectors.similarities(query)
-    vectors.extend(rows[FEW : FEW + 2])
-    assert vectors.similarities(query)[:FEW].tolist() == before.tolist()
-    vectors.extend(rows[FEW + 2 :])
-    assert vectors.similarities(query)[:FEW].tolist() != before.tolist()
-    assert np.linalg.norm(vectors.units, axis=1) == pytest.approx(np.ones(2 * FEW), abs=1e-3)
 
 
 def test_some_vectors_compare_as_they_do_among_all():
