@@ -91,10 +91,6 @@ class Pool:
     named: tuple[Named, ...] = ()
     """Documents that recent messages name."""
 
-    def number(self, position: int) -> int:
-        """Returns where a message of the conversation stands in the ranking, or the next one that is ranked."""
-        return len(self.others) + int(np.searchsorted(self.places, position))
-
     def position(self, number: int) -> int | None:
         """Returns which message of the conversation it is; None for a text from elsewhere."""
         return int(self.places[number - len(self.others)]) if number >= len(self.others) else None

@@ -82,7 +82,7 @@ def test_texts_from_elsewhere_are_ranked_in_front_of_the_messages_by_source_date
     ]
     pool = gathered(conversation(["It rained.", "The bike is here."]), others, BagOfWords())
     assert [other.text for other in pool.others] == [others[place].text for place in (3, 2, 1, 0)]
-    assert (pool.number(0), pool.position(4), pool.position(3)) == (4, 0, None)
+    assert (pool.position(4), pool.position(3)) == (0, None)
     assert len(pool.ranking.keys) == len(pool.meant) == 6
     assert set(np.argsort(-pool.ranking.relevance)[:2].tolist()) < {0, 1, 2, 5}
     for searched in (Searched(), Searched.of(conversation(["It rained."]))):  # without a conversation, too
@@ -118,7 +118,7 @@ def test_of_texts_that_are_alike_the_one_of_the_more_important_kind_is_worth_mor
     pool = gathered(conversation(["It rained.", "The bike."]), others)
     by_kind = {other.kind: pool.scores(number)["priority"] for number, other in enumerate(pool.others)}
     assert by_kind == {"core": 1, "explicit": 0.667, "fact": 0.333, "project": 0.167, "experience": 0}
-    assert pool.scores(pool.number(0))["priority"] == 0
+    assert pool.scores(len(others))["priority"] == 0
 
 
 def test_a_text_from_elsewhere_is_meant_only_if_it_has_to_do_with_the_question_and_said_again_is_worth_less() -> None:
@@ -127,7 +127,7 @@ def test_a_text_from_elsewhere_is_meant_only_if_it_has_to_do_with_the_question_a
         assert gathered(conversation(["It rained."]), others, embeddings).meant.tolist() == [True, False, True]
     view = conversation([*(f"rain {number}" for number in range(6)), "the blue bike is here"])
     pool = gathered(view, [message(0, "the blue bike is here now")], BagOfWords())
-    repetition = [pool.scores(number)["repetition"] for number in (0, pool.number(6))]
+    repetition = [pool.scores(number)["repetition"] for number in (0, 7)]
     assert min(repetition) < 0 == max(repetition)
 
 

@@ -245,8 +245,9 @@ def test_every_candidate_is_chosen_listed_or_counted(case):
     found = retrieved(**case)
     pool = gathered(conversation(case["messages"]), case["others"], case["embeddings"])
     free = pool.meant.copy()
-    free[pool.number(case["end"]) :] = False
-    free[[pool.number(position) for position in case["shown"] if position < case["end"]]] = False
+    own = free[len(pool.others) :]
+    own[case["end"] :] = False
+    own[[position for position in case["shown"] if position < case["end"]]] = False
     assert len(found.fragments) + len(found.omitted) + sum(found.more_omitted.values()) == free.sum()
 
 
