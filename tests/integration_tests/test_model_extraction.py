@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,12 +16,10 @@ from langchain_ctxbudget.knowledge import Fact, Knowledge
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Said
 from tests.integration_tests.openai_server import (
-    ANOTHER_PAGE,
     CUT,
     ENDS_EARLY,
     GARBAGE,
     HANGS,
-    Fault,
     OpenAIServer,
     refuses,
     says,
@@ -51,13 +49,9 @@ LEARNED = Learned(
     made_by="gpt-4o-mini",
 )
 
-Learn = Callable[[ChatModelExtractor], Learned]
 
-
-@pytest.fixture
-def learn() -> Learn:
-    """Learns from the messages."""
-    return lambda extractor: drive(extractor.extract(SAID, (), KNOWN))
+def learn(extractor: ChatModelExtractor) -> Learned:
+    return drive(extractor.extract(SAID, (), KNOWN))
 
 
 @pytest.fixture
@@ -71,42 +65,24 @@ def extractor(server: OpenAIServer, *, timeout_seconds: float = 30.0, **kwargs: 
     return ChatModelExtractor(model, timeout_seconds=timeout_seconds)
 
 
-@pytest.mark.parametrize("streaming", [False, True])
-def test_a_structured_answer_is_learned_from(server: OpenAIServer, learn: Learn, *, streaming: bool) -> None:
-    assert learn(extractor(server, streaming=streaming)) == LEARNED
-
-
-def test_the_answer_is_asked_for_by_schema_in_one_request(server: OpenAIServer, learn: Learn) -> None:
-    learn(extractor(server))
-    (sent,) = server.received
+def test_a_structured_answer_in_one_request_is_learned_from(server: OpenAIServer) -> None:
+    for streaming in (False, True):
+        assert learn(extractor(server, streaming=streaming)) == LEARNED
+    sent = server.received[0]
+    assert len(server.received) == 2
     assert sent["response_format"]["type"] == "json_schema"
     assert set(sent["response_format"]["json_schema"]["schema"]["required"]) == set(FIELDS)
     assert "- F1 [2026-05-01] (identity): Lives in Porto" in sent["messages"][1]["content"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "streaming", "told"),
-    [
-        (refuses(429), False, r"\w+ \(429\)"),
-        (refuses(429), True, r"\w+ \(429\)"),
-        (CUT, False, ""),
-        (CUT, True, ""),
-        (ENDS_EARLY, True, "invalid JSON"),
-        (GARBAGE, False, ""),
-        (ANOTHER_PAGE, False, ""),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_a_failing_server_is_an_extraction_error(
-    server: OpenAIServer, learn: Learn, fault: Fault, told: str, *, streaming: bool
-) -> None:
-    server.fault = fault
-    with pytest.raises(ExtractionError, match=f"attempt 2: {told}"):
-        learn(extractor(server, streaming=streaming))
-    assert len(server.received) == 2
-
-
-def test_a_server_that_hangs_is_an_extraction_error(server: OpenAIServer, learn: Learn) -> None:
-    server.fault = HANGS
-    with pytest.raises(ExtractionError, match=r"attempt 2: no reply within 0\.2 seconds"):
-        learn(extractor(server, timeout_seconds=0.2))
+def test_a_server_that_fails_or_hangs_is_an_extraction_error(server: OpenAIServer) -> None:
+    for fault, told, options in (
+        (refuses(429), r"\w+ \(429\)", {}),
+        (CUT, "", {}),
+        (ENDS_EARLY, "invalid JSON", {"streaming": True}),
+        (GARBAGE, "", {}),
+        (HANGS, r"no reply within 0\.2 seconds", {"timeout_seconds": 0.2}),
+    ):
+        server.fault = fault
+        with pytest.raises(ExtractionError, match=f"attempt 2: {told}"):
+            learn(extractor(server, **options))

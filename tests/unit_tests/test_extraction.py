@@ -18,7 +18,7 @@ from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import EntityProfile, Fact, Knowledge, TopicProfile, extraction
 from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor
 from langchain_ctxbudget.knowledge.records import Learned, LearnedEntity, LearnedFact, LearnedTopic, Relation, Said
-from tests.scripted_models import Calling, Scripted, hang, released
+from tests.scripted_models import Calling, Scripted
 
 COUNTER = TiktokenCounter()
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -28,13 +28,6 @@ SAID = [
     Said(id="m2", digest="d2", text="Lovely! What do you do there?", from_user=False, at=NOW),
     Said(id="m3", digest="d3", text="I restore oak furniture with a Japanese pull saw.", speaker="Ada", at=NOW),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _let_go():
-    released.clear()
-    yield
-    released.set()
 
 
 def run(extractor, said=SAID, before=(), known=None):
@@ -153,14 +146,6 @@ def test_a_bad_reply_is_an_extraction_error_after_two_attempts(reply, told):
         run(ChatModelExtractor(model))
     assert len(model.asked) == 2
     assert SECRET not in str(caught.value)
-
-
-# Time
-
-
-def test_a_model_that_hangs_is_an_extraction_error():
-    with pytest.raises(ExtractionError, match=r"attempt 1: no reply within 0\.05 seconds; attempt 2: no reply"):
-        run(ChatModelExtractor(scripted(hang), timeout_seconds=0.05))
 
 
 # Items
