@@ -298,8 +298,9 @@ class ChatModelExtractor:
         >>> reply = '{"facts": [{"text": "Lives in Lisbon", "category": "identity", "messages": [1]}]}'
         >>> extractor = ChatModelExtractor(FakeListChatModel(responses=[reply]))
         >>> said = [Said(id="m1", digest="d1", text="I live in Lisbon.")]
-        >>> [(fact.text, fact.message_ids) for fact in drive(extractor.extract(said, [], Knowledge())).facts]
-        [('Lives in Lisbon', ('m1',))]
+        >>> count, learned = drive(extractor.extract(said, [], Knowledge()))
+        >>> count, learned.facts[0].text, learned.facts[0].message_ids
+        (1, 'Lives in Lisbon', ('m1',))
     """
 
     def __init__(
@@ -313,19 +314,11 @@ class ChatModelExtractor:
         asking_tokens = sum(map(estimate_tokens, frame)) + FRAMING_TOKENS
         self._room_tokens = window - asking_tokens - min(REPLY_TOKENS, window // 4)
 
-    def fits(self, said: Sequence[Said]) -> int:
-        """Returns how many of the first messages fit into one call; a long one is shown by its head and its tail.
-
-        Raises:
-            InputError: not even the first one fits.
-        """
-        return len(self._shown(said))
-
-    def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> Flow[Learned]:
-        """Learns from the first messages that fit into one call, as many as `fits` returns.
+    def extract(self, said: Sequence[Said], before: Sequence[Said], known: Knowledge) -> Flow[tuple[int, Learned]]:
+        """Learns from the first messages that fit into one call; returns how many, and what they say.
 
         Args:
-            said: the messages to learn from, in order; at least one.
+            said: the messages to learn from, in order; at least one. A long one is shown by its head and its tail.
             before: some messages before them, for context only; the last ones that fit are shown.
             known: what is known of the user; the most relevant that fits is shown, so that it is updated.
 
@@ -343,7 +336,7 @@ class ChatModelExtractor:
             reply = yield from self.model.ask(_INSTRUCTIONS, _AS_JSON, "".join(blocks), _read)
         except NoReplyError as error:
             raise ExtractionError(f"{self.model.name} told nothing that can be used: {error}") from None
-        return _learned(reply, said, facts, self.model.name)
+        return len(said), _learned(reply, said, facts, self.model.name)
 
     def _shown(self, said: Sequence[Said]) -> list[str]:
         room_tokens = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))

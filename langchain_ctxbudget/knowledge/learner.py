@@ -168,7 +168,11 @@ class Learning:
         """Set up; the thread begins with the first conversation that has enough to learn from."""
         self.clock = clock or utc_now
         self.owner = owner
-        self._extractor = None if model is None else _extractor(model)
+        self._extractor: ChatModelExtractor | None = None
+        if model is not None:
+            from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor  # noqa: PLC0415 - not without one
+
+            self._extractor = ChatModelExtractor(model)
         self._mutex = new_mutex()
         self.begin_anew()
         self.worker: BackgroundWorker[Scope | str] = BackgroundWorker(self._run, pause_seconds=PAUSE_SECONDS)
@@ -334,19 +338,13 @@ class Learning:
 
     def _asked(self, extractor: ChatModelExtractor, work: Work) -> tuple[Work, Learned]:
         """Asks the model; returns the messages that it was shown, and what they say."""
-        work = work.until_said(max(1, extractor.fits(work.said)))
         knowledge = drive(known.read(self.owner.store, work.scope.user_id))
         self._asking = True
         try:
-            return work, drive(extractor.extract(work.said, work.before, knowledge))
+            count, learned = drive(extractor.extract(work.said, work.before, knowledge))
         finally:
             self._asking = False
-
-
-def _extractor(model: BaseChatModel) -> ChatModelExtractor:
-    from langchain_ctxbudget.knowledge.extraction import ChatModelExtractor  # noqa: PLC0415 - not without a model
-
-    return ChatModelExtractor(model)
+        return work.until_said(count), learned
 
 
 def _of_conversations(compiler: Compiler, state: Knowledge, devices: Sequence[ClientPresence]) -> list[ContextBundle]:

@@ -51,7 +51,7 @@ LEARNED = Learned(
 
 
 def learn(extractor: ChatModelExtractor) -> Learned:
-    return drive(extractor.extract(SAID, (), KNOWN))
+    return drive(extractor.extract(SAID, (), KNOWN))[1]
 
 
 @pytest.fixture
