@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from langchain_ctxbudget.history.extractive import (
-    GENERIC_TERMS,
     Digest,
     Kind,
     Line,
     Sentence,
+    generic_terms,
     importance,
     is_question,
     keep_sentences,
@@ -166,7 +166,7 @@ def answers(question: str, text: str) -> bool:
         >>> answers("Which venue do we book?", "Do we still need to book a venue?")
         False
     """
-    matter = frozenset(terms(question)) - GENERIC_TERMS
+    matter = frozenset(terms(question)) - generic_terms()
     said = (unit for unit in units(text) if not is_question(unit) and kind_of(unit) is not Kind.OPEN)
     return bool(matter) and any(_answered(question, matter, unit, frozenset(terms(unit))) for unit in said)
 
@@ -179,7 +179,7 @@ def _answered(question: str, matter: frozenset[str], text: str, told: frozenset[
         return 0.0
     if _settles(text):
         return share if share == 1 or not _DECIDES_TO_DO.search(text) else 0.0
-    if share < SHARED_BY_A_STATEMENT or not told - matter - GENERIC_TERMS or _PLANS.search(text):
+    if share < SHARED_BY_A_STATEMENT or not told - matter - generic_terms() or _PLANS.search(text):
         return 0.0
     enough = bool(_NUMBER.search(text)) if _ASKS_A_NUMBER.search(question) else len(matter & told) > 1
     return share if enough else 0.0
@@ -332,7 +332,7 @@ def _open(digests: Sequence[Digest], open_questions: Sequence[Sentence], focus: 
         later = "\n".join(line.text for line in focus if line.position >= last.end)
         left = (question for question in last.open_questions if not answers(question, later))
         found = [(_marked(question), last.end - 1, last.made_by, (last.first, last.end)) for question in left]
-        known = [frozenset(terms(question)) - GENERIC_TERMS for question in last.open_questions]
+        known = [frozenset(terms(question)) - generic_terms() for question in last.open_questions]
         open_questions = [
             s for s in open_questions if s.position >= last.end and not any(_same(s.matter, other) for other in known)
         ]

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 
 from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, terms, units, word_count
@@ -105,18 +105,22 @@ _QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
 
 
 _PASSIVE = ("was ", "were ", "been ")
-GENERIC_TERMS = frozenset(
-    terms(
-        "s t d m re ve ll don isn didn wasn haven hasn won open question questions decide decided decision need still "
-        "we us let settle settled answer answered resolve resolved close closed agree agreed choose chose chosen pick "
-        "picked note noted mark marked list put keep kept leave left write down yet unclear sure tbd figure find check "
-        "checking whether want like know get go going take use using one ones thing things point issue undecided "
-        "unresolved confirm confirmed wait waiting reply word remain remains stay stays final exactly really now today "
-        "tomorrow yesterday later please also much many way it's that's what's i'm don't isn't ask asked make made say "
-        "said tell told think look maybe says new should would could"
-    )
+
+_GENERIC = (
+    "s t d m re ve ll don isn didn wasn haven hasn won open question questions decide decided decision need still "
+    "we us let settle settled answer answered resolve resolved close closed agree agreed choose chose chosen pick "
+    "picked note noted mark marked list put keep kept leave left write down yet unclear sure tbd figure find check "
+    "checking whether want like know get go going take use using one ones thing things point issue undecided "
+    "unresolved confirm confirmed wait waiting reply word remain remains stay stays final exactly really now today "
+    "tomorrow yesterday later please also much many way it's that's what's i'm don't isn't ask asked make made say "
+    "said tell told think look maybe says new should would could"
 )
-"""Terms that any question and any decision may have: what is left is its matter."""
+
+
+@cache
+def generic_terms() -> frozenset[str]:
+    """Returns the terms that any question and any decision may have: what is left is its matter."""
+    return frozenset(terms(_GENERIC))
 
 
 class Kind(StrEnum):
@@ -164,7 +168,7 @@ class Sentence:
     @cached_property
     def matter(self) -> frozenset[str]:
         """What it is about."""
-        return self.terms - GENERIC_TERMS
+        return self.terms - generic_terms()
 
     @property
     def told(self) -> str:
@@ -215,7 +219,7 @@ def kind_of(sentence: str) -> Kind:
         return Kind.PLAIN
     before, after = sentence[: decides.start()], sentence[decides.end() :]
     told = f"{before} {after}" if decides[0].startswith(_PASSIVE) else after
-    has_object = not GENERIC_TERMS.issuperset(terms(told))
+    has_object = not generic_terms().issuperset(terms(told))
     return Kind.DECISION if has_object and not _CONDITION.search(before[-80:]) else Kind.PLAIN
 
 

@@ -103,7 +103,7 @@ def test_every_public_name_can_be_imported_and_no_other() -> None:
 LARGE = {"chromadb", "openai", "wordllama"}
 SLOW = LARGE | {
     *("langchain", "langsmith", "langchain_core.language_models.chat_models", "langchain_core.runnables.base", "rich"),
-    *("langchain_core.tools.base", "langchain_core.retrievers", "langgraph.graph", "tiktoken"),
+    *("langchain_core.tools.base", "langchain_core.retrievers", "langgraph.graph", "tiktoken", "snowballstemmer"),
     *("langchain_ctxbudget.documents", "langchain_ctxbudget.replay", "langchain_ctxbudget.knowledge.rules"),
     "langchain_ctxbudget.knowledge.extraction",
 }
