@@ -280,6 +280,10 @@ class ContextSettings(Parameters):
     prompt, tools and message leave: as long as they need no more, nothing before them changes."""
     cache_markers: Literal["none", "anthropic"] = "none"
     """`"anthropic"`: the end of the stable zone carries `cache_control`, for Anthropic's models only."""
+    cache_lifetime_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """The time for which the provider's cache holds a prompt, for instance 300: within it prompts only grow, each the
+    last one and more at its end, and are written anew in steps (`docs/replay.md`). 0: the block of earlier turns goes,
+    and each turn has a new one."""
     layout: Layout = "cache_first"
     """The place of topics, entities and retrieval: in front of the user's words, so that all before them can be
     cached, or with `"system_first"` at the end of the system message (seed 000)."""

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.history import blocks, compact, editing, log
+from langchain_ctxbudget.history.as_sent import (
+    CONTEXT_FRAME,
+    CONTEXT_INTRO,
+    SENT,
+    TurnBlock,
+    block_lines,
+    by_layer,
+    is_of_earlier_turn,
+    with_block,
+    with_headings,
+)
 from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryRoom, HistoryView
-from langchain_ctxbudget.history.conversation import Conversation, LastPrompt, TurnBlock, is_of_earlier_turn
+from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
@@ -16,11 +27,10 @@ from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summ
 from langchain_ctxbudget.history.table import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
 
 __all__ = [
-    "BLOCKS", "CUTS", "JOINED", "LANES", "PINS", "UNKNOWN", "Beginning", "Conversation", "ConversationCompaction",
-    "Decision", "Editor",
-    "Entry", "HistoryPlan", "HistoryRoom", "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage",
-    "OnRemoval", "OpenConversation", "OpenConversations", "OtherConversations", "Sentence", "Summarizing", "TurnBlock",
-    "blocks", "choose", "compact", "compactions", "editing", "in_use", "is_of_earlier_turn", "keep_sentences", "log",
-    "look_up",
-    "message_reference", "saying", "searched_text", "short_digest",
+    "BLOCKS", "CONTEXT_FRAME", "CONTEXT_INTRO", "CUTS", "JOINED", "LANES", "PINS", "SENT", "UNKNOWN", "Beginning",
+    "Conversation", "ConversationCompaction", "Decision", "Editor", "Entry", "HistoryPlan", "HistoryRoom",
+    "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage", "OnRemoval", "OpenConversation",
+    "OpenConversations", "OtherConversations", "Sentence", "Summarizing", "TurnBlock", "block_lines", "blocks",
+    "by_layer", "choose", "compact", "compactions", "editing", "in_use", "is_of_earlier_turn", "keep_sentences", "log",
+    "look_up", "message_reference", "saying", "searched_text", "short_digest", "with_block", "with_headings",
 ]  # fmt: skip

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.budget import Fragment, Layer
 from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of
+from langchain_ctxbudget.history.as_sent import TurnBlock
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.rendering import fragments, summary_lines
 from langchain_ctxbudget.messages import Group, Repair, fences, group
@@ -55,6 +56,10 @@ class HistoryView:
     repairs: tuple[Repair, ...] = ()
     shortened: frozenset[int] = frozenset()
     """Positions of the messages among them that are not sent whole."""
+    blocks: Mapping[int, TurnBlock] = field(default_factory=dict)
+    """The blocks in front of human messages among them, by position."""
+    quoted: tuple[int, ...] = ()
+    """Positions of the messages that these quote word for word."""
     summary: tuple[Fragment, ...] = ()
     summary_intro: str = ""
     summary_outro: str = ""
@@ -138,6 +143,10 @@ class HistoryRoom:
     arc_tokens: int
     keep: int
     """The newest messages that stay verbatim."""
+    grows: bool = False
+    """Between two steps prompts only grow."""
+    goes_on: bool = False
+    """The prompt goes on where the last one ended; else it is a step."""
     most: int | None = None
     """So many messages may be verbatim, or those that stay in any case; None: as many as there is room for."""
 
@@ -177,17 +186,28 @@ class HistoryPlan:
         # Where not even the budget has room for all of it, what fits is with its largest messages in short.
         self.whole_limits = self.limits if conversation.total_tokens > room.budget_tokens else None
 
+    @property
+    def record(self) -> CutRecord | None:
+        """The cut of the last prompt like this, where it still says what is asked for."""
+        record = self.conversation.cuts.get(self.room.cut_key)
+        if record is None or self.end - record.begun > self.most:
+            return None
+        same = self._dropped(record.position) == record.dropped
+        return record if same and self._pinned(record.position, record.pinned_room_tokens) == record.kept else None
+
     def decide(self, *, renew: bool = False) -> Decision:
         """Decides where verbatim history begins; with `renew`, what stands before the cut is written anew."""
         conversation = self.conversation
+        record = conversation.cuts.get(self.room.cut_key)
+        if self.room.goes_on and record is not None:
+            return Decision(record=record, cut=record.position, cleared=record.cleared)
         if not self.end or (self.room.fits_whole and self.end <= self.most):
             return Decision(whole=True)
-        record = conversation.cuts.get(self.room.cut_key)
         if record is None:
             cost = self.cost if self.whole_limits else conversation.costs.__getitem__
             if self.end <= self.most and stays(cost, 0, self.end, self.room_tokens * self.trigger):
                 return Decision(whole=True)
-        elif not (renew or self._is_due(record)):
+        elif not (renew or self.room.grows or self._is_due(record)):
             return Decision(record=record, cut=record.position, cleared=record.cleared)
         return Decision(cut=self._next(record), cleared=self.kept_from)
 
@@ -199,29 +219,50 @@ class HistoryPlan:
 
     def view(self, decision: Decision) -> HistoryView:
         """Returns the history as it goes into the prompt."""
-        conversation = self.conversation
-        if not self.end:
+        conversation, grows = self.conversation, self.room.grows
+        if not (self.end or grows):
             return HistoryView(strategy="empty", cut=0)
-        if decision.whole:
+        if decision.whole and not grows:
             return self._verbatim(None, self.whole_limits)
-        record = decision.record or self._written(decision.cut, decision.cleared)
+        record = decision.record or self._begun(decision)
         limits = replace(self.limits, cleared=record.cleared)
         makers = Counter(line.made_by for line in (*record.summary, *record.arc))
-        next_cut = self._moved(limits.cost(conversation), self.room_tokens) if conversation.made.maker else 0
+        asks = conversation.made.maker and not decision.whole
+        next_cut = self._moved(limits.cost(conversation), self.room_tokens) if asks else 0
         first, last = self._frame(record)
         return replace(
-            self._verbatim(record, limits),
-            strategy=record.strategy,
+            self._verbatim(record, None if record.strategy == "full" and not record.clipped else limits),
+            strategy=record.strategy if self.end else "empty",
             record=record,
             summary=fragments(Layer.HISTORY, record.summary, conversation.counter.count_text),
             summary_intro=first,
             summary_outro=last,
             arc=fragments(Layer.ARC, record.arc, conversation.counter.count_text),
-            step=decision.is_step,
+            step=decision.record is None if grows else decision.is_step,
             made_by={name: makers[name] for name in sorted(makers)},
             waiting=record.waiting,
             next_cut=next_cut,
         )
+
+    def _begun(self, decision: Decision) -> CutRecord:
+        """Returns the record of a step."""
+        if not decision.whole:
+            written = self._written(decision.cut, decision.cleared)
+            return written.model_copy(update={"begun": self.end}) if self.room.grows else written
+        return CutRecord(
+            position=0,
+            cut_key=self.room.cut_key,
+            digest="",
+            strategy="full",
+            clipped=self.whole_limits is not None,
+            begun=self.end,
+            summary=(),
+            arc=(),
+        )
+
+    def _quoted(self, blocks: Iterable[TurnBlock]) -> tuple[int, ...]:
+        quotes = (part.id for block in blocks for part in block.fragments if part.is_quoted_whole)
+        return tuple(at for name in quotes if (at := self.conversation.position(name)) is not None)
 
     def _is_due(self, record: CutRecord) -> bool:
         """Whether a compaction step is due: too much is verbatim, or what was to stay or to be written has changed."""
@@ -343,12 +384,25 @@ class HistoryPlan:
         return tuple(sorted(taken))
 
     def _verbatim(self, record: CutRecord | None, limits: Limits | None) -> HistoryView:
-        """Returns the messages that are sent as messages: those that are kept, and all from the cut on."""
+        """Returns the messages that are sent as messages: those that are kept, and all from the cut on.
+
+        What was said since the step stands as it was sent, with its blocks.
+        """
         conversation, cut = self.conversation, record.position if record else 0
+        begun = record.begun if record and self.room.grows else self.end
         positions = [*(record.kept if record else ()), *range(cut, self.end)]
         positions = [i for i in positions if conversation.entries[i].preservation != "drop"]
         entries = [conversation.entries[i] for i in positions]
-        sent = [limits.shown(conversation, i)[0] if limits else conversation.entries[i].sent for i in positions]
+        blocks = {
+            at: block for at, block in conversation.sent.items() if at >= begun and block.cut_key == self.room.cut_key
+        }
+
+        def shown(i: int) -> BaseMessage:
+            if i >= begun:
+                return conversation.as_sent(i, blocks.get(i))
+            return limits.shown(conversation, i)[0] if limits else conversation.entries[i].sent
+
+        sent = [shown(i) for i in positions]
         groups, repairs = group(sent)
         repairs += [
             Repair("name", entry.id, f"{entry.message.name!r} is sent as {entry.sent.name!r}")
@@ -360,10 +414,13 @@ class HistoryPlan:
             cut=cut,
             groups=tuple(Group(g.messages, tuple(positions[i] for i in g.positions)) for g in groups),
             repairs=tuple(repairs),
+            blocks={at: block for at, block in blocks.items() if block.fragments},
+            quoted=self._quoted(blocks.values()),
             shortened=frozenset(
                 i
                 for i, entry, message in zip(positions, entries, sent, strict=True)
-                if (message is not entry.sent and message != entry.sent) or entry.preservation == "summarize"
+                if (i < begun and message is not entry.sent and message != entry.sent)
+                or entry.preservation == "summarize"
             ),
         )
 

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from datetime import datetime
 
 import numpy as np
 from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 
-from langchain_ctxbudget.budget import Fragment, Reason
-from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.history.arc import OpenQuestions
+from langchain_ctxbudget.history.as_sent import TurnBlock, with_block
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.table import Beginning, Clips, Costs, MessageTable
 from langchain_ctxbudget.history.tree import KnownDigests, Spans
-from langchain_ctxbudget.messages import as_note, clip_message, fingerprint
+from langchain_ctxbudget.messages import as_note, as_sent, clip_message
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings
@@ -31,73 +29,6 @@ from langchain_ctxbudget.tokens import TokenCounter
 
 MOST_CLIPS = 1_000
 """Messages that were too large for a budget, as they were clipped for it, that are remembered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnBlock:
-    """The context block in front of a user's words, chosen once and kept in an agent's state while it loops."""
-
-    message_id: str
-    """Of the message in front of which it stands."""
-    digest: str
-    """Of what that message says, and of everything before it: what is edited there gets another block."""
-    fragments: tuple[Fragment, ...] = ()
-    left_out: Mapping[str, Mapping[Reason, int]]
-    """How many candidates were not chosen, by layer and reason."""
-
-    @classmethod
-    def of(
-        cls,
-        message: BaseMessage,
-        history: str,
-        fragments: tuple[Fragment, ...],
-        left_out: Mapping[str, Mapping[Reason, int]],
-    ) -> Self:
-        """Returns the block of a message, chosen from what was said before it, of which `history` is a digest."""
-        return cls(
-            message_id=message.id or "",
-            digest=f"{fingerprint(message)} {history}",
-            fragments=tuple(replace(part, scores={}) if part.scores else part for part in fragments),
-            left_out=dict(left_out),
-        )
-
-    def is_for(self, message: BaseMessage, history: str) -> bool:
-        """Returns whether it was chosen for this message, and from what is still said before it."""
-        return self.message_id == (message.id or "") and self.digest == f"{fingerprint(message)} {history}"
-
-    def counted(self, counter: TokenCounter) -> tuple[Fragment, ...]:
-        """Returns its fragments, with what they cost by this counter."""
-        return tuple(replace(part, tokens=counter.count_text(part.text)) for part in self.fragments)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns it as plain data."""
-        data: dict[str, Any] = _BLOCK.dump_python(self, mode="json", exclude_defaults=True)
-        return data
-
-    @classmethod
-    def from_dict(cls, data: object) -> TurnBlock:
-        """Reads plain data.
-
-        Raises:
-            InputError: it is none of a block's.
-        """
-        try:
-            return _BLOCK.validate_python(data)
-        except ValidationError as error:
-            raise InputError(f"The context block in the state cannot be read: {error.errors()[0]['msg']}") from error
-
-
-_BLOCK = TypeAdapter(TurnBlock)
-
-
-def is_of_earlier_turn(given: object, turn: Sequence[BaseMessage]) -> bool:
-    """Returns whether the block in an agent's state was chosen for another turn, so that the state had others."""
-    try:
-        block = TurnBlock.from_dict(given)
-    except InputError:
-        return False
-    said = block.digest.partition(" ")[0]
-    return all(block.message_id != (message.id or "") or said != fingerprint(message) for message in turn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +48,8 @@ class LastPrompt:
     """The current turn, which is not among the messages of the conversation yet."""
     block: TurnBlock | None
     settings: ContextSettings
+    at: datetime | None = None
+    """When it was made."""
     coverage: Callable[[], tuple[CoverageRange, ...]] | None
     """Makes its ledger; None where messages have changed since."""
 
@@ -146,6 +79,8 @@ class Conversation:
     snapshot: SnapshotRecord | None
     """What its prompts show of the facts about the user; None before the first one."""
     last: LastPrompt | None
+    sent: Mapping[int, TurnBlock] = field(default_factory=dict)
+    """What its human messages were sent with since the last compaction step, by position."""
     clips: Clips = field(default_factory=dict)
 
     @classmethod
@@ -158,6 +93,7 @@ class Conversation:
         cuts: Mapping[str, CutRecord] | None = None,
         snapshot: SnapshotRecord | None = None,
         last: LastPrompt | None = None,
+        sent: Mapping[int, TurnBlock] | None = None,
     ) -> Conversation:
         """Returns a conversation as it is now; the caller holds its lock."""
         costs = table.costs(counter)
@@ -179,6 +115,7 @@ class Conversation:
             cuts=dict(cuts or {}),
             snapshot=snapshot,
             last=last,
+            sent=dict(sent or {}),
             clips=costs.clips,
         )
 
@@ -260,6 +197,16 @@ class Conversation:
                 del self.clips[next(iter(self.clips))]
             self.clips[key] = (entry.sent, cost) if clipped is None else (clipped, count(as_note(clipped)))
         return self.clips[key]
+
+    def as_sent(self, position: int, block: TurnBlock | None) -> BaseMessage:
+        """Returns a message whole, as it was sent with its block; without one, as it stands among others."""
+        if block is None:
+            return self.entries[position].sent
+        known = self.columns.with_blocks.get(position)
+        if known is None or known[0] is not block:
+            sent = as_sent(self.entries[position].message.model_copy(update={"name": block.name}))
+            known = self.columns.with_blocks[position] = (block, with_block(sent, block.text))
+        return known[1]
 
     def read_questions(self, end: int) -> OpenQuestions:
         """Returns the questions that the messages before `end` leave open."""

@@ -17,10 +17,11 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import blocks, log
+from langchain_ctxbudget.history.as_sent import SENT, TurnBlock
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
-from langchain_ctxbudget.messages import content_id, fingerprint, plainly_same
+from langchain_ctxbudget.messages import content_id, fingerprint, is_user, plainly_same
 from langchain_ctxbudget.stores import (
     ChangeRecord,
     CutsRecord,
@@ -31,6 +32,8 @@ from langchain_ctxbudget.stores import (
     Scope,
     bulk,
     new_token,
+    storable,
+    stored,
 )
 
 OnRemoval = Literal["archive", "forget"]
@@ -225,7 +228,12 @@ class Editor:
             return {}
         head, clock = self._head()
         made = _records(new, self.lane, clock, head.count, self.conversation.newest_state if state is None else state)
-        yield from self._commit(made, News(made))
+        was_known = self.conversation.sent_read >= len(self.conversation.entries)
+        sent = self.conversation.unsaved_blocks([one.message for one in new])
+        beside = [_block_put(self.scope, block) for block in sent]
+        yield from self._commit(made, News(made), beside)
+        if was_known:
+            self.conversation.sent_read = len(self.conversation.entries)
         own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
         newest = takewhile(lambda _: own, reversed(self.conversation.entries))
         shown = ((own.pop(entry.record.place.key, None), entry.id) for entry in newest)
@@ -292,6 +300,10 @@ class Editor:
             stay = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= first)
             value = CutsRecord(cuts=stay).to_value() if stay else None
             deletions.append(PutOp(self.scope.namespace(CUTS), CUTS, value, index=False))
+        # Any of them may quote what is changed.
+        sent = yield from bulk.read_all(self.store, self.scope.namespace(SENT))
+        deletions += [PutOp(item.namespace, item.key, None) for item in sent]
+        self.conversation.sent.clear()
         if forgets:
             items = yield from bulk.read_all(self.store, self.scope.namespace(COMPACTIONS))
             contents = _contents_before(self.conversation, first)
@@ -299,15 +311,17 @@ class Editor:
             deletions += [PutOp(item.namespace, item.key, None) for item in gone]
         return deletions
 
-    def _commit(self, records: Sequence[MessageRecord | ChangeRecord], news: News) -> Flow[None]:
-        """Writes records, takes them in, and looks what others have written in the meantime."""
+    def _commit(
+        self, records: Sequence[MessageRecord | ChangeRecord], news: News, beside: Sequence[PutOp] = ()
+    ) -> Flow[None]:
+        """Writes records and what belongs to them, takes them in, and looks what others have written meanwhile."""
         conversation = self.conversation
         heads = conversation.heads or Heads()
         before, clock = self._head()
         conversation.heads = None  # a write that fails half-way is read again
         after = LaneRecord(born=before.born, clock=clock, count=before.count + len(records))
         try:
-            yield from log.append(self.store, self.scope, self.lane, after, records)
+            yield from log.append(self.store, self.scope, self.lane, after, records, beside=beside)
         except BaseException:
             conversation.failed_writes += 1  # it may still arrive: the next one goes to another lane
             raise
@@ -504,10 +518,31 @@ def read_fork(store: BaseStore, conversation: OpenConversation, until: str | Non
         asked = {key: said for key, said in PinsRecord.read(pins.value, "the pins").pins.items() if key in ids}
         items[PINS, PINS] = PinsRecord(pins=asked).to_value()
     contents = _contents_before(conversation, end)
+    for item in (yield from bulk.read_all(store, scope.namespace(SENT))):
+        if item.key.isdecimal() and int(item.key) < end:
+            items[SENT, item.key] = item.value
     for item in (yield from bulk.read_all(store, scope.namespace(COMPACTIONS))):
         if item.key.partition("-")[0] in contents:
             items[COMPACTIONS, item.key] = item.value
     return Fork([entry.message for entry in entries[:end]], items)
+
+
+def _block_put(scope: Scope, block: TurnBlock) -> PutOp:
+    return PutOp(scope.namespace(SENT), str(block.position), storable(block.to_dict()), index=False)
+
+
+def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
+    """Reads the blocks of messages that this process has not written, as far as a cut may still show them."""
+    end, read = len(conversation.entries), conversation.sent_read
+    begun = min((cut.begun for cut in conversation.cuts.values() if cut.prefix), default=end)
+    asked = [at for at in range(max(begun, read), end) if is_user(conversation.entries[at].message)]
+    namespace = conversation.scope.namespace(SENT)
+    items = yield from batch(store, [GetOp(namespace, str(at)) for at in asked])
+    for at, item in zip(asked, items, strict=True):
+        if isinstance(item, Item) and at not in conversation.sent_unsaved:
+            with suppress(InputError):  # derived: the message is shown without it
+                conversation.sent[at] = TurnBlock.from_dict(stored(item.value))
+    conversation.sent_read = end
 
 
 def _contents_before(conversation: OpenConversation, position: int) -> set[str]:

@@ -204,12 +204,18 @@ def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = 
 
 
 def append(
-    store: BaseStore, scope: Scope, lane: str, head: LaneRecord, records: Sequence[MessageRecord | ChangeRecord]
+    store: BaseStore,
+    scope: Scope,
+    lane: str,
+    head: LaneRecord,
+    records: Sequence[MessageRecord | ChangeRecord],
+    *,
+    beside: Sequence[PutOp] = (),
 ) -> Flow[None]:
-    """Writes records at the end of a lane, and behind them `head`, which counts them."""
+    """Writes records at the end of a lane with what belongs to them, and behind them `head`, which counts them."""
     first = head.count - len(records)
     puts = [_put(store, scope, place_key(lane, number), record) for number, record in enumerate(records, first)]
-    yield from bulk.write_messages(store, [*puts, _head_put(scope, lane, head)])
+    yield from bulk.write_messages(store, [*beside, *puts, _head_put(scope, lane, head)])
 
 
 def write_head(store: BaseStore, scope: Scope, lane: str, head: LaneRecord) -> Flow[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
+from langchain_ctxbudget.history.as_sent import TurnBlock, words_of
 from langchain_ctxbudget.history.blocks import REMADE, Block, Opened
 from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
 from langchain_ctxbudget.history.entry import Entries, Entry
@@ -129,6 +130,12 @@ class OpenConversation:
     """The sealed blocks of its messages, as far as they are stored."""
     remade: str = ""
     """The problem with the blocks that were stored, for the next report."""
+    sent: dict[int, TurnBlock] = field(default_factory=dict)
+    """What human messages were sent with, by position; the newest may not be stored yet, and its message neither."""
+    sent_unsaved: set[int] = field(default_factory=set)
+    """Positions of those that are written with their messages."""
+    sent_read: int = 0
+    """Of so many messages it is known whether they have one."""
 
     @property
     def entries(self) -> Entries:
@@ -147,7 +154,28 @@ class OpenConversation:
 
     def seen_with(self, counter: TokenCounter) -> Conversation:
         """Returns the conversation as it is now, counted for a model."""
-        return Conversation.of(self.scope, self.table, counter, cuts=self.cuts, snapshot=self.snapshot, last=self.last)
+        sent = {at: block for at, block in self.sent.items() if self._stands(block)}
+        return Conversation.of(
+            self.scope, self.table, counter, cuts=self.cuts, snapshot=self.snapshot, last=self.last, sent=sent
+        )
+
+    def _stands(self, block: TurnBlock) -> bool:
+        """Returns whether the message of a block is stored, and everything before its turn is what it was."""
+        at = block.position
+        is_there = at < len(self.entries) and self.table.holds(block.before, block.history)
+        return is_there and words_of(self.entries[at].message) == block.said
+
+    def keep_block(self, block: TurnBlock) -> None:
+        """Keeps the block of the newest prompt, to be written with its message."""
+        self.sent[block.position] = block
+        self.sent_unsaved.add(block.position)
+
+    def unsaved_blocks(self, messages: Sequence[BaseMessage]) -> list[TurnBlock]:
+        """Returns the blocks to be written with messages that come next."""
+        first = len(self.entries)
+        waiting = sorted(at for at in self.sent_unsaved if first <= at < first + len(messages))
+        self.sent_unsaved.difference_update(waiting)
+        return [self.sent[at] for at in waiting if self.sent[at].said == words_of(messages[at - first])]
 
     def reset(self) -> None:
         """Forgets everything, as if it had not been read yet."""
@@ -238,7 +266,8 @@ class OpenConversation:
     def cut_is_valid(self, cut: CutRecord) -> bool:
         """Returns whether a cut was made for the messages that stand before it now."""
         read = max(cut.position, cut.cleared)
-        return read > 0 and self.table.holds(read, cut.digest)
+        is_known = read > 0 or cut.strategy == "full"
+        return is_known and cut.begun <= len(self.entries) and self.table.holds(read, cut.digest)
 
     def page(self, limit: int | None, before: str | None, after: str | None) -> MessagePage:
         """Returns the newest messages, or the newest before a bookmark, or all after one.

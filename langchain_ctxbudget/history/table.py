@@ -15,6 +15,7 @@ from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.arc import OpenQuestions
+from langchain_ctxbudget.history.as_sent import TurnBlock
 from langchain_ctxbudget.history.entry import Entries, Entry
 from langchain_ctxbudget.history.tree import KnownDigests, Tree
 from langchain_ctxbudget.messages import Preservation, as_note, digest, fold, is_user, one_line, terms
@@ -96,6 +97,8 @@ class Costs:
         self.quote, self.numbered_quote = Rows(np.int32), Rows(np.int32)
         """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
+        self.with_blocks: dict[int, tuple[TurnBlock, BaseMessage]] = {}
+        """Human messages with the blocks that they were sent with, by position."""
 
     def restore(self, known: Mapping[str, NDArray[Any]], entries: Sequence[Entry]) -> None:
         """Takes over what was counted before; what is `UNKNOWN` of it is counted."""

@@ -16,12 +16,11 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.flow import Flow, twins
-from langchain_ctxbudget.history import Conversation, HistoryRoom, compact
+from langchain_ctxbudget.history import CONTEXT_INTRO, Conversation, HistoryRoom, compact
 from langchain_ctxbudget.integrations.options import require_pipeline
 from langchain_ctxbudget.messages import newest_that_fit, request_copy
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine
 from langchain_ctxbudget.prompt import (
-    CONTEXT_INTRO,
     Content,
     clipped,
     cut_key,

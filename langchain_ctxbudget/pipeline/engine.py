@@ -19,6 +19,7 @@ from langchain_ctxbudget.background import BackgroundWorker, new_mutex
 from langchain_ctxbudget.errors import BudgetError, InputError, MessageConflictError, StoreError
 from langchain_ctxbudget.flow import Call, Flow, T, batch
 from langchain_ctxbudget.history import (
+    SENT,
     Conversation,
     HistoryPlan,
     HistoryRoom,
@@ -351,6 +352,10 @@ class Engine:
                 yield from editing.refresh(workspace.store, conversation)
                 if given is not None:
                     goes_on = is_of_earlier_turn(request.block, turn)
+                    if (
+                        goes_on and self.settings.cache_lifetime_seconds
+                    ):  # by another process, perhaps; it is stored with the turn
+                        conversation.keep_block(TurnBlock.from_dict(request.block))
                     editor = editing.Editor(workspace.store, conversation, workspace.writer_id)
                     yield from editor.take_over(given, goes_on=goes_on, task=request.task)
                     if conversation.forgotten:
@@ -404,6 +409,7 @@ class Engine:
             remembered=facts_layer.facts_of(knowledge, conversation.snapshot, now),
             expected=stored.expected,
             now=now,
+            model=self.target.model_name or "",
             calls_before=calls_before,
             failures=tuple(failures),
         )
@@ -454,7 +460,7 @@ class Engine:
                 begun = settle(begun).plan
             except BudgetError:  # the prompt itself tells what it needs
                 begun = begun.but(block=None)
-            block = begun.block or TurnBlock.of(message, history, (), {})
+            block = begun.block or TurnBlock.of(turn, first, history, (), {}, before=len(plan.conversation.entries))
             plan = plan.failed(*begun.failures)
         return plan.but(request=replace(plan.request, block=block)).with_block(block)
 
@@ -487,6 +493,8 @@ class Engine:
         known.note_use(workspace.store, scope.user_id, changes.hits, changes.misses)
         workspace.learning.renew_vectors(scope.user_id, changes.lacks_vectors)
         conversation.last = changes.last
+        if prompt.plan.grows and prompt.plan.block is not None:
+            conversation.keep_block(prompt.plan.block)
         problems += self._summarize(conversation, settings, prompt.plan.history)
         workspace.note_blocks(conversation)
         timings = {step: session.timings_ms[step] for step in ("open", *STEPS, LAST_STEP) if step in session.timings_ms}
@@ -529,6 +537,12 @@ class Engine:
             conversation.use(cut)
             conversation.cuts_unsaved |= step
         puts: list[Op] = []
+        if cut is not None and step:
+            gone = [at for at, block in conversation.sent.items() if at < cut.begun and block.cut_key == cut.cut_key]
+            saved = [at for at in gone if at not in conversation.sent_unsaved]
+            puts += [PutOp(scope.namespace(SENT), str(at), None) for at in saved]
+            for at in gone:
+                del conversation.sent[at]
         if conversation.cuts_unsaved:
             place, record = cuts_place(scope), CutsRecord(cuts=tuple(conversation.cuts.values()))
             puts.append(PutOp(place.namespace, place.key, record.to_value(), index=False))

@@ -458,6 +458,8 @@ class Workspace:
             cuts, pins, snapshot, mark, *rest = found
             _take_up_pins(conversation, pins, failures)
             _take_up_cuts(conversation, cuts, failures)
+            if scope.is_kept and conversation.sent_read < len(conversation.entries):
+                yield from editing.read_sent(store, conversation)
             if not conversation.snapshot_unsaved:
                 shown = _read(SnapshotRecord, snapshot, "what the conversation shows of the facts", failures)
                 conversation.snapshot = shown or conversation.snapshot

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.prompt.assembly import (
-    CONTEXT_INTRO,
     EPHEMERAL,
     Content,
     asking,
@@ -38,7 +37,7 @@ from langchain_ctxbudget.prompt.steps import (
 )
 
 __all__ = [
-    "CONTEXT_INTRO", "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "WITHOUT_LOCK", "Access", "AssembledContext",
+    "EPHEMERAL", "LAST_STEP", "NOTHING_ELSE", "STEPS", "WITHOUT_LOCK", "Access", "AssembledContext",
     "Content", "Plan", "Prompt", "PromptRequest", "Request", "WhatIf", "WriteSummaries", "asking", "assemble",
     "choose_history", "clipped", "common_prefix", "cut_key", "group_tokens", "merged", "opening_note", "settle",
     "summary_text", "system_parts", "without_least",

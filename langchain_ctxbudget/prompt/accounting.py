@@ -110,7 +110,7 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
     """Returns the candidates of every layer: what is sent, then what is not."""
     count, turn, nowhere = plan.counter.count_message, plan.turn, not has_human(plan.turn.groups)
     names = [layer.name for layer in plan.request.settings.layers]
-    names += [*(part.layer for part in plan.fixed or ()), *_left_out_before(plan)]
+    names += [*(part.layer for part in (*(plan.fixed or ()), *content.as_sent)), *_left_out_before(plan)]
     items: dict[str, list[ReportItem]] = {
         layer: [] for layer in (*Layer, *names, *(part.layer for part in plan.pruned))
     }
@@ -119,7 +119,8 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
         items[Layer.IDENTITY] = [
             _item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, content.system_prompt)
         ]
-    for part in (*content.fragments, *plan.pruned):
+    before = (replace(part, reason=Reason.AS_SENT) for part in content.as_sent)
+    for part in (*before, *content.fragments, *plan.pruned):
         items[part.layer].append(
             ReportItem(
                 id=part.id,
@@ -166,7 +167,7 @@ def _of_history(plan: Plan, content: Content) -> list[ReportItem]:
     shortened = _shortened(plan, content)
     sent = _positions(content.history)
     items: list[ReportItem] = []
-    for group in content.history:
+    for group in content.bare_history:
         status, reason = Status.INCLUDED, Reason.RECENT
         if shortened.intersection(group.positions):
             status, reason = Status.SHRUNK, Reason.SHORTENED
@@ -261,8 +262,8 @@ def _coverage(plan: Plan, content: Content) -> tuple[CoverageRange, ...]:
     marks |= {position: "omitted" for position in range(cut, len(conversation.entries)) if position not in sent}
     marks |= {position: "verbatim" for position in sent if position < cut}
     marks |= dict.fromkeys(_shortened(plan, content) & sent, "summarized")
-    quoted = {fragment.id for fragment in content.of(Layer.RETRIEVAL)}
-    for position in plan.retrieved.positions:
+    quoted = {part.id for part in (*content.as_sent, *content.of(Layer.RETRIEVAL))}
+    for position in (*plan.history.quoted, *plan.retrieved.positions):
         if conversation.entries[position].id in quoted:
             marks[position] = "retrieved"
     lines = (*content.summary, *content.of(Layer.ARC))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
@@ -15,6 +16,7 @@ from langchain_ctxbudget.budget import (
     MOST_EXCHANGES,
     TIERS,
     Allocation,
+    Emphasis,
     Exchange,
     Layer,
     Reason,
@@ -28,16 +30,25 @@ from langchain_ctxbudget.errors import (
     InvalidSettingsError,
     SystemPromptTooLargeError,
 )
-from langchain_ctxbudget.history import Conversation, HistoryPlan, HistoryRoom, HistoryView, compact
+from langchain_ctxbudget.history import (
+    CONTEXT_FRAME,
+    Conversation,
+    HistoryPlan,
+    HistoryRoom,
+    HistoryView,
+    compact,
+)
 from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, facts_layer, is_kept_by_hand, subjects
 from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
 from langchain_ctxbudget.prompt.assembly import (
-    CONTEXT_FRAME,
     NO_FIRST_QUESTION,
+    STABLE_LAYERS,
+    Content,
     asking,
     group_tokens,
     has_human,
     layer_tokens,
+    system_parts,
 )
 from langchain_ctxbudget.prompt.fitting import (
     JOINS,
@@ -50,8 +61,16 @@ from langchain_ctxbudget.prompt.fitting import (
     uncorrected_note,
 )
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
-from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, has_recall_tool, select
+from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, has_recall_tool, select
 
+STEP_LEVELS: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.7, "cache": 0.5}
+"""A step goes down to this share of what system prompt, tools and turn leave, and fills all where no cache is warm."""
+NEW_SHARES: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.2, "cache": 0.05}
+"""The share of the budget that a turn's block may cost between two steps."""
+PRICES: dict[Emphasis, float] = {"recall": 0.0, "balanced": 0.4, "cache": 1.0}
+"""A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
+STEP_PRICE = 0.5
+"""At a step, where everything is written anew, texts cost so much of that."""
 TURN_SHARES = (0.25, 0.5, 0.75)
 """Of what the system prompt leaves, what a current turn that outgrows its room gets, stage by stage; after the last one
 its oldest calls give way."""
@@ -83,6 +102,11 @@ def divided(plan: Plan) -> Plan:
         )
     room = settings.max_context_tokens if window is None else max(0, window - plan.request.output_reserve_tokens)
     plan = plan.but(limit_tokens=min(settings.max_context_tokens, room))
+    return _going_on(_within(plan))
+
+
+def _within(plan: Plan) -> Plan:
+    """Divides the limit, or what must be sent where only corrected counts are over it."""
     try:
         return _divided(plan)
     except BudgetTooSmallError as refused:
@@ -96,6 +120,56 @@ def divided(plan: Plan) -> Plan:
             raise
         note = uncorrected_note(sum(refused.floors.values()), limit, plan.limit_tokens)
         return _divided(plain.but(limit_tokens=limit).failed(note))
+
+
+def _going_on(plan: Plan) -> Plan:
+    """Lets the prompt go on where the last one ended, if a cache may hold that and there is room; else it is a step."""
+    if not plan.grows:
+        return plan
+    plan = plan if plan.repeats else plan.but(cold=_is_cold(plan))
+    record, limit = history_plan(plan).record, plan.limit_tokens
+    if record is not None and (plan.goes_on if plan.repeats else not plan.cold):
+        going = plan.but(goes_on=True)
+        history = history_plan(going)
+        going = with_history(going, history.view(history.decide()))
+        left = -excess_tokens(going, going.content)
+        if left >= 0 and prefix_of(going, going.content) == record.prefix:
+            new = min(left, int(limit * NEW_SHARES[plan.request.settings.emphasis]))
+            return _with_less(going.but(new_tokens=new))
+    required = plan.allocated.tokens[Layer.IDENTITY] + plan.allocated.tokens[Layer.MESSAGE] + sum(plan.extras.values())
+    share = STEP_LEVELS[plan.request.settings.emphasis]
+    if plan.cold or share == 1:
+        return plan.but(goes_on=False, level_tokens=limit)
+    return _within(plan.but(goes_on=False, level_tokens=required + int(max(0, limit - required) * share)))
+
+
+def _is_cold(plan: Plan) -> bool:
+    """Tells whether no cache holds the last prompt any more; in the middle of a turn it always may."""
+    now, conversation = plan.request.now, plan.conversation
+    record, last = conversation.cuts.get(plan.cut_key), conversation.last
+    if record is None and last is None:
+        return True
+    times = [block.at for block in conversation.sent.values()]
+    times += [record.at if record else None, last.at if last else None]
+    newest = max((at for at in times if at is not None), default=None)
+    if plan.fixed is not None or now is None or newest is None:
+        return False
+    return (now - newest).total_seconds() > plan.request.settings.cache_lifetime_seconds
+
+
+def prefix_of(plan: Plan, content: Content) -> str:
+    """Returns a digest of what stands before the messages of a prompt, of its tools and its model."""
+    said = "".join(system_parts(content)), sorted(plan.extras.items()), plan.request.model
+    return blake2b(repr(said).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+
+
+def _with_less(plan: Plan) -> Plan:
+    """Returns a plan whose layers of the block share what is new."""
+    block = [name for name in plan.allocated.tokens if name not in (*STABLE_LAYERS, Layer.IDENTITY, Layer.MESSAGE)]
+    wanted = sum(plan.allocated.tokens[name] for name in block)
+    scale = min(1.0, plan.new_tokens / wanted) if wanted else 0.0
+    tokens = {name: int(own * scale) if name in block else own for name, own in plan.allocated.tokens.items()}
+    return plan.but(allocation=replace(plan.allocated, tokens=tokens))
 
 
 def _least_tokens(plan: Plan) -> int:
@@ -175,7 +249,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     window = request.window.tokens
     fences_tokens = sum(map(count, _fence_texts(plan, has_preferences=bool(preferences))))
     situation = Situation(
-        total_tokens=plan.limit_tokens,
+        total_tokens=plan.level_tokens or plan.limit_tokens,
         overhead_tokens=framing + sum(plan.extras.values()) + fences_tokens,
         identity_tokens=identity,
         preferences_tokens=sum(fragment.tokens for fragment in preferences),
@@ -194,7 +268,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         entity_tokens=sum(entities),
         custom=tuple(layer.spec for layer in settings.layers),
         reserved_tokens=0 if window is None else min(settings.max_context_tokens, window) - plan.limit_tokens,
-        compacted=plan.cut_key in conversation.cuts,
+        compacted=(cut := conversation.cuts.get(plan.cut_key)) is not None and cut.position > 0,
         depth=settings.depth,
         prioritize_history=settings.prioritize_history,
         emphasis=settings.emphasis,
@@ -347,14 +421,17 @@ def with_bundles(plan: Plan) -> Plan:
 
 
 def _bundles(plan: Plan, tokens: Mapping[str, int]) -> subjects.Bundles:
+    """Writes the layers of the block but for retrieval; what an earlier block of the prompt says is not said again."""
     count, layers = plan.counter.count_text, plan.request.settings.layers
     known = subjects.render(
         plan.detected, count, topic_tokens=tokens[Layer.TOPICS], entity_tokens=tokens[Layer.ENTITIES]
     )
     own = [subjects.render_own(layer, plan.own_items[layer.name], count, tokens[layer.name]) for layer in layers]
+    said = {(part.layer, part.text) for block in plan.history.blocks.values() for part in block.fragments}
+    made = (part for bundles in (known, *own) for part in bundles.fragments)
     return replace(
         known,
-        fragments=tuple(part for bundles in (known, *own) for part in bundles.fragments),
+        fragments=tuple(part for part in made if (part.layer, part.text) not in said),
         omitted=tuple(item for bundles in (known, *own) for item in bundles.omitted),
     )
 
@@ -400,6 +477,8 @@ def history_plan(plan: Plan) -> HistoryPlan:
             history_tokens=allocation.tokens[Layer.HISTORY],
             arc_tokens=allocation.tokens[Layer.ARC],
             keep=allocation.keep_messages or 0,
+            grows=plan.grows,
+            goes_on=plan.goes_on,
             most=plan.request.tier.history_messages,
         ),
     )
@@ -424,7 +503,14 @@ def with_leftovers(plan: Plan) -> Plan:
     allocation, count, layers = plan.allocated, plan.counter.count_text, plan.request.settings.layers
     content = plan.content
     frame = 0 if content.volatile else sum(map(count, CONTEXT_FRAME))
-    left = max(0, -excess_tokens(plan, content) - frame - JOINS)
+    spare = -excess_tokens(plan, content)
+    if plan.goes_on:
+        spare = min(
+            spare, plan.new_tokens - sum(_used_tokens(plan, name) for name in {p.layer for p in content.volatile})
+        )
+    elif plan.level_tokens:
+        spare -= plan.limit_tokens - plan.level_tokens
+    left = max(0, spare - frame - JOINS)
     budgets = dict(allocation.tokens)
     own = {layer.name: layer for layer in layers}
     names = [Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *own]
@@ -461,16 +547,28 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         shown_tokens = sum(group_tokens(part, counter) for part in history.groups)
         shown_tokens += sum(part.tokens for part in (*history.summary, *history.arc))
         budget_tokens = min(budget_tokens, int(plan.conversation.total_tokens * tier.budget_share) - shown_tokens)
+    before = (position for part in history.groups for position in part.positions if position < history.cut)
+    sent = [part for block in history.blocks.values() for part in block.fragments]
     retrieved = select(
         plan.conversation,
         pool,
         history.cut,
         max(0, budget_tokens - max(map(counter.count_text, (OWN_SECTION, MIXED_SECTION)))),
-        shown={position for part in history.groups for position in part.positions if position < history.cut},
+        shown={*before, *history.quoted},
+        given={part.id for part in sent},
         in_short=history.shortened,
+        least=_least_worth(plan, pool),
         numbered=has_recall_tool(plan.request.tools),
     )
     return plan.but(retrieved=retrieved)
+
+
+def _least_worth(plan: Plan, pool: Pool) -> float:
+    """Returns how likely a text must be needed for each of its tokens; a step with nothing to lose takes what fits."""
+    if not plan.grows or (plan.cold and not plan.goes_on and not pool.evidence.is_weak):
+        return 0.0
+    price = PRICES[plan.request.settings.emphasis]
+    return (price if plan.goes_on or pool.evidence.is_weak else price * STEP_PRICE) / plan.limit_tokens
 
 
 def _wants_more(plan: Plan, name: str) -> bool:

@@ -101,6 +101,8 @@ class PromptRequest:
     now: datetime | None = None
     block: TurnBlock | None = None
     """The block that was chosen for the turn's human message before; it stays while an agent loops."""
+    model: str = ""
+    """The name of the model: another one has another cache."""
     calls_before: int = 0
     """Calls of the tokenizer before the prompt was begun."""
     failures: tuple[str, ...] = ()
@@ -189,6 +191,16 @@ class Plan:
     counter: TokenCounter
     limit_tokens: int = 0
     """The most that the request may cost."""
+    goes_on: bool = False
+    """It is the last prompt and more at its end; else it is a step: everything is chosen anew."""
+    cold: bool = True
+    """No cache holds the last prompt any more, so a step costs nothing."""
+    repeats: bool = False
+    """`goes_on` and `cold` are known already: another prompt is asked again."""
+    level_tokens: int = 0
+    """A step goes down to this, so that prompts can grow from there."""
+    new_tokens: int = 0
+    """Where the prompt goes on, the most that its block may cost."""
     extras: Mapping[str, int] = field(default_factory=dict)
     """The tokens of tools and response format, by their names in errors."""
     asked: tuple[str, Sequence[float]] | None = None
@@ -254,7 +266,15 @@ class Plan:
         kind = f"a long turn ({self.turn.long}), " if self.turn.long else ""
         if tier.history_messages is not None:
             kind += f"at most {tier.history_messages} messages, "
+        kind += "only growing, " if self.grows else ""
         return f"{kind}{cut_key(self.request.settings, self.limit_tokens, self.counter)}"
+
+    @property
+    def grows(self) -> bool:
+        """Prompts like this only grow between two steps, because a cache holds them for a while."""
+        settings = self.request.settings
+        cached = settings.cache_lifetime_seconds > 0 and settings.layout == "cache_first"
+        return cached and settings.emphasis != "recall"
 
     @property
     def allocated(self) -> Allocation:
@@ -276,6 +296,8 @@ class Plan:
             summary_intro=view.summary_intro,
             summary_outro=view.summary_outro,
             history=view.groups,
+            bare={at: self.conversation.entries[at].sent for at in view.blocks},
+            blocks={at: block.fragments for at, block in view.blocks.items()},
             turn=self.turn.groups,
             asked=asking(self.request.turn),
             turn_note=self.turn.note,

@@ -35,6 +35,7 @@ from langchain_ctxbudget.prompt.assembly import asking, has_human, with_cache_ma
 from langchain_ctxbudget.prompt.budgeting import (
     divided,
     history_plan,
+    prefix_of,
     with_bundles,
     with_history,
     with_leftovers,
@@ -136,6 +137,8 @@ def fetch_bundles(plan: Plan, access: Access) -> Flow[Plan]:
 
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
     """Chooses what of the history is verbatim, and what stands for the rest."""
+    if plan.goes_on:
+        return plan
     view, problems = yield from choose_history(history_plan(plan), access)
     return with_history(plan, view).failed(*problems)
 
@@ -206,8 +209,17 @@ def settle(plan: Plan) -> Settled:
     settled = fit_prompt(plan)
     plan = settled.plan
     if plan.block is None and (asked := asking(plan.request.turn)) is not None:
-        message, block = plan.request.turn[asked], settled.content.volatile
-        plan = plan.but(block=TurnBlock.of(message, plan.conversation.digest, block, left_out(plan)))
+        block = TurnBlock.of(
+            plan.request.turn,
+            asked,
+            plan.conversation.digest,
+            settled.content.volatile,
+            left_out(plan),
+            before=len(plan.conversation.entries),
+            cut_key=plan.cut_key if plan.grows else "",
+            at=plan.request.now if plan.grows else None,
+        )
+        plan = plan.but(block=block)
     return replace(settled, plan=plan)
 
 
@@ -221,8 +233,11 @@ def assemble(plan: Plan) -> Prompt:
     plan, content, built, measured = settled.plan, settled.content, settled.built, settled.measured
     report = account(plan, content, built, measured)
     settings, remembered = plan.request.settings, plan.preferences.remembered
+    cut = plan.history.record
+    if cut is not None and plan.history.step and plan.grows:
+        cut = cut.model_copy(update={"prefix": prefix_of(plan, content), "at": plan.request.now})
     changes = Changes(
-        cut=plan.history.record,
+        cut=cut,
         step=plan.history.step,
         snapshot=facts_layer.snapshot_of(plan.preferences.facts, remembered.edited) if remembered.due else None,
         last=LastPrompt(
@@ -234,6 +249,7 @@ def assemble(plan: Plan) -> Prompt:
             turn=plan.request.turn,
             block=plan.block,
             settings=settings,
+            at=plan.request.now,
             coverage=lambda: report().coverage,
         ),
         hits=plan.detected.hits,
@@ -279,10 +295,12 @@ class WhatIf:
             failures=before.failures,
         )
         conversation = replace(before.conversation, cuts=cuts, last=None, clips=dict(before.conversation.clips))
-        plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items)
+        asked = {"goes_on": before.goes_on, "cold": before.cold, "repeats": True}
+        plan = Plan.begin(conversation, request).but(detected=before.detected, own_items=before.own_items, **asked)
         plan = with_bundles(divided(plan))
-        history = history_plan(plan)
-        plan = with_history(plan, history.view(history.decide()))
+        if not plan.goes_on:
+            history = history_plan(plan)
+            plan = with_history(plan, history.view(history.decide()))
         if plan.fixed is None:
             # Nobody holds the conversation's lock: an index of its own, and words alone.
             pool = before.pool or pooled(Searched.of(plan.conversation, MessageIndex()), plan.query)

@@ -17,9 +17,11 @@ from langchain_ctxbudget.messages import digest, remembering, terms
 from langchain_ctxbudget.search import (
     COMPARED,
     NEIGHBOURHOOD,
+    NEWEST,
     PRIORITIES,
     Candidate,
     CentredVectors,
+    Evidence,
     LexicalIndex,
     Numbers,
     Population,
@@ -29,6 +31,7 @@ from langchain_ctxbudget.search import (
     Spread,
     Texts,
     Vectors,
+    about,
     as_query,
     called,
     comparable,
@@ -80,6 +83,8 @@ class Pool:
     places: NDArray[np.intp]
     """The positions of the conversation's messages that are ranked, ascending: all, or those that may be worth it."""
     ranking: Ranking
+    evidence: Evidence
+    """What speaks for quoting anything."""
     meant: NDArray[np.bool_]
     """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
     said: NDArray[np.int64]
@@ -248,6 +253,11 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
         ranking = ranking.with_part("priority", priority)
     if some is not None:
         ranking = ranking.with_part("repetition", _repetitions(ranking.keys, some))
+    asked = about(question.terms)
+    shared = words
+    if len(asked) < len(question.terms):
+        own_shared = index.lexical.scores(asked, background=shelf)[places]
+        shared = np.concatenate((shelf.scores(asked, background=index.lexical), own_shared))
     near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
     sayings = [saying(other.speaker, other.text) for other in elsewhere]
     said, folded = (np.array([one[place] for one in sayings], np.int64) for place in (0, 1))
@@ -256,6 +266,7 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
         others=tuple(elsewhere),
         places=places,
         ranking=ranking,
+        evidence=Evidence.of(asked, shared, index.lexical.weight(asked, shelf), dense),
         meant=np.concatenate((near[: len(elsewhere)], searched.quotable[places])),
         said=np.concatenate((said, index.sayings[places])),
         folded=np.concatenate((folded, index.folded[places])),
@@ -273,11 +284,11 @@ def _worth_a_look(
     """Returns the places of messages that may be worth quoting, and of a few that stand for all others.
 
     They are those that share most words with a question, or are most like it, each with its neighbours; those of the
-    best sessions, of the days that it names, and the newest one.
+    best sessions, of the days that it names, and the newest ones.
     """
     of_words, of_sessions = scores
     chosen = np.zeros(len(session), np.bool_)
-    chosen[_sampled(len(session))] = chosen[-1] = True
+    chosen[_sampled(len(session))] = chosen[-NEWEST:] = True
     best = [_highest(of_words, LOOKED_AT)]
     if similar is not None:
         best.append(_highest(similar.own.likeness(similar.target), LOOKED_AT))

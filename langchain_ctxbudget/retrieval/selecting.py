@@ -24,6 +24,8 @@ LINE_OVERHEAD_TOKENS = 4
 """About what a line costs on top of its message: the dash, the colon, the line break."""
 CANDIDATES, TOKENS_PER_CANDIDATE = 256, 8
 """As many of the best are looked at, or one for so many tokens of the budget, if that is more."""
+MOST_WORTH = 2_048
+"""As many of the best may be worth their tokens."""
 MOST_TIMES = 8
 """So many times as many are looked at where most of them say the same."""
 PROMISING, PASSAGE_SHARE = 5, 0.04
@@ -97,15 +99,21 @@ def select(
     budget_tokens: int,
     *,
     shown: Collection[int] = (),
+    given: Collection[str] = (),
     in_short: Collection[int] = (),
+    least: float = 0.0,
     numbered: bool = False,
 ) -> Retrieved:
     """Fills a budget with the texts that are worth most per token.
 
     Messages from `end` on and those at `shown` stand in the prompt already, of those `in_short` only head and tail.
+    Texts from elsewhere that are `given`, by id, do, too. What is needed with a probability of less than `least` for
+    each of its tokens stays out.
     `numbered` gives every message the number that the recall tool knows it by.
     """
-    return _Selection(conversation, pool, budget_tokens, numbered=numbered).filled(end, shown, in_short)
+    return _Selection(conversation, pool, budget_tokens, numbered=numbered).filled(
+        end, shown, given, in_short, least=least
+    )
 
 
 class _Offer(NamedTuple):
@@ -136,7 +144,9 @@ class _Selection:
         self.said: NDArray[np.int64] = np.zeros(0, np.int64)
         """Digests of what stands in the prompt word for word, and who says it."""
 
-    def filled(self, end: int, shown: Collection[int], in_short: Collection[int]) -> Retrieved:
+    def filled(
+        self, end: int, shown: Collection[int], given: Collection[str], in_short: Collection[int], *, least: float
+    ) -> Retrieved:
         pool, first = self.pool, len(self.pool.others)
         named = self._named()
         whole = {part.id for part in named if part.status is Status.INCLUDED}
@@ -150,9 +160,13 @@ class _Selection:
         verbatim = sorted({*before, *range(end, len(quotable))}.difference(in_short))
         self.said = pool.searched.index.sayings[[position for position in verbatim if quotable[position]]]
         free = pool.meant.copy()
-        free[[number for number, other in enumerate(pool.others) if other.id.rpartition("#")[0] in whole]] = False
+        there = (other.id in given or other.id.rpartition("#")[0] in whole for other in pool.others)
+        free[[number for number, is_there in enumerate(there) if is_there]] = False
         free[first:] = may_be_quoted[pool.places]
         all_free = int(np.count_nonzero(free[:first]) + np.count_nonzero(may_be_quoted))
+        if least:
+            free &= self._is_worth(least)
+        too_weak = all_free - int(np.count_nonzero(free)) if least else 0
         most = max(CANDIDATES, self.left // TOKENS_PER_CANDIDATE)
         memories = [n for n in np.flatnonzero(free[:first]).tolist() if pool.others[n].source == "memories"]
         free[memories] = False
@@ -173,7 +187,8 @@ class _Selection:
                 break
             self._add_passage(offer, self.left)
         listed = [offer for offer in offers if offer.number not in self.chosen][:LISTED_OMISSIONS]
-        more = all_free - len(self.chosen) - len(listed)
+        more = all_free - too_weak - len(self.chosen) - len(listed)
+        omitted = {Reason.RANKED_LOWER: more, Reason.LOW_RELEVANCE: too_weak}
         chosen = sorted(self.chosen.values(), key=_place)
         ranked = [*(offer for offer, _ in chosen), *listed]
         numbers = [offer.number for offer in ranked]
@@ -182,10 +197,20 @@ class _Selection:
             fragments=(*named, *(part for _, part in chosen)),
             positions=tuple(sorted(position for position in quoted if position is not None)),
             left_out=tuple((offer.text, self._price_about(offer)) for offer in listed),
-            more_omitted={Reason.RANKED_LOWER: more} if more else {},
+            more_omitted={reason: number for reason, number in omitted.items() if number},
             scored={(offer.source, offer.text.id): column for column, offer in enumerate(ranked)},
             parts={name: part[numbers] for name, part in pool.ranking.components.items()},
         )
+
+    def _is_worth(self, least: float) -> NDArray[np.bool_]:
+        """Returns which texts are needed with a probability of at least so much for each of their tokens."""
+        pool = self.pool
+        order = _highest(np.flatnonzero(pool.meant), pool.ranking.keys, MOST_WORTH)
+        elsewhere = np.array([len(other.text) // _CHARACTERS_PER_TOKEN for other in pool.others], np.int32)
+        costs = np.concatenate((elsewhere, self.conversation.cost_column[pool.places]))[order] + LINE_OVERHEAD_TOKENS
+        worth = np.zeros(len(pool.meant), np.bool_)
+        worth[order] = pool.evidence.probabilities(order, costs) >= least * costs
+        return worth
 
     def _candidates(self, free: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
         """Returns about so many of the best, each text once; what the prompt says in any case is no longer free."""

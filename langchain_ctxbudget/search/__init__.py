@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.search.embeddings import LocalEmbeddings, local_embeddings_available
+from langchain_ctxbudget.search.evidence import NEWEST, Evidence, about
 from langchain_ctxbudget.search.lexical import LexicalIndex, packed_terms, passage, pieces
 from langchain_ctxbudget.search.packing import ELLIPSIS, PRIORITIES, Candidate, Kind, pack, shrink_to
 from langchain_ctxbudget.search.ranking import (
@@ -39,43 +40,9 @@ from langchain_ctxbudget.search.vectors import (
 )
 
 __all__ = [
-    "AFTER",
-    "COMPARED",
-    "ELLIPSIS",
-    "NEIGHBOURHOOD",
-    "PRIORITIES",
-    "Candidate",
-    "CentredVectors",
-    "Kind",
-    "LexicalIndex",
-    "LocalEmbeddings",
-    "Numbers",
-    "Population",
-    "Question",
-    "Ranking",
-    "Rows",
-    "Scores", "Spread",
-    "Texts",
-    "Vectors",
-    "as_query",
-    "called",
-    "comparable",
-    "dated",
-    "day_number",
-    "first_person",
-    "is_name",
-    "limit",
-    "links",
-    "local_embeddings_available",
-    "pack",
-    "packed_terms",
-    "passage",
-    "pieces",
-    "rank",
-    "shortness",
-    "shrink_to",
-    "subjects",
-    "units",
-    "without_repetition",
-    "z_scores",
+    "AFTER", "COMPARED", "ELLIPSIS", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate", "CentredVectors",
+    "Evidence", "Kind", "LexicalIndex", "LocalEmbeddings", "Numbers", "Population", "Question", "Ranking", "Rows",
+    "Scores", "Spread", "Texts", "Vectors", "about", "as_query", "called", "comparable", "dated", "day_number",
+    "first_person", "is_name", "limit", "links", "local_embeddings_available", "pack", "packed_terms", "passage",
+    "pieces", "rank", "shortness", "shrink_to", "subjects", "units", "without_repetition", "z_scores",
 ]  # fmt: skip

@@ -128,6 +128,15 @@ class LexicalIndex:
             scores[numbers] += idf * (counts * (BM25_K1 + 1) / (counts + norms[numbers]))
         return scores
 
+    def weight(self, query: Iterable[str], background: LexicalIndex) -> float:
+        """Returns about what a text scores that has every term of a query once, also those that no text has."""
+        size = len(self) + len(background)
+        having = (
+            (len(self.postings.get(term, ())) + len(background.postings.get(term, ()))) // 2
+            for term in dict.fromkeys(query)
+        )
+        return sum(math.log(1 + (size - number + 0.5) / (number + 0.5)) for number in having)
+
 
 def packed_terms(texts: Iterable[str]) -> tuple[list[str], NDArray[np.uint32]]:
     """Returns the terms of texts, and of every text which of them it has how often: rows of term, text, count."""

@@ -23,9 +23,8 @@ from langchain_ctxbudget import (
 )
 from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.documents.load import searchable
+from langchain_ctxbudget.history import CONTEXT_FRAME, CONTEXT_INTRO
 from langchain_ctxbudget.messages import fences
-from langchain_ctxbudget.prompt import CONTEXT_INTRO
-from langchain_ctxbudget.prompt.assembly import CONTEXT_FRAME
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION
 
 SCOPE = {"user_id": "ada", "conversation_id": "here"}

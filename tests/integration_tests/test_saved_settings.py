@@ -126,6 +126,7 @@ def test_everything_that_is_plain_data_can_be_saved(store: BaseStore) -> None:
         "oversized_message": "clip",
         "tool_reserve": 0.5,
         "cache_markers": "anthropic",
+        "cache_lifetime_seconds": 300,
         "layout": "system_first",
         "depth": "deep",
         "emphasis": "recall",

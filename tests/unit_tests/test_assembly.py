@@ -13,6 +13,7 @@ from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
+from langchain_ctxbudget.history import block_lines, with_headings
 from langchain_ctxbudget.messages import Group, as_data
 from langchain_ctxbudget.prompt import Content, asking, opening_note, without_least
 from langchain_ctxbudget.prompt.assembly import (
@@ -21,9 +22,7 @@ from langchain_ctxbudget.prompt.assembly import (
     Measure,
     build,
     measure,
-    volatile_lines,
     with_cache_marker,
-    with_headings,
 )
 from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
 
@@ -110,7 +109,7 @@ def test_the_total_is_a_count_of_messages_and_schemas_and_the_parts_of_a_measure
     parts = found.items_tokens.total() + found.layer_overhead_tokens.total() + found.framing_tokens
     assert parts + schemas == found.total_tokens
     assert found.costs == tuple(map(COUNTER.count_message, messages))
-    lines = volatile_lines(chosen.volatile)
+    lines = block_lines(chosen.volatile)
     assert COUNTER.count_text("".join(lines)) == sum(map(COUNTER.count_text, lines))
 
 
@@ -173,7 +172,7 @@ def test_system_first_ends_the_system_message_with_the_block() -> None:
     for system_prompt, above in (("Be brief.", "Be brief.\n\n"), ("", "")):
         chosen = content(system_prompt=system_prompt, fragments=(fragment(),), layout="system_first")
         prompt = build(chosen)
-        assert prompt.messages == (SystemMessage(above + "".join(volatile_lines(chosen.volatile))), QUESTION)
+        assert prompt.messages == (SystemMessage(above + "".join(block_lines(chosen.volatile))), QUESTION)
         assert prompt.stable == 0
     assert build(content(system_prompt="Be brief.", layout="system_first")).stable == 1  # there is no block
 
@@ -189,7 +188,7 @@ def test_a_heading_stands_once_above_those_in_a_row_that_share_it() -> None:
     given_ones = [("a", "[1]\n"), ("b", "[1]\n"), ("c", ""), ("d", "[1]\n"), ("e", "[2]\n")]
     lines = with_headings([fragment(text=text, heading=heading) for text, heading in given_ones])
     assert lines == ["[1]\n", "- a\n", "- b\n", "- c\n", "[1]\n", "- d\n", "[2]\n", "- e\n"]
-    assert volatile_lines([fragment(Layer.ENTITIES)])[2:-1] == ["## People and things\n", "- blue bike\n"]
+    assert block_lines([fragment(Layer.ENTITIES)])[2:-1] == ["## People and things\n", "- blue bike\n"]
 
 
 # What gives way

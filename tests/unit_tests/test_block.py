@@ -18,7 +18,7 @@ from langchain_ctxbudget.history import TurnBlock
 
 QUESTION = HumanMessage("What did we decide?", id="h1")
 LINE = Fragment(layer=Layer.RETRIEVAL, id="m3", text="- user: The roof is blue.\n", tokens=9, reason=Reason.RELEVANT)
-BLOCK = TurnBlock.of(QUESTION, "before", (LINE,), {Layer.RETRIEVAL: {Reason.NO_ROOM: 3}})
+BLOCK = TurnBlock.of([QUESTION], 0, "before", (LINE,), {Layer.RETRIEVAL: {Reason.NO_ROOM: 3}})
 
 fragments = st.builds(
     Fragment,
@@ -43,13 +43,13 @@ def as_saved(block: TurnBlock) -> Any:
     parts=st.lists(fragments, max_size=4).map(tuple), counts=st.dictionaries(st.sampled_from(Reason), st.integers(0))
 )
 def test_a_block_comes_back_from_json_as_it_was(parts: tuple[Fragment, ...], counts: dict[Reason, int]) -> None:
-    block = TurnBlock.of(QUESTION, "before", parts, {Layer.TOPICS: counts})
+    block = TurnBlock.of([QUESTION], 0, "before", parts, {Layer.TOPICS: counts})
     assert TurnBlock.from_dict(as_saved(block)) == block
 
 
 def test_a_block_keeps_no_scores_and_half_of_a_surrogate_pair() -> None:
     scored = replace(LINE, text="- a \ud83d b\n", scores={"lexical": 1.25, "dense": -0.5})
-    block = TurnBlock.of(QUESTION, "before", (scored,), {})
+    block = TurnBlock.of([QUESTION], 0, "before", (scored,), {})
     assert "scores" not in json.dumps(as_saved(block))
     assert TurnBlock.from_dict(as_saved(block)) == block
 
@@ -64,7 +64,7 @@ def test_a_block_is_for_its_message_and_for_no_other() -> None:
         HumanMessage([{"type": "text", "text": "What did we decide?"}], id="h1"),
     ):
         assert not BLOCK.is_for(other, "before")
-    block = TurnBlock.of(HumanMessage("Go on."), "before", (), {})  # without an id it is known by what it says
+    block = TurnBlock.of([HumanMessage("Go on.")], 0, "before", (), {})  # without an id it is known by what it says
     assert block.is_for(HumanMessage("Go on."), "before")
     assert not block.is_for(HumanMessage("Go on!"), "before")
     assert not block.is_for(HumanMessage("Go on.", id="h1"), "before")

@@ -8,6 +8,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.budget import MEMORY_MAX, Layer, Reason, Status
 from langchain_ctxbudget.flow import drive
+from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.knowledge import BY_USER, NOTHING, Fact, FactsLayer, Knowledge, Source, known
 from langchain_ctxbudget.knowledge.facts_layer import (
     all_candidates,
@@ -23,7 +24,6 @@ from langchain_ctxbudget.knowledge.facts_layer import (
     snapshot_of,
 )
 from langchain_ctxbudget.knowledge.records import KnowledgeMark
-from langchain_ctxbudget.prompt.assembly import with_headings
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import TiktokenCounter
 

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_ctxbudget.budget import Layer, Reason, Status
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.prompt.assembly import with_headings
+from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.report import LISTED_OMISSIONS
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Named, Searched, gather, select
 from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE, NAMED_SHARE

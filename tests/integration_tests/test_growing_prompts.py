@@ -1,0 +1,203 @@
+"""Prompts that only grow while a provider's cache holds the last one, and are written anew in steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langgraph.store.base import BaseStore
+from langgraph.store.memory import InMemoryStore
+
+from langchain_ctxbudget import AssembledContext, ContextPipeline
+from langchain_ctxbudget.budget import Reason
+
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+BUDGET = 1_200
+WORDS = (
+    "bike flight monday berlin paris invoice garden tomato python server crash deploy token window apple piano roof "
+    "ladder oven bread canoe river letter stamp engine wheel ticket train museum painting violin concert"
+).split()
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def made(clock: Clock, store: BaseStore | None = None, **changes: object) -> ContextPipeline:
+    chosen = {"max_context_tokens": BUDGET, "cache_lifetime_seconds": 300, "learn": False, **changes}
+    return ContextPipeline(chosen, system_prompt="You are helpful.", store=store, clock=clock)
+
+
+def said(rng: random.Random, words: int) -> str:
+    return f"{' '.join(rng.choice(WORDS) for _ in range(words)).capitalize()}."
+
+
+def text_of(messages: list[BaseMessage]) -> str:
+    return "\x00".join(f"{message.type}\x01{message.text}" for message in messages)
+
+
+def talk(pipeline: ContextPipeline, clock: Clock, turns: int, seed: int = 1) -> Iterator[AssembledContext]:
+    """Asks and is answered, a minute from turn to turn."""
+    rng = random.Random(seed)
+    for _ in range(turns):
+        clock.move(60)
+        question = HumanMessage(said(rng, 9))
+        yield pipeline.assemble(question, **SCOPE)
+        pipeline.add_messages([question, AIMessage(said(rng, 40))], **SCOPE)
+
+
+def grown(prompts: list[AssembledContext]) -> list[bool]:
+    """Tells of each prompt after the first whether it begins with all of the one before."""
+    texts = [text_of(prompt.messages) for prompt in prompts]
+    return [now.startswith(before) for before, now in pairwise(texts)]
+
+
+def test_between_steps_a_prompt_is_the_last_one_and_more(clock: Clock) -> None:
+    prompts = list(talk(made(clock), clock, 40))
+    steps = [prompt.report.stability.compaction_step for prompt in prompts[1:]]
+    assert all(grows or step for grows, step in zip(grown(prompts), steps, strict=True))
+    assert 2 <= steps.count(True) <= len(steps) // 3
+    assert all(prompt.report.total_tokens <= BUDGET for prompt in prompts)
+
+
+def test_without_a_cache_and_for_recall_the_block_of_earlier_turns_goes(clock: Clock) -> None:
+    for changes in ({"cache_lifetime_seconds": 0}, {"emphasis": "recall"}, {"layout": "system_first"}):
+        prompts = list(talk(made(clock, **changes), clock, 25))
+        blocks = [sum("<context>" in message.text for message in prompt.messages) for prompt in prompts]
+        assert max(blocks) == 1, changes
+
+
+def test_a_new_process_goes_on_with_the_same_bytes(clock: Clock) -> None:
+    store, rng = InMemoryStore(), random.Random(3)
+    prompts: list[AssembledContext] = []
+    for _ in range(25):
+        clock.move(60)
+        question = HumanMessage(said(rng, 9))
+        pipeline = made(clock, store)
+        prompts.append(pipeline.assemble(question, **SCOPE))
+        pipeline.add_messages([question, AIMessage(said(rng, 40))], **SCOPE)
+    same = list(talk(made(clock), clock, 25, seed=3))
+    assert [text_of(one.messages) for one in prompts] == [text_of(one.messages) for one in same]
+    assert sum(grown(prompts)) > len(prompts) // 2
+
+
+def test_when_the_cache_is_cold_everything_is_chosen_anew(clock: Clock) -> None:
+    pipeline = made(clock)
+    *_, last = talk(pipeline, clock, 30)
+    clock.move(301)
+    prompt = pipeline.assemble("What about the bike?", **SCOPE)
+    assert not text_of(prompt.messages).startswith(text_of(last.messages)[:-200])
+    assert sum("<context>" in message.text for message in prompt.messages) <= 1
+
+
+def again(prompt: AssembledContext) -> int:
+    """Returns how many items of earlier blocks a prompt shows."""
+    return sum(item.reason is Reason.AS_SENT for layer in prompt.report.layers for item in layer.items)
+
+
+def test_another_system_prompt_or_tool_makes_a_step(clock: Clock) -> None:
+    def look_up(word: str) -> str:
+        """Looks a word up."""
+        return word
+
+    store = InMemoryStore()
+    for last in talk(made(clock, store), clock, 60):
+        if again(last) and last.report.total_tokens < BUDGET * 0.8:
+            break
+    question = "What about the violin concert?"
+    goes_on = made(clock, store).assemble(question, **SCOPE)
+    assert again(goes_on)
+    assert not again(made(clock, store).assemble(question, tools=[look_up], **SCOPE))
+    other = ContextPipeline(made(clock).settings, system_prompt="You are brief.", store=store, clock=clock)
+    assert not again(other.assemble(question, **SCOPE))
+
+
+def test_earlier_blocks_are_in_the_report_and_add_up(clock: Clock) -> None:
+    prompts = list(talk(made(clock), clock, 40))
+    for report in (prompt.report for prompt in prompts):
+        used = sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values())
+        assert used == report.total_tokens
+        covered = [position for part in report.coverage for position in range(part.first, part.last + 1)]
+        assert covered == [*range(1, len(covered) + 1)]
+    assert any(map(again, prompts))
+
+
+def test_nothing_is_quoted_twice_in_a_stretch(clock: Clock) -> None:
+    for prompt in talk(made(clock), clock, 40):
+        lines = [line for message in prompt.messages for line in message.text.splitlines() if line.startswith("- ")]
+        assert len(lines) == len({*lines})
+
+
+def test_what_is_forgotten_is_in_no_block(clock: Clock) -> None:
+    pipeline = made(clock)
+    secret = "The violin concert ticket has the number ZX-4711."
+    ids = pipeline.add_messages([HumanMessage(secret), AIMessage("Noted.")], **SCOPE)
+    list(talk(pipeline, clock, 30))
+    clock.move(60)
+    question = HumanMessage("Which number has the violin concert ticket?")
+    assert "ZX-4711" in text_of(pipeline.assemble(question, **SCOPE).messages)
+    pipeline.add_messages([question, AIMessage("Let me see.")], **SCOPE)
+    pipeline.remove_messages(ids[0], on_removal="forget", **SCOPE)
+    clock.move(60)
+    assert "ZX-4711" not in text_of(pipeline.assemble("And now?", **SCOPE).messages)
+    assert "ZX-4711" not in "".join(pipeline.export_user(user_id="ada"))
+
+
+def test_small_talk_gets_no_block(clock: Clock) -> None:
+    pipeline = made(clock)
+    list(talk(pipeline, clock, 60))
+    for words in ("ok thanks", "Good morning!", "Yes, please.", "What is the capital of France?"):
+        clock.move(60)
+        report = pipeline.assemble(words, **SCOPE).report
+        new = sum(
+            item.tokens
+            for layer in report.layers
+            for item in layer.items
+            if layer.layer == "L5" and item.reason in (Reason.RELEVANT, Reason.DETECTED)
+        )
+        assert new <= BUDGET * 0.05, words
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.sampled_from(["ask", "wait", "edit", "restart", "remove", "fork"]), max_size=25), st.integers(0, 99))
+def test_whatever_happens_prompts_fit_and_the_report_adds_up(story: list[str], seed: int) -> None:
+    clock, store, rng = Clock(), InMemoryStore(), random.Random(seed)
+    pipeline, scope = made(clock, store), dict(SCOPE)
+    for number, event in enumerate(["ask"] * 8 + story):
+        clock.move(400 if event == "wait" else 30)
+        ids = [str(message.id) for message in pipeline.get_messages(**scope)]
+        if event == "restart":
+            pipeline = made(clock, store)
+        if event == "edit" and ids:
+            pipeline.edit_message(rng.choice(ids), HumanMessage(said(rng, 5)), **scope)
+        if event == "remove" and ids:
+            pipeline.remove_messages(rng.choice(ids), **scope)
+        if event == "fork" and ids:
+            pipeline.fork(f"fork {number}", **scope)
+            scope["conversation_id"] = f"fork {number}"
+        question = HumanMessage(said(rng, 8))
+        report = pipeline.assemble(question, **scope).report
+        assert report.total_tokens <= BUDGET
+        used = sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values())
+        assert used == report.total_tokens
+        pipeline.add_messages([question, AIMessage(said(rng, 40))], **scope)
