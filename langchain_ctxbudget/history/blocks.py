@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -32,7 +32,7 @@ from langchain_ctxbudget.history.entry import FACTS
 from langchain_ctxbudget.history.extractive import Digest
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
-from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Record, Scope
+from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Record, Scope, read_all
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.history.open import OpenConversation
@@ -221,8 +221,8 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int) -> Da
     return {}, costs.packed(first, end, table.pinned_in(first, end, pins))
 
 
-def _put_head(conversation: OpenConversation, *, derived: bool = True) -> PutOp:
-    """Returns the write of the head; without what was derived where that tells of messages that are forgotten."""
+def _put_head(conversation: OpenConversation) -> PutOp:
+    """Returns the write of the head."""
     head = Head(
         vectors_by=conversation.table.index.vectors_by,
         blocks=tuple(conversation.blocks),
@@ -230,20 +230,36 @@ def _put_head(conversation: OpenConversation, *, derived: bool = True) -> PutOp:
         doubles=tuple(conversation.doubles),
         renamed=tuple(sorted(conversation.renamed)),
         newest_state=conversation.newest_state,
-        derived=_derived_of(conversation) if derived else "",
+        derived=_derived_of(conversation),
     )
     return PutOp(conversation.scope.namespace(BLOCKS), HEAD, head.to_value(), index=False)
 
 
-def forgotten(conversation: OpenConversation, first: int) -> list[PutOp]:
-    """Returns the writes after which no block tells of the messages behind a position."""
-    if not conversation.blocks:
+def forgotten(
+    store: BaseStore, scope: Scope, stored: object, first: int, changed: Collection[str]
+) -> Flow[list[PutOp]]:
+    """Returns the writes after which no block tells of the messages behind a position, whoever has stored it.
+
+    Args:
+        store: where they are.
+        scope: of the conversation.
+        stored: the head as it was read.
+        first: the position.
+        changed: the keys of the records that are changed.
+    """
+    if not isinstance(stored, Item):
         return []
-    namespace = conversation.scope.namespace(BLOCKS)
-    stale = [(number, block) for number, block in enumerate(conversation.blocks) if block.end > first]
-    conversation.blocks = [block for block in conversation.blocks if block.end <= first]
+    namespace = scope.namespace(BLOCKS)
+    try:
+        head = Head.read(stored.value, "the head of the blocks")
+    except StoreDataError:  # nobody knows what is there
+        return [PutOp(namespace, item.key, None) for item in (yield from read_all(store, namespace))]
+    stale = [(number, block) for number, block in enumerate(head.blocks) if block.end > first]
     gone = [PutOp(namespace, _key(number, name), None) for number, block in stale for name in block.parts]
-    return [_put_head(conversation, derived=False), *gone]
+    kept = head.blocks[: len(head.blocks) - len(stale)]
+    doubles = tuple(record for record in head.doubles if record.place.key not in changed)
+    left = head.model_copy(update={"blocks": kept, "doubles": doubles, "derived": ""})
+    return [PutOp(namespace, HEAD, left.to_value(), index=False), *gone]
 
 
 def _key(number: int, part: str) -> str:

@@ -268,7 +268,6 @@ class Editor:
             return
         entries = conversation.entries
         first = min((at for key in changed if (at := entries.position(key)) is not None), default=len(entries))
-        derived = yield from self._stale(first, forgets=on_removal == "forget" and bool(edited or removed))
         doubles = () if moved else conversation.doubles  # what has moved is a double for now
         twice: dict[str, MessageRecord | None] = {record.place.key: None for record in doubles}
         for entry in [entries[at] for key in conversation.renamed if (at := entries.position(key)) is not None]:
@@ -276,6 +275,7 @@ class Editor:
             place = entry.record.place
             twice[place.key] = MessageRecord.of(entry.message, place, named=entry.record.named)
         changed = twice | changed
+        derived = yield from self._stale(first, changed, forgets=on_removal == "forget" and bool(edited or removed))
         notice = ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
         heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
@@ -285,13 +285,14 @@ class Editor:
         yield from self._commit([notice], News([], changed))
         conversation.untold.difference_update(changed)
 
-    def _stale(self, first: int, *, forgets: bool) -> Flow[list[PutOp]]:
+    def _stale(self, first: int, changed: Collection[str], *, forgets: bool) -> Flow[list[PutOp]]:
         """Returns the deletions of what was derived from the messages from a position on.
 
         Where nothing may tell of them any more, also of what a model wrote that was only told of them.
         """
-        [item] = yield from batch(self.store, [GetOp(self.scope.namespace(CUTS), CUTS)])
-        deletions = blocks.forgotten(self.conversation, first)
+        places = [GetOp(self.scope.namespace(CUTS), CUTS), GetOp(self.scope.namespace(blocks.BLOCKS), blocks.HEAD)]
+        item, head = yield from batch(self.store, places)
+        deletions = yield from blocks.forgotten(self.store, self.scope, head, first, changed)
         if isinstance(item, Item):
             try:
                 cuts = CutsRecord.read(item.value, "the compaction cuts").cuts

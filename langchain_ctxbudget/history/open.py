@@ -197,6 +197,7 @@ class OpenConversation:
     def take_in(self, news: News, *, whole: bool = False) -> None:
         """Takes in what was read of the log, or all of it; messages before the first difference stay as they are."""
         position = 0 if whole else self._first_touched(news)
+        self.blocks = [] if whole else self.blocks  # another log
         old = self.entries[position:]
         records = {} if whole else {r.place.key: r for r in (*(entry.record for entry in old), *self.doubles)}
         records = {key: r for key, r in records.items() if key not in news.changed}
