@@ -27,7 +27,7 @@ from langchain_ctxbudget.errors import (
 )
 from langchain_ctxbudget.messages import call_ids
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
-from tests.integration_tests.test_valid_prompts import SAID, TRANSCRIPTS, numbered, rounds
+from tests.integration_tests.test_valid_prompts import TRANSCRIPTS, numbered
 
 Messages = list[BaseMessage]
 SETTINGS = {"learn": False}
@@ -149,11 +149,7 @@ def test_a_window_of_no_tokens_is_refused(history: BudgetedChatMessageHistory) -
 
 # -- Properties
 
-MIXED = st.lists(
-    st.builds(lambda text: [HumanMessage(text)], SAID) | st.builds(lambda text: [AIMessage(text)], SAID) | rounds(),
-    min_size=1,
-    max_size=16,
-).map(lambda pieces: [message for piece in pieces for message in piece])
+MIXED = TRANSCRIPTS.filter(bool)
 BUDGETS = st.sampled_from([16, 32, 64, 100, 150, 256, 512, 1024, 2048, 4096, 8000])
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 

@@ -28,7 +28,7 @@ from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from tests.integration_tests import strategies
 from tests.integration_tests.strict_openai_server import chat_problems, recount, responses_problems
-from tests.integration_tests.test_valid_prompts import BUDGETS, IMAGE, TRANSCRIPTS, TURNS, Messages, numbered
+from tests.integration_tests.test_valid_prompts import BUDGETS, TRANSCRIPTS, TURNS, Messages, numbered
 
 Body = Mapping[str, Any]
 Judge = Callable[[Body], list[str]]
@@ -251,6 +251,7 @@ STANDARD_TEXT = {"type": "text", "text": "Let us see."}
 STANDARD_CALL = {"type": "tool_call", "id": "a", "name": "search", "args": {"page": 1}}
 STANDARD_REASONING = {"type": "reasoning", "id": "rs_1", "reasoning": "Hm.", "extras": {"encrypted_content": "x"}}
 PDF = {"type": "file", "base64": "JVBERi0=", "mime_type": "application/pdf", "filename": "order.pdf"}
+IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png", "detail": "low"}}
 DATA_IMAGE = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
 
 
