@@ -142,6 +142,7 @@ def figures() -> Iterator[tuple[str, BudgetFigure]]:
         "preferences": DEMO_PREFERENCES,
         "topics": DEMO_TOPICS,
         "entities": DEMO_ENTITIES,
+        "learn": False,  # it takes its time, and the figure must not depend on it
     }
     with ContextPipeline(settings, system_prompt=DEMO_SYSTEM_PROMPT) as pipeline:
         pipeline.add_messages(demo_messages(), **scope)

@@ -155,7 +155,7 @@ def problems(messages: Sequence[BaseMessage], budget: int) -> list[str]:
     for api, (model, judge) in APIS.items():
         body = wire(model, messages)
         told = judge(body)
-        if not told and model is not ANTHROPIC and (tokens := recount(body)) > budget:
+        if not told and model is CHAT and (tokens := recount(body)) > budget:
             told = [f"{tokens} tokens of {budget}"]
         found += [f"{api}: {problem}" for problem in told]
     return found

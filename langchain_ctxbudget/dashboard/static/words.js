@@ -48,6 +48,7 @@ export const REASONS = {
   shortened: ["shortened", "Stands in short: too large, an old result of a tool, or only to be summarised."],
   dropped: ["dropped", "Left out because the application or you asked for it."],
   relevant: ["relevant", "Found for the current message."],
+  as_sent: ["sent again", "Chosen for an earlier message of this stretch, and sent with it again."],
   summarized: ["summarised", "Not verbatim; a summary in this prompt has read it."],
   no_room: ["no room", "Does not fit into what its layer was given."],
   ranked_lower: ["ranked lower", "Others are worth more per token."],
