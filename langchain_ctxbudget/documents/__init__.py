@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from langchain_ctxbudget.documents.catalogue import SHARED, Catalogue, beside, owner_of
 from langchain_ctxbudget.documents.knowledge_base import KnowledgeBase
-from langchain_ctxbudget.documents.library import SHARED, Library, beside, owner_of
 
-__all__ = ["SHARED", "KnowledgeBase", "Library", "beside", "owner_of"]
+__all__ = ["SHARED", "Catalogue", "KnowledgeBase", "beside", "owner_of"]

@@ -25,12 +25,12 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.messages import HumanMessage, SystemMessage
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
 
-from langchain_ctxbudget.documents.library import (
+from langchain_ctxbudget.documents.catalogue import (
     LEAST_POOL,
     MARK,
+    Catalogue,
     DocumentInfo,
     Kind,
-    Library,
     PartRecord,
     Section,
     beside,
@@ -208,7 +208,7 @@ class KnowledgeBase:
             raise InvalidSettingsError(f"summary_model must be a chat model, not {type(summary_model).__name__}")
         self.user_id = user_id
         self._own_store = PrivateStore() if store is None else None
-        self._owner, self._kept = owner_of(user_id), Library(self._own_store or cast("BaseStore", store))
+        self._owner, self._kept = owner_of(user_id), Catalogue(self._own_store or cast("BaseStore", store))
         self._splitter = Splitter(token_counter or TiktokenCounter(), chunk_tokens, chunk_overlap_tokens)
         self._summary_model, self._embeddings = summary_model, embeddings
         self._closed = False
@@ -235,10 +235,10 @@ class KnowledgeBase:
         Raises:
             StoreError: the knowledge base is closed.
         """
-        return self._library.store
+        return self._catalogue.store
 
     @property
-    def _library(self) -> Library:
+    def _catalogue(self) -> Catalogue:
         if self._closed:
             raise StoreError("This knowledge base is closed; its store can no longer be used")
         return self._kept
@@ -399,14 +399,14 @@ class KnowledgeBase:
 
     def _list(self) -> Flow[_Infos]:
         """Returns every document, by source."""
-        return (yield from self._library.listed(self._owner))
+        return (yield from self._catalogue.listed(self._owner))
 
     list, alist = twins(_list)
 
     def _get(self, source: str | PathLike[str]) -> Flow[Document | None]:
         """Returns a document as it was given, whole, by its source or its id; None where there is none."""
         record = yield from self._find(source_of(source))
-        text = (yield from self._library.whole_text(self._owner, record)) if record else None
+        text = (yield from self._catalogue.whole_text(self._owner, record)) if record else None
         if record is None or text is None:
             return None
         return Document(text, id=record.id, metadata={**record.metadata, **record.about()})
@@ -433,7 +433,7 @@ class KnowledgeBase:
                 raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
         wanted = k if max_tokens is None else max(4 * k, LEAST_POOL)
         embeddings = yield in_thread(lambda: self.embeddings)
-        chunks = yield from self._library.search([self._owner], query, limit=wanted, embeddings=embeddings)
+        chunks = yield from self._catalogue.search([self._owner], query, limit=wanted, embeddings=embeddings)
         found: _Documents = []
         for it, scores in chunks:
             if len(found) < k and (max_tokens is None or scores["tokens"] <= max_tokens):

@@ -3,17 +3,6 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.history import blocks, compact, editing, log
-from langchain_ctxbudget.history.as_sent import (
-    CONTEXT_FRAME,
-    CONTEXT_INTRO,
-    SENT,
-    TurnBlock,
-    block_lines,
-    by_layer,
-    is_of_earlier_turn,
-    with_block,
-    with_headings,
-)
 from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryRoom, HistoryView
 from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
@@ -25,6 +14,17 @@ from langchain_ctxbudget.history.open import MessagePage, OpenConversation, Open
 from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions, look_up
 from langchain_ctxbudget.history.table import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
+from langchain_ctxbudget.history.turn_blocks import (
+    CONTEXT_FRAME,
+    CONTEXT_INTRO,
+    SENT,
+    TurnBlock,
+    block_lines,
+    by_layer,
+    is_of_earlier_turn,
+    with_block,
+    with_headings,
+)
 
 __all__ = [
     "BLOCKS", "CONTEXT_FRAME", "CONTEXT_INTRO", "CUTS", "JOINED", "LANES", "PINS", "SENT", "UNKNOWN", "Beginning",

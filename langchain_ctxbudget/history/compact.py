@@ -14,9 +14,9 @@ from langchain_core.messages import BaseMessage, ToolMessage
 
 from langchain_ctxbudget.budget import Fragment, Layer
 from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of
-from langchain_ctxbudget.history.as_sent import TurnBlock
 from langchain_ctxbudget.history.conversation import Conversation
 from langchain_ctxbudget.history.rendering import fragments, summary_lines
+from langchain_ctxbudget.history.turn_blocks import TurnBlock
 from langchain_ctxbudget.messages import Group, Repair, fences, group
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
@@ -399,7 +399,7 @@ class HistoryPlan:
 
         def shown(i: int) -> BaseMessage:
             if i >= begun:
-                return conversation.as_sent(i, blocks.get(i))
+                return conversation.sent_again(i, blocks.get(i))
             return limits.shown(conversation, i)[0] if limits else conversation.entries[i].sent
 
         sent = [shown(i) for i in positions]

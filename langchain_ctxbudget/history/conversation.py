@@ -15,11 +15,11 @@ from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.as_sent import TurnBlock, with_block
 from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.table import Beginning, Clips, Costs, MessageTable
 from langchain_ctxbudget.history.tree import KnownDigests, Spans
+from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block
 from langchain_ctxbudget.messages import as_note, as_sent, clip_message
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
@@ -198,7 +198,7 @@ class Conversation:
             self.clips[key] = (entry.sent, cost) if clipped is None else (clipped, count(as_note(clipped)))
         return self.clips[key]
 
-    def as_sent(self, position: int, block: TurnBlock | None) -> BaseMessage:
+    def sent_again(self, position: int, block: TurnBlock | None) -> BaseMessage:
         """Returns a message whole, as it was sent with its block; without one, as it stands among others."""
         if block is None:
             return self.entries[position].sent

@@ -17,10 +17,10 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import blocks, log
-from langchain_ctxbudget.history.as_sent import SENT, TurnBlock
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
+from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock
 from langchain_ctxbudget.messages import content_id, fingerprint, is_user, plainly_same
 from langchain_ctxbudget.stores import (
     ChangeRecord,
@@ -229,7 +229,7 @@ class Editor:
         head, clock = self._head()
         made = _records(new, self.lane, clock, head.count, self.conversation.newest_state if state is None else state)
         was_known = self.conversation.sent_read >= len(self.conversation.entries)
-        sent = self.conversation.unsaved_blocks([one.message for one in new])
+        sent = self.conversation.blocks_of([one.message for one in new])
         beside = [_block_put(self.scope, block) for block in sent]
         yield from self._commit(made, News(made), beside)
         if was_known:
@@ -304,7 +304,6 @@ class Editor:
         # Any of them may quote what is changed.
         sent = yield from bulk.read_all(self.store, self.scope.namespace(SENT))
         deletions += [PutOp(item.namespace, item.key, None) for item in sent]
-        self.conversation.sent.clear()
         if forgets:
             items = yield from bulk.read_all(self.store, self.scope.namespace(COMPACTIONS))
             contents = _contents_before(self.conversation, first)
@@ -540,7 +539,7 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     namespace = conversation.scope.namespace(SENT)
     items = yield from batch(store, [GetOp(namespace, str(at)) for at in asked])
     for at, item in zip(asked, items, strict=True):
-        if isinstance(item, Item) and at not in conversation.sent_unsaved:
+        if isinstance(item, Item):
             with suppress(InputError):  # derived: the message is shown without it
                 conversation.sent[at] = TurnBlock.from_dict(stored(item.value))
     conversation.sent_read = end

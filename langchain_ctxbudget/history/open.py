@@ -17,13 +17,13 @@ from pydantic import TypeAdapter, ValidationError
 from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, Lock, T, locked
-from langchain_ctxbudget.history.as_sent import TurnBlock, words_of
 from langchain_ctxbudget.history.blocks import REMADE, Block, Opened
 from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
 from langchain_ctxbudget.history.entry import Entries, Entry
 from langchain_ctxbudget.history.log import Heads, News, fold, in_order
 from langchain_ctxbudget.history.other_conversations import OtherConversations
 from langchain_ctxbudget.history.table import MessageTable
+from langchain_ctxbudget.history.turn_blocks import TurnBlock, words_of
 from langchain_ctxbudget.messages import Preservation
 from langchain_ctxbudget.stores import CutRecord, MessageRecord, Place, Scope, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter
@@ -132,8 +132,6 @@ class OpenConversation:
     """The problem with the blocks that were stored, for the next report."""
     sent: dict[int, TurnBlock] = field(default_factory=dict)
     """What human messages were sent with, by position; the newest may not be stored yet, and its message neither."""
-    sent_unsaved: set[int] = field(default_factory=set)
-    """Positions of those that are written with their messages."""
     sent_read: int = 0
     """Of so many messages it is known whether they have one."""
 
@@ -167,15 +165,14 @@ class OpenConversation:
 
     def keep_block(self, block: TurnBlock) -> None:
         """Keeps the block of the newest prompt, to be written with its message."""
-        self.sent[block.position] = block
-        self.sent_unsaved.add(block.position)
+        if block.before >= 0:
+            self.sent[block.position] = block
 
-    def unsaved_blocks(self, messages: Sequence[BaseMessage]) -> list[TurnBlock]:
+    def blocks_of(self, messages: Sequence[BaseMessage]) -> list[TurnBlock]:
         """Returns the blocks to be written with messages that come next."""
-        first = len(self.entries)
-        waiting = sorted(at for at in self.sent_unsaved if first <= at < first + len(messages))
-        self.sent_unsaved.difference_update(waiting)
-        return [self.sent[at] for at in waiting if self.sent[at].said == words_of(messages[at - first])]
+        places = enumerate(messages, len(self.entries))
+        found = ((self.sent.get(at), message) for at, message in places)
+        return [block for block, message in found if block is not None and block.said == words_of(message)]
 
     def reset(self) -> None:
         """Forgets everything, as if it had not been read yet."""
@@ -225,6 +222,8 @@ class OpenConversation:
         self.renamed |= set(folded.renamed)
         if whole or news.changed:
             self.table.made.read_again()
+            self.sent.clear()  # any of them may quote what has changed; the stored ones are deleted with it
+            self.sent_read = 0 if whole else self.sent_read
         for key, places in folded.archived.items():
             self.archived.setdefault(key, []).extend(places)
 

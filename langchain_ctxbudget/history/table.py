@@ -15,9 +15,9 @@ from langchain_core.messages import BaseMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.as_sent import TurnBlock
 from langchain_ctxbudget.history.entry import Entries, Entry
 from langchain_ctxbudget.history.tree import KnownDigests, Tree
+from langchain_ctxbudget.history.turn_blocks import TurnBlock
 from langchain_ctxbudget.messages import Preservation, as_note, digest, fold, is_user, one_line, terms
 from langchain_ctxbudget.search import (
     AFTER,

@@ -175,7 +175,7 @@ class BudgetedRetriever(BaseRetriever):
             count, now = engine.target.counter.count_text, workspace.learning.clock()
             memories = yield from facts_layer.all_candidates(workspace.store, user_id, engine.settings, now, count)
             sources = Sources(
-                workspace.library, user_id, self.sources, workspace.embeddings, self.conversation_id, memories
+                workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id, memories
             )
             hits, failures = yield from search(sources, query, limit, conversation)
             for failure in failures:

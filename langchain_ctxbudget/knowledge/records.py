@@ -15,6 +15,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from pydantic import Field
 
+from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.stores import ROOT, Record, Scope, bulk, label, require_id
 
@@ -368,12 +369,22 @@ class Repository(Generic[R]):
     record: type[R]
     key: Callable[[R], str]
     """Returns the name of a record, unique for the user."""
+    derived: bool = False
+    """Made from other records: one that cannot be read is left out, and made anew."""
 
     def all(self, store: BaseStore, user_id: str) -> Flow[list[R]]:
         """Reads every record of a user, sorted by key."""
         items = yield from bulk.read_all(store, (*_of_user(user_id), self.kind))
-        records = (found(self.record, item) for item in items)
-        return sorted((record for record in records if record is not None), key=self.key)
+        records: list[R] = []
+        for item in items:
+            try:
+                record = found(self.record, item)
+            except StoreDataError:
+                if not self.derived:
+                    raise
+                continue
+            records += [] if record is None else [record]
+        return sorted(records, key=self.key)
 
     def place(self, user_id: str, name: str) -> GetOp:
         """Returns the place of a record."""
@@ -399,7 +410,7 @@ ENDED = Repository("ended", Fact, lambda fact: fact.id)
 TOPICS = Repository("topics", TopicProfile, lambda topic: topic.id)
 ENTITIES = Repository("entities", EntityProfile, lambda entity: entity.id)
 LINKS = Repository("links", TopicConversation, lambda link: f"{label(link.topic_id)}{label(link.conversation_id)}")
-BUNDLES = Repository("bundles", ContextBundle, lambda bundle: bundle.id)
+BUNDLES = Repository("bundles", ContextBundle, lambda bundle: bundle.id, derived=True)
 PRESENCE = Repository("presence", ClientPresence, lambda presence: presence.device_id)
 PHRASES = Repository("phrases", PhraseRecord, lambda phrase: phrase.phrase)
 

@@ -352,10 +352,8 @@ class Engine:
                 yield from editing.refresh(workspace.store, conversation)
                 if given is not None:
                     goes_on = is_of_earlier_turn(request.block, turn)
-                    if (
-                        goes_on and self.settings.cache_lifetime_seconds
-                    ):  # by another process, perhaps; it is stored with the turn
-                        conversation.keep_block(TurnBlock.from_dict(request.block))
+                    if goes_on and self.settings.cache_lifetime_seconds:
+                        conversation.keep_block(TurnBlock.from_dict(request.block))  # perhaps of another process
                     editor = editing.Editor(workspace.store, conversation, workspace.writer_id)
                     yield from editor.take_over(given, goes_on=goes_on, task=request.task)
                     if conversation.forgotten:
@@ -414,7 +412,7 @@ class Engine:
             failures=tuple(failures),
         )
         sources = Sources(
-            workspace.library,
+            workspace.catalogue,
             scope.user_id,
             [name for name in settings.sources if name != "documents" or tier.documents != "none"],
             workspace.embeddings,
@@ -539,8 +537,7 @@ class Engine:
         puts: list[Op] = []
         if cut is not None and step:
             gone = [at for at, block in conversation.sent.items() if at < cut.begun and block.cut_key == cut.cut_key]
-            saved = [at for at in gone if at not in conversation.sent_unsaved]
-            puts += [PutOp(scope.namespace(SENT), str(at), None) for at in saved]
+            puts += [PutOp(scope.namespace(SENT), str(at), None) for at in gone if at < len(conversation.entries)]
             for at in gone:
                 del conversation.sent[at]
         if conversation.cuts_unsaved:

@@ -67,7 +67,7 @@ from langchain_ctxbudget.tokens import TokenCounter
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
 
-    from langchain_ctxbudget.documents import Library
+    from langchain_ctxbudget.documents import Catalogue
 
 _log = logging.getLogger(__name__)
 V = TypeVar("V")
@@ -163,11 +163,11 @@ class Workspace:
             return self._store
 
     @cached_property
-    def library(self) -> Library:
+    def catalogue(self) -> Catalogue:
         """The documents in the store, as far as they were read."""
-        from langchain_ctxbudget.documents import Library  # noqa: PLC0415 - it reads files, too
+        from langchain_ctxbudget.documents import Catalogue  # noqa: PLC0415 - it reads files, too
 
-        return Library(self.store)
+        return Catalogue(self.store)
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -421,7 +421,7 @@ class Workspace:
             known.interrupted(self.store, user_id, erased=True)
             deletion = bulk.delete_below(self.store, path, LANES, JOINED)
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
-        self.library.forget(label(user_id))
+        self.catalogue.forget(label(user_id))
         self.recent.erase(user_id)
         self.open_conversations.let_go(user_id)
         forget_texts()

@@ -110,7 +110,7 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
     """Returns the candidates of every layer: what is sent, then what is not."""
     count, turn, nowhere = plan.counter.count_message, plan.turn, not has_human(plan.turn.groups)
     names = [layer.name for layer in plan.request.settings.layers]
-    names += [*(part.layer for part in (*(plan.fixed or ()), *content.as_sent)), *_left_out_before(plan)]
+    names += [*(part.layer for part in (*(plan.fixed or ()), *content.sent_again)), *_left_out_before(plan)]
     items: dict[str, list[ReportItem]] = {
         layer: [] for layer in (*Layer, *names, *(part.layer for part in plan.pruned))
     }
@@ -119,7 +119,7 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
         items[Layer.IDENTITY] = [
             _item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, content.system_prompt)
         ]
-    before = (replace(part, reason=Reason.AS_SENT) for part in content.as_sent)
+    before = (replace(part, reason=Reason.AS_SENT) for part in content.sent_again)
     for part in (*before, *content.fragments, *plan.pruned):
         items[part.layer].append(
             ReportItem(
@@ -262,7 +262,7 @@ def _coverage(plan: Plan, content: Content) -> tuple[CoverageRange, ...]:
     marks |= {position: "omitted" for position in range(cut, len(conversation.entries)) if position not in sent}
     marks |= {position: "verbatim" for position in sent if position < cut}
     marks |= dict.fromkeys(_shortened(plan, content) & sent, "summarized")
-    quoted = {part.id for part in (*content.as_sent, *content.of(Layer.RETRIEVAL))}
+    quoted = {part.id for part in (*content.sent_again, *content.of(Layer.RETRIEVAL))}
     for position in (*plan.history.quoted, *plan.retrieved.positions):
         if conversation.entries[position].id in quoted:
             marks[position] = "retrieved"

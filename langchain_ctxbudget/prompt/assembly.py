@@ -55,7 +55,7 @@ class Content:
         return tuple(fragment for fragment in self.fragments if fragment.layer == layer)
 
     @property
-    def as_sent(self) -> tuple[Fragment, ...]:
+    def sent_again(self) -> tuple[Fragment, ...]:
         """The fragments in the blocks of earlier messages."""
         sent = [part for group in self.history for part in self.blocks.get(group.positions[0], ())]
         return tuple(sorted(sent, key=lambda part: part.layer))
@@ -196,7 +196,7 @@ def measure(content: Content, built: BuiltPrompt, counter: TokenCounter, extras_
         own, above = layer_tokens(fragments, counter)
         items[fragments[0].layer] += own
         overhead[fragments[0].layer] += above
-    for fragments in by_layer(content.as_sent):
+    for fragments in by_layer(content.sent_again):
         items[fragments[0].layer] += sum(part.tokens for part in fragments)
     items[Layer.HISTORY] += sum(group_tokens(group, counter) for group in content.bare_history)
     items[Layer.MESSAGE] = sum(group_tokens(group, counter) for group in content.turn)

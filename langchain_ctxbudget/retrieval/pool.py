@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,8 @@ class Pool:
     places: NDArray[np.intp]
     """The positions of the conversation's messages that are ranked, ascending: all, or those that may be worth it."""
     ranking: Ranking
-    evidence: Evidence
-    """What speaks for quoting anything."""
+    weigh: Callable[[], Evidence]
+    """Returns what speaks for quoting anything."""
     meant: NDArray[np.bool_]
     """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
     said: NDArray[np.int64]
@@ -95,6 +96,11 @@ class Pool:
     """All messages of the conversation."""
     named: tuple[Named, ...] = ()
     """Documents that recent messages name."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """What speaks for quoting anything."""
+        return self.weigh()
 
     def position(self, number: int) -> int | None:
         """Returns which message of the conversation it is; None for a text from elsewhere."""
@@ -253,11 +259,15 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
         ranking = ranking.with_part("priority", priority)
     if some is not None:
         ranking = ranking.with_part("repetition", _repetitions(ranking.keys, some))
-    asked = about(question.terms)
-    shared = words
-    if len(asked) < len(question.terms):
-        own_shared = index.lexical.scores(asked, background=shelf)[places]
-        shared = np.concatenate((shelf.scores(asked, background=index.lexical), own_shared))
+
+    @cache
+    def evidence() -> Evidence:
+        asked, shared = about(question.terms), words
+        if len(asked) < len(question.terms):
+            own_shared = index.lexical.scores(asked, background=shelf)[places]
+            shared = np.concatenate((shelf.scores(asked, background=index.lexical), own_shared))
+        return Evidence.of(asked, shared, index.lexical.weight(asked, shelf), dense)
+
     near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
     sayings = [saying(other.speaker, other.text) for other in elsewhere]
     said, folded = (np.array([one[place] for one in sayings], np.int64) for place in (0, 1))
@@ -266,7 +276,7 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
         others=tuple(elsewhere),
         places=places,
         ranking=ranking,
-        evidence=Evidence.of(asked, shared, index.lexical.weight(asked, shelf), dense),
+        weigh=evidence,
         meant=np.concatenate((near[: len(elsewhere)], searched.quotable[places])),
         said=np.concatenate((said, index.sayings[places])),
         folded=np.concatenate((folded, index.folded[places])),

@@ -17,7 +17,7 @@ from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import Source
 
 if TYPE_CHECKING:
-    from langchain_ctxbudget.documents import Library
+    from langchain_ctxbudget.documents import Catalogue
 
 OTHER_MESSAGES, CHUNKS = 200, 50
 """Candidates that a search takes from the user's other conversations, and from documents."""
@@ -40,7 +40,7 @@ class Hit:
 class Sources:
     """Where a search looks besides the open conversation."""
 
-    library: Library
+    catalogue: Catalogue
     """The documents of a store, which is searched for messages, too."""
     user_id: str
     names: Collection[Source]
@@ -58,7 +58,7 @@ class Sources:
         found: list[Candidate] = []
         if "conversations" in self.names:
             said = (other_conversations or OtherConversations()).read(
-                self.library.store,
+                self.catalogue.store,
                 self.user_id,
                 query,
                 without_conversation=self.without_conversation,
@@ -69,7 +69,7 @@ class Sources:
             from langchain_ctxbudget.documents import SHARED, owner_of  # noqa: PLC0415 - where there may be some
 
             owners = (owner_of(self.user_id), SHARED)
-            chunks = self.library.search(owners, query, limit=CHUNKS, embeddings=self.embeddings, failures=failures)
+            chunks = self.catalogue.search(owners, query, limit=CHUNKS, embeddings=self.embeddings, failures=failures)
             found += [chunk for chunk, _ in (yield from _or_nothing("documents", chunks, failures))]
         return (*found, *(self.memories if "memories" in self.names else ()))
 
@@ -80,7 +80,7 @@ class Sources:
         """
         if "documents" not in self.names:
             return ()
-        reading = self.library.named(self.user_id, texts, max_tokens=max_tokens)
+        reading = self.catalogue.named(self.user_id, texts, max_tokens=max_tokens)
         found = yield from _or_nothing("documents", reading, failures)
         result = []
         for one, text in found:

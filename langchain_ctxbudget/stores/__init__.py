@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.bulk import (
-    CHUNK,
-    DATABASE_FILE,
-    PrivateStore,
-    embeddings_name,
-    has_index,
-    read_all,
-    read_namespaces,
-)
-from langchain_ctxbudget.stores.records import (
+from langchain_ctxbudget.stores.base import (
     EXTRACTION,
     ROOT,
     SAID,
@@ -44,6 +35,15 @@ from langchain_ctxbudget.stores.records import (
     utc_now,
     with_offset,
     write_settings,
+)
+from langchain_ctxbudget.stores.bulk import (
+    CHUNK,
+    DATABASE_FILE,
+    PrivateStore,
+    embeddings_name,
+    has_index,
+    read_all,
+    read_namespaces,
 )
 from langchain_ctxbudget.stores.usage_ledger import Ledger, month_of
 

@@ -16,7 +16,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.flow import Flow, batch
-from langchain_ctxbudget.stores.records import stored
+from langchain_ctxbudget.stores.base import stored
 
 Namespace = tuple[str, ...]
 

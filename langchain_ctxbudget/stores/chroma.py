@@ -44,9 +44,9 @@ from numpy.typing import NDArray
 from langchain_ctxbudget.errors import EmbeddingMismatchError, InputError, StoreDataError, StoreError, StoreLockedError
 from langchain_ctxbudget.flow import Flow, adrive, drive, embed, embed_query
 from langchain_ctxbudget.stores import chroma_collections as collections
+from langchain_ctxbudget.stores.base import Clock, utc_now, with_offset
 from langchain_ctxbudget.stores.bulk import AFTER_FORK, Namespace, begins_with, embeddings_name
 from langchain_ctxbudget.stores.chroma_collections import OpenChroma, StoredItem, item_id, parse_item_id, typed_errors
-from langchain_ctxbudget.stores.records import Clock, utc_now, with_offset
 
 T = TypeVar("T")
 Vector = NDArray[np.float64]
@@ -435,10 +435,9 @@ def _compares(value: object, name: str, operand: object) -> bool:
     """Applies one operator; only two numbers, or two texts, are in an order."""
     if name not in _ORDERS:
         raise InputError(f"Unknown operator {name} in a filter. Known: {', '.join(_ORDERS)}.")
-    kinds = [
-        str if isinstance(it, str) else isinstance(it, int | float) and type(it) is not bool for it in (value, operand)
-    ]
-    return (name in ("$eq", "$ne") or (kinds[0] is kinds[1] and bool(kinds[0]))) and _ORDERS[name](value, operand)
+    texts = isinstance(value, str) and isinstance(operand, str)
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (value, operand))
+    return (name in ("$eq", "$ne") or texts or numbers) and bool(_ORDERS[name](value, operand))
 
 
 def matches(value: object, wanted: object) -> bool:

@@ -20,7 +20,7 @@ from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.stores import bulk
-from langchain_ctxbudget.stores.records import ROOT, Record, Scope, label, require_id, utc
+from langchain_ctxbudget.stores.base import ROOT, Record, Scope, label, require_id, utc
 from langchain_ctxbudget.tokens import Usage, total
 
 SPENT, USAGE = "spent", "usage"

@@ -13,7 +13,7 @@ from langchain_ctxbudget import ContextPipeline, ContextSettings
 from langchain_ctxbudget.budget import ElasticAllocation, Reason
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.settings import Topic
-from langchain_ctxbudget.stores.records import settings_place
+from langchain_ctxbudget.stores.base import settings_place
 from tests.integration_tests.test_pipeline import chat
 
 USER = "ada@example.org"

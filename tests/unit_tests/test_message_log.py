@@ -23,7 +23,7 @@ from langchain_ctxbudget.history.log import (
 )
 from langchain_ctxbudget.messages import content_id, fingerprint
 from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope
-from langchain_ctxbudget.stores.records import EMBEDDED_CHARACTERS
+from langchain_ctxbudget.stores.base import EMBEDDED_CHARACTERS
 from tests.conversations import COUNTER
 
 ADAS = Scope("ada", "c1")

@@ -16,7 +16,7 @@ from langchain_core.messages import AIMessage
 from langgraph.store.memory import InMemoryStore
 from pydantic import Field
 
-from langchain_ctxbudget.documents import Library
+from langchain_ctxbudget.documents import Catalogue
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import Conversation, MessageIndex
 from langchain_ctxbudget.history.table import MessageTable
@@ -196,7 +196,7 @@ def test_no_more_vectors_from_elsewhere_are_kept_than_the_limit(monkeypatch: pyt
 
 
 def test_hits_are_the_most_relevant_texts_best_first_whatever_they_cost() -> None:
-    sources = Sources(Library(InMemoryStore()), "ada", ["memories"], memories=[memory(1, "The blue bike.")])
+    sources = Sources(Catalogue(InMemoryStore()), "ada", ["memories"], memories=[memory(1, "The blue bike.")])
     hits, failures = drive(search(sources, QUERY, 2, conversation(["It rained.", "The bike is here, somewhere."])))
     assert [hit.candidate.text for hit in hits] == ["The blue bike.", "The bike is here, somewhere."]
     assert hits[0].score > hits[1].score

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget import TiktokenCounter
+from langchain_ctxbudget.documents.catalogue import names_of, newest_mentions
 from langchain_ctxbudget.documents.knowledge_base import extract
-from langchain_ctxbudget.documents.library import names_of, newest_mentions
 from langchain_ctxbudget.documents.load import Part, Splitter, markdown_parts
 
 COUNTER = TiktokenCounter()

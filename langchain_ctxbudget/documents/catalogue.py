@@ -188,7 +188,7 @@ class _Shelf:
         return new
 
 
-class Library:
+class Catalogue:
     """The documents of a store; what was read of them is kept for threads and tasks."""
 
     def __init__(self, store: BaseStore) -> None:
