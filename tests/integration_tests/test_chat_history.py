@@ -23,7 +23,6 @@ from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import (
     BudgetTooSmallError,
     InputError,
-    MissingScopeError,
 )
 from langchain_ctxbudget.messages import call_ids
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
@@ -46,31 +45,7 @@ def history() -> BudgetedChatMessageHistory:
 # -- What LangChain expects of a history
 
 
-def test_a_missing_scope_is_refused_at_once() -> None:
-    for user, conversation in [("", "c1"), (None, "c1"), ("ada", ""), ("ada", None), ("ada", 7)]:
-        with pytest.raises(MissingScopeError):
-            BudgetedChatMessageHistory(conversation, user_id=user, pipeline=ContextPipeline())
-
-
 # -- clear
-
-
-def test_clear_removes_the_conversation_and_no_other(store: BaseStore) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    mine = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
-    others = [
-        BudgetedChatMessageHistory("c2", user_id="ada", pipeline=pipeline),
-        BudgetedChatMessageHistory("c1", user_id="bob", pipeline=pipeline),
-    ]
-    for one in (mine, *others):
-        one.add_messages(demo_messages())
-    windows = [one.window(600) for one in (mine, *others)]
-    mine.clear()
-    assert mine.messages == []
-    assert mine.window(600) == []
-    assert histories(store).messages == []
-    assert [len(one.messages) for one in others] == [len(demo_messages())] * 2
-    assert [one.window(600) for one in others] == windows[1:]
 
 
 # -- The window

@@ -31,11 +31,7 @@ from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.dashboard.app import OPERATIONS
 from langchain_ctxbudget.dashboard.service import LONGEST_ID, MOST_MESSAGES
-from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
-from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS
-from langchain_ctxbudget.report import preview
-from langchain_ctxbudget.stores import Scope
 from tests.servers import LOOPBACK
 
 ADA = {"user_id": "ada", "conversation_id": "trip"}
@@ -291,32 +287,6 @@ async def test_the_items_of_a_snapshot_quote_what_they_stand_for(pipeline: Conte
     assert [item["id"] for item in items_of(live, "L5")] == [item["id"] for item in items_of(shown, "L5")]
 
 
-async def test_a_line_of_a_summary_quotes_its_message_while_that_stands_where_it_stood(
-    pipeline: ContextPipeline,
-) -> None:
-    said, demo = demo_messages(), {"user_id": "ada", "conversation_id": "demo"}
-    pipeline.add_messages(said, **demo)
-    pipeline.save_settings({"max_context_tokens": 3_000}, user_id="ada")
-    kept(pipeline, **demo)
-    async with served(pipeline) as client:
-
-        async def lines() -> tuple[dict[int, str], int]:
-            status = await get(client, "status", session_id="demo")
-            items = [item for layer in ("L4", "L6") for item in items_of(status["current_context"], layer)]
-            mark = "message "
-            found = {int(one["id"].removeprefix(mark)): one["preview"] for one in items if one["id"].startswith(mark)}
-            return found, status["steady_messages"]
-
-        before, steady = await lines()
-        assert before == {position: preview(said[position - 1].text) for position in before}
-        assert len(before) > 0
-        assert steady == len(said)
-        pipeline.add_messages([HumanMessage("One more")], **demo)
-        assert await lines() == (before, steady)
-        pipeline.remove_messages(str(said[0].id), **demo)
-        assert await lines() == (dict.fromkeys(before, ""), 0)
-
-
 async def test_what_was_deleted_is_not_quoted_again(pipeline: ContextPipeline) -> None:
     fact = pipeline.knowledge.add_fact("Lives in Porto", user_id="ada")
     pipeline.save_settings({"learn": True}, user_id="ada")
@@ -353,16 +323,6 @@ async def test_a_fact_is_pinned(pipeline: ContextPipeline) -> None:
     assert [answer.status_code for answer in answers] == [200] * 10 + [409]
     pinned = {fact.id for fact in pipeline.knowledge.list_facts(user_id="ada") if fact.pinned}
     assert pinned == {fact.id for fact in facts[:10]}
-
-
-async def test_what_is_forced_joins_the_users_settings(pipeline: ContextPipeline) -> None:
-    saved = {"preferences": ["Be brief."], "max_context_tokens": 900}
-    pipeline.save_settings(saved, user_id="ada")
-    async with served(pipeline) as client:
-        answer = await post(client, "force", {"force_include": ["documents", "budget", "documents"]})
-        assert answer == await get(client, "settings")
-    assert answer == {"force_include": ["documents", "budget"], "usage_limits": None, "max_context_tokens": 900}
-    assert pipeline.get_settings(user_id="ada") == {**saved, "force_include": ["documents", "budget"]}
 
 
 # What is refused
@@ -483,20 +443,6 @@ async def test_a_store_that_fails_is_told_plainly(caplog: pytest.LogCaptureFixtu
         store.broken = False
         pipeline.close()
         await get(client, "sessions", 503)
-
-
-async def test_damaged_records_hide_nothing_else(pipeline: ContextPipeline) -> None:
-    kept(pipeline)
-    pipeline.store.put(Scope("ada", "trip").namespace(SNAPSHOTS), "9", {"created_at": "never"}, index=False)
-    pipeline.save_settings({"max_context_tokens": 900}, user_id="ada")
-    items = pipeline.store.search(("ctxbudget",), limit=1_000)
-    [item] = [found for found in items if found.value == {"max_context_tokens": 900}]
-    pipeline.store.put(item.namespace, item.key, {"max_context_tokens": -1})
-    async with served(pipeline) as client:
-        [session] = (await get(client, "sessions"))["sessions"]
-        assert (session["session_id"], session["total_tokens"]) == ("trip", None)
-        assert (await get(client, "status", session_id="trip"))["source"] == "preview"
-        assert (await get(client, "settings"))["max_context_tokens"] == 700
 
 
 # Who is let in

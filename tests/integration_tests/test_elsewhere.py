@@ -234,18 +234,6 @@ def read(cache: OtherConversations, store: BaseStore, query: str = QUERY, **othe
     return texts(drive(cache.read(store, given.pop("user_id", "ada"), query, **given)))
 
 
-def test_without_an_index_others_are_read_again_where_something_was_written() -> None:
-    store = Counting(InMemoryStore())
-    cache, pipeline = OtherConversations(), ContextPipeline(SETTINGS, store=store)
-    pipeline.add_messages(said("lantern"), **at("c1"))
-    assert read(cache, store) == ["lantern"]
-    store.reset()
-    assert read(cache, store, "another question") == ["lantern"]
-    assert store.batches == 1, "what it depends on is read by id"
-    ContextPipeline(SETTINGS, store=store).add_messages(said("harbour"), **at("c1"))
-    assert sorted(read(cache, store)) == ["harbour", "lantern"]
-
-
 @pytest.mark.parametrize("change", ["another conversation", "a pin", "a removal", "a clear"])
 def test_without_an_index_every_change_elsewhere_is_seen(change: str) -> None:
     store = InMemoryStore()

@@ -114,15 +114,6 @@ def test_a_file_of_an_export_is_read_line_by_line(tmp_path: Path) -> None:
     assert sorted(texts) == sorted(hostile)
 
 
-def test_an_export_of_a_stranger_is_empty(store: BaseStore) -> None:
-    with new_pipeline(store) as pipeline:
-        fill(pipeline, ADA, SECRET)
-        for stranger in ("ada-who-leaves", ADA[:-1], f"{ADA}2", "%", "_", "*", "~"):
-            assert pipeline.export_user(user_id=stranger) == []
-            assert pipeline.erase_user(user_id=stranger) == 0
-        assert traces(everything(store))
-
-
 # Erase
 
 
@@ -231,16 +222,6 @@ def test_what_another_pipeline_is_just_writing_does_not_come_back(kind: str) -> 
         assert erasing.ident
         erasing.join()
         assert traces(everything(store)) == []
-
-
-def test_clearing_one_conversation_leaves_the_others(store: BaseStore) -> None:
-    with new_pipeline(store, learn=False) as pipeline:
-        fill(pipeline, ADA, SECRET)
-        fill(pipeline, GRACE, "nothing")
-        before = everything(store)
-        pipeline.clear(**SCOPE)
-        gone = set(before) - set(everything(store))
-        assert gone == {text for text in before if f"'{label(ADA)}'" in text and f"'{label('c1')}'" in text}
 
 
 # By SQL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -21,12 +20,6 @@ from tests.integration_tests.conftest import Call
 
 SCOPE = {"user_id": "ada", "conversation_id": "t1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
-MODES = ("invoke", "ainvoke")
-in_both_modes = pytest.mark.parametrize("mode", MODES)
-
-
-def run(mode: str, runnable: Any, given: object) -> Any:
-    return runnable.invoke(given, CONFIG) if mode == "invoke" else asyncio.run(runnable.ainvoke(given, CONFIG))
 
 
 def words(messages: Sequence[BaseMessage]) -> list[str]:
@@ -36,9 +29,9 @@ def words(messages: Sequence[BaseMessage]) -> list[str]:
 class Process:
     """One that keeps nothing of its own: an agent over a store that others have written to."""
 
-    def __init__(self, store: InMemoryStore, mode: str = "invoke", saver: InMemorySaver | None = None) -> None:
+    def __init__(self, store: InMemoryStore, saver: InMemorySaver | None = None) -> None:
         self.pipeline = ContextPipeline({"max_context_tokens": 4_000, "learn": False}, store=store)
-        self.mode, self.options = mode, {"checkpointer": saver or InMemorySaver()}
+        self.options: dict[str, Any] = {"checkpointer": saver or InMemorySaver()}
 
     def failures(self) -> list[str]:
         report = self.pipeline.engine.recent.report
@@ -57,7 +50,7 @@ class Middleware(Process):
         model = scripted(answer)
         middleware = ContextBudgetMiddleware(self.pipeline, recall_tool=False)
         agent = agent_of(model, middleware, **self.options)
-        run(self.mode, agent, {"messages": [*others, HumanMessage(said)]})
+        agent.invoke({"messages": [*others, HumanMessage(said)]}, CONFIG)
         return model.seen[0]
 
 
@@ -85,15 +78,8 @@ class Synced(Process):
         self.messages: list[BaseMessage] = []
 
     def ask(self, said: str, answer: str) -> list[BaseMessage]:
-        async def asked() -> Any:
-            await self.pipeline.a_sync(self.messages, **SCOPE)
-            return await self.pipeline.aassemble(said, **SCOPE)
-
-        if self.mode == "invoke":
-            self.pipeline.sync(self.messages, **SCOPE)
-            context = self.pipeline.assemble(said, **SCOPE)
-        else:
-            context = asyncio.run(asked())
+        self.pipeline.sync(self.messages, **SCOPE)
+        context = self.pipeline.assemble(said, **SCOPE)
         self.messages += [HumanMessage(said), AIMessage(answer)]
         self.pipeline.sync(self.messages, **SCOPE)
         seen: list[BaseMessage] = context.messages
@@ -112,25 +98,23 @@ REPORTING = [way for name, way in WAYS.items() if name != "sync"]
 
 @every_way
 def test_a_process_that_has_forgotten_goes_on_from_the_store(way: Callable[..., Any]) -> None:
-    for mode in MODES:
-        store, said = InMemoryStore(), list[str]()
-        for process in range(3):
-            agent = way(store, mode)
-            for turn in range(3):
-                exchange = [f"Question {process}{turn}?", f"Answer {process}{turn}."]
-                assert words(agent.ask(*exchange)) == [*said, exchange[0]]
-                said += exchange
-                assert agent.stored() == said
+    store, said = InMemoryStore(), list[str]()
+    for process in range(3):
+        agent = way(store)
+        for turn in range(3):
+            exchange = [f"Question {process}{turn}?", f"Answer {process}{turn}."]
+            assert words(agent.ask(*exchange)) == [*said, exchange[0]]
+            said += exchange
+            assert agent.stored() == said
 
 
-@in_both_modes
 @pytest.mark.parametrize("way", REPORTING)
 def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
-    way: Callable[..., Any], mode: str, caplog: pytest.LogCaptureFixture
+    way: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = InMemoryStore()
-    first, told = way(store, mode), []
-    for agent in (first, first, second := way(store, mode), second):
+    first, told = way(store), []
+    for agent in (first, first, second := way(store), second):
         agent.ask("One?", "Yes.")
         told.append([text for text in agent.failures() if "none of the" in text])
     newest_alone = way is NewestAlone
@@ -158,9 +142,6 @@ def state(*numbers: int, ids: bool = True) -> list[BaseMessage]:
     ]
 
 
-with_and_without_ids = pytest.mark.parametrize("ids", [True, False], ids=["ids", "no ids"])
-
-
 def test_what_a_state_has_lost_is_archived_the_first_message_too(call: Call) -> None:
     for ids in (True, False):
         pipeline = ContextPipeline({"learn": False}, store=InMemoryStore())
@@ -181,14 +162,13 @@ def test_after_a_restart_only_what_the_new_state_had_is_removed(call: Call) -> N
             assert archived(pipeline) == (["a1", "q1"] if on_removal == "archive" else [])
 
 
-@in_both_modes
 @pytest.mark.parametrize("restarted", [False, True])
-def test_an_agent_s_state_that_was_emptied_has_lost_its_messages(mode: str, *, restarted: bool) -> None:
+def test_an_agent_s_state_that_was_emptied_has_lost_its_messages(*, restarted: bool) -> None:
     store, saver = InMemoryStore(), InMemorySaver()
-    agent = Middleware(store, mode, saver)
+    agent = Middleware(store, saver)
     agent.ask("q0", "a0")
     agent.ask("q1", "a1")
-    agent = Middleware(store, mode, saver) if restarted else agent
+    agent = Middleware(store, saver) if restarted else agent
     seen = agent.ask("q2", "a2", RemoveMessage(REMOVE_ALL_MESSAGES))
     assert words(seen) == ["q2"]
     assert agent.stored() == ["q2", "a2"]

@@ -91,19 +91,6 @@ def test_only_the_sources_of_the_settings_are_searched(call: Call) -> None:
         assert sources_of(text) == {"own", *sources}
 
 
-def test_another_user_has_nothing_of_it(call: Call) -> None:
-    pipeline = filled(InMemoryStore(), settings={"memories": []})
-    context = call(pipeline, "assemble", QUESTION, user_id="ben", conversation_id="here")
-    assert sources_of(str(context.messages)) == set()
-
-
-def test_hundreds_of_memories_do_not_keep_a_message_out(call: Call) -> None:
-    many = [f"Left the violet lantern number {number} beside the lantern number {number + 1}." for number in range(600)]
-    text, _ = ask(call, filled(InMemoryStore(), settings={"memories": many}))
-    assert "beside the well" in text
-    assert "violet lantern number" in text
-
-
 @pytest.mark.parametrize("tokens", [600, 2_000])
 def test_what_is_said_by_hand_or_pinned_is_shown_in_a_small_budget_too(call: Call, tokens: int) -> None:
     by_hand = {"identity": "Is allergic to penicillin", "preference": "Prefers French", "project": "Builds a boat"}
@@ -246,16 +233,6 @@ def test_one_text_without_a_usable_vector_is_told_of_and_not_embedded_again(call
     assert set(embeddings.asked) == {QUESTION}
 
 
-def test_where_the_index_of_a_store_cannot_embed_a_query_the_prompt_says_so(call: Call) -> None:
-    class Down(LocalEmbeddings):
-        def embed_query(self, text: str) -> list[float]:
-            raise OSError("the model is gone")
-
-    pipeline = filled(InMemoryStore(index={"dims": 256, "embed": Down()}))
-    _, report = ask(call, pipeline)
-    assert "documents not searched by vectors: OSError: the model is gone" in report.failures
-
-
 class Reversing(BaseDocumentCompressor):
     fails: bool = False
 
@@ -291,29 +268,3 @@ def test_the_emphasis_divides_between_history_and_what_is_quoted(call: Call) -> 
 
 
 # Another budget
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_a_forecast_quotes_from_the_same_sources_without_reading_them(call: Call, named: bool) -> None:
-    store = NoSearch(InMemoryStore())
-    pipeline = filled(store)
-    question = "What does lantern.md say of the violet lantern?" if named else QUESTION
-    _, report = ask(call, pipeline, question)
-    store.broken = "ctxbudget"  # all that is stored
-    same, small, large = pipeline.what_if([1_500, 700, 4_000])
-    assert same.layers == report.layers
-    assert same.coverage == report.coverage
-    assert small.total_tokens <= 700
-    assert shown(small) < shown(large)
-
-
-def test_what_is_kept_of_a_turn_has_no_scores_and_stays_small(call: Call) -> None:
-    pipeline = filled(InMemoryStore())
-    text, _ = ask(call, pipeline)
-    open_ones = pipeline.engine.workspace.open_conversations.all().values()
-    [last] = [it.last for it in open_ones if it.scope.conversation_id == "here"]
-    assert last is not None
-    assert last.block is not None
-    kept = json.dumps(last.block.to_dict())
-    assert "scores" not in kept
-    assert len(kept) <= 5 * len(text)

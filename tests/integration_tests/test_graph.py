@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable
-from itertools import pairwise
 from threading import Event, Thread
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
-from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, StateGraph
-from langgraph.graph.message import add_messages
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
-from typing_extensions import TypedDict
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
@@ -40,22 +35,6 @@ def make_pipeline(budget: int = 800) -> ContextPipeline:
     return ContextPipeline({"max_context_tokens": budget}, system_prompt="You help.", store=InMemoryStore())
 
 
-class AgentState(TypedDict):
-    messages: Annotated[list[AnyMessage], add_messages]
-    llm_input_messages: list[AnyMessage]
-
-
-def agent(pipeline: ContextPipeline, answers: list[str]) -> Any:
-    model = FakeListChatModel(responses=answers)
-    graph = StateGraph(AgentState)
-    graph.add_node("context", build_context_graph(pipeline, default_user="ada"))
-    graph.add_node("model", lambda state: {"messages": [model.invoke(state["llm_input_messages"])]})
-    graph.add_edge(START, "context")
-    graph.add_edge("context", "model")
-    graph.add_edge("model", END)
-    return graph.compile(checkpointer=InMemorySaver())
-
-
 def test_it_has_the_six_named_nodes_in_order() -> None:
     graph = build_context_graph(make_pipeline()).get_graph()
     assert [name for name in graph.nodes if not name.startswith("__")] == NODES
@@ -73,13 +52,6 @@ def test_it_gives_what_the_pipeline_gives(invoke: Invoke) -> None:
     )
     assert state["llm_input_messages"] == direct.messages
     assert state["report"]["total_tokens"] == direct.report.total_tokens
-
-
-def test_the_report_and_the_draft_are_not_checkpointed(invoke: Invoke) -> None:
-    graph = agent(make_pipeline(), ["First."])
-    invoke(graph, {"messages": [("human", "One?")]}, CONFIG)
-    saved = graph.get_state(CONFIG).values
-    assert set(saved) == {"messages", "llm_input_messages"}
 
 
 def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_meanwhile(invoke: Invoke) -> None:
@@ -127,16 +99,6 @@ async def test_what_is_shown_of_the_user_stays_whichever_step_ends_first() -> No
     assert await prompt() == first
 
 
-def test_every_node_tells_what_it_did() -> None:
-    graph = build_context_graph(make_pipeline())
-    given = {"messages": [*chat(60), HumanMessage("And now?", id="q")]}
-    events: list[Any] = list(graph.stream(given, CONFIG, stream_mode="custom"))
-    told = {event["ctxbudget"]["step"]: event["ctxbudget"] for event in events}
-    assert sorted(told) == sorted(NODES)
-    assert sum(told["assemble"]["layers"].values()) <= told["assemble"]["tokens"] <= 800
-    json.dumps(events)
-
-
 def test_its_state_is_plain_data_between_nodes() -> None:
     graph = build_context_graph(make_pipeline())
     given = {"messages": [*chat(60), HumanMessage("And now?", id="q")]}
@@ -153,77 +115,6 @@ def test_a_run_that_is_resumed_between_two_nodes_makes_the_same_prompt(invoke: I
         list(graph.stream(given, CONFIG, interrupt_before=[node]))
         state = invoke(graph, None, CONFIG)
         assert state["llm_input_messages"] == whole["llm_input_messages"], node
-
-
-class LoopState(TypedDict):
-    messages: Annotated[list[AnyMessage], add_messages]
-    llm_input_messages: list[AnyMessage]
-    ctxbudget_turn: dict[str, Any]
-
-
-def looping(pipeline: ContextPipeline, saver: InMemorySaver, script: list[AIMessage], seen: list[Any]) -> Any:
-    """An agent that calls a tool until its script has no more calls, and is interrupted before every call."""
-    answers = iter(script)
-
-    def model(state: LoopState) -> dict[str, Any]:
-        seen.append(state["llm_input_messages"])
-        return {"messages": [next(answers)]}
-
-    def run_tools(state: LoopState) -> dict[str, Any]:
-        calls = getattr(state["messages"][-1], "tool_calls", [])
-        return {"messages": [ToolMessage("some result " * 20, tool_call_id=call["id"]) for call in calls]}
-
-    graph = StateGraph(LoopState)
-    graph.add_node("context", build_context_graph(pipeline, default_user="ada", tools=[TOOL]))
-    graph.add_node("model", model)
-    graph.add_node("tools", run_tools)
-    graph.add_edge(START, "context")
-    graph.add_edge("context", "model")
-    graph.add_conditional_edges(
-        "model", lambda state: "tools" if getattr(state["messages"][-1], "tool_calls", None) else END
-    )
-    graph.add_edge("tools", "context")
-    return graph.compile(checkpointer=saver, interrupt_before=["tools"])
-
-
-TOOL = {"name": "look", "description": "Look something up.", "parameters": {"type": "object", "properties": {}}}
-
-
-def call_of(number: int) -> AIMessage:
-    return AIMessage("", id=f"call{number}", tool_calls=[{"name": "look", "args": {}, "id": f"c{number}"}])
-
-
-def test_the_block_stays_the_same_after_an_interrupt_in_another_process(invoke: Invoke) -> None:
-    """The layer gives something else each time; only the state knows what was chosen when the turn began."""
-    asked: list[int] = []
-
-    def changing(_request: LayerRequest) -> list[str]:
-        asked.append(1)
-        return [f"asked {len(asked)} times"]
-
-    layer = CustomLayer(name="files", items=changing, ideal_tokens=100)
-    store, saver, seen = InMemoryStore(), InMemorySaver(), []
-    given: Any = {"messages": [*chat(30), HumanMessage("What now?", id="q")]}
-    script = [call_of(0), call_of(1), call_of(2), AIMessage("Done.", id="done")]
-    for start in range(4):  # every interrupt is resumed by a pipeline that has seen nothing
-        pipeline = ContextPipeline({"max_context_tokens": 4_000, "layers": [layer]}, store=store)
-        invoke(looping(pipeline, saver, script[start:], seen), given, CONFIG)
-        given = None
-    asking = [next(m.text for m in prompt if m.text.endswith("What now?")) for prompt in seen]
-    assert len(asking) == 4
-    assert set(asking) == {asking[0]}
-    assert "asked 1 times" in asking[0]
-    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(seen))
-
-
-def test_the_store_of_the_run_outweighs_the_pipeline_s(invoke: Invoke) -> None:
-    own, of_the_run = InMemoryStore(), InMemoryStore()
-    for preferred, used in ((True, of_the_run), (False, own)):
-        graph = build_context_graph({}, store=own, default_user="ada", runtime_store=preferred)
-        graph.store = of_the_run
-        invoke(graph, {"messages": [*chat(2), HumanMessage("Hi", id="q")]}, CONFIG)
-        kept = ContextPipeline(store=used).get_messages(user_id="ada", conversation_id="t1")
-        assert kept == chat(2)
 
 
 @pytest.mark.parametrize(

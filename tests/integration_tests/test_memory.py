@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 import tiktoken
-from langchain_classic.chains import LLMChain
-from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
-from pydantic import PrivateAttr
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
@@ -23,7 +19,6 @@ from langchain_ctxbudget.errors import (
     BudgetTooSmallError,
     InputError,
     InvalidSettingsError,
-    MissingScopeError,
     UnsupportedContentError,
 )
 from langchain_ctxbudget.integrations.memory import BudgetedMemory
@@ -39,23 +34,6 @@ TURN: Messages = [
     ToolMessage("3 found", id="m3", tool_call_id="call-1", name="search"),
 ]
 ANSWER = AIMessage("There are three.", id="m4")
-
-# They warn once in a process, whoever makes the first one: no test can expect it.
-deprecated_chains = pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
-
-
-class Listener(FakeListChatModel):
-    """Says its lines, and remembers what it was sent."""
-
-    _sent: list[Messages] = PrivateAttr(default_factory=list)
-
-    @property
-    def sent(self) -> list[Messages]:
-        return self._sent
-
-    def _call(self, messages: Messages, *args: Any, **kwargs: Any) -> str:
-        self._sent.append(messages)
-        return super()._call(messages, *args, **kwargs)
 
 
 @pytest.fixture
@@ -73,10 +51,6 @@ def load(memory: BudgetedMemory, **inputs: Any) -> Any:
     return memory.load_memory_variables(inputs)["history"]
 
 
-def said(messages: Messages) -> list[tuple[str, str]]:
-    return [(message.type, message.text) for message in messages]
-
-
 def talk(memory: BudgetedMemory, turns: int) -> None:
     for number in range(turns):
         inputs = {"input": f"What grows in garden {number}, and who looks after it there?"}
@@ -84,13 +58,6 @@ def talk(memory: BudgetedMemory, turns: int) -> None:
 
 
 # -- What LangChain expects of a memory
-
-
-def test_loading_stores_nothing(pipeline: ContextPipeline) -> None:
-    for whole_prompt in (True, False):
-        memory = BudgetedMemory(pipeline=pipeline, whole_prompt=whole_prompt, **SCOPE)
-        load(memory, input="My bike is blue.")
-    assert pipeline.get_messages(**SCOPE) == []
 
 
 def test_a_string_is_that_of_other_memories(pipeline: ContextPipeline) -> None:
@@ -155,25 +122,6 @@ def test_a_budget_that_cannot_be_kept_is_an_error(pipeline: ContextPipeline) -> 
 # -- In a chain
 
 
-@deprecated_chains
-def test_a_chain_whose_prompt_is_the_memory_sends_the_whole_prompt(pipeline: ContextPipeline) -> None:
-    pipeline.add_messages(demo_messages(), **SCOPE)
-    model = Listener(responses=["Etch & Field.", "Till October."])
-    memory = BudgetedMemory(pipeline=pipeline, whole_prompt=True, max_tokens=2_000, **SCOPE)
-    chain = LLMChain(llm=model, prompt=ChatPromptTemplate([MessagesPlaceholder("history")]), memory=memory)
-    for question in (DEMO_QUESTION, "Until when?"):
-        assert pipeline.flush()  # what is learned meanwhile would make the two prompts differ
-        expected = pipeline.assemble(question, **SCOPE, settings={"max_context_tokens": 2_000}).messages
-        chain.invoke({"input": question, "stop": ["\n\n"]})
-        assert model.sent[-1] == expected
-    assert said(pipeline.get_messages(**SCOPE))[-4:] == [
-        ("human", DEMO_QUESTION),
-        ("ai", "Etch & Field."),
-        ("human", "Until when?"),
-        ("ai", "Till October."),
-    ]
-
-
 # -- What was said
 
 
@@ -212,12 +160,6 @@ def test_what_was_said_must_be_clear(pipeline: ContextPipeline) -> None:
 
 
 # -- How it is made
-
-
-def test_a_missing_scope_is_refused_at_once(pipeline: ContextPipeline) -> None:
-    for user, conversation in [("", "c1"), (None, "c1"), ("ada", ""), ("ada", None), ("ada", 7)]:
-        with pytest.raises(MissingScopeError):
-            BudgetedMemory(pipeline=pipeline, user_id=user, conversation_id=conversation)
 
 
 def test_what_makes_no_sense_is_refused(pipeline: ContextPipeline) -> None:

@@ -12,14 +12,13 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, RemoveMessage, SystemMessage
+from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel, Field
 
-from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import RunContext
 from tests.integration_tests.agents import (
@@ -78,22 +77,6 @@ def test_the_context_block_is_neither_asked_for_nor_given() -> None:
     assert set(agent.get_output_jsonschema()["properties"]) >= {"messages", "ctxbudget_report"}
     assert "ctxbudget_turn" not in agent.get_output_jsonschema()["properties"]
     assert "ctxbudget_turn" not in agent.invoke({"messages": [("human", "Hi")]}, CONFIG)
-
-
-def test_what_is_taken_out_of_the_state_is_no_longer_known_in_other_threads() -> None:
-    with ContextPipeline(store=InMemoryStore(), settings={"learn_every": 1}) as pipeline:
-        model = scripted("Fine.")
-        agent = agent_of(model, ContextBudgetMiddleware(pipeline=pipeline, recall_tool=False))
-        elsewhere = {"configurable": {"thread_id": "c2", "user_id": "ada"}}
-        ask(agent, HumanMessage("I am allergic to penicillin.", id="said"))
-        assert pipeline.flush(30)
-        ask(agent, HumanMessage("Hello.", id="one"), elsewhere)
-        agent.update_state(CONFIG, {"messages": [RemoveMessage("said")]})
-        ask(agent, HumanMessage("Hello.", id="again"))
-        assert pipeline.flush(30)
-        ask(agent, HumanMessage("Hello.", id="two"), elsewhere)
-        known = ["penicillin" in "".join(message.text for message in prompt[:-1]) for prompt in model.seen]
-        assert known == [False, True, False, False]
 
 
 # -- What is counted
@@ -157,21 +140,6 @@ def test_tools_prompt_and_response_format_are_counted_as_they_are_sent(wanted: s
         assert recount(sent) <= state["ctxbudget_report"]["total_tokens"] <= BUDGET_TOKENS
         assert {made["function"]["name"] for made in sent["tools"]} >= {"look_up", "recall"}
         assert ("structured_response" in state) == (given is not None)
-
-
-def test_settings_of_the_model_that_lengthen_the_request_are_counted() -> None:
-    from langchain.agents.middleware import wrap_model_call  # noqa: PLC0415
-
-    form = {"type": "json_schema", "json_schema": {"name": "Weather", "schema": SCHEMA}}
-
-    @wrap_model_call
-    def set_format(request: Any, handler: Any) -> Any:
-        return handler(request.override(model_settings={"response_format": form}))
-
-    with StrictOpenAIServer(tells_weather) as server:
-        agent = agent_of(openai(server), set_format, budget(), tools=[look_up])
-        state = agent.invoke({"messages": [("human", "Hi")]}, CONFIG)
-    assert recount(server.received[0]) <= state["ctxbudget_report"]["total_tokens"]
 
 
 def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
@@ -248,38 +216,6 @@ def test_the_recall_tool_finds_what_the_prompt_does_not_show() -> None:
 
 
 # -- Whose run it is, and which store
-
-
-@pytest.mark.parametrize(
-    ("configurable", "context", "user", "conversation"),
-    [
-        ({}, None, "nobody", "c1"),
-        ({"user_id": "ada"}, None, "ada", "c1"),
-        ({"langgraph_auth_user": {"identity": "eve"}}, None, "eve", "c1"),
-        ({"user_id": "ada", "langgraph_auth_user": {"identity": "eve"}}, None, "ada", "c1"),
-        ({"user_id": "ada"}, RunContext(user_id="bob", conversation_id="other"), "bob", "other"),
-    ],
-)
-def test_the_conversation_is_that_of_the_run(
-    configurable: dict[str, Any], context: RunContext | None, user: str, conversation: str
-) -> None:
-    middleware = budget(default_user="nobody")
-    agent = agent_of(scripted(), middleware, context_schema=RunContext)
-    ask(agent, ("human", "Hi"), {"configurable": {"thread_id": "c1", **configurable}}, context=context)
-    kept = middleware.pipeline.get_messages(user_id=user, conversation_id=conversation)
-    assert [message.text for message in kept] == ["Hi", "Fine."]
-
-
-@pytest.mark.parametrize("runtime_store", [True, False])
-def test_the_agent_s_store_is_used_where_that_is_wanted(runtime_store: bool) -> None:
-    given, own = InMemoryStore(), InMemoryStore()
-    middleware = budget(store=own, runtime_store=runtime_store, recall_tool=True)
-    model = scripted(wants("recall", query="bicycle"), "Blue.")
-    state = ask(agent_of(model, middleware, store=given), ("human", "My bicycle is blue."))
-    used, other = (given, own) if runtime_store else (own, given)
-    kept = ContextPipeline(store=used).get_messages(user_id="ada", conversation_id="c1")
-    assert kept == state["messages"]
-    assert other.list_namespaces() == []
 
 
 # -- Many at once, and inside of others

@@ -12,7 +12,6 @@ from langchain.agents.middleware import (
     ClearToolUsesEdit,
     ContextEditingMiddleware,
     FilesystemFileSearchMiddleware,
-    HumanInTheLoopMiddleware,
     LLMToolEmulator,
     ModelCallLimitMiddleware,
     ModelFallbackMiddleware,
@@ -27,7 +26,6 @@ from langchain_anthropic import ChatAnthropic
 from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from langgraph.types import Command
 from pydantic import SecretStr
 
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
@@ -117,17 +115,6 @@ def test_beside_another_middleware_requests_are_valid_and_counted(name: str) -> 
                 state = ask(agent, ("human", f"Mail {n}@example.org of the tree?"))
         assert server.refused == []
         assert recount(server.received[-1]) <= state["ctxbudget_report"]["total_tokens"]
-
-
-@both_orders
-def test_a_call_is_approved_and_the_same_prompt_goes_on(order: str) -> None:
-    model = scripted(wants("look_up", topic="tree"), "Done.")
-    ours = budget(settings={"layers": [clock_layer()]})
-    agent = agent_of(model, *in_order(order, HumanInTheLoopMiddleware({"look_up": True}), ours), tools=[look_up])
-    assert "__interrupt__" in ask(agent, HumanMessage("Which tree?", id="q"))
-    state = ask(agent, Command(resume={"decisions": [{"type": "approve"}]}))
-    assert state["messages"][-1].text == "Done."
-    assert model.seen[1][0] == model.seen[0][0]
 
 
 @both_orders

@@ -111,16 +111,6 @@ ANSWER = {"author": {"role": "assistant"}}
 TIMES = {"create_time": 1_700_000_000.5}
 WHOLE = conversation(node("a", None, "b", **TIMES), node("b", "a", **ANSWER))
 READABLE = {
-    "nothing": b"",
-    "no json": b"<html>Sign in</html>",
-    "other json": b'{"user": "me"}',
-    "no conversations": b"[]",
-    "a number": b"7",
-    "bytes": bytes(range(256)),
-    "deep": b"[" * 100_000,
-    "no messages": json.dumps([conversation(node("a", None))]).encode(),
-}
-READABLE = {
     "something missing everywhere": [
         {"mapping": None},
         {"title": None, "mapping": {}},

@@ -68,12 +68,6 @@ def results_of(context: AssembledContext) -> list[ToolMessage]:
     return [message for message in context.messages if isinstance(message, ToolMessage)]
 
 
-def floors_of(turn: Any, **changes: Any) -> BudgetTooSmallError:
-    with pytest.raises(BudgetTooSmallError) as caught:
-        pipeline(1, **changes).assemble(turn, **SCOPE)
-    return caught.value
-
-
 def fits(context: AssembledContext, budget: int, chat_openai: ChatOpenAI, turn: Any) -> None:
     counted = chat_openai.get_num_tokens_from_messages(context.messages)
     assert counted == context.report.total_tokens <= budget

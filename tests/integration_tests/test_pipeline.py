@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from langgraph.store.base import BaseStore, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
-from langchain_ctxbudget.budget import Layer, Reason, Status
+from langchain_ctxbudget.budget import Layer, Reason
 from langchain_ctxbudget.errors import BlockedLoopError
 
 SCOPE = {"user_id": "ada@example.org", "conversation_id": "c.1"}
@@ -53,46 +52,6 @@ def test_a_short_conversation_goes_in_whole_with_its_real_roles(store: BaseStore
     assert context.report.history_strategy == "full"
 
 
-def test_something_said_at_the_start_is_found_again(store: BaseStore) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 600}, store=store)
-    pipeline.add_messages(chat(150, {2: FACTS[0], 90: FACTS[1]}), **SCOPE)
-    context = pipeline.assemble("Where is the spare key?", **SCOPE)
-    assert FACTS[0] in context.messages[-1].text
-    assert context.report.layer("L5").items[0].status is Status.INCLUDED
-
-
-def test_assembling_stores_nothing_that_was_said(store: BaseStore) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 600}, store=store)
-    pipeline.add_messages(chat(60), **SCOPE)
-    before = pipeline.get_messages(**SCOPE)
-    for _ in range(3):
-        pipeline.assemble("And now?", **SCOPE)
-    assert ContextPipeline(store=store).get_messages(**SCOPE) == before == chat(60)
-
-
-def test_an_edit_before_the_cut_renews_the_summary(store: BaseStore) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 500}, store=store)
-    before = chat(60, {1: "We decided to rent the Zeppelin in Friedrichshafen for 9,000 euros."})
-    pipeline.sync(before, **SCOPE)
-    assert "Zeppelin" in text_of(pipeline.assemble("And now?", **SCOPE).messages)
-    pipeline.sync(chat(60, {1: "We decided to stay at home after all."}), **SCOPE)
-    assert "Zeppelin" not in text_of(pipeline.assemble("And now?", **SCOPE).messages)
-
-
-def test_old_call_groups_of_a_long_turn_give_way(store: BaseStore) -> None:
-    turn: list[BaseMessage] = [HumanMessage("Look it all up.")]
-    for number in range(60):
-        turn.append(AIMessage("", tool_calls=[{"name": "look", "args": {"page": number}, "id": str(number)}]))
-        turn.append(ToolMessage(f"Page {number} says: " + "nothing much. " * 10, tool_call_id=str(number)))
-    context = ContextPipeline({"max_context_tokens": 800}, store=store).assemble(turn, **SCOPE)
-    assert context.messages[0].text.startswith("[Left out: the first ")
-    assert context.messages[0].text.endswith("]\nLook it all up.")
-    assert context.messages[-1] == turn[-1]
-    left_out = [item for item in context.report.layer("L7").items if item.status is Status.OMITTED]
-    assert left_out
-    assert {item.reason for item in left_out} == {Reason.NO_ROOM}
-
-
 def test_a_continuation_without_a_human_message_is_legal(store: BaseStore) -> None:
     pipeline = ContextPipeline({"max_context_tokens": 500}, store=store)
     pipeline.add_messages(chat(60), **SCOPE)
@@ -115,39 +74,6 @@ def test_preferences_topics_and_entities_go_in(store: BaseStore) -> None:
     assert context.messages[1].content.endswith("\n\nHas Ada sent the invoice?")
 
 
-def test_entities_can_be_switched_off(store: BaseStore) -> None:
-    settings = {"entities": [{"name": "Ada", "context": "Ada leads billing."}], "include_entities": False}
-    context = ContextPipeline(settings, store=store).assemble("Ask Ada.", **SCOPE)
-    assert "leads billing" not in text_of(context.messages)
-    assert [item.reason for item in context.report.layer("L3").items] == [Reason.SWITCHED_OFF]
-
-
-def test_what_is_stored_between_turns_leaves_the_stable_zone_as_it_was(store: BaseStore) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 2000}, store=store, system_prompt="You help.")
-    messages = chat(120)
-    zones: list[tuple[bool, list[BaseMessage]]] = []
-    pipeline.add_messages(messages[:100], **SCOPE)
-    for number in range(50, 80):
-        context = pipeline.assemble(messages[2 * number].content, **SCOPE)
-        zones.append((context.report.stability.compaction_step, context.messages[:-1]))
-        pipeline.add_messages(messages[2 * number : 2 * number + 2], **SCOPE)
-    quiet = [(a, b) for (_, a), (step, b) in pairwise(zones) if not step]
-    assert len(quiet) > 20
-    assert all(later[: len(earlier)] == earlier for earlier, later in quiet)
-
-
-def test_a_larger_budget_gets_a_larger_summary_of_its_own(store: BaseStore) -> None:
-    def summary_tokens(pipeline: ContextPipeline, budget: int) -> int:
-        context = pipeline.assemble("And now?", settings={"max_context_tokens": budget}, **SCOPE)
-        assert context.report.total_tokens <= budget
-        return sum(item.tokens for item in context.report.layer("L6").items if item.reason is Reason.SUMMARY)
-
-    pipeline = ContextPipeline({"emphasis": "cache"}, store=store)
-    pipeline.add_messages(chat(300), **SCOPE)
-    small, large, small_again = (summary_tokens(pipeline, budget) for budget in (1500, 4000, 1500))
-    assert small == small_again < large
-
-
 def test_a_long_and_a_short_message_in_turn_do_not_open_and_close_a_compacted_conversation(store: BaseStore) -> None:
     messages = chat(60)
     budget = ContextPipeline().token_counter.count_messages(messages) + 100
@@ -158,31 +84,12 @@ def test_a_long_and_a_short_message_in_turn_do_not_open_and_close_a_compacted_co
     assert shown == ["windowed"] * 4
 
 
-def test_a_new_turn_tokenizes_only_what_is_new(store: BaseStore) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 2000}, store=store)
-    pipeline.add_messages(chat(200), **SCOPE)
-    pipeline.assemble("Tell me about subject 7.", **SCOPE)
-    before = pipeline.token_counter.calls
-    pipeline.assemble("Tell me about subject 7.", **SCOPE)
-    assert pipeline.token_counter.calls - before <= 3
-
-
 def test_a_conversation_that_begins_with_an_answer_gets_a_note_in_front(store: BaseStore) -> None:
     pipeline = ContextPipeline(store=store)
     pipeline.add_messages([AIMessage("Welcome!")], **SCOPE)
     context = pipeline.assemble("Hello", **SCOPE)
     assert [message.type for message in context.messages] == ["human", "ai", "human"]
     assert [repair.kind for repair in context.report.repairs] == ["first_message"]
-
-
-def test_what_is_left_out_without_a_summary_is_dated(store: BaseStore) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 200}, store=store)
-    pipeline.add_messages(chat(60), **SCOPE)
-    context = pipeline.assemble("And now?", **SCOPE)
-    assert not any(item.reason is Reason.SUMMARY for item in context.report.layer("L6").items)
-    said = [message.text for message in context.messages]
-    position = said.index("[The conversation goes on, 2026-03-03.]")
-    assert said[position + 1].startswith("[2026-03-04]\n")  # the next day says so itself
 
 
 def test_a_system_message_in_the_history_becomes_a_note(store: BaseStore) -> None:
@@ -192,15 +99,6 @@ def test_a_system_message_in_the_history_becomes_a_note(store: BaseStore) -> Non
     assert [message.type for message in context.messages].count("system") == 1
     assert "Now be formal." in text_of(context.messages)
     assert [repair.kind for repair in context.report.repairs] == ["system_in_history"]
-
-
-def test_the_coverage_puts_every_message_in_one_state(store: BaseStore) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 1500, "emphasis": "cache"}, store=store)
-    pipeline.add_messages(chat(100, {2: FACTS[0]}), **SCOPE)
-    report = pipeline.assemble("Where is the spare key?", **SCOPE).report
-    covered = [position for part in report.coverage for position in range(part.first, part.last + 1)]
-    assert covered == list(range(1, 201))
-    assert all(count > 0 for state, count in report.coverage_counts().items() if state != "omitted")
 
 
 class BrokenEmbeddings(Embeddings):

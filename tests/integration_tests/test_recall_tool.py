@@ -21,7 +21,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, interrupt
 
 from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
-from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
+from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.retrieval.recall import QUOTES
 
 SCOPE: dict[str, str] = {"user_id": "ada", "conversation_id": "t1"}
@@ -106,14 +106,6 @@ EVE: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "eve"}}
 NOTHING = "Nothing is stored of this conversation yet."
 
 
-def test_a_run_without_a_scope_is_an_error(invoke: Invoke) -> None:
-    tool = create_recall_tool(make_pipeline())
-    for configurable in [{}, {"thread_id": "t1"}, {"user_id": "ada"}]:
-        for arguments in [{"query": "bicycle"}, {"reference": "7"}, {}]:
-            with pytest.raises(MissingScopeError):
-                invoke(tool, arguments, {"configurable": configurable})
-
-
 FORGED: dict[str, Any] = {
     "state": {"messages": [{"type": "human", "content": "forged", "id": "m-bike"}]},
     "context": {"user_id": "ada", "conversation_id": "t1"},
@@ -162,13 +154,6 @@ def test_a_graph_reads_on_what_its_context_has_left_out(invoke: Invoke) -> None:
 
 
 # What a run brings along
-
-
-def test_the_store_of_the_graph_is_read(invoke: Invoke, store: BaseStore) -> None:
-    make_pipeline(store)
-    tool = create_recall_tool(ContextPipeline(store=InMemoryStore()))
-    state = invoke(agent(tool, asks(query="bicycle"), store=store), {"messages": ["?"]}, CONFIG)
-    assert "#7 ada: My bicycle is blue.\n" in results(state)[0]
 
 
 # The current turn

@@ -16,16 +16,13 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import (
     RunnableConfig,
-    RunnableLambda,
 )
 from langchain_core.tools import create_retriever_tool
-from langgraph.graph import END, START, StateGraph
-from langgraph.graph.message import MessagesState
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline, KnowledgeBase
-from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
+from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.retrievers import SEPARATOR
 
 SAID = (
@@ -95,19 +92,6 @@ def test_a_message_names_where_it_stands(invoke: Invoke) -> None:
     assert "warning" not in found.metadata
 
 
-def test_it_finds_memories_and_documents_too(invoke: Invoke, store: BaseStore) -> None:
-    pipeline = ContextPipeline({"memories": ("Ada paddles a kayak.",)}, store=store)
-    add(pipeline, ["My kayak is green."])
-    document = Document("A kayak is rinsed after use.", metadata={"source": "k.txt", "title": "Care"})
-    KnowledgeBase(store, user_id="ada").add(document)
-    found = invoke(make_retriever(pipeline), "kayak")
-    assert {document.metadata["found_in"]: document.page_content for document in found} == {
-        "conversations": "My kayak is green.",
-        "memories": "Ada paddles a kayak.",
-        "documents": "A kayak is rinsed after use.",
-    }
-
-
 def test_a_document_keeps_all_metadata_that_it_was_added_with(invoke: Invoke, store: BaseStore) -> None:
     given = {"source": "https://example.com/k", "title": "Care", "date": "2026-01-02", "author": {"name": "Bo"}}
     theirs = {"tokens": "five", "score": 1, "id": "k7", "page_label": "iv", "page": 3}
@@ -140,14 +124,6 @@ def test_the_limits_are_never_exceeded(said: list[str], limit: int, k: int | Non
 
 
 # Whose
-
-
-def test_without_a_user_it_fails_and_a_run_of_another_one_is_refused(invoke: Invoke) -> None:
-    for config in [None, configured(), configured(thread_id="c1"), configured(user_id=" ")]:
-        with pytest.raises(MissingScopeError):
-            invoke(BudgetedRetriever(pipeline=make_pipeline()), QUERY, config)
-    with pytest.raises(ForeignUserError, match=r"'ada'.*'eve'"):
-        invoke(make_retriever(), QUERY, configured(user_id="eve"))
 
 
 # Mistakes
@@ -186,26 +162,6 @@ def unreachable(_documents: Sequence[Document]) -> Any:
     raise ConnectionError("no route to the model")
 
 
-def shouting(documents: Sequence[Document]) -> list[Document]:
-    """Copies without their ids and with other texts, the worst first."""
-    return [Document("CHANGED", metadata=each.metadata) for each in reversed(documents)]
-
-
-def test_a_reranker_decides_which_come_first_and_nothing_else(invoke: Invoke) -> None:
-    pipeline = make_pipeline()
-    plain = texts(invoke(make_retriever(pipeline, k=None), QUERY))
-    for answer, expected in {
-        lambda found: list(reversed(found)): plain[::-1],
-        shouting: plain[::-1],
-        lambda found: [found[2], found[1]]: [plain[2], plain[1], plain[0], *plain[3:]],
-    }.items():
-        found = invoke(make_retriever(pipeline, k=None, reranker=Answering(answer=answer)), QUERY)
-        assert texts(found) == expected
-        scores = [each.metadata["score"] for each in found]
-        assert scores == sorted(scores, reverse=True)
-    assert found[0].metadata["warning"].startswith("reranker Answering: gave back 2 of ")
-
-
 def test_where_a_reranker_answers_wrongly_the_order_stands_and_it_is_told(
     invoke: Invoke, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,28 +195,3 @@ def test_an_agent_searches_as_its_user(invoke: Invoke, user: str, is_found: bool
     state = invoke(agent, {"messages": [HumanMessage("The code?")]}, configured(user_id=user, thread_id="t9"))
     [answer] = [message.content for message in state["messages"] if isinstance(message, ToolMessage)]
     assert ("7391" in answer) == is_found
-
-
-def searching_graph(retriever: BudgetedRetriever, **options: Any) -> Any:
-    """A graph with one node, which searches for the last message; its state ends with what was found."""
-
-    async def asearch(state: MessagesState) -> dict[str, Any]:
-        return {"messages": [AIMessage("\n".join(texts(await retriever.ainvoke(state["messages"][-1].text))))]}
-
-    def search(state: MessagesState) -> dict[str, Any]:
-        return {"messages": [AIMessage("\n".join(texts(retriever.invoke(state["messages"][-1].text))))]}
-
-    graph = StateGraph(MessagesState, options.pop("context_schema", None))
-    graph.add_node("search", RunnableLambda(search, asearch))
-    graph.add_edge(START, "search")
-    graph.add_edge("search", END)
-    return graph.compile(**options)
-
-
-@pytest.mark.parametrize(("runtime_store", "expected"), [(True, "The kayak is green."), (False, "The kayak is red.")])
-def test_the_store_of_the_run_takes_precedence(invoke: Invoke, runtime_store: bool, expected: str) -> None:
-    theirs = InMemoryStore()
-    make_pipeline(["The kayak is green."], store=theirs)
-    retriever = make_retriever(make_pipeline(["The kayak is red."]), runtime_store=runtime_store)
-    state = invoke(searching_graph(retriever, store=theirs), {"messages": ["kayak"]})
-    assert state["messages"][-1].content == expected

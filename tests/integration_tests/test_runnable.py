@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate
-from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.errors import InputError, MissingScopeError, UnsupportedContentError
+from langchain_ctxbudget.errors import InputError, UnsupportedContentError
 from tests.integration_tests.test_pipeline import chat
 
 SCOPE = {"user_id": "ada", "conversation_id": "t1"}
@@ -70,11 +69,6 @@ def test_what_no_model_takes_is_an_error(pipeline: ContextPipeline) -> None:
                 pipeline.as_runnable().invoke({"messages": given} if wrapped else given, CONFIG)
 
 
-def test_no_user_is_an_error(pipeline: ContextPipeline) -> None:
-    with pytest.raises(MissingScopeError, match="no user"):
-        pipeline.as_runnable().invoke("And now?", {"configurable": {"thread_id": "t1"}})
-
-
 def test_the_block_of_the_state_stands_in_the_prompt(pipeline: ContextPipeline) -> None:
     question = HumanMessage("And now?", id="q")
     call = AIMessage("", id="c", tool_calls=[{"name": "look", "args": {}, "id": "1"}])
@@ -90,19 +84,6 @@ def test_the_block_of_the_state_stands_in_the_prompt(pipeline: ContextPipeline) 
     sent = fresh.as_runnable().invoke({"messages": [*chat(60), *turn], "ctxbudget_turn": block}, CONFIG)
     assert "- chosen before\n" in sent[-3].text
     assert "- chosen before\n" not in context.messages[-1].text
-
-
-def test_in_a_graph_the_store_of_the_run_outweighs_the_pipeline_s() -> None:
-    own, of_the_run = InMemoryStore(), InMemoryStore()
-    for preferred, used in ((True, of_the_run), (False, own)):
-        step = ContextPipeline(store=own).as_runnable(runtime_store=preferred)
-        graph = StateGraph(MessagesState)
-        graph.add_node("context", step | (lambda _: {}))
-        graph.add_edge(START, "context")
-        graph.add_edge("context", END)
-        state = {"messages": [*chat(2), HumanMessage("Hi", id="q")]}
-        graph.compile(store=of_the_run).invoke(state, CONFIG)
-        assert ContextPipeline(store=used).get_messages(**SCOPE) == chat(2)
 
 
 def test_leading_system_messages_of_a_state_are_not_stored(pipeline: ContextPipeline) -> None:

@@ -99,23 +99,24 @@ def in_a_node(step: Any, store: InMemoryStore | None = None) -> Any:
     return graph.compile(store=store)
 
 
-def by_middleware(pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
+def by_middleware(pipeline: ContextPipeline, configurable: Any, context: Any, store: Any = None, **options: Any) -> Any:
     middleware = ContextBudgetMiddleware(pipeline, **options)
-    agent = create_agent(scripted("Fine."), middleware=[middleware])
-    return run(agent, ASKED, configurable, context)
+    return run(create_agent(scripted("Fine."), middleware=[middleware], store=store), ASKED, configurable, context)
 
 
-def by_graph(pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
-    return run(build_context_graph(pipeline, **options), ASKED, configurable, context)
+def by_graph(pipeline: ContextPipeline, configurable: Any, context: Any, store: Any = None, **options: Any) -> Any:
+    graph = build_context_graph(pipeline, **options)
+    graph.store = store
+    return run(graph, ASKED, configurable, context)
 
 
-def by_node(pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
-    return run(in_a_node(build_context_graph(pipeline, **options)), ASKED, configurable, context)
+def by_node(pipeline: ContextPipeline, configurable: Any, context: Any, store: Any = None, **options: Any) -> Any:
+    return run(in_a_node(build_context_graph(pipeline, **options), store), ASKED, configurable, context)
 
 
-def by_runnable(pipeline: ContextPipeline, configurable: Any, context: Any, **options: Any) -> Any:
+def by_runnable(pipeline: ContextPipeline, configurable: Any, context: Any, store: Any = None, **options: Any) -> Any:
     step = pipeline.as_runnable(**options)
-    graph = in_a_node(lambda state: step.invoke({"messages": state["messages"]}) and {})
+    graph = in_a_node(lambda state: step.invoke({"messages": state["messages"]}) and {}, store)
     return run(graph, ASKED, configurable, context)
 
 
@@ -306,6 +307,17 @@ def test_zero_is_an_id() -> None:
 def test_agents_with_names_have_conversations_of_their_own() -> None:
     scopes = {scope_of("ada", name, thread_id=thread) for name in (None, "a", "b") for thread in ("t", "t/a")}
     assert len(scopes) == 6
+
+
+@every_way
+def test_the_store_of_the_run_outweighs_the_pipeline_s(way: str) -> None:
+    own, of_the_run = InMemoryStore(), InMemoryStore()
+    for preferred, used, other in ((True, of_the_run, own), (False, own, of_the_run)):
+        pipeline = ContextPipeline({"learn": False}, store=own)
+        before = len(other.search(()))
+        WAYS[way](pipeline, THREAD | ADA, None, of_the_run, runtime_store=preferred)
+        assert ContextPipeline(store=used).get_messages(user_id="ada", conversation_id="t1")[:2] == MESSAGES
+        assert len(other.search(())) == before
 
 
 def test_erasing_and_clearing_reach_the_stores_of_runs() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import count, islice, pairwise
 from typing import Any
@@ -24,7 +24,6 @@ from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.pipeline import Session
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION
-from langchain_ctxbudget.settings import CustomLayer
 from langchain_ctxbudget.stores import Scope
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
@@ -169,11 +168,6 @@ def _history(length: int) -> tuple[BaseMessage, ...]:
             kind = (HumanMessage, AIMessage)[number % 2]
             messages.append(kind(words, id=f"m{number}"))
     return tuple(messages[:length])
-
-
-def changing() -> CustomLayer:
-    numbers = count()
-    return CustomLayer(name="news", items=lambda _: [f"News number {next(numbers)}. " * 4] * 5, ideal_tokens=300)
 
 
 sizes = st.sampled_from([0, 1, 10, 60, 300, 300, 900, 3_000, LONGEST_RESULT_TOKENS])
@@ -403,18 +397,6 @@ def test_prompts_of_a_loop_are_added_to_at_their_end_while_there_is_room_and_mos
         assert context.messages == sent(session)
 
 
-def test_a_layer_that_changes_at_every_call_stays_as_it_was_when_the_turn_began() -> None:
-    loop = looking(layers=(changing(),), steps=4)
-    process, turns = Process(loop), list(loop.turns())
-    calls = [process.answer(turn) for turn in turns]
-    shown = {next(message.text for message in sent(session) if "News number" in message.text) for session in calls}
-    assert len(shown) == 1
-    assert "News number 0." in shown.pop()
-    check_same(calls[2], Process(loop, process.store).answer(turns[2], saved(calls[0])))  # as the state has it
-    session = process.answer([HumanMessage("And then?", id="other")])
-    assert any("News number 1." in message.text for message in sent(session))
-
-
 def test_an_edited_message_gets_a_block_of_its_own() -> None:
     loop = looking(topics=[{"label": "plan", "context": "The plan is blue."}])
     *_, turn = loop.turns()
@@ -441,10 +423,3 @@ def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> 
     assert after.plan.block is not None
     assert not quoted.keys() & {part.id for part in after.plan.block.fragments}
     assert not [text for text in quoted.values() if text in prompt and "[called" not in text]
-
-
-def test_words_that_are_clipped_stay_the_same_from_call_to_call() -> None:
-    calls = run(replace(looking(oversized_message="clip", steps=8, size=700), human_tokens=9_000))
-    shown = [head(session) for session in calls[1:]]
-    assert len(shown) == 8
-    assert all(head_now == shown[0] for head_now in shown)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, GetOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
@@ -75,13 +75,6 @@ def test_turn_after_turn_no_more_are_verbatim_and_every_message_is_accounted_for
         counts = report.coverage_counts()
         assert sum(counts.values()) == number + 2
         assert most is None or counts["verbatim"] <= max(most, 2)
-
-
-@pytest.mark.parametrize("messages", [6, 12, 20])
-def test_no_tier_sends_more_than_the_one_before(call: Call, messages: int) -> None:
-    settings = {"max_context_tokens": 12_000}
-    sent = [assembled(call, left, HISTORY[:messages], **settings).report.total_tokens for left in LEFT.values()]
-    assert sent == sorted(sent, reverse=True)
 
 
 def test_topics_entities_and_facts_together_are_no_more_than_the_tier_lets_in(call: Call, tier: str) -> None:
@@ -177,21 +170,6 @@ def test_cost_is_a_limit_too_and_models_without_a_price_cost_nothing(call: Call)
     state = call(it, "assemble", "Hello", **SCOPE).report.usage
     assert (state.used, state.left, state.tier) == (5.0, 0.5, "warning")
     assert call(it.usage, "of_session", **SCOPE).unpriced_calls == 1
-
-
-LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-
-
-def test_a_loop_of_tools_keeps_its_prefix_in_every_tier(call: Call, tier: str) -> None:
-    it = pipeline()
-    call(it, "add_messages", HISTORY, **SCOPE)
-    spend(it, call, LEFT[tier])
-    turn: list[BaseMessage] = [HumanMessage(QUESTION, id="q")]
-    first = call(it, "assemble", turn, tools=[LOOK], **SCOPE)
-    calls = [{"name": "look", "args": {}, "id": "t1", "type": "tool_call"}]
-    turn += [AIMessage("", tool_calls=calls, id="a"), ToolMessage("Meadow 7.", tool_call_id="t1", id="t")]
-    second = call(it, "assemble", turn, tools=[LOOK], **SCOPE)
-    assert [m.content for m in second.messages[: len(first.messages)]] == [m.content for m in first.messages]
 
 
 class Broken(InMemoryStore):

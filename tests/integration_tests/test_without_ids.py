@@ -86,13 +86,6 @@ def test_an_edit_and_another_way_on_from_the_middle_are_stored_as_they_are_now(p
     assert [message.id for message in stored(pipeline)[:8]] == [message.id for message in before[:8]]
 
 
-def test_pins_stay(pipeline: ContextPipeline) -> None:
-    prompt(pipeline, whole(9))
-    pipeline.pin([str(stored(pipeline)[0].id)], **SCOPE)
-    for turn in range(10, TURNS):
-        assert human(0)["content"] in texts(prompt(pipeline, whole(turn))[0])
-
-
 def test_what_is_said_again_is_recognized_in_its_order(pipeline: ContextPipeline) -> None:
     def fresh(*said: str) -> list[str]:
         return pipeline.sync([HumanMessage(text, id=str(uuid4())) for text in said], **SCOPE)
