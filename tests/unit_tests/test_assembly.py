@@ -13,17 +13,10 @@ from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
-from langchain_ctxbudget.history import block_lines, with_headings
+from langchain_ctxbudget.history import block_lines
 from langchain_ctxbudget.messages import Group, as_data
 from langchain_ctxbudget.prompt import Content, asking, opening_note, without_least
-from langchain_ctxbudget.prompt.assembly import (
-    NO_FIRST_QUESTION,
-    Layout,
-    Measure,
-    build,
-    measure,
-    with_cache_marker,
-)
+from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, Layout, Measure, build, measure, with_cache_marker
 from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
 
 COUNTER = TiktokenCounter()
@@ -182,13 +175,6 @@ def test_where_no_question_comes_first_a_note_does() -> None:
     left_out = content(history=(QUESTION,), summary_outro="[The conversation goes on.]")
     assert build(left_out).messages[0] == HumanMessage("[The conversation goes on.]")
     assert opening_note(content(history=(QUESTION,))) == ""
-
-
-def test_a_heading_stands_once_above_those_in_a_row_that_share_it() -> None:
-    given_ones = [("a", "[1]\n"), ("b", "[1]\n"), ("c", ""), ("d", "[1]\n"), ("e", "[2]\n")]
-    lines = with_headings([fragment(text=text, heading=heading) for text, heading in given_ones])
-    assert lines == ["[1]\n", "- a\n", "- b\n", "- c\n", "[1]\n", "- d\n", "[2]\n", "- e\n"]
-    assert block_lines([fragment(Layer.ENTITIES)])[2:-1] == ["## People and things\n", "- blue bike\n"]
 
 
 # What gives way

@@ -109,12 +109,3 @@ def test_lines_cost_together_what_they_cost_one_by_one(lines: list[str], factor:
     for inner in (EXACT, ESTIMATE):
         counter = CalibratedCounter(inner, factor)
         assert counter.count_text("".join(lines)) == sum(map(counter.count_text, lines))
-
-
-@settings(deadline=None)
-@given(st.lists(LINE, min_size=1, max_size=8), st.text(max_size=30).map("<".__add__), FACTORS)
-def test_a_block_in_front_of_a_message_adds_what_its_lines_cost(lines: list[str], said: str, factor: float) -> None:
-    counter = CalibratedCounter(EXACT, factor)
-    block = sum(map(counter.count_text, lines))
-    alone, together = (counter.count_message(HumanMessage(text)) for text in (said, "".join(lines) + said))
-    assert together == alone + block

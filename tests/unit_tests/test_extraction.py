@@ -152,11 +152,7 @@ def test_a_bad_reply_is_an_extraction_error_after_two_attempts(reply, told):
 
 
 def test_the_sources_of_an_item_are_the_messages_that_there_are():
-    for messages, ids in (
-        ([3, 1], ("m1", "m3")),
-        ([1, 99], ("m1",)),
-        ([1.0, "1"], ("m1",)),
-    ):
+    for messages, ids in (([3, 1], ("m1", "m3")), ([1, 99], ("m1",)), ([1.0, "1"], ("m1",))):
         [found] = one_fact(messages=messages)
         assert found.message_ids == ids
 
@@ -188,11 +184,7 @@ TWO = Knowledge(facts=(fact(number=1), fact("Keeps bees", number=2)))
 
 
 def test_only_a_known_fact_is_updated():
-    updates = [
-        ("F1", "fact-1"),
-        ("f2", "fact-2"),
-        *((no, "") for no in ("F3", "F0", 1, None, "")),
-    ]
+    updates = [("F1", "fact-1"), ("f2", "fact-2"), *((no, "") for no in ("F3", "F0", 1, None, ""))]
     for given_, same_as in updates:
         [found] = one_fact(TWO, updates=given_)
         assert found.same_as == same_as

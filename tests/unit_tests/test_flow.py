@@ -8,38 +8,6 @@ import pytest
 from langchain_ctxbudget.flow import Call, Lock, adrive, drive, locked
 
 
-def run_in_task(flow):
-    return asyncio.run(adrive(flow))
-
-
-BOTH = pytest.mark.parametrize("run", [drive, run_in_task])
-
-
-def fail(error):
-    def sync():
-        raise error
-
-    async def asynchronous():
-        raise error
-
-    return Call(sync, asynchronous)
-
-
-@BOTH
-def test_a_flow_cleans_up_after_an_error(run):
-    cleaned = []
-
-    def flow():
-        try:
-            yield fail(KeyError("lost"))
-        finally:
-            cleaned.append(True)
-
-    with pytest.raises(KeyError):
-        run(flow())
-    assert cleaned == [True]
-
-
 async def test_a_flow_cleans_up_when_its_task_is_cancelled():
     started, cleaned = asyncio.Event(), []
 

@@ -82,12 +82,7 @@ def test_what_a_model_has_written_goes_with_any_message_that_it_comes_from() -> 
 def test_a_topic_loses_what_was_said_about_it() -> None:
     highlights = tuple(Highlight(text=f"said in {one}", source=source(one)) for one in ("m0", "m1"))
     topic = TopicProfile(
-        id="t",
-        slug="t",
-        label="T",
-        is_dirty=False,
-        highlights=highlights,
-        sources=(source("m0"), source("m1")),
+        id="t", slug="t", label="T", is_dirty=False, highlights=highlights, sources=(source("m0"), source("m1"))
     )
     [left] = without(Knowledge(topics=(topic,)), "c1", CUT).topics
     assert left.highlights == highlights[:1]

@@ -24,7 +24,6 @@ MONTH, LATER = "2026-11", "2026-12"
 ADA = Scope("ada", "c1")
 SCOPES = (ADA, Scope("ada", "c2"), Scope("ada2", "c1"))
 ONE = Usage(calls=1, input_tokens=100, cached_tokens=40, output_tokens=10, cost=0.001)
-TWO = ONE + ONE
 
 
 class Failing(InMemoryStore):
@@ -80,18 +79,6 @@ def test_what_is_noted_is_written_once_with_what_else_is_to_be_written(store: Fa
     assert store.writes == 1
     assert store.get((ROOT, "else"), "key") is not None
     assert read(Ledger(), store) == (ONE, ONE)
-
-
-def test_what_is_noted_while_it_writes_is_written_the_next_time(store: Failing, ledger: Ledger) -> None:
-    def meanwhile() -> None:
-        ledger.note(ADA, ONE, None, MONTH)
-        assert read(ledger, store)[0] == TWO
-
-    store.on_write = meanwhile
-    write(ledger, store)
-    assert read(Ledger(), store)[0] == ONE
-    write(ledger, store)
-    assert read(Ledger(), store)[0] == TWO
 
 
 def test_threads_that_note_at_once_lose_nothing(store: Failing) -> None:
@@ -196,15 +183,6 @@ TestTwoLedgers = TwoLedgers.TestCase
 TestTwoLedgers.settings = settings(
     max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-
-
-def test_every_lane_is_read_where_there_are_more_than_a_page(store: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "PAGE", 4)
-    for _ in range(11):
-        ledger = Ledger()
-        ledger.note(ADA, ONE, None, MONTH)
-        write(ledger, store)
-    assert read(Ledger(), store) == (total([ONE] * 11),) * 2
 
 
 def test_a_month_is_that_of_utc() -> None:

@@ -24,12 +24,7 @@ from langchain_openai import ChatOpenAI
 from PIL import Image
 
 from langchain_ctxbudget.tokens import TiktokenCounter
-from langchain_ctxbudget.tokens.cost import (
-    compact_json,
-    image_rate,
-    image_size,
-    image_tokens,
-)
+from langchain_ctxbudget.tokens.cost import compact_json, image_rate, image_size, image_tokens
 
 COUNTER = TiktokenCounter()
 count = COUNTER.count_text

@@ -12,15 +12,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import OpenConversation
-from langchain_ctxbudget.history.log import (
-    Heads,
-    News,
-    append,
-    fold,
-    in_order,
-    read_heads,
-    read_new,
-)
+from langchain_ctxbudget.history.log import Heads, News, append, fold, in_order, read_heads, read_new
 from langchain_ctxbudget.messages import content_id, fingerprint
 from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope
 from langchain_ctxbudget.stores.base import EMBEDDED_CHARACTERS

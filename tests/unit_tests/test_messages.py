@@ -30,24 +30,18 @@ CUSTOM_CALL = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "a", "name"
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
 
 
-LIKE_ASSISTANT = ("assistant", "Assistant.", "ａｓｓｉｓｔａｎｔ", "– assistant", "assistant:")
-
-
 def test_the_speaker_is_the_name_or_the_role():
     for message, name in (
         (HumanMessage("x"), "user"),
         (AIMessage("x"), "assistant"),
-        (ToolMessage("x", tool_call_id="a"), "tool"),
         (ToolMessage("x", tool_call_id="a", name="search"), "tool search"),
         (ChatMessage("x", role="critic"), "critic"),
         (FunctionMessage("x", name="f"), "f"),
-        (HumanMessage("x", name="李"), "李"),
-        (HumanMessage("x", name=" \n "), "user"),
         (HumanMessage("x", name="Ada\n## Topics"), "Ada ## Topics"),
         (HumanMessage("x", name="</context>"), "‹/context>"),
     ):
         assert speaker(message) == name
-    for name in LIKE_ASSISTANT:
+    for name in ("assistant", "ａｓｓｉｓｔａｎｔ", "– assistant", "assistant:"):
         assert speaker(HumanMessage("Hi.", name=name)).startswith("user named ")
 
 
@@ -64,12 +58,9 @@ def test_a_message_is_sent_with_an_accepted_name_and_its_heading():
         (HumanMessage(["a", {"type": "text", "text": "b"}, IMAGE, {"x": 1}]), "a\nb\n[image_url]\n[content]"),
         (AIMessage("ok", tool_calls=[CALL]), 'ok\n[called search({"q": "bike"})]'),
         (AIMessage([{"type": "tool_use", "id": "a", "name": "search", "input": {}}]), "[called search({})]"),
-        (AIMessage("", tool_calls=[{**CALL, "args": {"q": "räd"}}]), '[called search({"q": "räd"})]'),
-        (AIMessage([CUSTOM_CALL]), '[called run({"__arg1": "ls"})]'),
         (AIMessage([{"type": "non_standard", "value": CUSTOM_CALL}]), '[called run({"__arg1": "ls"})]'),
         (ToolMessage([{"type": "custom_tool_call_output", "output": "a.txt"}], tool_call_id="a"), "a.txt"),
         (HumanMessage([{"type": "text", "text": None}]), "[text]"),
-        (HumanMessage([]), ""),
     ],
 )
 def test_plain_text_says_what_a_message_says(message, text):
@@ -129,15 +120,7 @@ def test_a_turn_is_a_string_a_human_message_or_a_list_with_something_to_answer()
     for given_ in ("hi", HumanMessage("hi"), [HumanMessage("hi")]):
         assert current_turn(given_) == [HumanMessage("hi")]
     empty = HumanMessage(" ")
-    for nothing in (
-        "",
-        " \n",
-        [],
-        empty,
-        [AIMessage("")],
-        [HumanMessage("hi"), empty],
-        [ToolMessage("x", tool_call_id="a")],
-    ):
+    for nothing in (" \n", [], empty, [HumanMessage("hi"), empty], [ToolMessage("x", tool_call_id="a")]):
         with pytest.raises(EmptyMessageError):
             current_turn(nothing)
     for wrong in (AIMessage("x"), SystemMessage("x"), ToolMessage("x", tool_call_id="a")):

@@ -20,12 +20,7 @@ from matplotlib.text import Text
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.replay import ReplayResult, replay
 from langchain_ctxbudget.report import STATES
-from langchain_ctxbudget.report.plots import (
-    STRATEGY_COLOURS,
-    plot_frontier,
-    plot_replay,
-    plot_what_if,
-)
+from langchain_ctxbudget.report.plots import STRATEGY_COLOURS, plot_frontier, plot_replay, plot_what_if
 from langchain_ctxbudget.settings import CustomLayer
 
 ROOT = Path(__file__).parents[2]
@@ -76,14 +71,6 @@ def test_columns_of_a_what_if_add_up_to_the_budget(reports: list[ContextReport])
     assert list(columns.values()) == pytest.approx([300, 1_200, 8_000])
 
 
-def test_a_white_part_has_an_edge(reports: list[ContextReport]) -> None:
-    white = [
-        bar for axes in plot_what_if(reports).axes for bar in axes.patches if to_hex(bar.get_facecolor()) == "#ffffff"
-    ]
-    assert white
-    assert all(to_hex(bar.get_edgecolor()) != "#ffffff" for bar in white)
-
-
 def test_every_message_has_its_place_in_the_strip(reports: list[ContextReport]) -> None:
     [axes] = plot_frontier(reports[1]).axes
     drawn = {to_hex(spans.get_facecolor()[0]).upper(): spans.get_paths() for spans in axes.collections}
@@ -111,38 +98,17 @@ def test_a_replay_has_a_panel_per_strategy_as_high_as_what_it_sent(replayed: Rep
 # How it looks
 
 
-def test_columns_of_one_budget_are_named_by_their_strategies(pipeline: ContextPipeline) -> None:
-    who = {"user_id": "maya", "conversation_id": "c"}
-    names = ["elastic", "prioritized"]
-    reports = [pipeline.assemble("And shelf 4?", settings={"allocation": name}, **who).report for name in names]
-    assert set(names) <= set(texts(plot_what_if(reports)))
-
-
-@pytest.mark.parametrize("name", ["cost $a$ and $b", "_private", "a name that is far too long for its place"])
-def test_any_name_is_drawn_as_it_is_written(name: str) -> None:
-    layer = CustomLayer(name=name, items=["A note."], ideal_tokens=20)
+def test_any_name_is_drawn_as_it_is_written() -> None:
+    layer = CustomLayer(name="cost $a$ and $b", items=["A note."], ideal_tokens=20)
     with ContextPipeline({"layers": [layer]}) as made:
         made.assemble("Hello", user_id="ada", conversation_id="c")
-        reports = made.what_if([200, 400])
-    figure = plot_what_if(reports)
+        figure = plot_what_if(made.what_if([200, 400]))
     assert figure._repr_png_()
-    assert any(name[:15] in text.replace("\\$", "$") for text in texts(figure))
+    assert any("cost $a$" in text.replace("\\$", "$") for text in texts(figure))
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-
-
-def test_pyplot_is_not_touched() -> None:
-    done = python(
-        "import sys\n"
-        "from langchain_ctxbudget import ContextPipeline\n"
-        "from langchain_ctxbudget.report.plots import plot_turns\n"
-        "report = ContextPipeline().assemble('Hello', user_id='ada', conversation_id='c').report\n"
-        "plot_turns([report])._repr_png_()\n"
-        "sys.exit('matplotlib.pyplot' in sys.modules)"
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_without_matplotlib_the_error_says_what_to_install() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS, artifacts, begins_in_the_middle, units
+from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS, artifacts, units
 
 LOAN = "```python\nclass Loan:\n    pass\n\ndef due_on(day):\n    return day + 7\n```"
 SAID = [
@@ -45,11 +45,6 @@ def test_every_unit_is_one_line_of_bounded_length(text):
 )
 def test_artifacts_are_files_functions_and_classes(text, names):
     assert set(artifacts([text])) == set(names)
-
-
-@pytest.mark.parametrize(("text", "leans"), [("It's late.", True), ("That is it.", True), ("Italy won.", False)])
-def test_a_sentence_that_begins_with_a_pronoun_begins_in_the_middle(text, leans):
-    assert begins_in_the_middle(text) is leans
 
 
 HOSTILE = 'a|a-|\n |`|` |(|A a|{|[{|def |a.py|a()|```|"|a, |A. |[called a(|It. |if |a=|a.\n|a_-/'.split("|")

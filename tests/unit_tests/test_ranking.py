@@ -50,15 +50,12 @@ def test_z_scores_have_mean_zero_and_deviation_one_or_are_zeros(scores, value, s
         ("What did Fahim Khan say?", ["Fahim", "Bob"], {0}),
         ("Did ann's annual trip please Bob?", ["Ann", "Bob", "Anna"], {0, 1}),
         ("What did the user say?", ["user", "assistant", "AI", " ", ""], set()),
-        ("What did Fahim Khan say?", ["Fahim_Khan", "Bob"], {0}),
         ("What did fahim’s friend say?", ["Fahim-Khan", "Bob"], {0}),
         ("What did Fahim say?", ["Fahim Khan", "Fahim Ali"], set()),
-        ("What did Fahim Ali say?", ["Fahim Khan", "Fahim Ali"], {1}),
         ("What did Khan say?", ["Fahim Khan", "Bob"], set()),
         ("When will we go?", ["Will Smith", "Bob"], set()),
         ("When will Will Smith go?", ["Will Smith", "Bob"], {0}),
         ("What did Fahim Khan say?", ["Fahim", "Fahim Khan"], {1}),
-        ("What did Fahim say?", ["Fahim", "Fahim Khan"], {0}),
         ("What did Fahim say to Fahim Khan?", ["Fahim Khan", "Fahim"], {0, 1}),
     ],
 )
@@ -82,16 +79,6 @@ def test_named_dates_are_read_in_english_words_and_as_iso_dates():
         assert named_dates(text) == (date,), text
     for text in ("may I march on?", "Maybe Augustus decided", "Marching Junes", "1999", "2023-13-01", ""):
         assert named_dates(text) == (), text
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 3])
-def test_few_texts_have_a_finite_key_each_and_nothing_given_is_changed(size):
-    for dense in (None, np.arange(size, dtype=float)):
-        lexical = np.arange(size, dtype=float)
-        result = rank(texts(size), ASKED, lexical, dense, np.zeros(1))
-        assert len(result.keys) == len(result.relevance) == size
-        assert np.isfinite(result.keys).all()
-        assert lexical.tolist() == list(range(size))
 
 
 def test_the_components_add_up():
@@ -121,25 +108,11 @@ def test_a_part_sets_apart_what_it_knows(part, changed, question, sign):
     assert np.ptp(np.delete(keys, 4)) == pytest.approx(0)
 
 
-def test_a_day_counts_beside_its_month_another_year_does_not_and_of_two_speakers_neither():
-    known = texts(4, day=[20230507, 20230508, 20220507, 0])
-    result = rank(known, Question((), frozenset({0, 1}), (NamedDate(5, 2023, 7),)), np.zeros(4))
-    first, second, third, fourth = result.components["date"]
-    assert first > second > third == fourth == 0
-    assert not result.components["speaker"].any()
-
-
 def test_neighbours_of_a_hit_gain_within_its_session_only():
     known = texts(8, session=[0, 0, 0, 0, 1, 1, 1, 1])
     lent = rank(known, ASKED, one_hot(8, 3)).components["neighbours"]
     assert lent[1] == pytest.approx(lent[2])
     assert lent[2] > lent[0] == pytest.approx(lent[4])
-
-
-def test_short_sessions_count_as_one_thing():
-    known = texts(6, session=[0, 0, 0, 1, 1, 1])
-    part = rank(known, ASKED, one_hot(6, 0), None, np.array([1.0, 0])).components["session"]
-    assert part[0] == part[2] > part[3] == part[5]
 
 
 def test_without_embeddings_words_decide_and_meaning_finds_what_shares_no_word():
@@ -152,7 +125,7 @@ def like(vectors):
     return lambda numbers, weights: vectors @ (weights @ vectors[numbers])
 
 
-def test_what_is_like_the_most_relevant_texts_gains_and_lifts_its_session(monkeypatch):
+def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
     monkeypatch.setattr("langchain_ctxbudget.search.ranking.FIRST_FOUND", 1)
     vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6], [0.0, 1.0]])
     asked = (texts(4, session=range(4)), ASKED, np.array([5.0, 0.0, 0.0, 0.0]))
@@ -160,11 +133,6 @@ def test_what_is_like_the_most_relevant_texts_gains_and_lifts_its_session(monkey
     gains = fed.relevance - plain.relevance
     assert gains[0] > gains[2] > gains[1] == gains[3]
     assert fed.keys[2] > fed.keys[1]
-    vectors = np.array([[1.0, 0.0], [0.9, 0.4], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]])
-    weights = replace(NOTHING, lexical=1.0, session_alike=1.0)
-    asked = (texts(5, session=[0, 1, 1, 2, 2]), ASKED, one_hot(5, 0), None, np.zeros(3))
-    fed = rank(*asked, alike=like(vectors), weights=weights)
-    assert fed.relevance[1] == fed.relevance[2] > fed.relevance[3] == fed.relevance[4]
 
 
 def test_a_repetition_is_worth_less_than_what_it_repeats_and_what_is_only_similar_is_none():

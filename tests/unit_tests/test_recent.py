@@ -5,12 +5,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
@@ -50,7 +47,6 @@ PROMPT: list[BaseMessage] = [
         [
             {"type": "text", "text": "And these?"},
             {"type": "image", "base64": picture(7), "mime_type": "image/png"},
-            {"type": "image", "source_type": "base64", "data": picture(11), "mime_type": "image/png"},
             {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture(13)}"}},
             {"type": "image", "url": "https://example.org/a.png"},
             {"type": "file", "base64": picture(17), "mime_type": "application/pdf"},
@@ -60,27 +56,8 @@ PROMPT: list[BaseMessage] = [
 ]
 
 
-class Listener(BaseCallbackHandler):
-    """Keeps the prompt as a callback handler is shown it."""
-
-    prompt: list[BaseMessage]
-
-    def on_chat_model_start(self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **_: Any) -> None:
-        self.prompt = messages[0]
-
-
-def as_handlers_see_it(messages: list[BaseMessage]) -> list[BaseMessage]:
-    listener = Listener()
-    GenericFakeChatModel(messages=iter(["Hi"])).invoke(messages, config={"callbacks": [listener]})
-    return listener.prompt
-
-
 def through_json(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
     return messages_from_dict(json.loads(json.dumps([message_to_dict(message) for message in messages])))
-
-
-def with_other_ids(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    return [message.model_copy(update={"id": f"other-{n}"}) for n, message in enumerate(messages)]
 
 
 def with_a_cache_marker(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -95,7 +72,7 @@ def holding(messages: Sequence[BaseMessage] = PROMPT) -> RecentPrompts:
 
 
 def test_a_prompt_is_found_in_every_form() -> None:
-    for form in (list, deepcopy, through_json, with_other_ids, with_a_cache_marker, as_handlers_see_it):
+    for form in (list, through_json, with_a_cache_marker):
         assert holding().find(form(PROMPT)) == REPORT
 
 
@@ -107,17 +84,11 @@ def image(data: str) -> HumanMessage:
 OTHERS: list[tuple[list[BaseMessage], list[BaseMessage]]] = [
     ([HumanMessage("Hello")], [HumanMessage("Hello!")]),
     ([HumanMessage("Hello")], [SystemMessage("Hello")]),
-    ([HumanMessage("Hello")], [HumanMessage("Hello", name="ada")]),
     ([HumanMessage("a"), HumanMessage("b")], [HumanMessage("b"), HumanMessage("a")]),
-    ([HumanMessage("ab")], [HumanMessage("a"), HumanMessage("b")]),
     ([HumanMessage("a"), HumanMessage("b")], [HumanMessage(["a", "human", "b"])]),
-    ([HumanMessage("a")], [HumanMessage("a"), AIMessage("b")]),
     ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(args={"city": "Oslo"})])]),
-    ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(id="c2")])]),
-    ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(name="book")])]),
     ([ToolMessage("1", tool_call_id="a")], [ToolMessage("1", tool_call_id="b")]),
     ([image(picture(7))], [image(picture(11))]),
-    ([image(picture(7))], [HumanMessage("What is this?")]),
 ]
 
 
@@ -126,16 +97,12 @@ def test_another_prompt_is_not_found() -> None:
         assert holding(one).find(other) is None
 
 
-def texts(recent: RecentPrompts, *names: str) -> list[bool]:
-    return [recent.find([HumanMessage(name)]) is not None for name in names]
-
-
 def test_the_oldest_prompt_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_prompts, "MOST_REPORTS", 2)
     recent = RecentPrompts()
     for name in "abc":
         recent.note([HumanMessage(name)], lambda: REPORT, SCOPE, BOOKS)
-    assert texts(recent, "a", "b", "c") == [False, True, True]
+    assert [recent.find([HumanMessage(name)]) is not None for name in "abc"] == [False, True, True]
 
 
 def test_candidates_are_not_kept() -> None:

@@ -148,20 +148,6 @@ def example(**changes):
     return replace(base, **changes)
 
 
-def test_a_chart_for_no_terminal_has_80_columns_and_a_terminal_gets_colours_unless_it_does_not_want_them(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "90")
-    assert example().to_text() == example().to_text(width=80, colour=False)
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    for environment, colour in [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]:
-        with monkeypatch.context() as patch:
-            patch.delenv("NO_COLOR", raising=False)
-            patch.setenv("TERM", environment.get("TERM", "xterm-256color"))
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            assert example().to_text() == example().to_text(width=80, colour=colour)
-
-
 @settings(deadline=None)
 @given(st.integers(0, 120), st.integers(0, 120), st.integers(0, 20))
 def test_every_candidate_is_listed_or_counted(omitted, included, more):
@@ -225,11 +211,8 @@ def test_what_is_no_report_or_does_not_add_up_is_refused_with_what_is_wrong():
     cases = [
         ({"schema_version": 4}, "schema version 4 cannot be read, only 3; .*newer version"),
         ({"schema_version": 2}, "schema version 2 cannot be read, only 3$"),
-        ({"schema_version": [3]}, r"schema version \[3\] cannot be read"),
         ({"total_tokens": "many"}, "no report: total_tokens: Input should"),
-        ({"coverage": None}, "coverage: Input should be a valid tuple"),
         ({"layers": [{"layer": "L0"}]}, r"layers\.0\.title: Field required; .*; and 2 more$"),
-        ({"usage": {"tier": "rich"}}, "usage.tier: Input should be 'healthy'"),
         ({"total_tokens": 16}, "total_tokens is 16, but its layers and overhead_tokens add up to 15"),
         ({"overhead_tokens": {}}, "total_tokens is 15, but its layers and overhead_tokens add up to 5"),
         ({"layers": with_history(used_tokens=6)}, "used_tokens of layer L6 is 6, but its items and overhead are 5"),
@@ -238,8 +221,6 @@ def test_what_is_no_report_or_does_not_add_up_is_refused_with_what_is_wrong():
     for change, message in cases:
         with pytest.raises(InputError, match=message):
             ContextReport.from_dict({**DATA, **change})
-    with pytest.raises(InputError, match="from a mapping of its fields, not list"):
-        ContextReport.from_dict([1])
 
 
 def test_a_report_is_checkpointed_and_its_copies_are_equal_without_the_candidates():

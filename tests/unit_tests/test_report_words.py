@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
@@ -21,7 +19,6 @@ from langchain_ctxbudget.report import ContextReport, CoverageRange, ReportItem,
 from tests.unit_tests.test_report import example, reports
 
 everything = settings(deadline=None, max_examples=25)
-STATES = ("verbatim", "summarized", "retrieved", "omitted")
 
 
 def item(name: str, tokens: int = 10, **changes: Any) -> ReportItem:
@@ -106,33 +103,6 @@ def test_the_history_says_which_messages_changed_their_state_and_tells_a_compact
     )
 
 
-ledgers = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(STATES)), max_size=8)
-
-
-def ledger(parts: list[tuple[int, str]]) -> tuple[tuple[CoverageRange, ...], list[str]]:
-    states = [state for count, state in parts for _ in range(count)]
-    ranges, position = [], 1
-    for state, same in groupby(states):
-        count = len(list(same))
-        ranges.append((position, position + count - 1, state))
-        position += count
-    return covered(*ranges), states
-
-
-@settings(deadline=None, max_examples=100)
-@given(ledgers, ledgers)
-def test_the_changes_of_messages_are_those_of_each_of_them(
-    before: list[tuple[int, str]], after: list[tuple[int, str]]
-) -> None:
-    (old_ranges, old), (new_ranges, new) = ledger(before), ledger(after)
-    found = report_with({}, coverage=new_ranges).diff(report_with({}, coverage=old_ranges)).messages
-    told = {n: (part.before, part.after) for part in found for n in range(part.first, part.last + 1)}
-    length = max(len(old), len(new))
-    pairs = [(dict(enumerate(old)).get(n), dict(enumerate(new)).get(n)) for n in range(length)]
-    assert told == {n + 1: pair for n, pair in enumerate(pairs) if pair[0] != pair[1]}
-    assert len(found) == len([pair for pair, _ in groupby(pairs) if pair[0] != pair[1]])
-
-
 WARNED = UsageState(tier="warning", left=0.5, limit="session_tokens", used=5, allowed=10, forced=("documents",))
 
 
@@ -153,13 +123,6 @@ def test_what_else_changed_has_a_line_of_its_own() -> None:
         assert total.startswith("Total ")
         assert all(line.startswith(start) for line, start in zip(found, lines, strict=True))
     assert example().diff(example()).lines == ("Nothing changed.",)
-
-
-def test_a_difference_in_a_notebook_is_escaped() -> None:
-    html = report_with({"<b>": [item("x")]}).diff(report_with({}))._repr_html_()
-    assert "&lt;b&gt; +10: 1 item came" in html
-    assert "<b>What changed</b>" in html
-    assert "<b> +10" not in html
 
 
 # Why?

@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
-from langchain_ctxbudget.budget import TIERS, Forced, Standing, UsageLimits, relaxed, standing, tier_of
+from langchain_ctxbudget.budget import TIERS, Forced, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.budget.tiers import LIMITS
 from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.settings import ContextSettings, CustomLayer, Entity, Topic
+from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
 
 TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
 FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
 REFUSED: dict[str, dict[str, Any]] = {
     "max_context_tokens must be greater than or equal to 1, not 0": {"max_context_tokens": 0},
     "max_context_tokens must be a valid integer, not True": {"max_context_tokens": True},
-    "output_reserve_tokens must be greater than or equal to 0, not -1": {"output_reserve_tokens": -1},
-    "keep_messages must be a valid integer, not 1.5": {"keep_messages": 1.5},
-    "segment_messages must be greater than or equal to 2, not 1": {"segment_messages": 1},
     "max_system_share must be greater than 0, not 0": {"max_system_share": 0},
-    "compaction_trigger must be .* not nan": {"compaction_trigger": math.nan},
     "compaction_target .0.9. must be below compaction_trigger .0.8.": {"compaction_target": 0.9},
-    "learn must be a valid boolean, not 1": {"learn": 1},
-    "depth must be 'minimal', 'standard' or 'deep', not 'shallow'": {"depth": "shallow"},
     r"sources\[1\] must be 'conversations', 'memories' or 'documents', not 'web'": {"sources": ["memories", "web"]},
-    "sources: .* not allowed": {"sources": "memories"},
-    r"preferences\[1\] must be a non-empty string, not ' '": {"preferences": ["Be brief.", " "]},
-    "topics must be a valid tuple, not 'Billing'": {"topics": "Billing"},
-    r"topics\[0\] must be .* instance of Topic, not 'Billing'": {"topics": ["Billing"]},
-    r"topics\[0\]: context: Field required": {"topics": [{"label": "Billing"}]},
     r"topics\[0\]: colour is no setting of Topic; known are aliases, context": {"topics": [{**TOPIC, "colour": "red"}]},
-    r"topics\[0\]: aliases\[0\] must be a non-empty string": {"topics": [{**TOPIC, "aliases": [""]}]},
-    r"entities\[0\]: type must be a non-empty string": {"entities": [{"name": "Ada", "context": "x", "type": ""}]},
     r"layers\[0\]: items must be a list of non-empty strings, or a function": {"layers": [{**FILES, "items": [""]}]},
     r"layers\[0\]: name 'L3' is a layer of the package": {"layers": [{**FILES, "name": "L3"}]},
     r"layers\[0\]: layer 'files' needs min_tokens <= .* not 20, 10, 10": {"layers": [{**FILES, "min_tokens": 20}]},
     "layers must have different names, not files, files": {"layers": [FILES, FILES]},
     "allocation must name one of elastic, ratio, .* not 'greedy'": {"allocation": "greedy"},
-    "allocation must be the name of a strategy": {"allocation": 0.3},
     "allocation: profile must be 'adaptive' or 'seed', not 'generous'": {
         "allocation": {"strategy": "elastic", "profile": "generous"}
     },
@@ -51,13 +35,9 @@ REFUSED: dict[str, dict[str, Any]] = {
         "allocation": {"strategy": "ratio", "retrieval": 0.3}
     },
     "usage_limits: month_tokens must be greater than 0, not 0": {"usage_limits": {"month_tokens": 0}},
-    "usage_limits: session_cost must be .* not inf": {"usage_limits": {"session_cost": math.inf}},
     "usage_limits: thresholds must be three falling": {"usage_limits": {"thresholds": (0.4, 0.6, 0.8)}},
-    "usage_limits: per_day is no setting of UsageLimits": {"usage_limits": {"per_day": 5}},
-    "usage_limits: UsageLimits is made from a mapping of its fields, not int": {"usage_limits": 5},
     r"force_include\[0\] must be 'knowledge', .* not 'everything'": {"force_include": ["everything"]},
     "max_tokens is no setting of ContextSettings; known are .*max_context_tokens": {"max_tokens": 5},
-    "5 is no setting of ContextSettings": {5: 5},  # type: ignore[dict-item]
 }
 
 
@@ -65,17 +45,6 @@ def test_what_is_no_setting_is_refused_with_field_limit_and_value() -> None:
     for message, changes in REFUSED.items():
         with pytest.raises(InvalidSettingsError, match=message):
             ContextSettings().override(changes)
-
-
-def test_every_problem_is_named_at_once() -> None:
-    with pytest.raises(InvalidSettingsError, match=r"max_context_tokens must .*; depth must "):
-        ContextSettings(max_context_tokens=0, depth="shallow")
-
-
-def test_an_override_that_is_no_mapping_is_refused() -> None:
-    for changes in ("deep", 5, ["depth"]):
-        with pytest.raises(InvalidSettingsError, match="ContextSettings is made from a mapping of its fields, not "):
-            ContextSettings().override(changes)  # type: ignore[arg-type]
 
 
 def test_settings_can_come_from_json_and_are_hashable() -> None:
@@ -88,21 +57,11 @@ def test_settings_can_come_from_json_and_are_hashable() -> None:
     assert len({settings, ContextSettings(), ContextSettings(preferences=["x"]), ContextSettings()}) == 3
 
 
-def test_settings_cannot_be_changed() -> None:
-    with pytest.raises(ValidationError, match="frozen"):
-        ContextSettings().depth = "deep"
-
-
 def test_an_override_changes_what_it_names() -> None:
     settings = ContextSettings(keep_messages=3)
     assert settings.override({"depth": "deep"}) == ContextSettings(keep_messages=3, depth="deep")
     assert settings.override(ContextSettings()) == ContextSettings()
     assert settings.override(None) is settings
-
-
-def test_a_custom_layer_wants_its_ideal_at_most_unless_it_says_more() -> None:
-    assert CustomLayer(**FILES).spec.max_tokens == 10
-    assert CustomLayer(**FILES, max_tokens=50).spec.limit_tokens == 50
 
 
 # Usage limits and tiers
@@ -138,11 +97,6 @@ def test_the_most_restrictive_limit_counts(limits: dict[str, int], used: Any) ->
     least = min(max(0, allowed - amounts[name]) / allowed for name, allowed in limits.items())
     assert found.left == pytest.approx(least, abs=1e-12)
     assert standing(UsageLimits(), amounts) is None
-
-
-def test_what_is_left_on_a_threshold_is_not_below_it() -> None:
-    for used, allowed, left in [(80, 100, 0.2), (50, 100, 0.5), (10, 100, 0.9), (0.8, 1.0, 0.2), (0.15, 0.3, 0.5)]:
-        assert Standing(limit="session_cost", used=used, allowed=allowed).left == left
 
 
 def test_what_is_forced_is_as_in_the_first_tier_and_nothing_else_changes() -> None:

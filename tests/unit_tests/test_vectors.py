@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.search import CentredVectors, Rows, as_query, comparable, units
+from langchain_ctxbudget.search import CentredVectors, Rows, as_query, units
 from langchain_ctxbudget.search.vectors import FEW, GROWTH
 
 WIDTH = 6
@@ -112,13 +112,6 @@ def test_what_is_no_number_or_of_another_width_is_refused(value):
     with pytest.raises(ValueError, match="2 dimensions, and those of the texts have 3"):
         as_query([1.0, 2.0], 3)
     assert len(vectors) == 2 * FEW
-
-
-def test_of_vectors_that_cannot_be_compared_zeros_are_kept_and_their_numbers():
-    given = [[1.0, 2.0], [np.nan, 1.0], [3.0, 4.0], [1.0], [np.inf, 1.0], [[1.0, 2.0]]]
-    rows, absent = comparable(given, 2)
-    assert rows.tolist() == [[1, 2], [0, 0], [3, 4], [0, 0], [0, 0], [0, 0]]
-    assert absent == (1, 3, 4, 5)
 
 
 @pytest.mark.parametrize("size", [3, 2 * FEW])
