@@ -157,13 +157,6 @@ def test_a_strategy_has_its_sections_and_its_length():
     assert [len(of(DECISIONS, made(lines, it))) for it in ("windowed", "compacted")] == [LIGHT_ITEMS, len(words)]
 
 
-def test_what_does_not_qualify_has_no_line():
-    for said in ["Agreed, Dave!", "We decided on that now.", "Let's go with:", "It was decided to use oak.", "Hi Bob!"]:
-        assert made(lines_of(said, speakers=["Ada"]), "windowed") == []
-    drafted = made(lines_of("Write a plan.", "We will use email and letters.", "Cause() of Me()"), "compacted")
-    assert of(DECISIONS, drafted) == of(ARTIFACTS, drafted) == []
-
-
 def test_of_decisions_on_one_matter_the_newest_stands():
     for older, newer in [
         ("We decided on oak for the boat.", "So we decided: oak for the boat."),

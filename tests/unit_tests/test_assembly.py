@@ -216,7 +216,6 @@ def test_layers_give_way_in_their_order_and_of_each_the_least_valuable_item() ->
 MARKER = {"type": "ephemeral"}
 SYSTEM, WHO, NOBODY = SystemMessage("You are a clerk."), HumanMessage("Who ordered it?"), AIMessage("Nobody.")
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
-THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
 
 
 def text(value: str, *, marked: bool = False) -> dict[str, Any]:
@@ -224,15 +223,8 @@ def text(value: str, *, marked: bool = False) -> dict[str, Any]:
 
 
 def test_the_last_stable_message_with_a_text_is_marked() -> None:
-    for message in (
-        CALLING,
-        AIMessage([text("Let us see.")], tool_calls=CALLS, response_metadata={"output_version": "v1"}),
-        AIMessage([THOUGHT], tool_calls=CALLS),
-        ToolMessage("", tool_call_id="a"),
-        HumanMessage([IMAGE]),
-        HumanMessage(" \n"),
-        HumanMessage([text("")]),
-    ):
+    thinking = AIMessage([{"type": "thinking", "thinking": "Hm.", "signature": "x"}], tool_calls=CALLS)
+    for message in (CALLING, thinking, ToolMessage("", tool_call_id="a"), HumanMessage([IMAGE]), HumanMessage(" \n")):
         marked = with_cache_marker([SYSTEM, WHO, message, NOBODY], 3)
         assert ["cache_control" in str(one.content) for one in marked] == [False, True, False, False]
         assert marked[2] is message

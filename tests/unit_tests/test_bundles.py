@@ -1,6 +1,5 @@
 """The texts that are compiled of what is known: what stands in them, what they may cost, when they are made again."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, settings
@@ -10,9 +9,8 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget.knowledge import ContextBundle, EntityProfile, Fact, Knowledge, Source, TopicProfile
 from langchain_ctxbudget.knowledge.bundles import LIFETIME, Compiler, is_fresh
 from langchain_ctxbudget.knowledge.known import note_use
-from langchain_ctxbudget.knowledge.learning import MOST_FACTS, compiled
+from langchain_ctxbudget.knowledge.learning import compiled
 from langchain_ctxbudget.knowledge.records import Highlight, Relation
-from langchain_ctxbudget.knowledge.subjects import topic_shares
 from langchain_ctxbudget.tokens import TiktokenCounter
 
 NOW = datetime(2026, 1, 10, tzinfo=UTC)
@@ -131,16 +129,6 @@ def test_the_other_bundles_say_who_the_user_is_what_they_prefer_and_what_is_open
     assert (here.id, here.conversation_id) == ("conversation/c1", "c1")
 
 
-def test_a_composite_is_its_parts_as_far_as_they_fit():
-    brewing = of_topic(topic(), [fact("Brews IPA", valid_until=NOW + DAY)])
-    sarah = COMPILER.entity(entity(relationship="sister"))
-    parts = [brewing, of_topic(topic("Hops")), sarah]
-    bundle = COMPILER.composite(parts)
-    assert lines(bundle) == ["Home brewing", "Brews IPA", "Sarah (person)", "sister"]
-    assert (bundle.composition, bundle.expires_at) == (("topic/Home brewing", "entity/person/Sarah"), NOW + DAY)
-    assert lines(replace(COMPILER, cap_tokens=6).composite(parts)) == ["Home brewing", "Brews IPA"]
-
-
 TEXT = st.text(max_size=40)
 FACTS = st.lists(st.builds(fact, TEXT, st.sampled_from(["identity", "preference", "project"])), max_size=4)
 TOPICS = st.builds(
@@ -232,16 +220,3 @@ def test_what_is_compiled_is_clean_and_what_is_gone_has_no_bundle_and_uses_are_c
     note_use(STORE, "ada", ["topic/hops"], ["topic/hops", "x"])
     hops = made(after.topics, old=after.bundles).bundles["topic/hops"]
     assert (hops.hit_count, hops.miss_count, hops.last_used_at) == (1, 1, NOW)
-
-
-def test_a_bundle_is_offered_the_pinned_then_the_surest_facts():
-    facts = [fact(f"hops {number}", confidence=number / 100) for number in range(1, 20)]
-    facts.append(fact("hops pinned", pinned=True, confidence=0.001))
-    [after] = made([topic("hops")], (), facts).topics
-    assert after.related_memory_ids[:3] == ("fact/hops pinned", "fact/hops 19", "fact/hops 18")
-    assert len(after.related_memory_ids) == MOST_FACTS
-
-
-def test_the_first_topic_gets_70_percent():
-    cases = {0: [], 1: [101], 2: [70, 31], 7: [70, 31]}
-    assert {number: topic_shares(101, number) for number in cases} == cases

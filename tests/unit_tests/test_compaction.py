@@ -68,12 +68,6 @@ def test_what_stays_is_what_is_kept_or_half_way_to_the_trigger_or_one_group_that
     assert cut >= len(costs) - limit["keep"] or sum(costs[cut:]) <= most or one_group
 
 
-@given(histories(), st.integers(0, 60), st.integers(0, 500))
-def test_a_cut_stays_where_what_is_behind_it_is_within_the_limit(history, cut, limit):
-    costs, _, _ = history
-    assert stays(costs.__getitem__, cut, len(costs), limit) == (sum(costs[cut:]) <= limit)
-
-
 def test_the_strategies_begin_at_the_ratios_of_the_seed():
     found = [strategy_for(tokens, 100) for tokens in (100, 250, 251, 800, 801)]
     assert found == ["windowed", "windowed", "compacted", "compacted", "multi_level"]

@@ -68,19 +68,6 @@ def test_of_names_inside_each_other_the_longest_counts():
     assert named("New York", "New", "New York Times") == ["New"]
 
 
-def test_a_label_is_certain_an_alias_nearly():
-    billing = thing("Billing", "invoices", "billing")
-    assert found("about invoices", billing) == [Detection("Billing", 0.9, "alias")]
-    assert found("invoices and billing", billing) == [Detection("Billing", 1.0, "name")]
-
-
-def test_of_things_as_sure_the_one_named_more_often_then_the_more_important_then_the_first_id_comes_first():
-    assert next(one.id for one in found("beta, alpha, beta", thing("alpha", importance=1.0), thing("beta"))) == "beta"
-    assert next(one.id for one in found("alpha beta", thing("alpha"), thing("beta", importance=0.6))) == "beta"
-    twins = [Named(id=name, names=("Sarah",)) for name in ("b", "a")]
-    assert [one.id for one in found("Sarah", *twins)] == ["a", "b"]
-
-
 def test_a_thing_is_found_by_its_terms():
     scaling = thing("Cluster autoscaling")
     for message, things, confidence in (

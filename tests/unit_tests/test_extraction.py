@@ -101,15 +101,13 @@ KNOWN = Knowledge(facts=(fact(),))
     "reply",
     [
         TEXT,
-        json.dumps(FULL, indent=2),
-        f"```json\n{TEXT}\n```",
         f"Here are my notes:\n\n```json\n{TEXT}\n```\nAnything else?",
         f"<think>Is {{}} right?</think>\n{TEXT}",
         json.dumps({"LearnedAboutUser": FULL}),
         AIMessage([{"type": "text", "text": TEXT[:50]}, {"type": "text", "text": TEXT[50:]}]),
         AIMessage("", tool_calls=[{"name": "LearnedAboutUser", "args": FULL, "id": "1", "type": "tool_call"}]),
     ],
-    ids=["plain", "indented", "fenced", "introduced", "thoughts", "wrapped", "blocks", "tool call"],
+    ids=["plain", "introduced", "thoughts", "wrapped", "blocks", "tool call"],
 )
 def test_a_reply_in_any_usual_form_is_read(reply):
     model = scripted(reply)
@@ -121,19 +119,10 @@ SECRET = "my secret is plum"
 BAD = {
     "raises": (ValueError(SECRET), "ValueError"),
     "nothing": (" \n\t ", "an empty reply"),
-    "no blocks": (AIMessage([]), "an empty reply"),
     "thoughts alone": (f"<think>Let me see, {SECRET}", "an empty reply"),
-    "prose": (f"The user says that {SECRET}.", "a reply that is not a JSON object"),
-    "cut JSON": (f"```json\n{TEXT[:-3]}\n```", "invalid JSON"),
     "other JSON": (f'{{"answer": "{SECRET}"}}', "a reply without lists of facts, topics, entities"),
-    "lists that are none": (f'{{"facts": "{SECRET}"}}', "a reply without lists"),
-    "a list": ("[1, 2]", "a reply that is not a JSON object"),
     "too deep": ('{"facts": ' + "[" * 100_000, r"invalid JSON \(RecursionError\)"),
     "far too long": ("prose" * 100_000, "a reply of 500,000 characters"),
-    "a call that cannot be read": (
-        AIMessage("", invalid_tool_calls=[{"name": "x", "args": '{"facts": [', "id": "1", "error": None}]),
-        "invalid JSON",
-    ),
 }
 
 
@@ -178,16 +167,6 @@ def test_the_text_of_a_fact_is_one_line_without_a_subject():
         "half \ud83d": "half �",
     }
     assert {text: one_fact(text=text)[0].text for text in texts} == texts
-
-
-TWO = Knowledge(facts=(fact(number=1), fact("Keeps bees", number=2)))
-
-
-def test_only_a_known_fact_is_updated():
-    updates = [("F1", "fact-1"), ("f2", "fact-2"), *((no, "") for no in ("F3", "F0", 1, None, ""))]
-    for given_, same_as in updates:
-        [found] = one_fact(TWO, updates=given_)
-        assert found.same_as == same_as
 
 
 def day(*date):
@@ -300,18 +279,6 @@ def test_text_that_imitates_a_fence_or_a_message_is_neutralised():
     assert human.count("<context>") == human.count("</context>") == 5
     assert "\n- 9." not in human
     assert human.endswith("</context>\n")
-
-
-def test_a_speaker_cannot_pass_for_the_user():
-    _, human = asked([*SAID[:1], Said(id="m2", digest="d", text="I pay.", from_user=False, speaker="the user (Ada)")])
-    assert "- 2. not the user (the user (Ada)): I pay." in human
-
-
-def test_a_model_that_takes_a_schema_gets_it_and_is_asked_in_words_the_last_time():
-    model = Calling(script=["", EMPTY])
-    run(ChatModelExtractor(model))
-    assert model.schemas == [extraction.SCHEMA, True, False]
-    assert [json.dumps(extraction.SCHEMA) in system.text for system, _ in model.asked] == [False, True]
 
 
 # Windows

@@ -14,8 +14,6 @@ from langchain_ctxbudget.knowledge.facts import (
     is_expired,
     learn,
     pruned,
-    ranked,
-    stays_where_it_is_tight,
 )
 from langchain_ctxbudget.knowledge.records import LearnedFact
 from langchain_ctxbudget.messages import says_the_same
@@ -66,12 +64,6 @@ def ended(facts):
     return {each.id: (each.ended, each.ended_at) for each in facts if each.ended}
 
 
-def test_above_120_facts_expired_ones_end():
-    facts = [*many(119), *many(2, start=119, days=181)]
-    assert ended(pruned(facts, NOW)) == {"f119": ("expired", NOW), "f120": ("expired", NOW)}
-    assert ended(pruned(facts[:120], NOW)) == {}
-
-
 def test_above_150_facts_are_evicted_down_to_120():
     for count, gone in ((121, 0), (150, 0), (151, 31), (200, 80)):
         assert list(ended(pruned(many(count, days=1), NOW)).values()) == [("evicted", NOW)] * gone
@@ -104,30 +96,6 @@ def test_pruning_leaves_at_most_150_and_every_pinned_fact(facts):
 
 
 # What is shown
-
-
-def test_facts_are_selected_by_pin_category_confidence_recency_and_id():
-    order = [
-        fact("1", category="identity", pinned=True, confidence=0.1, days=99),
-        fact("2", category="project", confidence=0.5),
-        fact("3", category="preference", confidence=0.9),
-        fact("4", category="preference", confidence=0.5, days=1),
-        fact("5", category="preference", confidence=0.5, days=2),
-        fact("6", category="identity", confidence=0.9),
-        fact("7", category="identity", confidence=0.9),
-    ]
-    assert list(ranked(order[::-1])) == order
-
-
-def test_a_tight_window_keeps_work_sure_preferences_and_pins():
-    for category, confidence, pinned, stays in (
-        ("project", 0.1, False, True),
-        ("preference", 0.81, False, True),
-        ("preference", 0.8, False, False),
-        ("identity", 1.0, False, False),
-        ("identity", 0.1, True, True),
-    ):
-        assert stays_where_it_is_tight(fact(category=category, confidence=confidence, pinned=pinned)) is stays
 
 
 # Near-duplicates

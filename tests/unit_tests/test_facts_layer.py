@@ -4,19 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.budget import MEMORY_MAX, Layer, Reason, Status
-from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import with_headings
-from langchain_ctxbudget.knowledge import BY_USER, NOTHING, Fact, FactsLayer, Knowledge, Source, known
+from langchain_ctxbudget.knowledge import BY_USER, Fact, FactsLayer, Knowledge, Source
 from langchain_ctxbudget.knowledge.facts_layer import (
-    all_candidates,
     as_candidates,
     fact_fragments,
     facts_of,
     facts_tokens,
-    fitting,
     left_out,
     memory_fragments,
     packed,
@@ -72,12 +68,6 @@ def test_personality_stands_first_then_style_then_preferences_which_give_way_fir
     assert preference_fragments(ContextSettings(), words) == ()
 
 
-def test_the_first_preferences_that_fit_are_kept():
-    fragments = preference_fragments(ContextSettings(preferences=["x x", "x x x", "x"]), words)
-    for budget, kept in ((-1, 0), (3, 1), (6, 1), (7, 2), (8, 2), (9, 3)):  # with its dash, each one word more
-        assert fitting(fragments, budget) == fragments[:kept]
-
-
 def test_memories_are_worth_less_than_preferences_and_more_than_facts():
     given_ = ContextSettings(preferences=["x"] * 50, memories=["a b c", "one two three four five six", "d e f"])
     memories = memory_fragments(given_, words)
@@ -112,15 +102,6 @@ def test_facts_stand_under_the_headings_of_their_categories():
     fragments = fact_fragments(FACTS, words, 1_000, titled=False)[0]
     assert {one.text for one in fragments if one.reason is Reason.PINNED} == {"- Is called Ann\n"}
     assert texts(f for f in fragments if f.expendable) == ["Prefers cats", "Is a nurse"]  # seed 001, stage two
-
-
-def test_where_not_all_fit_pinned_ones_stay_then_work():
-    headings = words(TITLE) + words("Current work: Preferences: About user:")
-    order = ["Is called Ann", "Builds a boat", "Prefers tea"]
-    for number in (1, 2, 3):
-        room = headings + sum(words(f"- {text}") for text in order[:number])
-        chosen = fact_fragments(FACTS, words, room, titled=False)[1]
-        assert {one.text for one in chosen} == set(order[:number])
 
 
 ORDER = ["project", "preference", "identity"]
@@ -213,12 +194,3 @@ def test_what_retrieval_may_quote():
         ("Sings", "core", "2026-05-31"),
     ]
     assert [one.kind for one in as_candidates((), [here])] == ["fact"]
-
-
-def test_where_nothing_is_to_be_learned_only_what_was_said_by_hand_is_known():
-    store = InMemoryStore()
-    facts = (TEA, fact("Is a nurse", made_by=BY_USER), fact("Used Vim", valid_until=NOW))
-    drive(known.save(store, "ada", NOTHING, Knowledge(facts=facts)))
-    for learn, expected in ((True, ["Is a nurse", "Prefers tea"]), (False, ["Is a nurse"])):
-        found = drive(all_candidates(store, "ada", ContextSettings(learn=learn), NOW, words))
-        assert sorted(one.text for one in found) == expected

@@ -116,12 +116,6 @@ def test_what_is_asked_supposed_quoted_pasted_played_or_momentary_says_nothing()
         assert facts(line.replace("\\n", "\n")) == [], line
 
 
-def test_a_long_message_is_a_document_and_teaches_nothing() -> None:
-    filler = "The weather was fine on that day. " * (MOST_CHARACTERS // 30)
-    assert learned(f"I live in Rome. {filler}") == Learned()
-    assert learned("I live in Rome.\n" + "The weather was fine.\n" * 30) == Learned()
-
-
 def test_a_statement_may_only_end_what_was_so() -> None:
     for message, slot in (
         ("I no longer work at Acme", "employer"),
@@ -141,11 +135,6 @@ def test_a_fact_names_its_messages_and_stands_where_it_was_said_last() -> None:
         ("Lives in Rome", ("m2",)),
         ("Favourite colour is teal", ("m1", "m3")),
     ]
-
-
-def test_only_the_user_teaches() -> None:
-    texts = ["I live in Lisbon with my sister Anna.", *["My sourdough is dense."] * 3]
-    assert learn(said(*texts, from_user=False), (), "c1") == (Learned(), ())
 
 
 # message | names with their kinds

@@ -10,8 +10,7 @@ import pytest
 from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.errors import MissingScopeError, StoreDataError, StoreError
+from langchain_ctxbudget.errors import StoreDataError, StoreError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import (
     NOTHING,
@@ -39,7 +38,6 @@ from langchain_ctxbudget.stores import bulk
 NOW = datetime(2026, 3, 29, 0, 59, 59, 999_999, tzinfo=UTC)
 TEXTS = ("plain", "", "nul \0", "only half \ud800", "\U0001f642 e\u0301 \u202e", "two\r\nlines", '{"json": "{}"}')
 IDS = ("topic/cycling", "topic/cyclin", "..", "a.b", "a/b", "%", "a%", "_", "~", "mark", " ", "nul \0", "long " * 2_000)
-USERS = ("ada", "ad", "ada2", "ada.b", "ada%", "ada_", "*")
 
 
 def fact(name: str, text: str = "text") -> Fact:
@@ -101,24 +99,6 @@ def test_a_record_is_given_back_whatever_it_says_and_is_called() -> None:
         assert drive(repository.all(store, "ada")) == sorted(saved, key=repository.key)
         write(store, *repository.changes("ada", saved, saved[:1]))
         assert drive(repository.all(store, "ada")) == saved[:1]
-
-
-def test_every_user_has_their_own_and_erasing_one_leaves_nothing_of_theirs() -> None:
-    store, kinds = InMemoryStore(), KINDS
-    for user in USERS:
-        puts = [repository.put(user, make("x", user)) for repository, make in kinds]
-        assert all(put.index is False for put in puts)  # nothing of it is found by what messages say
-        write(store, *puts)
-    with ContextPipeline(store=store) as pipeline:
-        assert pipeline.erase_user(user_id="ada") == len(pipeline.export_user(user_id="ad")) == len(kinds)
-    for user in USERS:
-        for repository, make in kinds:
-            assert drive(repository.all(store, user)) == ([] if user == "ada" else [make("x", user)])
-    for repository, make in kinds:
-        with pytest.raises(MissingScopeError, match="user_id"):
-            repository.put("", make("x", "text"))
-        with pytest.raises(MissingScopeError, match="user_id"):
-            drive(repository.all(store, ""))
 
 
 def test_what_cannot_be_read_is_named_and_what_is_derived_is_left_out() -> None:
@@ -235,28 +215,9 @@ def test_where_another_process_erases_the_user_nothing_is_kept() -> None:
     assert here.search(("ctxbudget",)) == []
 
 
-def test_of_ended_facts_the_newest_stay() -> None:
-    store = InMemoryStore()
-    numbers = range(known.MOST_ENDED + 3)
-    found = save(store, Knowledge(ended=tuple(map(ended, numbers))))
-    assert sorted(one.id for one in found.ended) == [f"{number:04}" for number in numbers[3:]]
-
-
 def test_what_is_no_longer_known_is_expected_on_no_device() -> None:
     store = InMemoryStore()
     before = save(store, STATE)
     write(store, records.PRESENCE.put("ada", device("phone", "t")))
     save(store, replace(before, topics=()))
     assert [one.predicted_topics for one in drive(records.PRESENCE.all(store, "ada"))] == [()]
-
-
-def test_of_users_not_asked_for_lately_nothing_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "KEPT_USERS", 2)
-    store = InMemoryStore()
-    for user in "abc":
-        drive(known.save(store, user, NOTHING, STATE))
-    kept = {user: known.last_known(store, user) for user in "cb"}
-    assert {user: (one.is_read, one.is_whole) for user, one in kept.items()} == {"c": (True, True), "b": (True, True)}
-    assert not known.last_known(store, "a").is_read
-    for user in "abc":
-        assert parts(drive(known.read_all(store, user))) == STATE

@@ -18,7 +18,7 @@ from langchain_ctxbudget.knowledge import (
     TopicProfile,
 )
 from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, updated, without
-from langchain_ctxbudget.knowledge.records import Highlight, Learned, LearnedFact, PhraseRecord, TopicConversation
+from langchain_ctxbudget.knowledge.records import Highlight, Learned, PhraseRecord, TopicConversation
 from tests.conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -39,23 +39,7 @@ def ended(name: str, by: str, *sources: Source, **fields: Any) -> Fact:
     return fact(name, *sources, ended="superseded", ended_at=NOW, superseded_by=by, valid_until=NOW, **fields)
 
 
-def names(facts: tuple[Fact, ...]) -> list[str]:
-    return [one.id for one in facts]
-
-
 # Without some messages
-
-
-def test_what_only_they_said_is_gone() -> None:
-    state = Knowledge(facts=(fact("a", source("m0")), fact("b", source("m1")), fact("c", source("m0"), source("m1"))))
-    after = without(state, "c1", CUT)
-    assert names(after.facts) == ["a", "c"]
-    assert after.facts[1].sources == (source("m0"),)
-
-
-@pytest.mark.parametrize("fields", [{"made_by": BY_USER, "sources": (source("m1"),)}, {"sources": ()}])
-def test_what_is_said_by_hand_stays(fields: dict[str, Any]) -> None:
-    assert names(without(Knowledge(facts=(fact("a", **fields),)), "c1", {}).facts) == ["a"]
 
 
 def test_what_they_superseded_counts_again() -> None:
@@ -120,19 +104,6 @@ def learn(state: Knowledge, *texts: str, first: int = 0, **learned: Any) -> Know
         scope=SCOPE, entries=of.entries, costs=of.costs, first=first, progress=ProgressRecord(), there=None, epoch=0
     )
     return updated(state, work, Learned(**learned), NOW)
-
-
-SAID = (LearnedFact(text="Favourite colour is amber", category="preference", slot="colour", message_ids=("m0",)),)
-AGAIN = (LearnedFact(text="Favourite colour is teal", category="preference", slot="colour", message_ids=("m1",)),)
-
-
-def test_learning_again_after_a_kill_changes_nothing() -> None:
-    once = learn(Knowledge(), "amber", "teal", facts=(*SAID, *AGAIN))
-    assert learn(once, "amber", "teal", facts=(*SAID, *AGAIN)) == once
-    assert [(one.text, one.ended) for one in (*once.facts, *once.ended)] == [
-        ("Favourite colour is teal", None),
-        ("Favourite colour is amber", "superseded"),
-    ]
 
 
 def test_of_too_many_topics_the_least_important_go() -> None:

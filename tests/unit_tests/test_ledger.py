@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
@@ -79,22 +78,6 @@ def test_what_is_noted_is_written_once_with_what_else_is_to_be_written(store: Fa
     assert store.writes == 1
     assert store.get((ROOT, "else"), "key") is not None
     assert read(Ledger(), store) == (ONE, ONE)
-
-
-def test_threads_that_note_at_once_lose_nothing(store: Failing) -> None:
-    ledger = Ledger()
-
-    def work() -> None:
-        for _ in range(50):
-            ledger.note(ADA, ONE, "m", MONTH)
-
-    noting = [threading.Thread(target=work) for _ in range(4)]
-    for thread in noting:
-        thread.start()
-    while any(thread.is_alive() for thread in noting):
-        write(ledger, store)
-    write(ledger, store)
-    assert read(Ledger(), store) == (total([ONE] * 200),) * 2
 
 
 def test_what_is_erased_while_it_is_being_written_is_not_written_again(store: Failing, ledger: Ledger) -> None:

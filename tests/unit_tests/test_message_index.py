@@ -98,15 +98,6 @@ def test_a_user_may_begin_another_subject_within_a_session():
         assert read(conversation(said), vectors=vectors).subjects().tolist() == subjects
 
 
-def test_a_speaker_with_a_name_is_found_by_it_and_a_role_is_no_name():
-    view = conversation([HumanMessage("hello", name="Ann"), AIMessage("hello"), HumanMessage("hello")])
-    index = read(view)
-    assert [bool(score) for score in index.lexical.scores(["ann"])] == [True, False, False]
-    assert not index.lexical.scores(["user"]).any()
-    assert not index.lexical.scores(["assistant"]).any()
-    assert known(index, view)["speaker"] == [index.speakers[name] for name in ("Ann", "assistant", "user")]
-
-
 @pytest.mark.parametrize("pin", ["drop", "summarize"])
 def test_a_pinned_message_is_not_quotable_and_costs_what_it_is_shown_as_until_the_pin_is_taken_off(pin):
     view = conversation(["one", HumanMessage("two " * 2_000, id="m1"), AIMessage("", id="m2")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,7 @@ from langchain_ctxbudget.history import Conversation, MessageIndex
 from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.retrieval import Pool, Searched, Sources, gather, pooled, rerank, search
 from langchain_ctxbudget.retrieval import pool as pools
-from langchain_ctxbudget.retrieval.sources import RERANKED
-from langchain_ctxbudget.search import PRIORITIES, Candidate
+from langchain_ctxbudget.search import Candidate
 from tests.conversations import BagOfWords, conversation
 from tests.stores import embed
 
@@ -85,9 +83,8 @@ def test_texts_from_elsewhere_are_ranked_in_front_of_the_messages_by_source_date
     assert (pool.position(4), pool.position(3)) == (0, None)
     assert len(pool.ranking.keys) == len(pool.meant) == 6
     assert set(np.argsort(-pool.ranking.relevance)[:2].tolist()) < {0, 1, 2, 5}
-    for searched in (Searched(), Searched.of(conversation(["It rained."]))):  # without a conversation, too
-        pool, _ = drive(gather(searched, QUERY, BagOfWords(), others))
-        assert len(pool.ranking.keys) == 4 + len(searched.entries)
+    pool, _ = drive(gather(Searched(), QUERY, BagOfWords(), others))  # without a conversation, too
+    assert len(pool.ranking.keys) == 4
 
 
 def test_a_text_from_elsewhere_is_not_quoted_while_the_conversation_says_it_itself() -> None:
@@ -101,24 +98,6 @@ def test_a_text_from_elsewhere_is_not_quoted_while_the_conversation_says_it_itse
 def by_words(view: Conversation) -> list[float]:
     keys: list[float] = pooled(Searched.of(view, MessageIndex()), QUERY).ranking.keys.tolist()
     return keys
-
-
-def test_a_conversation_is_searched_as_it_was_after_a_pin_and_more_messages() -> None:
-    view = conversation(["The bike.", "It rained."])
-    keys = by_words(view)
-    for table in (view.table.pinned({"m0": "keep"}, ["m0"]), view.table):
-        more = conversation(["The bike.", "It rained.", "The blue bike."]).entries[2]
-        table.append(more.record, more.message)
-        assert len(by_words(over(view, table))) == 3
-        assert by_words(view) == gathered(view).ranking.keys.tolist() == keys
-
-
-def test_of_texts_that_are_alike_the_one_of_the_more_important_kind_is_worth_more() -> None:
-    others = [memory(number, f"bike {number}", kind) for number, kind in enumerate(PRIORITIES)]
-    pool = gathered(conversation(["It rained.", "The bike."]), others)
-    by_kind = {other.kind: pool.scores(number)["priority"] for number, other in enumerate(pool.others)}
-    assert by_kind == {"core": 1, "explicit": 0.667, "fact": 0.333, "project": 0.167, "experience": 0}
-    assert pool.scores(len(others))["priority"] == 0
 
 
 def test_a_text_from_elsewhere_is_meant_only_if_it_has_to_do_with_the_question_and_said_again_is_worth_less() -> None:
@@ -184,14 +163,6 @@ def test_embeddings_that_fail_leave_the_words_and_are_told_of() -> None:
     gathered(conversation(["", "The bike is blue."]), embeddings=Faulty([1.0] * 64))  # a blank message lacks nothing
 
 
-def test_no_more_vectors_from_elsewhere_are_kept_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "REMEMBERED_TEXTS", 3)
-    view = conversation(["It rained."])
-    for start in (0, 2, 4):
-        gathered(view, [message(n, f"bike {n}") for n in range(start, start + 3)], BagOfWords())
-        assert len(view.table.index.elsewhere) <= 3
-
-
 # The search
 
 
@@ -202,9 +173,6 @@ def test_hits_are_the_most_relevant_texts_best_first_whatever_they_cost() -> Non
     assert hits[0].score > hits[1].score
     assert "value" in hits[1].scores
     assert failures == []
-    long = "The blue bike is here." + " It is a bike, blue as a bike can be." * 60
-    [hit], _ = drive(search(replace(sources, names=()), QUERY, 1, conversation(["Bike.", "It rained.", long])))
-    assert (hit.candidate.id, hit.candidate.title, hit.candidate.text) == ("c1/m2", "c1", long)
 
 
 # Reranking
@@ -231,6 +199,3 @@ def test_a_reranker_hands_the_values_of_the_best_that_may_be_quoted_out_in_its_o
         assert sorted(new.ranking.keys) == pytest.approx(sorted(pool.ranking.keys))
         assert new.ranking.keys == pytest.approx(pool.ranking.keys + new.ranking.components["reranker"])
         assert problem is None
-    view, reranker = conversation([f"The blue bike {'x' * number}" for number in range(RERANKED + 10)]), Shortest()
-    drive(rerank(gathered(view), QUERY, reranker, view))
-    assert len(reranker.shown) == RERANKED

@@ -55,12 +55,6 @@ def test_the_history_has_each_place_once_in_a_row_and_the_fifty_newest() -> None
     assert [visit.path for visit in known.navigation_history] == [f"/{n}" for n in range(10, 60)]
 
 
-def test_a_device_is_idle_since_it_said_so_first() -> None:
-    beats = [(n * MINUTE, beat(idle=n in (1, 2, 4))) for n in range(6)]
-    since = [after(*beats[: n + 1]).idle_since for n in range(6)]
-    assert since == [None, NOW + MINUTE, NOW + MINUTE, None, NOW + 4 * MINUTE, None]
-
-
 # Predictions
 
 
@@ -126,22 +120,7 @@ def test_what_is_usual_at_this_hour_counts_by_its_share() -> None:
         assert predict([], [topic("t")], [], links, now).topics == (("t", 0.15),)  # .2 * 75 / 100
 
 
-def test_the_five_likeliest_are_named() -> None:
-    names = ["g", "b", "f", "a", "e", "c", "d"]
-    for order in (names, names[::-1]):
-        found = predict([], [topic(name, 1) for name in order] + [topic("z", 0)], [], [], NOW)
-        assert [name for name, _ in found.topics] == ["z", "a", "b", "c", "d"]
-
-
 # In a store
-
-
-def test_every_device_of_a_user_is_known_and_of_nobody_else() -> None:
-    store = InMemoryStore()
-    for user, name, gap in (("ada", "tablet", 0), ("ada", "phone", 3), ("grace", "phone", 0)):
-        drive(presence.record(store, user, beat(device_id=name), NOW + gap * MINUTE))
-    known = drive(presence.devices(store, "ada", NOW + 3 * MINUTE))
-    assert [(device.device_id, device.is_online) for device in known] == [("phone", True), ("tablet", False)]
 
 
 def test_a_device_is_forgotten_after_ninety_silent_days() -> None:

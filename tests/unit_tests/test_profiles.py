@@ -68,11 +68,6 @@ def test_topics_are_the_same_with_the_same_stems() -> None:
         assert is_called(topic(first), second) is is_called(topic(second), first) is same
 
 
-def test_a_slug_is_the_folded_words() -> None:
-    slugs = {"  Prisma  ORM! ": "prisma-orm", "C": "c", "C#": "c-sharp", "Ｆull": "full", "🙂": "u1f642", " ": ""}
-    assert {label: slug(label) for label in slugs} == slugs
-
-
 # Numbers
 
 
@@ -183,12 +178,6 @@ def entities(known: tuple[EntityProfile, ...], *names: str, **fields: Any) -> tu
     return merge_entities(known, Learned(entities=new), SOURCES, NOW)
 
 
-def test_a_topic_in_another_form_is_the_same() -> None:
-    for label in ("home brewing", "HOME  Brewing", "Brewing home", "home brewings"):
-        [one] = topics(topics((), "Home brewing"), label)
-        assert (one.id, one.label) == ("topic/home-brewing", "Home brewing")
-
-
 def test_learning_again_from_the_same_messages_changes_nothing() -> None:
     fields = {"proficiency": "expert", "domain": "creative", "aliases": ("x",), "parent": "Beer"}
     first = topics(topics((), "Beer"), "Home brewing", **fields)
@@ -243,12 +232,3 @@ def test_a_full_name_completes_a_first_name_and_a_first_name_that_two_have_is_no
     assert (sarah.id, sarah.name, sarah.aliases) == ("entity/person/sarah", "Sarah Chen", ("Sarah",))
     assert len(entities((sarah,), "Sarah")) == 1
     assert len(entities(entities((), "Sarah Chen", "Sarah Lee"), "Sarah")) == 3
-
-
-def test_what_the_user_said_of_an_entity_stays() -> None:
-    changes = {"made_by": BY_USER, "name": "Sally", "relationship": "friend", "attributes": (("age", "7"),)}
-    own = entities((), "Sarah")[0].model_copy(update={**changes, "aliases": ("Sarah",), "type": "concept"})
-    learned = {"relationship": "wife", "attributes": (("age", "8"), ("eyes", "brown")), "aliases": ("Sarah",)}
-    [sally] = entities((own,), "Sarah Chen", **learned)
-    assert (sally.name, sally.type, sally.relationship) == ("Sally", "concept", "friend")
-    assert dict(sally.attributes) == {"age": "7", "eyes": "brown"}

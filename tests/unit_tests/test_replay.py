@@ -167,18 +167,6 @@ def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None
     assert "recency: 1 prompts do not have the message that they are to answer." in text
 
 
-def test_its_text_is_an_aligned_table_of_all_strategies() -> None:
-    result = replay(
-        LONG, [*DEFAULT_STRATEGIES, {"emphasis": "cache", "keep_messages": 2, "segment_messages": 10}], budget=BUDGET
-    )
-    text = result.to_text()
-    rows = [line for line in text.splitlines() if line.startswith(DEFAULT_STRATEGIES)]
-    assert len(rows) == 2 * len(DEFAULT_STRATEGIES)
-    assert len({len(row) for row in rows[: len(DEFAULT_STRATEGIES)]}) == 1
-    assert f"{result.track('recency').tokens:,}" in text
-    assert max(map(len, text.splitlines())) <= 110
-
-
 # What is refused
 
 

@@ -18,15 +18,6 @@ def chunks_of(text: str, chunk_tokens: int = 32, overlap_tokens: int = 0) -> lis
     return Splitter(COUNTER, chunk_tokens, overlap_tokens).split(Part(text))
 
 
-@pytest.mark.parametrize(
-    "text", ["x" * 5_000, "字" * 2_000, "word " * 2_000, "One. Two! " * 500, "a\n" * 2_000, "\U0001f469\u200d" * 300]
-)
-def test_no_chunk_is_larger_than_asked_for(text: str) -> None:
-    chunks = chunks_of(text)
-    assert max(map(COUNTER.count_text, chunks)) <= 32
-    assert len(chunks) > 1
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.text(st.sampled_from("ab .\n#,字é\U0001f642\t"), max_size=600), st.integers(0, 8))
 def test_without_white_space_nothing_is_lost(text: str, overlap: int) -> None:
@@ -54,13 +45,6 @@ def test_a_markdown_part_knows_its_headings_and_keeps_its_code() -> None:
     code = "def f(x):\n    if x:\n        return 1\n    return 2"
     [part] = markdown_parts(f"# Code\n\n```python\n{code}\n```\n")
     assert code in chunks_of(part.text, 256)[0]
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(["# A", "## B", "text", "", "```", "~~~", "   # C", "\t"]), max_size=20))
-def test_markdown_parts_are_the_text(lines: list[str]) -> None:
-    text = "\n".join(lines)
-    assert "".join("".join(part.text for part in markdown_parts(text)).split()) == "".join(text.split())
 
 
 # Summaries
@@ -93,13 +77,9 @@ THREE = (("First thing", "one.txt"), ("Second thing", "two.txt"), ("Third thing"
         *((it, [GUIDE], []) for it in ("What does mysetup.md say?", "setup.mdx", "my setup", "linux", "Linux Setup")),
         ("What is our budget?", [BUDGET], []),
         ("What does “Budget” say?", [BUDGET], [0]),
-        ("In 2024 it rained.", [("2024", "2024.txt")], []),
         *((it, [PAGE], [0]) for it in ("https://example.com/guide", "example.com/guide/", "see www.example.com/guide")),
         ("请看「用户指南」的第二章", [("用户指南", "text:1")], [0]),
         ("see Übersicht.md", [("x", "Übersicht.md")], [0]),
-        ("the café menu, please", [("Café Menu", "text:1")], [0]),
-        ("about (the) guide", [("(the) guide", "text:1")], [0]),
-        ("open __init__.py", [("x", "pkg/__init__.py")], [0]),
         ("What does b/README.md say?", TWO, [1]),
         ("What does README.md say?", TWO, [0, 1]),
         ("one.txt and two.txt|now three.txt|and one.txt", THREE, [0, 2, 1]),

@@ -15,10 +15,6 @@ from langchain_ctxbudget.knowledge.learning import Work, as_said, others_in, tim
 from tests.conversations import COUNTER, SCOPE, opened
 
 
-def numbered(count: int) -> OpenConversation:
-    return opened(*(f"text {number}" for number in range(count)))
-
-
 def taken(store: InMemoryStore, of: OpenConversation, at_least: int = 1) -> Work | None:
     return drive(take(store, of, COUNTER, at_least=at_least))
 
@@ -30,27 +26,6 @@ def learned(store: InMemoryStore, of: OpenConversation) -> list[int]:
         drive(batch(store, [records.written(records.progress_place(SCOPE), work.done)]))
         sizes.append(len(work.entries) - work.first)
     return sizes
-
-
-def test_every_message_is_taken_once_and_in_order() -> None:
-    store = InMemoryStore()
-    assert learned(store, numbered(7)) == [7]
-    work = taken(store, numbered(12))
-    assert work is not None
-    assert [entry.id for entry in work.entries[work.first :]] == [f"m{number}" for number in range(7, 12)]
-    assert list(work.costs) == [COUNTER.count_message(entry.sent) for entry in work.entries]
-    assert work.there is None
-
-
-def test_after_a_change_reading_goes_on_where_nothing_has_changed() -> None:
-    store = InMemoryStore()
-    for count in (3, 6, 9):
-        learned(store, numbered(count))
-    other = opened(*(f"text {number}" if number != 4 else "another" for number in range(9)))
-    work = taken(store, other, at_least=100)
-    assert work is not None
-    assert work.there is not None
-    assert (work.first, len(work.entries) - work.first) == (3, 6)
 
 
 # What may be read

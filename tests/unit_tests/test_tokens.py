@@ -54,6 +54,7 @@ def test_any_text_is_counted_and_estimated_no_lower(text: str) -> None:
 
 
 @settings(deadline=None, max_examples=100)
+@example("<|endoftext|>")
 @given(st.text())
 def test_counts_are_those_of_tiktoken(text: str) -> None:
     assert EXACT.count_text(text) == len(vocab.encoding().encode(text, disallowed_special=()))

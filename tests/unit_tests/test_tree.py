@@ -54,11 +54,6 @@ def test_segments_have_about_the_wanted_number_of_messages():
     assert grown([Message("x" * (SEGMENT_CHARACTERS // 4))] * 10).starts == (0, 4, 8)
 
 
-def test_a_segment_ends_where_a_cut_is_safe():
-    found = [replace(message, safe_cut=i % 7 == 0) for i, message in enumerate(messages(200))]
-    assert all(start % 7 == 0 and start in grown(found) for start in grown(found).starts)
-
-
 @given(st.lists(st.text(max_size=3), max_size=120), st.integers(2, 30), st.integers(0, 120))
 def test_a_tree_is_the_same_whether_messages_come_at_once_one_by_one_or_again(texts, size, again):
     found = [Message(text, id=str(i)) for i, text in enumerate(texts)]
@@ -91,16 +86,6 @@ def test_a_frontier_covers_every_segment_once_and_is_coarser_the_older(segments)
     assert all(levels.count(level) <= FINE_NODES + FAN_OUT - 1 for level in levels)
     assert levels.count(1) >= min(segments, FINE_NODES)
     assert len(frontier(range(5_001), 5_000)) <= 35
-
-
-@given(st.integers(0, 700))
-def test_every_node_comes_after_its_children(segments):
-    tree = Tree(20, tuple(range(segments + 1)))
-    seen = set()
-    for node in tree.complete(segments):
-        assert node.level == 1 or seen.issuperset(tree.children(node))
-        seen.add(node)
-    assert seen.issuperset(frontier(tree.starts, segments))
 
 
 def test_a_key_follows_from_the_content_of_a_span_wherever_it_stands():

@@ -90,15 +90,6 @@ def test_vectors_compare_by_what_is_there_whatever_was_added_taken_away_and_aske
     assert grown.similarities(query).tolist() == before.tolist()
 
 
-@pytest.mark.parametrize("size", [2, 2 * FEW])
-def test_vectors_without_a_length_and_those_that_are_all_the_same_have_similarities_that_are_numbers(size):
-    for rows in (np.concatenate((np.zeros((1, WIDTH)), drawn(size, 1))), np.tile(drawn(1, 1), (size + 1, 1))):
-        for query in (np.zeros(WIDTH), drawn(1, 2)[0]):
-            found = filled(rows).similarities(query, np.zeros((3, WIDTH), np.float32))
-            assert found.shape == (3 + size + 1,)
-            assert np.isfinite(found).all()
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_what_is_no_number_or_of_another_width_is_refused(value):
     bad, vectors, query = np.full((1, WIDTH), value, np.float32), filled(drawn(2 * FEW, 1)), drawn(1, 2)[0]
@@ -126,12 +117,6 @@ def test_what_is_absent_is_similar_to_nothing_until_it_is_taken_away(size):
         assert np.count_nonzero(found) == size + 1
     vectors.truncate(1)
     assert vectors.absent == []
-
-
-def test_some_vectors_compare_as_they_do_among_all():
-    rows, query, numbers = drawn(3 * FEW, 1), drawn(1, 2)[0], np.array([2, 5, 50])
-    vectors = filled(rows)
-    assert vectors.some(numbers).similarities(query).tolist() == vectors.similarities(query)[numbers].tolist()
 
 
 @settings(deadline=None)
