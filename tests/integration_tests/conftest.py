@@ -91,7 +91,6 @@ LONG = {
     "test_other_models",
     "test_recall_tool",
     "test_same_prompt",
-    "test_serialisation",
     "test_summary_faults",
     "test_what_if",
 }

@@ -1,36 +1,29 @@
-"""What providers refuse, written from their documentation and from what their LangChain packages send.
+"""What providers refuse in a request with some messages, judged on the JSON that their LangChain packages send.
 
-This is what the prompts of `langchain_ctxbudget` are judged by.
-
-OpenAI, Chat Completions: by the rules of `strict_openai_server`, on what `langchain-openai` sends.
-
-Anthropic, Messages, through `langchain-anthropic`: "`tool_use` ids were found without `tool_result` blocks immediately
-after"; "unexpected `tool_use_id` found in `tool_result` blocks"; "`tool_use` ids must be unique"; "each tool_use must
-have a single result"; "text content blocks must be non-empty"; "messages: first message must use the 'user' role".
-Messages of one role in a row are one turn, in which results stand before anything else.
+OpenAI, Chat Completions: by the rules of `strict_openai_server`. Anthropic, Messages, by those below: "`tool_use` ids
+were found without `tool_result` blocks immediately after", "unexpected `tool_use_id` found in `tool_result` blocks",
+"`tool_use` ids must be unique", "text content blocks must be non-empty", "first message must use the 'user' role",
+"'image' blocks are not permitted within assistant turns".
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    FunctionMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_anthropic import ChatAnthropic
+from langchain_core.messages import BaseMessage
 from langchain_openai.chat_models.base import _convert_message_to_dict
 
 from tests.integration_tests.strict_openai_server import chat_problems
 
+Body = Mapping[str, Any]
+ANTHROPIC = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
 _NOT_JUDGED = {"assistant": ("reasoning", "web_search_call"), "tool": ("image_url",)}
 """Parts that only Responses reads, which a model that answers with them is asked through."""
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 def check_openai(messages: Sequence[BaseMessage]) -> list[str]:
@@ -46,122 +39,104 @@ def check_openai(messages: Sequence[BaseMessage]) -> list[str]:
 
 def check_anthropic(messages: Sequence[BaseMessage]) -> list[str]:
     """What Anthropic's Messages would refuse in a request with these messages."""
-    found = [*_system_first(messages), *_anthropic_roles(messages), *_anthropic_turns(messages)]
-    found += _anthropic_contents(messages)
-    found += _names(messages)
-    return found + _ids(messages)
+    try:
+        body = ANTHROPIC._get_request_payload(list(messages))
+    except (ValueError, TypeError, KeyError, UserWarning) as error:
+        return [f"cannot be sent: {error!r}"]
+    return anthropic_problems(body)
 
 
-def _system_first(messages: Sequence[BaseMessage]) -> Iterator[str]:
-    for position, message in enumerate(messages):
-        if isinstance(message, SystemMessage) and position:
-            yield f"{position}: a system message that is not the first"
+# -- Anthropic's rules
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_TEXT, _RESULT, _MEDIA = {"text"}, {"tool_result"}, {"image", "document"}
+_BLOCKS = {
+    "user": _TEXT | _RESULT | _MEDIA,
+    "assistant": _TEXT | {"tool_use", "thinking", "redacted_thinking"},
+}
+_KEYS = {
+    "text": {"type", "text", "cache_control", "citations"},
+    "image": {"type", "source", "cache_control"},
+    "document": {"type", "source", "cache_control", "citations", "title", "context"},
+    "tool_use": {"type", "id", "name", "input", "cache_control"},
+    "tool_result": {"type", "tool_use_id", "content", "is_error", "cache_control"},
+    "thinking": {"type", "thinking", "signature"},
+    "redacted_thinking": {"type", "data"},
+}
 
 
-def _names(messages: Sequence[BaseMessage]) -> list[str]:
-    found = []
-    for position, message in enumerate(messages):
-        if message.name is not None and not isinstance(message, ToolMessage) and not _NAME.fullmatch(message.name):
-            found.append(f"{position}: refused name {message.name!r}")
-        found += [
-            f"{position}: refused name {name!r} of a call"
-            for _, name in _anthropic_calls(message)
-            if not _NAME.fullmatch(name or "")
-        ]
-    return found
+def anthropic_problems(body: Body) -> list[str]:
+    """What Anthropic's Messages refuses in a request; empty for a good one."""
+    messages = body["messages"]
+    found = [*_system(body.get("system"))]
+    if not messages or messages[0]["role"] != "user":
+        found.append("messages: first message must use the 'user' role")
+    found += [told for number, message in enumerate(messages) for told in _message(message, f"messages[{number}]")]
+    return found or [*_turns(messages), *_ids(messages)]
 
 
-def _ids(messages: Sequence[BaseMessage]) -> list[str]:
-    counts = Counter(call_id for message in messages for call_id, _ in _anthropic_calls(message))
-    return [
-        f"call id {call_id!r} used {count} times" if call_id else f"{count} calls without an id"
-        for call_id, count in counts.items()
-        if count > 1 or not call_id
-    ]
+def _system(system: object) -> Iterator[str]:
+    blocks = [{"type": "text", "text": system}] if isinstance(system, str) else system
+    for block in blocks if isinstance(blocks, list) else ():
+        if block["type"] != "text" or not block["text"].strip():
+            yield f"system: {block!r:.60} is no text"
 
 
-def _blocks(message: BaseMessage) -> list[Any]:
-    """The blocks of a message, a string as one of text."""
-    blocks = [message.content] if isinstance(message.content, str) else message.content
-    return [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+def _blocks(message: Body) -> list[Any]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-# -- Anthropic
+def _message(message: Body, where: str) -> Iterator[str]:
+    if set(message) != {"role", "content"} or message["role"] not in _BLOCKS:
+        yield f"{where}: {sorted(message)} of role {message.get('role')!r}"
+        return
+    if not _blocks(message):
+        yield f"{where}: no content"
+    for block in _blocks(message):
+        yield from _block(block, _BLOCKS[message["role"]], where)
 
 
-def _anthropic_calls(message: BaseMessage) -> list[tuple[str, str]]:
-    """Id and name of the calls that are sent: `tool_calls`, and blocks that are not among them, but no invalid ones."""
-    if not isinstance(message, AIMessage):
-        return []
-    calls = [(call["id"] or "", call["name"] or "") for call in message.tool_calls]
-    known = {call_id for call_id, _ in calls}
-    blocks = [block for block in _blocks(message) if block.get("type") == "tool_use"]
-    raw = [(block.get("id") or "", block.get("name") or "") for block in blocks]
-    return calls + [call for call in raw if call[0] not in known]
+def _block(block: object, allowed: set[str], where: str) -> Iterator[str]:
+    kind = block.get("type") if isinstance(block, dict) else None
+    if not isinstance(block, dict) or kind not in allowed:
+        yield f"{where}: {kind!r} blocks are not permitted, only {sorted(allowed)}"
+        return
+    if unknown := block.keys() - _KEYS[kind]:
+        yield f"{where}: unknown keys {sorted(unknown)} of a {kind} block"
+    match kind:
+        case "text" if not block["text"].strip():
+            yield f"{where}: text content blocks must be non-empty"
+        case "tool_use":
+            if not _ID.fullmatch(block["id"] or "") or not _NAME.fullmatch(block["name"] or ""):
+                yield f"{where}: refused id {block['id']!r} or name {block['name']!r}"
+            if not isinstance(block["input"], dict):
+                yield f"{where}: an input that is no object"
+        case "tool_result" if isinstance(block["content"], list):
+            for part in block["content"]:
+                yield from _block(part, _TEXT | _MEDIA, f"{where}.tool_result")
+        case _:
+            pass
 
 
-def _anthropic_user_blocks(message: BaseMessage) -> list[str | None]:
-    """The blocks of a user's message in order: the id of its call for a result, None for anything else."""
-    blocks = _blocks(message)
-    results = [block.get("tool_use_id") or "" for block in blocks if block.get("type") == "tool_result"]
-    if isinstance(message, ToolMessage):  # its content is sent inside one result, unless it is results already
-        return [*results] if results and len(results) == len(blocks) else [message.tool_call_id]
-    return [(block.get("tool_use_id") or "") if block.get("type") == "tool_result" else None for block in blocks]
-
-
-def _anthropic_roles(messages: Sequence[BaseMessage]) -> Iterator[str]:
-    for position, message in enumerate(messages):
-        if isinstance(message, FunctionMessage) or message.type == "chat":
-            yield f"{position}: a {message.type} message, which cannot be sent"
-    first = next((message for message in messages if not isinstance(message, SystemMessage)), None)
-    if first is None or isinstance(first, AIMessage):
-        yield "the first message is not the user's"
-
-
-def _anthropic_turns(messages: Sequence[BaseMessage]) -> Iterator[str]:
-    """All calls of an assistant's turn are answered in the user's turn behind it, once each, before anything else."""
-    calls: list[str] = []
-    results: list[str] = []
-    said = False
-    for position, message in enumerate([*messages, AIMessage("end")]):
-        if isinstance(message, SystemMessage):
-            continue
-        if not isinstance(message, AIMessage):
-            for call_id in _anthropic_user_blocks(message):
-                if call_id is None:
-                    said = True
-                    continue
-                if said:
-                    yield f"{position}: a result behind other content of the user's turn"
-                results.append(call_id)
-            continue
-        if results or said:
-            yield from _differences(position, calls, results)
-            calls, results, said = [], [], False
-        calls += [call_id for call_id, _ in _anthropic_calls(message)]
+def _turns(messages: Sequence[Body]) -> Iterator[str]:
+    """Messages of one role in a row are one turn; a turn's calls are answered at the beginning of the next one."""
+    calls: Counter[str] = Counter()
+    for role, said in groupby(messages, lambda message: message["role"]):
+        blocks = [block for message in said for block in _blocks(message)]
+        results = Counter(block["tool_use_id"] for block in blocks if block["type"] == "tool_result")
+        if role == "user" and results != calls:
+            yield f"results {results} for calls {calls}"
+        if any(block["type"] != "tool_result" for block in blocks[: results.total()]):
+            yield "a result behind other content of the user's turn"
+        calls = Counter(block["id"] for block in blocks if block["type"] == "tool_use")
     if calls:
-        yield f"end: calls {calls} without a result in the next turn"
+        yield f"calls {calls} at the end"
 
 
-def _differences(position: int, calls: list[str], results: list[str]) -> Iterator[str]:
-    if missing := list((Counter(calls) - Counter(results)).elements()):
-        yield f"before {position}: calls {missing} without a result in the next turn"
-    if surplus := list((Counter(results) - Counter(calls)).elements()):
-        yield f"before {position}: results {surplus} of no call in the turn before"
-
-
-def _anthropic_contents(messages: Sequence[BaseMessage]) -> Iterator[str]:
-    for position, message in enumerate(messages):
-        blocks = [] if message.content == "" and _anthropic_calls(message) else _blocks(message)
-        texts = [block.get("text") or "" for block in blocks if block.get("type") == "text"]
-        if isinstance(message, AIMessage) and any(block.get("type") == "tool_result" for block in blocks):
-            yield f"{position}: a result in an assistant message"
-        if message.type == "human" and any(block.get("type") == "function_call_output" for block in blocks):
-            yield f"{position}: a block of another provider"
-        if isinstance(message, ToolMessage):
-            if isinstance(message.content, list) and not all(text.strip() for text in texts):
-                yield f"{position}: an empty text block"
-        elif not all(text.strip() for text in texts):
-            yield f"{position}: an empty text block"
-        elif not blocks and not _anthropic_calls(message):
-            yield f"{position}: no content"
+def _ids(messages: Sequence[Body]) -> Iterator[str]:
+    counts = Counter(block["id"] for message in messages for block in _blocks(message) if block["type"] == "tool_use")
+    yield from (
+        f"`tool_use` ids must be unique: {key!r} {number} times" for key, number in counts.items() if number > 1
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
@@ -16,6 +16,7 @@ from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from tests.integration_tests import strategies as made
+from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 SYSTEM_PROMPT = "You are a careful assistant. <context> stays as it is."
@@ -54,24 +55,8 @@ def current(turn: Any) -> list[BaseMessage]:
 
 
 def check_valid(context: AssembledContext, turn: Any, *, may_clip: bool = False) -> None:
-    """The rules of OpenAI and Anthropic for the order of messages."""
-    waiting: list[str] = []
-    assert context.messages[1].type == "human", "the first message after the system message is a user's"
-    for position, message in enumerate(context.messages):
-        if isinstance(message, ToolMessage):
-            assert message.tool_call_id in waiting, "a result without its call right before it"
-            waiting.remove(message.tool_call_id)
-            continue
-        assert not waiting, "a call without its result"
-        assert (message.type == "system") == (position == 0)
-        if isinstance(message, AIMessage):
-            waiting = [str(call["id"]) for call in message.tool_calls]
-        has_content = bool(message.text.strip()) or (
-            isinstance(message.content, list) and "image" in str(message.content)
-        )
-        assert has_content or waiting, "an empty message"
-        assert message.name is None or re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", message.name)
-    assert not waiting
+    """Providers accept it, and the system prompt and the user's words are byte-identical."""
+    assert check_openai(context.messages) == check_anthropic(context.messages) == []
     human = [m for m in current(turn) if isinstance(m, HumanMessage)][-1]
     sent = [m for m in context.messages if isinstance(m, HumanMessage)][-1]
     if context.report.layer("L7").items[0].status is Status.SHRUNK:

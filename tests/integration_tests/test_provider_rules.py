@@ -1,115 +1,157 @@
-"""The rules can fail: each of them on a request that breaks it, and none on requests that are accepted."""
+"""The rules can fail: each of them on a request that breaks it, and none on requests that are good."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable
+from typing import Any
 
-import pytest
-from langchain_core.messages import (
-    AIMessage,
-    BaseMessage,
-    ChatMessage,
-    FunctionMessage,
-    HumanMessage,
-    SystemMessage,
-    ToolMessage,
-)
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from tests.integration_tests.provider_rules import check_anthropic, check_openai
+from tests.integration_tests.provider_rules import check_anthropic
+from tests.integration_tests.strict_openai_server import chat_problems, responses_problems
 
-ASK = HumanMessage("hello")
-IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png"}}
+Body = dict[str, Any]
+Change = Callable[[Body], Any]
 
 
-def ai(*ids: str | None, content: str | list[str | dict[str, object]] = "", name: str = "search") -> AIMessage:
-    return AIMessage(content, tool_calls=[{"name": name, "args": {}, "id": key, "type": "tool_call"} for key in ids])
+def made_call(key: str, name: str = "search", arguments: str = '{"page": 1}') -> Body:
+    return {"id": key, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def result(call_id: str, content: str | list[str | dict[str, object]] = "found") -> ToolMessage:
-    return ToolMessage(content, tool_call_id=call_id)
-
-
-def use(call_id: str) -> dict[str, object]:
-    return {"type": "tool_use", "id": call_id, "name": "search", "input": {}}
-
-
-def answer(call_id: str) -> dict[str, object]:
-    return {"type": "tool_result", "tool_use_id": call_id, "content": "found"}
-
-
-ACCEPTED: dict[str, list[BaseMessage]] = {
-    "a question": [ASK],
-    "system first": [SystemMessage("Be brief."), ASK, AIMessage("hi"), ASK],
-    "parallel calls": [ASK, ai("a", "b"), result("b"), result("a"), AIMessage("done")],
-    "calls one after the other": [ASK, ai("a"), result("a"), ai("b"), result("b")],
-    "a call that the content repeats": [ASK, ai("a", content=[use("a")]), result("a")],
-    "answers in a row": [ASK, AIMessage("one"), AIMessage("two"), ASK],
-    "an image": [HumanMessage([IMAGE])],
-    "a result without content": [ASK, ai("a"), result("a", "")],
-    "a speaker": [HumanMessage("hello", name="Ada-1")],
-}
-
-REFUSED: dict[str, list[BaseMessage]] = {
-    "a system message in the middle": [ASK, SystemMessage("Be brief."), ASK],
-    "a call without a result": [ASK, ai("a"), ASK],
-    "a call without a result at the end": [ASK, ai("a")],
-    "a result that comes later": [ASK, ai("a"), ASK, result("a")],
-    "a result of no call": [ASK, result("a")],
-    "a second result": [ASK, ai("a"), result("a"), result("a")],
-    "a call id used twice": [ASK, ai("a"), result("a"), ai("a"), result("a")],
-    "a call without an id": [ASK, ai(None), result("")],
-    "a refused name of a call": [ASK, ai("a", name="web search"), result("a")],
-    "a refused name": [HumanMessage("hello", name="Ada Lovelace")],
-    "an answer without content": [ASK, AIMessage(""), ASK],
-    "an empty list": [HumanMessage([])],
-    "a role of its own": [ASK, ChatMessage("hm", role="critic")],
-    "a result as a block, of no call": [HumanMessage([answer("a")])],
-}
-
-ANTHROPIC_REFUSES: dict[str, list[BaseMessage]] = {
-    "an answer first": [AIMessage("hi"), ASK],
-    "no message": [],
-    "an empty question": [HumanMessage(" \n")],
-    "an empty text block": [HumanMessage([{"type": "text", "text": ""}, IMAGE])],
-    "white space before a call": [ASK, ai("a", content=" "), result("a")],
-    "an empty text block in a result": [ASK, ai("a"), result("a", [{"type": "text", "text": ""}])],
-    "a call in the content alone": [ASK, AIMessage([use("a")]), ASK],
-    "an id used twice in the content": [ASK, AIMessage([use("a"), use("a")]), result("a"), result("a")],
-    "a result behind words": [ASK, ai("a"), HumanMessage([{"type": "text", "text": "so"}, answer("a")])],
-    "an invalid call, which is not sent": [
-        ASK,
-        AIMessage("x", invalid_tool_calls=[{"name": "f", "args": "{", "id": "a", "error": None}]),
-        result("a"),
+FUNCTION = {"name": "search", "parameters": {"type": "object", "properties": {"page": {"type": "integer"}}}}
+TOOL = {"type": "function", "function": FUNCTION}
+IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png", "detail": "low"}}
+CHAT: Body = {
+    "model": "gpt-4o",
+    "messages": [
+        {"role": "system", "content": "You are a clerk."},
+        {"role": "user", "name": "Ada", "content": [{"type": "text", "text": "Who ordered it?"}, IMAGE]},
+        {"role": "assistant", "content": None, "tool_calls": [made_call("a"), made_call("b")]},
+        {"role": "tool", "tool_call_id": "b", "content": "Nobody."},
+        {"role": "tool", "tool_call_id": "a", "content": ""},
+        {"role": "assistant", "content": "Nobody did."},
+        {"role": "assistant", "content": None, "function_call": {"name": "search", "arguments": "{}"}},
+        {"role": "function", "name": "search", "content": "Bea."},
+        {"role": "user", "content": "Are you sure?"},
     ],
-    "a function's result": [
-        ASK,
-        AIMessage("", additional_kwargs={"function_call": {"name": "f", "arguments": "{}"}}),
-        FunctionMessage("found", name="f"),
+    "tools": [TOOL],
+    "tool_choice": "auto",
+    "temperature": 0.5,
+}
+RESPONSES: Body = {
+    "model": "gpt-4o",
+    "instructions": "You are a clerk.",
+    "input": [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Who ordered it?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "Hm."}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "search", "arguments": '{"page": 1}'},
+        {"type": "function_call", "id": "fc_2", "call_id": "b", "name": "search", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "b", "output": "Nobody."},
+        {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_text", "text": "Bea."}]},
+        {"role": "user", "content": "Are you sure?"},
     ],
-    "a result in an answer": [ASK, ai("a"), AIMessage([answer("a")]), result("a")],
+    "tools": [{"type": "function", **FUNCTION}],
+    "store": False,
 }
 
 
-def labelled(cases: dict[str, list[BaseMessage]]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("messages", cases.values(), ids=cases)
+def say(role: str, content: object, **more: object) -> Change:
+    return lambda body: body["messages"].append({"role": role, "content": content, **more})
 
 
-@labelled(ACCEPTED)
-def test_what_both_accept(messages: Sequence[BaseMessage]) -> None:
-    assert check_openai(messages) == check_anthropic(messages) == []
+def put(place: int, where: str = "messages", **changes: object) -> Change:
+    return lambda body: body[where][place].update(changes)
 
 
-@labelled(REFUSED)
-def test_what_both_refuse(messages: Sequence[BaseMessage]) -> None:
-    assert check_openai(messages)
-    assert check_anthropic(messages)
+def call_of(**changes: object) -> Change:
+    return lambda body: body["messages"][2]["tool_calls"][0].update(changes)
 
 
-@labelled(ANTHROPIC_REFUSES)
-def test_what_anthropic_refuses(messages: Sequence[BaseMessage]) -> None:
-    assert check_anthropic(messages)
+def top(**changes: object) -> Change:
+    return lambda body: body.update(changes)
 
 
-def test_anthropic_accepts_calls_and_results_in_its_own_form() -> None:
-    said = HumanMessage([answer("a"), {"type": "text", "text": "so?"}])
-    assert check_anthropic([ASK, AIMessage([use("a")]), said]) == []
+def without(place: int, where: str = "messages") -> Change:
+    return lambda body: body[where].pop(place)
+
+
+def add(**item: object) -> Change:
+    return lambda body: body["input"].append(item)
+
+
+CHAT_FAULTS: list[tuple[Change, str]] = [
+    (lambda body: body.pop("model"), "model"),
+    (top(messages=[]), "at least one message"),
+    (top(cache_control={"type": "ephemeral"}), "unknown parameter 'cache_control'"),
+    (say("critic", "No."), "unknown role 'critic'"),
+    (say("system", "Be brief."), "not the first"),
+    (put(1, name="Ada Lovelace"), "refused name 'Ada Lovelace'"),
+    (call_of(function={"name": "search", "arguments": "{"}), "not the text of a JSON object"),
+    (call_of(id=""), "needs an id"),
+    (say("assistant", "x", tool_calls=[]), "at least one call"),
+    (say("assistant", None), "without content or tool_calls"),
+    (say("assistant", [IMAGE]), "no part of type 'image_url'"),
+    (say("user", " \n"), "an empty text"),
+    (without(3), "without a response message before it: ['b']"),
+    (say("tool", "Bea.", tool_call_id="z"), "must be a response to a preceding message"),
+    (lambda body: body["messages"].insert(5, dict(body["messages"][4])), "must be a response to a preceding message"),
+    (lambda body: body["messages"].extend(copy.deepcopy(body["messages"][2:5])), "'a' 2 times"),
+    (without(6), "must follow the call of its function"),
+    (lambda body: body.pop("tools"), "only allowed when tools are given"),
+    (lambda body: body["tools"].append(TOOL), "2 tools named 'search'"),
+]
+RESPONSES_FAULTS: list[tuple[Change, str]] = [
+    (top(messages=[]), "unknown parameter 'messages'"),
+    (add(type="tool_use", id="a"), "unknown item type 'tool_use'"),
+    (add(role="assistant", content=[{"type": "output_text", "text": ""}]), "without content or calls"),
+    (without(5, "input"), "no tool output found for function calls ['b']"),
+    (add(type="function_call_output", call_id="z", output="x"), "no tool call found"),
+    (add(type="function_call_output", call_id="a", output="x"), "a second function call output"),
+    (put(4, "input", call_id="a"), "'a' of 2 function calls"),
+    (put(4, "input", id="fc_1"), "duplicate item id 'fc_1'"),
+    (lambda body: body["input"][1].pop("summary"), "needs a summary"),
+    (lambda body: body["input"].insert(5, body["input"].pop(1)), "required following"),
+    (top(previous_response_id="resp_0"), "not found"),
+]
+
+
+def test_openai_s_rules_accept_good_requests_and_refuse_others() -> None:
+    for good, judge, faults in ((CHAT, chat_problems, CHAT_FAULTS), (RESPONSES, responses_problems, RESPONSES_FAULTS)):
+        assert judge(good) == []
+        for change, told in faults:
+            changed = copy.deepcopy(good)
+            change(changed)
+            assert told in "; ".join(judge(changed))
+
+
+WHO = HumanMessage("Who ordered it?")
+
+
+def calling(*ids: str, name: str = "search") -> AIMessage:
+    return AIMessage("", tool_calls=[{"name": name, "args": {"page": 1}, "id": key} for key in ids])
+
+
+def result(key: str) -> ToolMessage:
+    return ToolMessage("Nobody.", tool_call_id=key)
+
+
+def test_anthropic_s_rules_accept_a_good_request_and_refuse_others() -> None:
+    assert check_anthropic([SystemMessage("Be kind."), WHO, calling("a", "b"), result("b"), result("a"), WHO]) == []
+    for messages, told in (
+        ([calling("a"), result("a")], "first message"),
+        ([WHO, calling("a", "b"), result("a")], "for calls"),
+        ([WHO, calling("a")], "at the end"),
+        ([WHO, result("a")], "for calls"),
+        ([WHO, calling("a"), result("a"), calling("a"), result("a")], "unique"),
+        ([WHO, calling("a"), WHO, result("a")], "behind other content"),
+        ([HumanMessage(" ")], "non-empty"),
+        ([WHO, AIMessage([{"type": "image", "source": {"type": "url", "url": "x"}}])], "'image'"),
+        ([WHO, calling(""), result("")], "refused id"),
+        ([WHO, calling("a", name="web search"), result("a")], "refused id"),
+        ([HumanMessage([{"type": "function_call_output", "call_id": "a", "output": "x"}])], "'function_call_output'"),
+        ([SystemMessage([{"type": "text", "text": ""}]), WHO], "is no text"),
+        ([WHO, SystemMessage("Be brief."), WHO], "cannot be sent"),
+    ):
+        assert told in "; ".join(check_anthropic(messages))

@@ -1,17 +1,22 @@
-"""Every shape of tool traffic becomes a prompt that providers accept, by rules that know nothing of this package."""
+"""Every shape of tool traffic becomes a prompt that providers accept, by rules that know nothing of this package.
+
+Judged is what the request builders of `langchain-openai` and `langchain-anthropic` put on the wire.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import (
+    AIMessage,
     BaseMessage,
     ChatMessage,
     FunctionMessage,
@@ -20,12 +25,15 @@ from langchain_core.messages import (
     ToolMessage,
     convert_to_messages,
 )
+from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.messages import call_ids
-from tests.integration_tests.provider_rules import check_anthropic, check_openai
+from tests.integration_tests import strategies
+from tests.integration_tests.provider_rules import ANTHROPIC, anthropic_problems, check_anthropic, check_openai
+from tests.integration_tests.strict_openai_server import chat_problems, recount, responses_problems
 from tests.unit_tests.test_turns import TRANSCRIPTS, ai, result
 
 SYSTEM_PROMPT = "You are a careful assistant."
@@ -34,9 +42,38 @@ TRACES = Path(__file__).parents[3] / "shared" / "eval" / "data" / "tau_airline.d
 TRACE_BUDGETS = (512, 2048)
 
 Messages = list[BaseMessage]
+Body = Mapping[str, Any]
 TURNS = st.tuples(st.sampled_from(["Who booked it?", "word " * 400]), TRANSCRIPTS).map(
     lambda of: [HumanMessage(of[0]), *(one for one in of[1] if not isinstance(one, HumanMessage | ChatMessage))]
 )
+CHAT = ChatOpenAI(model="gpt-4o", api_key="x")
+APIS: Mapping[str, tuple[Any, Callable[[Body], list[str]]]] = {
+    "chat completions": (CHAT, chat_problems),
+    "responses": (ChatOpenAI(model="gpt-4o", api_key="x", use_responses_api=True), responses_problems),
+    "responses, nothing stored": (
+        ChatOpenAI(model="gpt-4o", api_key="x", output_version="responses/v1", store=False),
+        responses_problems,
+    ),
+    "anthropic": (ANTHROPIC, anthropic_problems),
+}
+
+
+def wire(model: Any, messages: Sequence[BaseMessage]) -> Body:
+    """The JSON that a package sends."""
+    body: Body = json.loads(json.dumps(model._get_request_payload(list(messages))))
+    return body
+
+
+def problems(messages: Sequence[BaseMessage], budget: int) -> list[str]:
+    """What the endpoints have against a prompt, its size among it."""
+    found: list[str] = []
+    for api, (model, judge) in APIS.items():
+        body = wire(model, messages)
+        told = judge(body)
+        if not told and model is CHAT and (tokens := recount(body)) > budget:
+            told = [f"{tokens} tokens of {budget}"]
+        found += [f"{api}: {problem}" for problem in told]
+    return found
 
 
 def numbered(messages: Sequence[BaseMessage], prefix: str) -> Messages:
@@ -57,34 +94,28 @@ def check_prompt(context: AssembledContext, pipeline: ContextPipeline, turn: Seq
         assert last.id in sent
 
 
-class Cases:
+class Prompts:
     """One pipeline for many cases, each in a conversation of its own."""
 
     def __init__(self) -> None:
         self.pipeline = ContextPipeline({"learn": False}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore())
         self.numbers = count()
-        self.prompts = self.errors = 0
 
-    def check(self, transcript: Messages, turn: Messages, budgets: Sequence[int]) -> None:
-        """Check the prompts of one transcript at some budgets."""
-        history, turn = numbered(transcript, "m"), numbered(turn, "t")
+    def assemble(self, history: Messages, turn: Any, budget: int, **chosen: Any) -> AssembledContext | None:
+        """The prompt after a history; none where the budget is too small for any."""
         scope = {"user_id": "ada", "conversation_id": f"c{next(self.numbers)}"}
-        self.pipeline.add_messages(history, **scope)
-        for budget in budgets:
-            try:
-                context = self.pipeline.assemble(turn, settings={"max_context_tokens": budget}, **scope)
-            except BudgetTooSmallError:
-                self.errors += 1
-                continue
-            check_prompt(context, self.pipeline, turn)
-            assert context.report.total_tokens <= budget
-            self.prompts += 1
-        assert self.pipeline.get_messages(**scope) == history
+        self.pipeline.add_messages(numbered(history, "m"), **scope)
+        try:
+            return self.pipeline.assemble(turn, settings={**chosen, "max_context_tokens": budget}, **scope)
+        except BudgetTooSmallError:
+            return None
+        finally:
+            assert self.pipeline.get_messages(**scope) == numbered(history, "m")
 
 
 @pytest.fixture(scope="module")
-def cases() -> Cases:
-    return Cases()
+def prompts() -> Prompts:
+    return Prompts()
 
 
 common = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -93,19 +124,172 @@ common = settings(deadline=None, suppress_health_check=list(HealthCheck), databa
 @settings(common, max_examples=45)
 @given(transcript=TRANSCRIPTS, turn=TURNS, budget=st.sampled_from(BUDGETS))
 def test_any_tool_traffic_becomes_a_prompt_that_providers_accept(
-    cases: Cases, transcript: Messages, turn: Messages, budget: int
+    prompts: Prompts, transcript: Messages, turn: Messages, budget: int
 ) -> None:
-    cases.check(transcript, turn, [budget])
+    turn = numbered(turn, "t")
+    if context := prompts.assemble(transcript, turn, budget):
+        check_prompt(context, prompts.pipeline, turn)
 
 
-@pytest.mark.parametrize("budget", [512, 2048])
-def test_a_turn_of_a_hundred_calls_becomes_a_prompt_that_providers_accept(cases: Cases, budget: int) -> None:
-    turn: Messages = [HumanMessage("Read all pages.")]
+def usual(message: BaseMessage) -> BaseMessage:
+    """A message whose result, if it is one, is text: images in results have a test of their own below."""
+    if not isinstance(message, ToolMessage) or isinstance(message.content, str):
+        return message
+    texts = [block for block in message.content if isinstance(block, str) or block["type"] != "image_url"]
+    return message.model_copy(update={"content": texts})
+
+
+def usual_turn(turn: Any) -> Any:
+    return [*map(usual, turn)] if isinstance(turn, list) else turn
+
+
+CASES = st.tuples(TRANSCRIPTS, TURNS.map(lambda turn: numbered(turn, "t")), st.sampled_from(BUDGETS), st.just({}))
+CASES |= st.tuples(strategies.history, strategies.turns, strategies.budgets, strategies.settings)
+
+
+@pytest.mark.slow
+@settings(common, max_examples=400)
+@given(case=CASES)
+def test_any_traffic_with_any_settings_is_serialised_to_requests_that_are_accepted(prompts: Prompts, case: Any) -> None:
+    history, turn, budget, chosen = case
+    if context := prompts.assemble([*map(usual, history)], usual_turn(turn), budget, **chosen):
+        assert problems(context.messages, budget) == []
+
+
+def test_a_turn_of_a_hundred_calls_becomes_a_prompt_that_providers_accept(prompts: Prompts) -> None:
+    turn: Messages = [HumanMessage("Read all pages.", id="t")]
     for page in range(100):
         turn += [ai(f"call-{page}"), result(f"call-{page}", "found " * 40)]
-    before = cases.errors
-    cases.check([], turn, [budget])
-    assert cases.errors == before
+    for budget in (512, 2048):
+        context = prompts.assemble([], turn, budget)
+        assert context is not None
+        check_prompt(context, prompts.pipeline, turn)
+
+
+# -- shapes one by one
+
+
+def calling(*ids: str, text: str = "") -> AIMessage:
+    return AIMessage(text, tool_calls=[{"name": "search", "args": {"page": 1}, "id": key} for key in ids])
+
+
+def found(key: str, content: Any = "Nobody.") -> ToolMessage:
+    return ToolMessage(content, tool_call_id=key)
+
+
+WHO = HumanMessage("Who ordered it?")
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "x"}
+TOOL_USE = {"type": "tool_use", "id": "a", "name": "search", "input": {"page": 1}}
+TOOL_RESULT = {"type": "tool_result", "tool_use_id": "a", "content": "Nobody."}
+FUNCTION_CALL = {"type": "function_call", "id": "fc_1", "call_id": "a", "name": "search", "arguments": '{"page": 1}'}
+FUNCTION_OUTPUT = {"type": "function_call_output", "call_id": "a", "output": "Nobody."}
+OUTPUT_TEXT = {"type": "text", "text": "Let us see.", "id": "msg_1", "annotations": []}
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
+CUSTOM_CALL = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "a", "name": "search", "input": "page 1"}
+CUSTOM_OUTPUT = {"type": "custom_tool_call_output", "output": "Nobody."}
+CUSTOM_CALLING = AIMessage(
+    [REASONING, OUTPUT_TEXT, CUSTOM_CALL], tool_calls=[{"name": "search", "args": {"__arg1": "page 1"}, "id": "a"}]
+)
+STANDARD_TEXT = {"type": "text", "text": "Let us see."}
+STANDARD_CALL = {"type": "tool_call", "id": "a", "name": "search", "args": {"page": 1}}
+STANDARD_REASONING = {"type": "reasoning", "id": "rs_1", "reasoning": "Hm.", "extras": {"encrypted_content": "x"}}
+PDF = {"type": "file", "base64": "JVBERi0=", "mime_type": "application/pdf", "filename": "order.pdf"}
+IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png", "detail": "low"}}
+DATA_IMAGE = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+
+
+def standard(*blocks: dict[str, Any]) -> AIMessage:
+    """An answer of OpenAI with LangChain's standard content, `output_version="v1"`."""
+    metadata = {"output_version": "v1", "model_provider": "openai"}
+    calls = [{"name": "search", "args": {"page": 1}, "id": "a"}] if STANDARD_CALL in blocks else []
+    return AIMessage([*blocks], tool_calls=calls, response_metadata=metadata)
+
+
+def wrapped(block: dict[str, Any]) -> dict[str, Any]:
+    """A provider's own block as it stands in standard content."""
+    return {"type": "non_standard", "value": block}
+
+
+SHAPES: Mapping[str, Messages] = {
+    "parallel calls": [WHO, calling("a", "b"), found("a"), found("b")],
+    "interleaved calls": [WHO, calling("a"), calling("b"), found("b"), found("a")],
+    "a dangling call": [WHO, calling("a", "b"), found("a")],
+    "a result first": [WHO, found("a"), calling("a")],
+    "an orphan": [WHO, found("z"), AIMessage("Nobody.")],
+    "one id twice": [WHO, calling("a"), found("a"), calling("a"), found("a")],
+    "words and a call": [WHO, calling("a", text="Let us see."), found("a")],
+    "an error of a tool": [WHO, calling("a"), ToolMessage("No network.", tool_call_id="a", status="error")],
+    "blocks of Anthropic": [WHO, AIMessage([THOUGHT, TOOL_USE]), HumanMessage([TOOL_RESULT])],
+    "blocks of Responses": [WHO, AIMessage([REASONING, OUTPUT_TEXT, FUNCTION_CALL]), HumanMessage([FUNCTION_OUTPUT])],
+    "blocks of Responses, listed": [
+        WHO,
+        AIMessage([OUTPUT_TEXT, FUNCTION_CALL], tool_calls=calling("a").tool_calls),
+        found("a"),
+    ],
+    "standard content": [WHO, standard(STANDARD_TEXT)],
+    "standard content that thinks": [WHO, standard(STANDARD_REASONING, STANDARD_TEXT, STANDARD_CALL), found("a")],
+    "an id that Anthropic refuses": [WHO, calling("functions.search:0"), found("functions.search:0")],
+    "a file of the user": [HumanMessage([STANDARD_TEXT, PDF])],
+    "a call of 2023": [WHO, AIMessage("", additional_kwargs={"function_call": {"name": "search", "arguments": "{}"}})],
+    "a call that cannot be read": [
+        WHO,
+        AIMessage("", invalid_tool_calls=[{"name": "search", "args": "{", "id": "a", "error": "cut off"}]),
+        found("a"),
+    ],
+    "images of the user": [HumanMessage([{"type": "text", "text": "What is this?"}, IMAGE, DATA_IMAGE])],
+    "a system message in the middle": [WHO, SystemMessage("Be brief."), AIMessage("Nobody.")],
+    "two users in a row": [WHO, HumanMessage("Well?"), AIMessage("Nobody.")],
+    "an answer first": [AIMessage("Good morning."), WHO],
+    "a text that is no block in a result": [WHO, calling("a"), found("a", ["Nobody."])],
+    "keys of LangChain in a text": [HumanMessage([{**OUTPUT_TEXT, "index": 0}]), AIMessage("Nobody.")],
+    "an image of an assistant": [WHO, AIMessage([IMAGE])],
+    "a file of an assistant that calls": [WHO, AIMessage([PDF], tool_calls=calling("a").tool_calls), found("a")],
+    "a call of Responses twice": [WHO, *2 * (AIMessage([FUNCTION_CALL]), HumanMessage([FUNCTION_OUTPUT]))],
+    "an answer of Responses twice": [WHO, *2 * (AIMessage([REASONING, OUTPUT_TEXT]), WHO)],
+    "a call and its reasoning twice": [
+        WHO,
+        *2 * (AIMessage([REASONING, OUTPUT_TEXT, FUNCTION_CALL]), HumanMessage([FUNCTION_OUTPUT])),
+    ],
+    "standard content twice": [
+        WHO,
+        *2 * (standard(STANDARD_REASONING, {**STANDARD_CALL, "extras": {"item_id": "fc_1"}}), found("a")),
+    ],
+    "a custom call": [WHO, AIMessage([CUSTOM_CALL]), found("a")],
+    "a custom call, listed": [WHO, CUSTOM_CALLING, found("a", [CUSTOM_OUTPUT])],
+    "a custom call in standard content": [
+        WHO,
+        AIMessage([wrapped(CUSTOM_CALL)], tool_calls=CUSTOM_CALLING.tool_calls),
+        found("a", [wrapped(CUSTOM_OUTPUT)]),
+    ],
+    "the result of a custom call in a human message": [
+        WHO,
+        CUSTOM_CALLING,
+        HumanMessage([{**CUSTOM_OUTPUT, "call_id": "a"}]),
+    ],
+}
+
+
+@pytest.mark.slow
+def test_every_shape_is_accepted_in_the_history_and_as_the_current_turn(prompts: Prompts) -> None:
+    for shape, messages in SHAPES.items():
+        places: list[tuple[Messages, Any]] = [(messages, "And why?"), ([WHO, AIMessage("Nobody.")], messages)]
+        for history, turn in places[: 1 + isinstance(messages[0], HumanMessage)]:
+            context = prompts.assemble(history, turn, 4_000)
+            assert context is not None
+            assert problems(context.messages, 4_000) == [], shape
+
+
+@pytest.mark.slow
+def test_an_image_in_a_result_is_accepted_where_results_may_have_images(prompts: Prompts) -> None:
+    given = [WHO, calling("a"), found("a", [STANDARD_TEXT, IMAGE])]
+    context = prompts.assemble(given, "And why?", 4_000)
+    assert context is not None
+    for api, (model, judge) in APIS.items():
+        body = wire(model, context.messages)
+        assert "a.png" in json.dumps(body)
+        # With Chat Completions it is the caller's choice, and no worse than it was.
+        reasons = [[told.split(":", 1)[1] for told in judge(it)] for it in (body, wire(model, given))]
+        assert reasons[0] == (reasons[1] if api == "chat completions" else [])
 
 
 # Many more cases, and every step of real agent traces
