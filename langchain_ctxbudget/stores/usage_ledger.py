@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 from uuid import uuid4
 
-from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, SearchOp
+from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
 
 from langchain_ctxbudget.background import beginning_anew, new_mutex
 from langchain_ctxbudget.errors import InputError
@@ -65,10 +65,7 @@ def of_user(user_id: str) -> Lanes:
 
 
 def of_month(user_id: str, month: str) -> Lanes:
-    """Returns the namespace of a user's usage in a month, in all conversations.
-
-    A month is no label of a conversation: clearing one called "2026-11" leaves it.
-    """
+    """Returns the namespace of a user's usage in a month; clearing a conversation called "2026-11" leaves it."""
     if not isinstance(month, str) or not _MONTH.fullmatch(month):
         raise InputError(f"month must be a year and a month such as '2026-11', not {month!r}")
     return (*of_user(user_id), USAGE, month)
@@ -111,13 +108,12 @@ class Ledger:
 
     def read(self, store: BaseStore, scope: Scope, month: str) -> Flow[tuple[Usage, Usage]]:
         """Returns the usage of a conversation, and of its user in a month, by everybody as far as it is written."""
-        session, user = yield from self._read(store, (of_session(scope), of_month(scope.user_id, month)))
-        return session, user
+        session = yield from self._read(store, of_session(scope))
+        return session, (yield from self.of_month(store, scope.user_id, month))
 
     def of_month(self, store: BaseStore, user_id: str, month: str) -> Flow[Usage]:
         """Returns the usage of a user in a month, in all conversations; see `read`."""
-        [used] = yield from self._read(store, (of_month(user_id, month),))
-        return used
+        return (yield from self._read(store, of_month(user_id, month)))
 
     def unwritten(self, scope: Scope, month: str) -> tuple[Usage, Usage]:
         """Returns what was counted and is not written yet; for when reading fails."""
@@ -125,44 +121,27 @@ class Ledger:
         session, user = (calls.get(place, ()) for place in (of_session(scope), of_month(scope.user_id, month)))
         return total(call.used for call in session), total(call.used for call in user)
 
-    def _read(self, store: BaseStore, places: Sequence[Lanes]) -> Flow[list[Usage]]:
-        calls = self._calls  # the memory first: what is written in between is then not counted twice
-        results = yield from batch(store, [SearchOp(place, limit=bulk.PAGE) for place in places])
-        sums = []
-        for place, result in zip(places, results, strict=True):
-            items = cast("list[Item]", result)
-            if len(items) == bulk.PAGE:
-                items = yield from bulk.read_all(store, place)
-            # By name: an item that is written while pages are read may stand on two of them.
-            lanes = {item.key: _record(item) for item in items if item.namespace == place}
-            mine = _with(lanes.get(self._lane), calls.get(place, ()))
-            sums.append(
-                total(used for record in {**lanes, self._lane: mine}.values() for used in record.models.values())
-            )
-        return sums
+    def _read(self, store: BaseStore, place: Lanes) -> Flow[Usage]:
+        calls = self._calls.get(place, ())  # the memory first: what is written in between is then not counted twice
+        # By name: an item that is written while pages are read may stand on two of them.
+        lanes = {item.key: _record(item) for item in (yield from bulk.read_all(store, place))}
+        lanes[self._lane] = _with(lanes.get(self._lane), calls)
+        return total(used for record in lanes.values() for used in record.models.values())
 
     def write(self, store: BaseStore, scope: Scope, also: Sequence[Op] = ()) -> Flow[None]:
-        """Writes what was counted of a conversation and its user; where that fails, it is written the next time.
-
-        Whoever writes for a user does so alone, and whoever erases something of them waits for it.
-        """
+        """Writes what was counted of a conversation and its user; where that fails, it is written the next time."""
         session, months = of_session(scope), (*of_user(scope.user_id), USAGE)
         todo = {place: calls for place, calls in self._calls.items() if place == session or place[:3] == months}
         items = yield from batch(store, [GetOp(place, self._lane) for place in todo])
-        before = [_record(item) if isinstance(item, Item) else None for item in items]
-        records = [_with(record, calls) for record, calls in zip(before, todo.values(), strict=True)]
-        puts = [
-            PutOp(place, self._lane, record.to_value(), index=False)
-            for place, record in zip(todo, records, strict=True)
-        ]
+        puts = []
+        for (place, calls), item in zip(todo.items(), items, strict=True):
+            record = _with(_record(item) if isinstance(item, Item) else None, calls)
+            puts.append(PutOp(place, self._lane, record.to_value(), index=False))
         yield from batch(store, [*also, *puts])
         self._keep(lambda place, call: place not in todo or call.number > todo[place][-1].number)
 
     def forget(self, scope: Scope) -> None:
-        """Never writes again what was counted of a conversation; to be done before its records are deleted.
-
-        What its user has used in a month stays.
-        """
+        """Never writes again what was counted of a conversation; its user's month stays."""
         self._keep(lambda place, _: place != of_session(scope))
 
     def erase(self, user_id: str) -> None:
