@@ -16,8 +16,8 @@ COMMANDS = (
     ("demo", "assemble a prompt from a bundled conversation of over 200 messages", "assembling", "configure_demo"),
     ("assemble", "assemble a prompt from a conversation of your own", "assembling", "configure"),
     ("replay", "compare strategies on a conversation, turn by turn", "replay", "configure"),
-    ("import", "write the conversations of a file into a store", "importing", "configure"),
-    ("inspect", "show and change what is known about a user", "inspecting", "configure"),
+    ("import", "write the conversations of a file into a store", "stored", "configure_import"),
+    ("inspect", "show what is known about a user, and why", "stored", "configure_inspect"),
     ("dashboard", "show what is in the context, in a browser", "dashboard", "configure"),
 )
 """Name, help, module, and the function there that adds the options."""

@@ -10,22 +10,18 @@ from typing import Any
 
 from langchain_core.messages import messages_to_dict
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from langchain_ctxbudget import demo
 from langchain_ctxbudget.budget import STRATEGIES
 from langchain_ctxbudget.cli.formats import read_one
-from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, printable, table, tell
-from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidSettingsError
+from langchain_ctxbudget.cli.terminal import DEFAULT_USER, Row, print_table, printable, tell
 from langchain_ctxbudget.messages import plain_text, split_turn
 from langchain_ctxbudget.pipeline import ContextPipeline
 from langchain_ctxbudget.prompt import AssembledContext
-from langchain_ctxbudget.report import ContextReport, CoverageState
 
 DEMO_BUDGET = 4_000
 PREVIEW_LINES, PREVIEW_WIDTH = 14, 160
-SHOWN_STATES: tuple[CoverageState, ...] = ("verbatim", "retrieved")
 ROLE_STYLES = {"system": "magenta", "human": "green", "ai": "cyan", "tool": "yellow"}
 
 
@@ -51,41 +47,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_both(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--allocation",
-        default="elastic",
-        metavar="STRATEGY",
-        help=f"how the budget is divided: {', '.join(STRATEGIES)}, or JSON with parameters, for instance "
-        """'{"strategy": "ratio", "borrow": true}' (default: %(default)s)""",
-    )
-    parser.add_argument(
-        "--what-if",
-        type=_budgets,
-        default=(),
-        metavar="N,N,...",
-        help="also tell what these budgets would have given, without assembling again",
-    )
-    parser.add_argument("--json", action="store_true", help="messages and report as JSON")
+    help_text = "how the budget is divided (default: %(default)s)"
+    parser.add_argument("--allocation", default="elastic", choices=STRATEGIES, help=help_text)
     parser.add_argument("--items", action="store_true", help="list every item with its reason")
-    parser.add_argument("--full", action="store_true", help="print long messages whole")
-
-
-def _budgets(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"not a list of whole numbers: {text!r}") from error
+    parser.add_argument("--json", action="store_true", help="messages and report as JSON")
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the settings of the pipeline; nothing is learned, or every run would show something else."""
-    allocation = options.allocation
-    if allocation.lstrip().startswith("{"):
-        try:
-            allocation = json.loads(allocation)
-        except ValueError as error:
-            raise InvalidSettingsError(f"--allocation is not valid JSON: {error}") from error
-    return {"max_context_tokens": options.budget, "allocation": allocation, "learn": False}
+    return {"max_context_tokens": options.budget, "allocation": options.allocation, "learn": False}
 
 
 def run_demo(options: argparse.Namespace) -> None:
@@ -122,61 +92,33 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _show(context: AssembledContext, options: argparse.Namespace) -> None:
-    report, forecasts = context.report, dict[int, ContextReport | None]()
-    for budget in options.what_if:
-        try:
-            forecasts[budget] = report.reallocate(budget)
-        except BudgetTooSmallError:
-            forecasts[budget] = None
+    report = context.report
     if options.json:
-        data: dict[str, Any] = {"messages": messages_to_dict(context.messages), "report": report.to_dict()}
-        if forecasts:
-            data["what_if"] = {budget: one and one.to_dict() for budget, one in forecasts.items()}
+        data = {"messages": messages_to_dict(context.messages), "report": report.to_dict()}
         sys.stdout.write(json.dumps(data, indent=2) + "\n")
         return
     console = Console(highlight=False)
     console.rule("[bold]the prompt")
     for number, message in enumerate(context.messages, 1):
-        name = f" {message.name}" if message.name else ""
+        heading = " ".join(filter(None, (f"{number:>3}", message.type, message.name)))
+        console.print(Text(heading, style=f"bold {ROLE_STYLES.get(message.type, 'white')}"))
         text = printable(plain_text(message))
-        said_before = message.id is not None and number < len(context.messages)
-        console.print(Text(f"{number:>3} {message.type}{name}", style=f"bold {ROLE_STYLES.get(message.type, 'white')}"))
-        console.print(Text(_shortened(text) if said_before and not options.full else text), soft_wrap=True)
+        console.print(Text(text if number == len(context.messages) else _shortened(text)), soft_wrap=True)
     console.print()
     console.rule("[bold]the report")
     console.print(Text.from_ansi(report.to_text(width=console.width)), soft_wrap=True)
     if options.items:
-        console.print(_item_table(report))
-    if forecasts:
-        console.print()
-        console.print(_what_if_table(report, forecasts))
+        rows: list[Row] = []
+        for layer in report.layers:
+            rows += [(layer.layer, one.status, one.reason, one.preview, f"{one.tokens:,}") for one in layer.items]
+            rows += [(layer.layer, "omitted", why, f"{n:,} more", "") for why, n in layer.more_omitted.items()]
+        headings = ("layer", "outcome", "why", "item", "tokens")
+        print_table("every item and its reason", headings, rows, numbers=1)
 
 
 def _shortened(text: str) -> str:
     lines = text.splitlines()
     shown = [line if len(line) <= PREVIEW_WIDTH else line[: PREVIEW_WIDTH - 1] + "…" for line in lines[:PREVIEW_LINES]]
     if len(lines) > PREVIEW_LINES:
-        shown.append(f"… {len(lines) - PREVIEW_LINES} more lines (--full prints them)")
+        shown.append(f"… {len(lines) - PREVIEW_LINES} more lines (--json has them)")
     return "\n".join(shown)
-
-
-def _item_table(report: ContextReport) -> Table:
-    rows: list[Row] = []
-    for layer in report.layers:
-        rows += [(layer.layer, one.status, one.reason, one.preview, f"{one.tokens:,}") for one in layer.items]
-        rows += [(layer.layer, "omitted", why, f"{count:,} more", "") for why, count in layer.more_omitted.items()]
-    return table("every item and its reason", ("layer", "outcome", "why", "item", "tokens"), rows, numbers=1)
-
-
-def _what_if_table(report: ContextReport, forecasts: dict[int, ContextReport | None]) -> Table:
-    def numbers(one: ContextReport) -> dict[str, int]:
-        layers = {layer.title: layer.used_tokens for layer in one.layers}
-        messages = {f"messages {state}": one.coverage_counts()[state] for state in SHOWN_STATES}
-        return {**layers, "tools and framing": sum(one.overhead_tokens.values()), "total": one.total_tokens, **messages}
-
-    columns = [numbers(one) if one else None for one in (report, *forecasts.values())]
-    rows: list[Row] = [
-        (name, *(f"{column[name]:,}" if column else "too small" for column in columns)) for name in numbers(report)
-    ]
-    headings = ("layer", *(f"{budget:,}" for budget in (report.budget_tokens, *forecasts)))
-    return table("what other budgets would have given, in tokens", headings, rows, numbers=len(columns))

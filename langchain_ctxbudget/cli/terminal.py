@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -14,15 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from langchain_ctxbudget.errors import InputError, StoreError
+from langchain_ctxbudget.errors import StoreError
 from langchain_ctxbudget.report import shown
 from langchain_ctxbudget.stores import DATABASE_FILE
 
 Row: TypeAlias = tuple[str, *tuple[str | Text, ...]]
 """An id or a name, and the other cells."""
 DEFAULT_USER = "me"
-WIDEST_ID = 34
-"""Columns; longer ids go on in the next line."""
 
 
 def printable(text: str) -> str:
@@ -51,33 +48,21 @@ def cell(text: str, notes: Iterable[str] = ()) -> Text:
     return Text("\n").join(lines)
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Row], *, numbers: int) -> Table:
-    """Returns an aligned table without frames, which leaves 80 columns to what it says.
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Row], *, numbers: int) -> None:
+    """Prints an aligned table without frames, which leaves 80 columns to what it says.
 
     The first column has ids or names, the last `numbers` columns are narrow and stand at the right.
     """
-    drawn = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
+    drawn = Table(title=printable(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0)
     for place, heading in enumerate(columns):
         is_number = place >= len(columns) - numbers
-        fixed = is_number or place == 0
-        drawn.add_column(heading, justify="right" if is_number else "left", no_wrap=fixed, overflow="fold")
-    for name, *rest in rows:
-        # An id in lines that can be put together again: not cut at blanks, nor where the terminal likes to.
-        lines = [name[start : start + WIDEST_ID] for start in range(0, len(name), WIDEST_ID)]
-        cells = (value if isinstance(value, Text) else cell(value) for value in rest)
-        drawn.add_row(Text(printable("\n".join(lines))), *cells)
-    return drawn
+        drawn.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+    for row in rows:
+        drawn.add_row(*(value if isinstance(value, Text) else cell(value) for value in row))
+    Console(highlight=False).print(drawn)
 
 
 def require_store(folder: Path) -> None:
     """Raises `StoreError` where there is no store in a folder, as opening one would make it."""
     if not (folder / DATABASE_FILE).is_file():
         raise StoreError(f"There is no store in {folder}: `ctxbudget import FILE --store FOLDER` makes one")
-
-
-def read_json(path: Path, option: str) -> Any:  # noqa: ANN401 - JSON
-    """Returns the data of a JSON file that an option names."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{option}: {path} cannot be read ({error})") from error

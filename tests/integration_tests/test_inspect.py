@@ -1,4 +1,4 @@
-"""What the commands show of what is known about a user, and what they change."""
+"""What the commands show of what is known about a user."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.cli.__main__ import main
-from langchain_ctxbudget.cli.terminal import WIDEST_ID
 from langchain_ctxbudget.knowledge import Fact
 
 SAID = ["I live in Lisbon.", "I work as a nurse.", "My sister Clara lives in Porto.", "I am allergic to peanuts."]
@@ -69,6 +68,11 @@ def id_of(inspect: Any, text: str) -> str:
     return next(str(fact["id"]) for fact in inspect("facts")["facts"] if text in fact["text"])
 
 
+def add_fact(store: Path, text: str) -> str:
+    with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
+        return pipeline.knowledge.add_fact(text, user_id="ada").id
+
+
 def texts(inspect: Any, *options: str) -> list[str]:
     return [fact["text"] for fact in inspect("facts", *options)["facts"]]
 
@@ -88,8 +92,8 @@ def test_import_learns_or_does_not_and_says_how_to_look_at_it(run: Run, tmp_path
 
 
 def test_what_is_known_belongs_to_one_user(run: Run, inspect: Any, store: Path, tmp_path: Path) -> None:
-    code, out, err = run("inspect", "--store", store)
-    assert (code, out, "the users of a store are not listed" in err, "Clara" in err) == (1, "", True, False)
+    with pytest.raises(SystemExit):
+        run("inspect", "--store", store)
     code, out, _ = run("inspect", "--store", store, "--user", "bo")
     assert out == "No facts, topics or entities of 'bo' in this store; it has 0 conversations of theirs.\n"
     code, out, err = run("inspect", "--store", store, "--user", "bo", "--why", id_of(inspect, "Lisbon"))
@@ -114,21 +118,18 @@ def test_every_table_fits_eighty_columns_and_cuts_nothing(
     path = tmp_path / "long.json"
     path.write_text(json.dumps([conversation("a conversation with a long name " * 3, *SAID, *[LONG] * 6)]))
     assert run("import", path, "--store", store, "--user", "ada")[0] == 0
-    inspect("--add-fact", "Writes [red] and \x1b[31m")
+    add_fact(store, "Writes [red] and \x1b[31m")
     for kind in ("facts", "topics", "entities", "bundles"):
         code, out, _ = run("inspect", "--store", store, "--user", "ada", kind)
         assert code == 0
         assert max(map(len, out.splitlines())) <= 80
         assert not {"…", "\x1b"} & set(out)
-        for one in inspect(kind)[kind]:
-            name = one["id"]
-            parts = [name[start : start + WIDEST_ID] for start in range(0, len(name), WIDEST_ID)]
-            assert all(part.strip() in out for part in parts)
         assert "Writes [red] and" in out or kind != "facts"
 
 
 def test_ended_facts_are_shown_with_the_reason_on_request(run: Run, inspect: Any, store: Path) -> None:
-    inspect("--edit", id_of(inspect, "Works as a nurse"), "slot=home")
+    with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
+        pipeline.knowledge.edit(id_of(inspect, "Works as a nurse"), user_id="ada", slot="home")
     assert "Lives in Lisbon" not in texts(inspect)
     ended = {fact["text"]: fact["ended"] for fact in inspect("facts", "--ended")["facts"]}
     assert (ended["Lives in Lisbon"], ended["Works as a nurse"]) == ("superseded", None)
@@ -142,48 +143,17 @@ def test_why_gives_the_messages_word_for_word(run: Run, inspect: Any, store: Pat
     assert [source["message"]["data"]["content"] for source in data["sources"]] == [SAID[2]]
     _, out, _ = run("inspect", "--store", store, "--user", "ada", "--why", "entity/person/clara")
     assert all(text in out for text in (SAID[2], "monday"))
-    by_hand = inspect("--add-fact", "Sings in a choir")["item"]["id"]
-    _, out, _ = run("inspect", "--store", store, "--user", "ada", "--why", by_hand)
-    assert "Said by hand: no message stands behind it." in out
     inspect("--why", "fact/none", error="Nothing with the id 'fact/none'")
 
 
-def test_a_fact_is_added_pinned_and_deleted(inspect: Any, store: Path) -> None:
-    item = inspect("--add-fact", "Builds a kayak", "--category", "project")["item"]
-    assert (item["text"], item["category"], item["made_by"]) == ("Builds a kayak", "project", "user")
+def test_a_fact_is_pinned_and_deleted(run: Run, inspect: Any, store: Path) -> None:
+    added = add_fact(store, "Builds a kayak")
     last = inspect("facts")["facts"][-1]
     assert inspect("--pin", last["id"])["item"]["pinned"]
-    assert texts(inspect)[:2] == [last["text"], "Builds a kayak"]
-    assert not inspect("--unpin", last["id"])["item"]["pinned"]
-    assert inspect("--delete", item["id"]) == {"deleted": item["id"]}
+    assert texts(inspect)[0] == last["text"]
+    assert inspect("--delete", added) == {"deleted": added}
     assert "Builds a kayak" not in texts(inspect, "--ended")
     with ChromaStore(store) as kept, ContextPipeline({"learn": False}, store=kept) as pipeline:
         assert [one.text for one in pipeline.get_messages(user_id="ada", conversation_id="monday")] == SAID
-
-
-def test_items_are_edited_field_by_field(inspect: Any) -> None:
-    fact, clara = id_of(inspect, "Lives in Lisbon"), "entity/person/clara"
-    for item, change, field, value in (
-        (fact, "confidence=0.5", "confidence", 0.5),
-        (fact, "valid_until=2999-01-31", "valid_until", "2999-01-31T00:00:00Z"),
-        (fact, "valid_until=", "valid_until", None),
-        (fact, "text=Lives in Faro = Algarve", "text", "Lives in Faro = Algarve"),
-        (clara, 'aliases=["Clarita", "C. Silva"]', "aliases", ["Clarita", "C. Silva"]),
-        (clara, 'attributes=[["email", "c@example.com"]]', "attributes", [["email", "c@example.com"]]),
-    ):
-        edited = inspect("--edit", item, change)["item"]
-        by = "rules" if field in ("confidence", "valid_until") else "user"  # these leave a fact what was learned
-        assert (edited["id"], edited[field], edited["made_by"]) == (item, value, by)
-        kept = inspect("facts" if item == fact else "entities").popitem()[1]
-        assert [one[field] for one in kept if one["id"] == item] == [value]
-
-
-def test_an_edit_that_makes_no_sense_changes_nothing(run: Run, inspect: Any, store: Path) -> None:
-    before, fact = inspect(), id_of(inspect, "Lisbon")
-    for change in ("text", "=x", "confidence=high", "confidence=7", "valid_until=soon", "sources=[]", "user_id=bo"):
-        inspect("--edit", fact, change, error="InputError")
-    inspect("--edit", fact, "category=none", error="'project', 'preference' or 'identity'")
-    inspect("--edit", fact, error="add FIELD=VALUE")
-    assert inspect() == before
     with pytest.raises(SystemExit):
         run("inspect", "--store", store, "--user", "ada", "--pin", "a", "--delete", "b")
