@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
 import socket
@@ -591,16 +590,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 def test_the_command_says_why_it_does_not_begin(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for host in ("0.0.0.0", "::", "192.0.2.7", "box.example"):
-        assert "InvalidSettingsError" in refused(capsys, "--store", tmp_path, "--host", host)
-    assert "at least 16" in refused(capsys, "--store", tmp_path, "--token", "x" * 15)
     assert "StoreError: There is no store" in refused(capsys, "--store", tmp_path / "nothing")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "chroma.sqlite3").touch()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         problem = refused(capsys, "--store", tmp_path, "--port", taken.getsockname()[1])
-    assert "InvalidSettingsError: Cannot listen on 127.0.0.1" in problem
-    assert "--port must be" in refused(capsys, "--store", tmp_path, "--port", 70_000)
+    assert "InvalidSettingsError: --port" in problem
+    assert "InvalidSettingsError: --port" in refused(capsys, "--store", tmp_path, "--port", 70_000)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "pip install 'langchain-ctxbudget[dashboard]'" in refused(capsys, "--store", tmp_path)
 
@@ -613,21 +609,15 @@ def test_the_command_serves_a_store_until_it_is_interrupted(tmp_path: Path) -> N
         assert pipeline.flush(30)
     command = [sys.executable, "-W", "error", "-m", "langchain_ctxbudget.cli", "dashboard", "--port", "0"]
     server = subprocess.Popen(
-        [*command, "--store", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "CTXBUDGET_DASHBOARD_TOKEN": TOKEN},
+        [*command, "--store", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         assert server.stdout is not None
         address = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())
         assert address is not None
-        headers = {"Authorization": f"Bearer {TOKEN}"}
         with httpx.Client(base_url=address[0], timeout=60, trust_env=False) as client:
-            status = client.get("api/context/status", params={"session_id": "trip"}, headers=headers)
-            page = client.get("", headers=headers)
-            assert client.get("api/context/sessions").status_code == 401
+            status = client.get("api/context/status", params={"session_id": "trip"})
+            page = client.get("")
         assert (status.status_code, status.json()["source"]) == (200, "snapshot")
         assert "<!doctype html>" in page.text
     finally:
