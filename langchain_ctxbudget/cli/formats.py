@@ -170,10 +170,11 @@ def _openai_message(fields: dict[str, Any]) -> BaseMessage:
         for call in calls:
             function = call.get("function", call)
             name, given = function["name"], function.get("arguments", function.get("args")) or "{}"
+            arguments = given
             with suppress(ValueError):
-                given = json.loads(given) if isinstance(given, str) else given
-            if isinstance(given, dict):
-                message.tool_calls.append(tool_call(name=name, args=given, id=call.get("id")))
+                arguments = json.loads(given) if isinstance(given, str) else given
+            if isinstance(arguments, dict):
+                message.tool_calls.append(tool_call(name=name, args=arguments, id=call.get("id")))
             else:
                 wrong = invalid_tool_call(name=name, args=str(given), id=call.get("id"), error="no JSON object")
                 message.invalid_tool_calls.append(wrong)
