@@ -74,7 +74,6 @@ store = pytest.fixture(new_store)
 FIRST = {
     "test_isolation",
     "test_kills",
-    "test_long_replay",
     "test_many_writers",
     "test_real_conversations",
 }

@@ -58,12 +58,6 @@ def test_an_agent_goes_on_with_it_in_this_turn_and_in_the_next(make: Any) -> Non
     assert ask(agent, {"messages": said})["messages"][2].artifact is artifact
 
 
-def test_an_iterator_is_not_used_up() -> None:
-    artifact = iter("abc")
-    ask(agent_of(scripted("5 m."), budget(), checkpointer=None), {"messages": turn(artifact)})
-    assert list(artifact) == ["a", "b", "c"]
-
-
 def test_neither_prompt_nor_graph_nor_window_has_one_and_the_turn_keeps_its_own() -> None:
     pipeline, given = ContextPipeline(store=InMemoryStore()), turn({"metres": 5})
     assert artifacts(pipeline.assemble(given, **SCOPE).messages) == [None]

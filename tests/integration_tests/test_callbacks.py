@@ -17,7 +17,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, EstimatingCounter
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler, observed_elsewhere
-from tests.integration_tests.openai_server import Fault, OpenAIServer, says
+from tests.integration_tests.openai_server import OpenAIServer, says
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -34,25 +34,9 @@ def measured(context: AssembledContext) -> int:
     return measure({"messages": [{"content": message.content} for message in context.messages]})
 
 
-def streamed(body: Mapping[str, Any]) -> Fault:
-    """An answer in pieces, with its usage at the end; a whole one where no stream is asked for."""
-    if not body.get("stream"):
-        return Fault()
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
-    tokens = measure(body)
-    chunks = [
-        {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "On the "}, "finish_reason": None}]},
-        {"choices": [{"index": 0, "delta": {"content": "shelf."}, "finish_reason": "stop"}]},
-        {"choices": [], "usage": {"prompt_tokens": tokens, "completion_tokens": 5, "total_tokens": tokens + 5}},
-    ]
-    events = [*(json.dumps(head | chunk) for chunk in chunks), "[DONE]"]
-    return Fault(body="".join(f"data: {event}\n\n" for event in events).encode())
-
-
 @pytest.fixture
 def server() -> Iterator[OpenAIServer]:
     with OpenAIServer(lambda _: says("On the shelf."), measure) as running:
-        running.fault_of = streamed
         yield running
 
 

@@ -52,15 +52,6 @@ def test_a_function_that_uses_the_conversation_that_is_assembled_does_not_wait_f
     assert call(pipeline, "add_messages", [HumanMessage("Still there.", id="m1")], **SCOPE) == ["m1"]
 
 
-def test_a_function_may_use_another_conversation(call: Call) -> None:
-    def items(_: LayerRequest) -> list[str]:
-        return [message.text for message in pipeline.get_messages(user_id="ada", conversation_id="notes")]
-
-    pipeline = pipeline_with(items)
-    pipeline.add_messages([HumanMessage("Buy milk.")], user_id="ada", conversation_id="notes")
-    assert "Buy milk." in call(pipeline, "assemble", "Hello", **SCOPE).messages[-1].text
-
-
 def test_a_function_is_called_in_a_worker_thread_under_async() -> None:
     def items(_: LayerRequest) -> list[str]:
         with pytest.raises(RuntimeError):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import quote, urlsplit
 
@@ -359,21 +357,6 @@ COLOUR = """name => { const node = document.body.appendChild(document.createElem
 
 def tuple_of(colour: str) -> str:
     return f"rgb({', '.join(str(int(colour[n : n + 2], 16)) for n in (1, 3, 5))})"
-
-
-def test_screenshots_are_there_for_a_reviewer(site: Site, visit: Visitor, tmp_path: Path) -> None:
-    folder = Path(os.environ.get("CTXBUDGET_SCREENSHOTS", tmp_path))
-    folder.mkdir(parents=True, exist_ok=True)
-    phone = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True, "device_scale_factor": 2}
-    for name, options in (("light", {}), ("dark", {"color_scheme": "dark"}), ("phone", phone)):
-        page = visit(**options).opens(site.url, LONG)
-        expect(page.locator("#bars button")).to_have_count(len(TURNS) + 1)
-        page.screenshot(path=folder / f"{name}.png", full_page=True)
-        page.locator("#budget-number").fill("1500")
-        expect(page.locator("#what-if-result")).to_contain_text("1,500 tokens")
-        page.locator("#what-if-title").evaluate("node => node.scrollIntoView()")
-        page.screenshot(path=folder / f"{name}-what-if.png")
-        assert (folder / f"{name}.png").stat().st_size > 20_000
 
 
 def test_what_goes_wrong_is_told_in_words(site: Site, visit: Visitor) -> None:

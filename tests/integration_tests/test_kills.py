@@ -329,28 +329,3 @@ def test_a_deletion_that_was_cut_short_can_be_done_again(method: str) -> None:
 
 
 # What is derived
-
-
-def test_damage_of_what_is_derived_costs_work_and_nothing_else() -> None:
-    store = InMemoryStore()
-    with new_pipeline(store) as pipeline:
-        pipeline.add_messages(said([pair for number in range(20) for pair in exchange(number)]), **SCOPE)
-        pipeline.assemble("What did we say?", **SCOPE)
-        assert pipeline.flush(30)
-        whole, compactions = pipeline.assemble("What did we say?", **SCOPE), pipeline.get_compactions(**SCOPE)
-    damages: list[dict[str, Any] | None] = [None, {"summary": 7}, {"json": "not JSON"}]
-    for damage in damages:
-        derived = [it for it in store.search((), limit=1_000) if it.namespace[2] in ("compactions", "cuts")]
-        assert {item.namespace[2] for item in derived} == {"compactions", "cuts"}
-        store.batch([PutOp(item.namespace, item.key, damage, index=False) for item in derived])
-        with new_pipeline(store) as pipeline:
-            report = pipeline.assemble("What did we say?", **SCOPE).report
-            assert all("compaction cuts not read" in failure for failure in report.failures)
-            assert pipeline.flush(30)
-            again = pipeline.assemble("What did we say?", **SCOPE)
-            assert (again.report.failures, again.messages) == ((), whole.messages)
-            summaries = [
-                [(it.id, it.summary) for it in each] for each in (compactions, pipeline.get_compactions(**SCOPE))
-            ]
-            assert summaries[0] == summaries[1]
-        assert check_works(store) == [pair for number in range(20) for pair in exchange(number)]

@@ -18,11 +18,8 @@ from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, KnowledgeBase, LocalEmbeddings, TiktokenCounter
-from langchain_ctxbudget.documents import Catalogue
 from langchain_ctxbudget.documents.catalogue import MARK
-from langchain_ctxbudget.documents.knowledge_base import SUMMARY_TOKENS
 from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, MissingScopeError
-from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.stores import ROOT
 from tests.integration_tests.summary_models import Scripted
 from tests.integration_tests.test_isolation import USERS
@@ -290,23 +287,7 @@ def test_a_directory_of_text_markdown_and_pdf(knowledge: KnowledgeBase, tmp_path
 # What is written, embedded and read
 
 
-def test_a_search_where_there_are_no_documents_is_one_read() -> None:
-    store = Counting(InMemoryStore())
-    assert drive(Catalogue(store).search(("ada~", "shared"), "kettle", limit=5)) == []
-    assert drive(Catalogue(store).named("ada", ["kettle.txt"])) == []
-    assert (store.batches, store.operations, store.searches) == (2, 4, 0)
-
-
 # What is found
-
-
-def test_named_documents_come_whole_or_as_their_summary(store: BaseStore, knowledge: KnowledgeBase) -> None:
-    knowledge.add([named(words(1, 900), "docs/big.txt"), Document(KETTLE, id="kettle.txt")])
-    KnowledgeBase(store, user_id="ben").add(named("Ben's.", "big.txt"))
-    first, second = drive(Catalogue(store).named("ada", ["see kettle.txt", "and big.txt"], max_tokens=1_000))
-    assert (first[0].title, first[1], second[0].title, second[1]) == ("big", None, "kettle", KETTLE)
-    assert 0 < COUNTER.count_text(first[0].summary) <= SUMMARY_TOKENS
-    assert drive(Catalogue(store).named("ada", ["big.txt"]))[0][1] == words(1, 900)
 
 
 # Summaries by a model

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import BaseTool
 from langchain_core.tools import tool as tool_of_langchain
@@ -23,6 +22,7 @@ from langgraph.types import Command, interrupt
 from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.retrieval.recall import QUOTES
+from tests.integration_tests.agents import scripted
 
 SCOPE: dict[str, str] = {"user_id": "ada", "conversation_id": "t1"}
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
@@ -47,20 +47,14 @@ def make_pipeline(store: BaseStore | None = None, messages: int = 40) -> Context
     return pipeline
 
 
-class Scripted(GenericFakeChatModel):
-    """A model that gives answers one after the other, and lets tools be bound."""
-
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        return self
-
-
 def asks(**arguments: Any) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": "recall", "args": arguments, "id": "call-1", "type": "tool_call"}])
 
 
 def agent(tool: BaseTool, *calls: AIMessage, others: Sequence[Any] = (), **options: Any) -> Any:
-    model = Scripted(messages=iter([*calls, AIMessage("Done.")]))
-    return create_agent(model, tools=[tool, *others], **{"checkpointer": InMemorySaver(), **options})
+    return create_agent(
+        scripted(*calls, "Done."), tools=[tool, *others], **{"checkpointer": InMemorySaver(), **options}
+    )
 
 
 def results(state: dict[str, Any], name: str = "recall") -> list[str]:

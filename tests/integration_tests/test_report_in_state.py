@@ -132,19 +132,3 @@ def test_sub_agents_that_hand_their_state_over_at_once_do_not_clash() -> None:
     state = ask(agent, HumanMessage("Do it all."))
     assert state["messages"][-1].text == "All done."
     assert state["ctxbudget_report"]["conversation_id"] == "c1"
-
-
-def test_agents_and_context_graphs_in_one_step_of_a_graph_do_not_clash() -> None:
-    class State(MessagesState):
-        ctxbudget_report: dict[str, Any]
-
-    pipeline = make_pipeline()
-    graph = StateGraph(State)
-    for name in "ab":
-        middleware = ContextBudgetMiddleware(pipeline, agent=name)
-        graph.add_node(name, create_agent(scripted(f"I am {name}."), middleware=[middleware]))
-        graph.add_node(f"context {name}", build_context_graph(pipeline, agent=f"context {name}"))
-        graph.add_edge(START, name)
-        graph.add_edge(START, f"context {name}")
-    state = ask(graph.compile(), ASKED)
-    assert {message.text for message in state["messages"][-2:]} == {"I am a.", "I am b."}

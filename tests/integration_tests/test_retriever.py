@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
-from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import (
     RunnableConfig,
@@ -24,6 +23,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import BudgetedRetriever, ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.retrievers import SEPARATOR
+from tests.integration_tests.agents import scripted
 
 SAID = (
     "My bicycle is blue and stands in the cellar.",
@@ -180,18 +180,11 @@ def test_where_a_reranker_answers_wrongly_the_order_stands_and_it_is_told(
         assert says in caplog.text
 
 
-class Scripted(GenericFakeChatModel):
-    """A model that gives answers one after the other, and lets tools be bound."""
-
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        return self
-
-
 @pytest.mark.parametrize(("user", "is_found"), [("ada", True), ("eve", False)])
 def test_an_agent_searches_as_its_user(invoke: Invoke, user: str, is_found: bool) -> None:
     tool = create_retriever_tool(BudgetedRetriever(pipeline=make_pipeline(), k=1), "search", "Search.")
     call = AIMessage("", tool_calls=[{"name": "search", "args": {"query": "lock code"}, "id": "call-1"}])
-    agent: Any = create_agent(Scripted(messages=iter([call, AIMessage("Done.")])), tools=[tool])
+    agent: Any = create_agent(scripted(call, "Done."), tools=[tool])
     state = invoke(agent, {"messages": [HumanMessage("The code?")]}, configured(user_id=user, thread_id="t9"))
     [answer] = [message.content for message in state["messages"] if isinstance(message, ToolMessage)]
     assert ("7391" in answer) == is_found

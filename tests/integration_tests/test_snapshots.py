@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.errors import InputError, MissingScopeError, StoreDataError
 from langchain_ctxbudget.pipeline.bookkeeping import SNAPSHOTS, without_previews
 from langchain_ctxbudget.stores import Scope
@@ -82,29 +80,6 @@ def test_nothing_that_was_said_is_in_a_snapshot_and_nothing_is_written_while_a_p
     [record] = [json.dumps(item.value) for item in store.search(PLACE)]
     assert not {"xylophone", "marimba", "secret"} & set(record.replace('"', " ").split())
     assert threading.current_thread().name not in store.writers
-
-
-def test_a_restart_goes_on_with_those_that_were_kept(tmp_path: Path) -> None:
-    for number in range(3):
-        with ChromaStore(tmp_path / "store") as store, pipeline(store) as it:
-            ask(it, f"{number} a", f"{number} b")
-            assert len(it.snapshots.list(**SCOPE)) == min(3, 2 * (number + 1))
-
-
-@pytest.mark.parametrize("restarted", [False, True], ids=["same process", "after a restart"])
-def test_the_newest_stay_where_the_clock_was_set_back(*, restarted: bool) -> None:
-    store, now = InMemoryStore(), [datetime(2026, 11, 1, 12, tzinfo=UTC)]
-
-    def at_that_time() -> ContextPipeline:
-        return ContextPipeline({"keep_snapshots": 3, "learn": False}, store=store, clock=lambda: now[0])
-
-    it = at_that_time()
-    before = ask(it, *("word " * number for number in range(1, 4)))
-    now[0] -= timedelta(hours=1)
-    it = at_that_time() if restarted else it
-    after = ask(it, *("word " * number for number in range(5, 7)))
-    expected = [report.total_tokens for report in (before[-1], *after)]
-    assert [one.report.total_tokens for one in it.snapshots.list(**SCOPE)] == expected
 
 
 def test_what_another_pipeline_erases_is_not_written_later() -> None:
