@@ -106,9 +106,6 @@ def test_a_division_by_hand(wanted, available, expected):
     assert divide(wanted, available) == expected
 
 
-# Every strategy, in every situation
-
-
 @st.composite
 def situations(draw):
     number = st.integers(0, 3_000)
@@ -182,9 +179,6 @@ def check_strategy(strategy, s, more):
             assert a.limit_of(Layer.RETRIEVAL) > 0, "a history that does not fit is retrieved from"
 
 
-# The default strategy
-
-
 def situation(**changes):
     empty = dict.fromkeys(("overhead_tokens", "identity_tokens", "preferences_tokens", "message_tokens"), 0)
     return Situation(**{**empty, "total_tokens": 10_000, "message_count": 25, "history_tokens": 50_000, **changes})
@@ -201,9 +195,6 @@ def test_an_emphasis_changes_what_history_gets_where_it_does_not_fit_whole():
         given_ = [elastic(**talk, emphasis=emphasis)[Layer.HISTORY] for emphasis in LEANS]
         assert given_ == sorted(set(given_))
     assert len({str(elastic(history_tokens=5_000, emphasis=emphasis)) for emphasis in LEANS}) == 1
-
-
-# Names, mappings, and strategies of one's own
 
 
 @pytest.mark.parametrize(
@@ -231,9 +222,6 @@ def parts(allocation):
     """Memory, history and reserve."""
     memory, history = (sum(allocation.tokens.get(layer, 0) for layer in layers) for layers in (MEMORY, HISTORY))
     return memory, history, allocation.reserve_tokens
-
-
-# Ratio
 
 
 @pytest.mark.parametrize("sums_to", [0.5, 0.94, 1.06])
@@ -272,9 +260,6 @@ def test_history_borrows_what_memory_leaves_unused():
 def test_adaptive_ratios_move_at_most_a_tenth(message_count, topic_count, depth, memory):
     talk = situation(message_count=message_count, topic_count=topic_count, depth=depth)
     assert parts(RatioAllocation(adaptive=True).allocate(talk)) == (memory, 7_000 - memory, 3_000)
-
-
-# Fixed, prioritized
 
 
 def test_shares_of_more_than_everything_are_refused():

@@ -5,7 +5,6 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.history import Line
 from langchain_ctxbudget.history.arc import (
     ARTIFACTS,
@@ -22,7 +21,7 @@ from langchain_ctxbudget.history.arc import (
     arc_of,
 )
 from langchain_ctxbudget.history.extractive import Kind, digest_messages
-from langchain_ctxbudget.messages import date_of, fences, plain_text, speaker
+from langchain_ctxbudget.messages import fences
 
 ANSWERED = [
     ("[OPEN] Which venue do we book for the meetup?", "We booked the Kulturbrauerei as the venue for the meetup."),
@@ -33,10 +32,7 @@ ANSWERED = [
     ("We still need to decide on the name of the cat.", "The cat is called Miso, that's the name."),
     ("TBD: who pays for the catering?", "It's settled, Nadia pays for the catering."),
     ("[OPEN] Owen to confirm the Christmas closure.", "Owen confirmed the Christmas closure: 21 December."),
-    ("Unclear whether the API needs authentication.", "[RESOLVED] API authentication via tokens."),
-    ("Open: colour of the logo", "We went with green for the logo."),
     ("[OPEN] 会议的地点是哪里？", "会议的地点在柏林。"),
-    ("[OPEN] Who speaks first?", "[CLOSED] Ada speaks."),
 ]
 NOT_ANSWERED = [
     ("[OPEN] Which venue do we book for the meetup?", "I talked to Ada about the venue for the meetup."),
@@ -44,17 +40,12 @@ NOT_ANSWERED = [
     ("Open question: which database?", "Is the database Redis?"),
     ("When is the release?", "The release depends on the translators."),
     ("Still to be decided: the launch date.", "The launch date is still open."),
-    ("What is the budget for the offsite?", "We need a budget for the offsite."),
     ("What is the budget for the offsite?", "The budget for the offsite is with Nadia."),
     ("We still need to decide on the name of the cat.", "The cat slept on the sofa."),
-    ("TBD: who pays for the catering?", "Maybe Nadia pays for the catering."),
     ("[OPEN] Owen to confirm the Christmas closure.", "Owen has not confirmed the Christmas closure."),
-    ("Which colour does the kiosk get?", "The colour of the kiosk should be decided by Friday."),
-    ("Open question.", "We decided on it."),
 ]
 OAK = "[OPEN] Which oak?"
 STORIES = [
-    (["Which database?", "No idea."], []),  # a plain question is not open
     (["[OPEN] Which database?", "My bike is blue.", "The database: we decided on Redis."], []),
     (["We decided on oak.", OAK], [OAK]),
     ([OAK, "Hm.", "Decided: green for the logo."], [OAK]),
@@ -64,7 +55,6 @@ STORIES = [
     (["[OPEN] Which tar for billing?", OAK, "Hm.", "Decided: billing tar: coal."], [OAK]),
     ([OAK, "Hm.", "Open question: which oak?"], ["Open question: which oak?"]),
     (["Do we open on Sundays?", "Not yet.", "It's an open question, then."], ["Do we open on Sundays?"]),
-    (["My bike is blue.", "Noted as open."], []),
     (["Open question: R. Dunne has nine tools.", "Hm.", "R. Dunne has moved with nine tools.", "That closes it."], []),
 ]  # fmt: skip
 
@@ -89,9 +79,6 @@ def test_what_a_conversation_leaves_open():
     assert [(texts, alive(*texts)) for texts, left in STORIES if alive(*texts) != left] == []
     assert len(alive(OAK, "Let's go with pizza.", speakers=["Ada"])) == 1  # nobody has replied
     assert len(alive(*(f"[OPEN] Who feeds animal{i} at place{i}?" for i in range(60)))) == MOST_QUESTIONS
-    lines = [Line(i, speaker(m), date_of(m), plain_text(m), m.type == "human") for i, m in enumerate(demo_messages())]
-    said = " ".join(question.text for question in OpenQuestions().read(lines).alive)
-    assert [word in said for word in ("Christmas closure", "Sundays", "consumables")] == [True, True, False]
 
 
 @settings(deadline=None)

@@ -73,8 +73,13 @@ def joined(parts: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
 
 
 SAID = st.lists(
-    st.sampled_from([(QUESTION,), (AIMessage("Blue."),), (CALLING, RESULT), (HumanMessage([{"type": "text"}]),)]),
-    max_size=4,
+    st.sampled_from(
+        [
+            *((QUESTION,), (AIMessage("A bike  is blue.  \n\n\n```\na  b\n```"),), (HumanMessage([{"type": "text"}]),)),
+            *((CALLING, RESULT), (CALLING, ToolMessage("row 1 of the result\n" * 40, tool_call_id="a"))),
+        ]
+    ),
+    max_size=6,
 ).map(lambda parts: joined(tuple(parts)))
 CONTENTS = st.builds(
     lambda turn, history, **parts: content(*turn, QUESTION, history=history, **parts),
@@ -177,9 +182,6 @@ def test_where_no_question_comes_first_a_note_does() -> None:
     assert opening_note(content(history=(QUESTION,))) == ""
 
 
-# What gives way
-
-
 @settings(deadline=None)
 @given(CONTENTS, st.integers(1, 500))
 def test_a_content_gets_smaller_until_nothing_can_give_way_and_what_goes_is_named(chosen: Content, excess: int) -> None:
@@ -210,8 +212,6 @@ def test_layers_give_way_in_their_order_and_of_each_the_least_valuable_item() ->
     old = content(history=(HumanMessage("old"), AIMessage("new")))
     assert without_least(old, COUNTER, 1, ORDER)[0].history == old.history[1:]
 
-
-# The marker for Anthropic's cache
 
 MARKER = {"type": "ephemeral"}
 SYSTEM, WHO, NOBODY = SystemMessage("You are a clerk."), HumanMessage("Who ordered it?"), AIMessage("Nobody.")

@@ -32,9 +32,6 @@ MESSAGE = st.one_of(
 )
 
 
-# -- the factor
-
-
 @settings(deadline=None)
 @given(OBSERVATIONS, st.integers(500, 1_000_000), TOKENS, st.booleans())
 def test_what_was_measured_again_and_again_is_not_counted_below(
@@ -69,9 +66,6 @@ def test_the_factor_is_a_multiple_of_a_twentieth_and_at_least_a_half(observation
     assert observed(observations, exact=True).factor >= 1, "an exact count is never corrected downwards"
     assert factor >= 0.5
     assert factor * 20 == pytest.approx(round(factor * 20))
-
-
-# -- the counter
 
 
 class Fixed(TokenCounter):

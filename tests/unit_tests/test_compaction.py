@@ -1,9 +1,24 @@
-"""Where verbatim history begins."""
+"""Where verbatim history begins, and the tree of what stands before it."""
+
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import pairwise
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from langchain_ctxbudget.history import Line
 from langchain_ctxbudget.history.compact import move_cut, stays, strategy_for
+from langchain_ctxbudget.history.tree import (
+    FAN_OUT,
+    FINE_NODES,
+    SEGMENT_CHARACTERS,
+    KnownDigests,
+    Spans,
+    Tree,
+    frontier,
+    node_at,
+)
 
 
 @st.composite
@@ -90,3 +105,74 @@ def test_work_is_bounded_by_the_room_and_not_by_the_conversation():
         move_cut(cost, [True] * length, {0}, room_tokens=1_000, trigger=0.8, target=0.4, keep=6)
         reads.append(cost.reads)
     assert reads[0] == reads[1] < 200
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as the tree reads it."""
+
+    text: str
+    id: str = ""
+    safe_cut: bool = True
+    preservation: str | None = None
+    date: str | None = None
+    digest: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        return blake2b(self.text.encode(), digest_size=16).hexdigest()
+
+    def as_line(self, position: int) -> Line:
+        return Line(position, "ada", self.date, self.text, from_user=True)
+
+
+def messages(count: int) -> list[Message]:
+    return [Message(f"The message number {i} is here.", id=str(i)) for i in range(count)]
+
+
+def grown(found: list[Message], size: int = 20) -> Tree:
+    return Tree(size).grow(found)
+
+
+def test_segments_have_about_the_wanted_number_of_messages():
+    starts = grown(messages(20_000)).starts
+    assert 19 <= 20_000 / len(starts) <= 22
+    assert all(16 <= end - first <= 26 for first, end in pairwise(starts))
+    assert grown([Message("x" * (SEGMENT_CHARACTERS // 4))] * 10).starts == (0, 4, 8)
+
+
+@given(st.lists(st.text(max_size=3), max_size=120), st.integers(2, 30), st.integers(0, 120))
+def test_a_tree_is_the_same_whether_messages_come_at_once_one_by_one_or_again(texts, size, again):
+    found = [Message(text, id=str(i)) for i, text in enumerate(texts)]
+    tree = whole = grown(found, size)
+    for end in range(min(again, len(found)), len(found) + 1):
+        tree = tree.shortened(end).grow(found[:end])
+    assert tree == whole
+    by_one = Tree(size)
+    for end in range(len(found) + 1):
+        by_one = by_one.grow(found[:end])
+    assert by_one == whole
+
+
+@given(st.integers(0, 3_000))
+def test_a_frontier_covers_every_segment_once_and_is_coarser_the_older(segments):
+    nodes = frontier(range(segments + 1), segments)
+    assert [first for node in nodes for first in range(node.first, node.end)] == list(range(segments))
+    levels = [node.level for node in nodes]
+    assert levels == sorted(levels, reverse=True)
+    assert all(levels.count(level) <= FINE_NODES + FAN_OUT - 1 for level in levels)
+    assert levels.count(1) >= min(segments, FINE_NODES)
+    assert len(frontier(range(5_001), 5_000)) <= 35
+
+
+def test_a_key_follows_from_the_content_of_a_span_wherever_it_stands():
+    found = messages(600)
+    tree = grown(found)
+    keys = {node: tree.key(node) for node in tree.complete(600)}
+    assert len(set(keys.values())) == len(keys)
+    assert None not in keys.values()
+    dropped = [*found[:-1], replace(found[-1], preservation="drop"), *messages(50)]
+    assert tree.shortened(599).grow(dropped).keys[0][: len(tree.keys[0]) - 1] == tree.keys[0][:-1]
+    first = node_at(tree.starts, 1, 0)
+    moved = Spans([Message("Before.", id="x"), *found], grown([Message("Before.", id="x"), *found]), KnownDigests())
+    assert tree.key(first) == moved.content(replace(first, first=1, end=first.end + 1))

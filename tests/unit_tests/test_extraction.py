@@ -64,37 +64,20 @@ ENTITY |= {"attributes": [{"name": "home", "value": "Lisbon"}], "facts": ["Moved
 ENTITY |= {"relations": [{"relation": "lives in", "target": "Lisbon"}]}
 FULL: dict[str, Any] = {"facts": [FACT], "topics": [TOPIC], "entities": [ENTITY]}
 LEARNED_FACT = LearnedFact(
-    text="Lives in Lisbon",
-    category="identity",
-    confidence=0.95,
-    slot="home",
-    message_ids=("m1",),
-    supersedes=("fact-1",),
-    valid_from=datetime(2026, 4, 12, tzinfo=UTC),
-)
+    text="Lives in Lisbon", category="identity", confidence=0.95, slot="home", message_ids=("m1",),
+    supersedes=("fact-1",), valid_from=datetime(2026, 4, 12, tzinfo=UTC),
+)  # fmt: skip
 LEARNED_TOPIC = LearnedTopic(
-    label="Furniture restoration",
-    aliases=("oak furniture",),
-    parent="Woodwork",
-    domain="creative",
-    proficiency="expert",
-    message_ids=("m3",),
-)
+    label="Furniture restoration", aliases=("oak furniture",), parent="Woodwork", domain="creative",
+    proficiency="expert", message_ids=("m3",),
+)  # fmt: skip
 LEARNED_ENTITY = LearnedEntity(
-    name="Sarah",
-    type="person",
-    relationship="sister",
-    attributes=(("home", "Lisbon"),),
-    relations=(Relation(relation="lives in", target="Lisbon"),),
-    facts=("Moved to Lisbon with the user",),
-    message_ids=("m1",),
-)
+    name="Sarah", type="person", relationship="sister", attributes=(("home", "Lisbon"),), message_ids=("m1",),
+    relations=(Relation(relation="lives in", target="Lisbon"),), facts=("Moved to Lisbon with the user",),
+)  # fmt: skip
 FULL_LEARNED = Learned(facts=(LEARNED_FACT,), topics=(LEARNED_TOPIC,), entities=(LEARNED_ENTITY,), made_by="scripted-1")
 TEXT = json.dumps(FULL)
 KNOWN = Knowledge(facts=(fact(),))
-
-
-# Replies
 
 
 @pytest.mark.parametrize(
@@ -118,7 +101,6 @@ def test_a_reply_in_any_usual_form_is_read(reply):
 SECRET = "my secret is plum"
 BAD = {
     "raises": (ValueError(SECRET), "ValueError"),
-    "nothing": (" \n\t ", "an empty reply"),
     "thoughts alone": (f"<think>Let me see, {SECRET}", "an empty reply"),
     "other JSON": (f'{{"answer": "{SECRET}"}}', "a reply without lists of facts, topics, entities"),
     "too deep": ('{"facts": ' + "[" * 100_000, r"invalid JSON \(RecursionError\)"),
@@ -135,9 +117,6 @@ def test_a_bad_reply_is_an_extraction_error_after_two_attempts(reply, told):
         run(ChatModelExtractor(model))
     assert len(model.asked) == 2
     assert SECRET not in str(caught.value)
-
-
-# Items
 
 
 def test_the_sources_of_an_item_are_the_messages_that_there_are():
@@ -185,29 +164,8 @@ def test_dates_are_days_in_utc_and_in_order():
         assert (found.valid_from, found.valid_until) == read_as
 
 
-def several(*items):
-    facts = [{"category": "preference", "confidence": 0.9, "messages": [1], **item} for item in items]
-    return [(fact.text, fact.slot) for fact in learned({"facts": facts}).facts]
-
-
-def test_a_slot_of_several_facts_of_a_reply_is_none():
-    assert several(
-        {"text": "Likes tea", "slot": "likes"},
-        {"text": "Likes hiking", "slot": "likes", "messages": [3]},
-        {"text": "Lives in Lisbon", "slot": "home"},
-    ) == [("Likes tea", ""), ("Likes hiking", ""), ("Lives in Lisbon", "home")]
-
-
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from(["F1", "F2", "1", "person", "2026-05-01"]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["name", "value"]), inner, max_size=2),
-    max_leaves=8,
-)
+json_values = st.sampled_from([None, True, 7, float("nan"), "F1", "F2", "1", "person", "2026-05-01", "\ud800", [], {}])
+json_values |= st.text(max_size=8) | st.lists(json_values, max_size=4) | st.fixed_dictionaries({"name": json_values})
 
 
 def spoilt(name):
@@ -230,12 +188,9 @@ def test_whatever_stands_in_the_lists_only_sourced_items_come_out(fields):
         assert {*one.supersedes, one.same_as} <= {"fact-1", ""}
 
 
-# What the model is asked
-
-
 def asked(said=SAID, before=(), known=None, model=None, **kwargs):
     """The system message and the human message."""
-    model = model or Scripted(script=[EMPTY])
+    model = model or scripted(EMPTY)
     drive(ChatModelExtractor(model, **kwargs).extract(said, before, known or Knowledge()))
     [(system, human)] = model.asked
     return system.text, human.text
@@ -279,9 +234,6 @@ def test_text_that_imitates_a_fence_or_a_message_is_neutralised():
     assert human.count("<context>") == human.count("</context>") == 5
     assert "\n- 9." not in human
     assert human.endswith("</context>\n")
-
-
-# Windows
 
 
 def many(count, size=40):

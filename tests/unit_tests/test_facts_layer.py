@@ -46,9 +46,6 @@ def shown_text(facts, budget=1_000, *, titled=False, count=words):
     return "".join(with_headings(fact_fragments(facts, count, budget, titled=titled)[0]))
 
 
-# Personality, style, preferences, memories of the settings
-
-
 def test_personality_stands_first_then_style_then_preferences_which_give_way_first():
     polite = ContextSettings(
         personality={"kind": "custom", "description": "A <context> pirate"},
@@ -78,8 +75,6 @@ def test_memories_are_worth_less_than_preferences_and_more_than_facts():
         assert texts(packed(memories, words, words(TITLE) + room)) == kept
 
 
-# Facts as text
-
 FACTS = (
     fact("Is a nurse", "identity", confidence=0.9),
     fact("Prefers tea", confidence=0.81),
@@ -95,10 +90,6 @@ def test_facts_stand_under_the_headings_of_their_categories():
         f"{TITLE}Current work:\n- Builds a boat\nPreferences:\n- Prefers tea\n- Prefers cats\n"
         "About user:\n- Is called Ann\n- Is a nurse\n"
     )
-    assert shown_text(FACTS, titled=True) == text.removeprefix(TITLE)
-    assert shown_text([fact("Prefers tea")]) == f"{TITLE}Preferences:\n- Prefers tea\n"
-    for budget in (0, -1, words(TITLE)):
-        assert fact_fragments(FACTS, words, budget, titled=False) == ((), ())
     fragments = fact_fragments(FACTS, words, 1_000, titled=False)[0]
     assert {one.text for one in fragments if one.reason is Reason.PINNED} == {"- Is called Ann\n"}
     assert texts(f for f in fragments if f.expendable) == ["Prefers cats", "Is a nurse"]  # seed 001, stage two
@@ -140,8 +131,6 @@ def test_a_fact_that_is_not_shown_is_reported_with_the_reason():
         assert (part.status, part.reason, part.id, part.tokens) == (Status.OMITTED, reason, "fact/Prefers tea", 3)
 
 
-# The snapshot
-
 TEA, BOAT = fact("Prefers tea", valid_until=NOW + DAY), fact("Builds a boat", "project")
 KEPT = snapshot_of([TEA], "e1")
 
@@ -175,9 +164,6 @@ def test_the_snapshot_is_renewed_when_what_it_shows_is_no_longer_so():
 
 def test_a_snapshot_has_no_text():
     assert "secrets" not in snapshot_of([fact("Prefers secrets", id="fact/1")], "").model_dump_json()
-
-
-# For retrieval
 
 
 def test_what_retrieval_may_quote():

@@ -26,6 +26,7 @@ from langchain_ctxbudget.prompt.fitting import (
     reduce,
 )
 from langchain_ctxbudget.tokens import TiktokenCounter
+from tests.unit_tests.test_assembly import CONTENTS
 
 COUNTER = TiktokenCounter()
 NAMES = [step.name for step in LADDER]
@@ -68,37 +69,6 @@ def prompt_cost(content: Content) -> int:
     return COUNTER.count_messages(build(content).messages)
 
 
-# -- any content
-
-SAID = st.sampled_from(["Blue.", "A bike  is blue.", "  No.\n\n\n\nYes.", "It rains.  \n```\na  b\n```"])
-EXCHANGES = st.one_of(
-    SAID.map(lambda text: [HumanMessage(text)]),
-    SAID.map(lambda text: [AIMessage(text)]),
-    st.builds(call, st.integers(0, 9), st.one_of(SAID, st.just("row 1 of the result\n" * 40))),
-)
-
-
-def some(layer: str, lines: st.SearchStrategy[str]) -> st.SearchStrategy[tuple[Fragment, ...]]:
-    return st.lists(st.builds(fragment, lines, st.just(layer), st.floats(-9, 9)), max_size=6).map(tuple)
-
-
-SUMMARY = st.one_of(SAID.map("user: ".__add__), st.sampled_from(["# Messages 1-20\n", "[… 3 messages left out …]\n"]))
-CONTENTS = st.builds(
-    Content,
-    system_prompt=st.just("Be  kind."),
-    fragments=st.builds(
-        lambda *parts: tuple(one for part in parts for one in part),
-        some(Layer.ARC, SAID),
-        some(Layer.HISTORY, SUMMARY),
-        some(Layer.ENTITIES, SAID),
-        some(Layer.RETRIEVAL, SAID),
-    ),
-    history=st.lists(EXCHANGES, max_size=8).map(lambda parts: groups_of(*(one for part in parts for one in part))),
-    turn=st.just(TURN),
-    asked=st.just(0),
-)
-
-
 @settings(deadline=None, max_examples=80)
 @given(CONTENTS, st.integers(0, 400))
 def test_steps_are_taken_in_order_as_far_as_needed_and_all_that_goes_is_named(content: Content, limit: int) -> None:
@@ -116,9 +86,6 @@ def test_steps_are_taken_in_order_as_far_as_needed_and_all_that_goes_is_named(co
     assert bool(left.history) == bool(content.history)
     if prompt_cost(left) <= limit:
         assert reduce(left, COUNTER, lambda one: prompt_cost(one) - limit) == (left, (), ())
-
-
-# -- each step
 
 
 def test_blanks_collapse_where_they_mean_nothing() -> None:
@@ -184,8 +151,6 @@ def test_of_memories_expendable_ones_go_first_then_all() -> None:
     assert after("memory reduction", fragments=known).fragments == (asked, *given_ones[:2], facts[1])
     assert after("memories left out", fragments=known).fragments == (asked,)
 
-
-# -- a turn
 
 WORDS = "the plan budget Ada Bonn roof garden ticket Monday price lamp 42,50 error() ".split()
 LONG = " ".join(WORDS[n * n % len(WORDS)] + str(n % 7) for n in range(20_000))
@@ -254,8 +219,6 @@ def test_a_result_that_is_shortened_again_tells_what_is_left_out_of_all_of_it() 
     whole, kept = COUNTER.count_text(groups[1].messages[1].text), COUNTER.count_text(clipped.text)
     assert whole - kept <= int(left_out.replace(",", "")) <= whole - kept + 40
 
-
-# -- while it grows
 
 sizes = st.lists(st.sampled_from([0, 5, 60, 300, 900, 4_000]), min_size=1, max_size=3)
 grown = st.lists(sizes, min_size=2, max_size=14)

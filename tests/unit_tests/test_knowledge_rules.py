@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -237,3 +239,20 @@ def test_any_text_gives_short_facts_and_names_that_stand_in_it(message: str) -> 
     what = learned(message)
     assert all(fact.text.strip() and len(fact.text) <= MOST_STATED for fact in what.facts)
     assert all(entity.name in message for entity in what.entities)
+
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "extraction_quality.py"
+
+
+def test_what_is_learned_without_a_model_is_right_and_half_of_what_is_said_teaches_nothing():
+    spec = importlib.util.spec_from_file_location("extraction_quality", BENCHMARK)
+    figures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(figures)
+    chats = figures.read()
+    quality = figures.measure(chats)
+    for part in figures.PARTS:
+        for kind in figures.KINDS:
+            total = quality.total([part], [kind])
+            assert total.precision >= 0.95, (part, kind, total)
+            assert total.recall >= 0.2, (part, kind, total)  # or it would be silent
+    assert sum(chat.empty for chat in chats) >= sum(chat.rich for chat in chats) >= 120

@@ -1,12 +1,15 @@
-"""What is known after messages were learned from, and after they are gone: pure."""
+"""What is known after messages were learned from, and after they are gone; and what of them may be read."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
+from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
+from langgraph.store.memory import InMemoryStore
 
+from langchain_ctxbudget.flow import batch, drive
+from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import (
     BY_RULES,
     BY_USER,
@@ -16,8 +19,10 @@ from langchain_ctxbudget.knowledge import (
     ProgressRecord,
     Source,
     TopicProfile,
+    records,
 )
-from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, updated, without
+from langchain_ctxbudget.knowledge.learner import take
+from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, as_said, others_in, time_of, updated, without
 from langchain_ctxbudget.knowledge.records import Highlight, Learned, PhraseRecord, TopicConversation
 from tests.conversations import COUNTER, SCOPE, opened
 
@@ -37,9 +42,6 @@ def fact(name: str, *sources: Source, **fields: Any) -> Fact:
 
 def ended(name: str, by: str, *sources: Source, **fields: Any) -> Fact:
     return fact(name, *sources, ended="superseded", ended_at=NOW, superseded_by=by, valid_until=NOW, **fields)
-
-
-# Without some messages
 
 
 def test_what_they_superseded_counts_again() -> None:
@@ -77,52 +79,97 @@ def phrase(*sources: Source, **counts: int) -> PhraseRecord:
     return PhraseRecord(phrase="p", label="P", sources=sources, counts=tuple(counts.items()))
 
 
-@pytest.mark.parametrize(
-    ("before", "there", "after"),
-    [
+def test_a_phrase_is_no_longer_counted_for_them() -> None:
+    for before, there, after in (
         (phrase(source("m1"), c1=1), CUT, None),
         (phrase(source("m0"), source("m1"), c1=2), CUT, phrase(source("m0"), c1=1)),
         (phrase(source("m0"), c1=1), CUT, phrase(source("m0"), c1=1)),
         (phrase(source("m0", "c2"), source("m1"), c1=1, c2=1), CUT, phrase(source("m0", "c2"), c2=1)),
         (phrase(source("m0", "c2"), c1=4, c2=1), {}, phrase(source("m0", "c2"), c2=1)),
-        (phrase(source("m1"), source("m2"), source("m3"), c1=9), CUT, None),
-        (phrase(source("m1", "c2"), c2=1), {}, phrase(source("m1", "c2"), c2=1)),
-    ],
-)
-def test_a_phrase_is_no_longer_counted_for_them(
-    before: PhraseRecord, there: dict[str, str], after: PhraseRecord | None
-) -> None:
-    assert without(Knowledge(phrases=(before,)), "c1", there).phrases == ((after,) if after else ())
-
-
-# With some messages
-
-
-def learn(state: Knowledge, *texts: str, first: int = 0, **learned: Any) -> Knowledge:
-    of = opened(*texts).seen_with(COUNTER)
-    work = Work(
-        scope=SCOPE, entries=of.entries, costs=of.costs, first=first, progress=ProgressRecord(), there=None, epoch=0
-    )
-    return updated(state, work, Learned(**learned), NOW)
+    ):
+        assert without(Knowledge(phrases=(before,)), "c1", there).phrases == ((after,) if after else ())
 
 
 def test_of_too_many_topics_the_least_important_go() -> None:
-    many = tuple(
-        TopicProfile(
-            id=f"topic/t{n}",
-            slug=f"t{n}",
-            label=f"T{n}",
-            sources=(source("m9", "c9"),),
-            last_engaged_at=NOW - timedelta(hours=MOST_PROFILES + 2 - n),
-        )
-        for n in range(MOST_PROFILES + 2)
-    )
-    own = tuple(
-        one.model_copy(update={"pinned": True} if n else {"made_by": BY_USER}) for n, one in enumerate(many[:2])
-    )
+    many = []
+    for n, by in enumerate([BY_USER] * 2 + [BY_RULES] * MOST_PROFILES):
+        named = {"id": f"topic/t{n}", "slug": f"t{n}", "label": f"T{n}", "made_by": by}
+        at = NOW - timedelta(hours=MOST_PROFILES + 2 - n)
+        many.append(TopicProfile(**named, sources=(source("m9", "c9"),), last_engaged_at=at))
     links = {(one.id, "c9"): TopicConversation(topic_id=one.id, conversation_id="c9") for one in many}
-    state = learn(Knowledge(topics=(*own, *many[2:]), links=links), "x")
-    kept = {one.id for one in state.topics}
-    assert len(kept) == MOST_PROFILES
-    assert {one.id for one in many} - kept == {"topic/t2", "topic/t3"}
-    assert {name for name, _ in state.links} == kept
+    work = opened("x").seen_with(COUNTER)
+    todo = Work(
+        scope=SCOPE, entries=work.entries, costs=work.costs, first=0, progress=ProgressRecord(), there=None, epoch=0
+    )
+    state = updated(Knowledge(topics=tuple(many), links=links), todo, Learned(), NOW)
+    assert {one.id for one in many} - {one.id for one in state.topics} == {"topic/t2", "topic/t3"}
+    assert {name for name, _ in state.links} == {one.id for one in state.topics}
+
+
+def taken(store: InMemoryStore, of: OpenConversation, at_least: int = 1) -> Work | None:
+    return drive(take(store, of, COUNTER, at_least=at_least))
+
+
+def learned(store: InMemoryStore, of: OpenConversation) -> list[int]:
+    """Learns until nothing is new; how many messages were taken each time."""
+    sizes = []
+    while (work := taken(store, of)) is not None:
+        drive(batch(store, [records.written(records.progress_place(SCOPE), work.done)]))
+        sizes.append(len(work.entries) - work.first)
+    return sizes
+
+
+def test_results_of_tools_are_read_where_that_is_asked_for_and_told_from_what_the_assistant_says() -> None:
+    for result in (
+        ToolMessage("x", tool_call_id="1"),
+        FunctionMessage(content="x", name="look_up"),
+        HumanMessage([{"type": "tool_result", "tool_use_id": "1", "content": "x"}]),
+    ):
+        entries = opened(result, AIMessage("b")).entries
+        for from_tools, expected in ((False, []), (True, [("x", True, False)])):
+            read = [(one.text, one.from_tool, one.from_user) for one in as_said(entries, from_tools=from_tools)]
+            assert read == [*expected, ("b", False, False)], (result, from_tools)
+
+
+def test_what_says_nothing_or_is_not_theirs_is_not_read() -> None:
+    for message in (
+        HumanMessage(""),
+        AIMessage("", tool_calls=[{"name": "look_up", "args": {}, "id": "1"}]),
+        SystemMessage("x"),
+        HumanMessage("x", additional_kwargs={"ctxbudget": "drop"}),
+    ):
+        assert as_said(opened(message).entries, from_tools=False) == [], message
+
+
+def users(user_id: str, *names: str | None) -> list[str | None]:
+    """Of messages with these names, the names of those that are the user's."""
+    messages: list[BaseMessage] = [HumanMessage("text", name=name) for name in names]
+    entries = opened(*messages).entries
+    own = {one.id for one in as_said(entries, from_tools=False, others=others_in(entries, user_id)) if one.from_user}
+    return [entry.message.name for entry in entries if entry.id in own]
+
+
+def test_the_user_is_who_has_no_name_or_one_that_begins_as_the_id_does() -> None:
+    assert users("u1", None, "Bob", None) == [None, None]
+    for user_id, name in (
+        ("ada", "Ada Lovelace"),
+        ("ada.lovelace@example.com", "Ada Lovelace"),
+        ("ada_lovelace", "ADA  Lovelace"),
+        ("Ada Lovelace", "ada"),
+        ("zoë", "Zoë"),
+    ):
+        assert users(user_id, name, "Bob") == [name]
+    assert users("ada", "Ada", "Ada Jones") == ["Ada"]
+    assert users("ada", "Ada Lovelace", "Ada Jones") == []
+
+
+def test_when_a_message_was_said() -> None:
+    for created_at, expected in (
+        ("2026-01-02T03:04:05+00:00", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("2026-01-02T03:04:05+02:00", datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)),
+        ("2026-01-02", datetime(2026, 1, 2, tzinfo=UTC)),
+        ("yesterday", None),
+        ("0001-01-01T00:00:00+14:00", None),
+    ):
+        [entry] = opened(HumanMessage("x", additional_kwargs={"created_at": created_at})).entries
+        assert time_of(entry) == expected, created_at

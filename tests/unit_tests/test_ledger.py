@@ -168,16 +168,19 @@ TestTwoLedgers.settings = settings(
 )
 
 
+def test_every_lane_is_read_where_there_are_more_than_a_page(store: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "PAGE", 4)
+    for _ in range(11):
+        ledger = Ledger()
+        ledger.note(ADA, ONE, None, MONTH)
+        write(ledger, store)
+    assert read(Ledger(), store) == (total([ONE] * 11),) * 2
+
+
 def test_a_month_is_that_of_utc() -> None:
-    for moment, month in (
-        ("2026-11-30T23:59+00:00", "2026-11"),
-        ("2026-12-01T00:30+01:00", "2026-11"),
-        ("2026-11-30T23:30-01:00", "2026-12"),
-        ("2026-11-30T23:59", "2026-11"),
-        ("0987-01-01", "0987-01"),
-    ):
+    for moment, month in (("2026-12-01T00:30+01:00", "2026-11"), ("2026-11-30T23:59", "2026-11")):
         assert month_of(datetime.fromisoformat(moment)) == month
-    wrong: list[Any] = ["", "2026", "2026-13", "2026-00", "26-11", "2026-11-01", "2026-11\n", None, 202611]
+    wrong: list[Any] = ["", "2026-13", "2026-11-01", "2026-11\n", None, 202611]
     for it in wrong:
         with pytest.raises(InputError, match="2026-11"):
             of_month("ada", it)

@@ -1,7 +1,6 @@
-"""BM25 over texts that are only ever added, and the part of a long text that is about a query."""
+"""BM25, the part of a long text that is about a query, what fits a budget, where subjects begin."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.messages import terms
-from langchain_ctxbudget.search import LexicalIndex, passage, pieces
+from langchain_ctxbudget.search import AFTER, LexicalIndex, limit, links, pack, passage, pieces, shrink_to, subjects
 from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1
+from langchain_ctxbudget.search.vectors import NEVER
 
 TEXT = st.lists(st.sampled_from("abcdef"), max_size=12)
 TEXTS = st.lists(TEXT, max_size=20)
@@ -70,15 +70,6 @@ def test_a_group_scores_like_one_text_of_all_its_terms(begins_and_texts, query):
     assert index.scores(query, groups=groups) == pytest.approx(naive_bm25(joined, query))
 
 
-@pytest.mark.parametrize("unit", ["a. ", "?", "\n", "x\n", "。", "One more. "])
-def test_even_a_text_of_two_megabytes_has_no_more_than_some_thousand_pieces(unit):
-    text = unit * (2_000_000 // len(unit))
-    found = pieces(text)
-    assert len(found) < 20_000
-    assert (found[0].start, found[-1].end) == (0, len(text))
-    assert all(one.end == two.start for one, two in pairwise(found))
-
-
 @settings(deadline=None)
 @given(LONG, WANTED, st.integers(0, 200))
 def test_a_passage_is_whole_pieces_that_fit_and_no_other_has_more_of_the_wanted_terms(text, wanted, most):
@@ -101,3 +92,79 @@ def test_a_passage_is_whole_pieces_that_fit_and_no_other_has_more_of_the_wanted_
     else:
         assert part in spans
         assert wanted_terms(*part) == best > 0
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 30)), st.integers(-5, 100), st.randoms(use_true_random=False))
+def test_packing_takes_what_fits_at_its_turn_and_asks_each_price_once(costs, budget, random):
+    order, asked, left = random.sample(range(len(costs)), len(costs)), [], budget
+    taken = pack(order, lambda i: asked.append(i) or costs[i], budget, 1)
+    assert taken == [i for i in order if i in taken]
+    assert len(asked) == len(set(asked))
+    for number in order:
+        assert (number in taken) == (costs[number] <= left)
+        left -= costs[number] if number in taken else 0
+
+
+def words(text):
+    return len(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "budget", "shrunk"),
+    [
+        ("One two.  Three.", 3, "One two.  Three."),
+        ("One two. Three four. Five.", 3, "One two. …"),
+        *[("One two. Three four.", budget, None) for budget in (-1, 0, 2)],
+    ],
+)
+def test_a_text_shrinks_to_its_first_sentences_that_fit(text, budget, shrunk):
+    assert shrink_to(text, words, budget) == shrunk
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["One.", "Two two.", "Three three.\n", "字。"]), max_size=200), st.integers(0, 40))
+def test_a_shrunk_text_fits_and_is_counted_a_logarithmic_number_of_times(parts, budget):
+    counted = []
+    shrunk = shrink_to(" ".join(parts), lambda text: counted.append(text) or len(text), budget)
+    assert shrunk is None or len(shrunk) <= budget
+    assert len(counted) <= (10 if budget else 0)
+
+
+COOKING, CYCLING = [1.0, 0.0], [0.0, 1.0]
+
+
+def vectors(*rows):
+    return np.array(rows, np.float32)
+
+
+def numbers(rows, *, from_user=True):
+    limits = np.full(len(rows), limit("text", from_user=from_user), np.float32)
+    return subjects(np.zeros(len(rows), np.int32), links(vectors(*rows)), limits).tolist()
+
+
+def test_a_subject_begins_where_what_follows_a_users_words_is_unlike_what_was():
+    assert numbers([COOKING] * 5 + [CYCLING] * 5) == [0] * 5 + [1] * 5
+    assert numbers([COOKING] * 5 + [CYCLING] + [COOKING] * 5) == [0] * 11  # one strange text is no subject
+    assert numbers([COOKING] * 5 + [CYCLING] * 5, from_user=False) == [0] * 10
+    limits = np.full(4, limit("text", from_user=True), np.float32)
+    assert subjects(np.array([3, 3, 4, 6], np.int32), np.ones(4, np.float32), limits).tolist() == [0, 0, 1, 2]
+    assert not subjects(np.zeros(4, np.int32), np.zeros(0, np.float32), limits).any()  # texts without vectors
+
+
+def test_who_greets_begins_a_subject_more_easily():
+    plain = limit("What next?", from_user=True)
+    assert all(
+        limit(text, from_user=True) > plain for text in ["Hello. All is done.", "hi!", "Good morning", "  I'm back"]
+    )
+    assert all(limit(text, from_user=True) == plain for text in ["Highlands", "Heyday", "Say hi to her", ""])
+
+
+@settings(deadline=None)
+@given(st.integers(AFTER, 20), st.integers(0, 12), st.integers(0, 5))
+def test_links_are_final_when_enough_has_followed_and_can_be_made_of_the_newest_alone(size, start, seed):
+    rows = np.random.default_rng(seed).standard_normal((size, 3)).astype(np.float32)
+    final = size - AFTER
+    assert links(rows[:-1])[:final] == pytest.approx(links(rows)[:final], abs=1e-6)
+    assert links(rows, min(start, size)) == pytest.approx(links(rows)[min(start, size) :], abs=1e-6)
+    assert (links(vectors(COOKING, [-1.0, 0.0], [0.0, 0.0])) > NEVER).all()

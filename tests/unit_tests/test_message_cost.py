@@ -45,9 +45,7 @@ def picture(width: int = 600, height: int = 400, form: str = "PNG", **options: A
 # ChatOpenAI raises on what looks like a special token.
 TEXT = st.text(max_size=30).filter(lambda text: "<|" not in text)
 NAME = st.text("abcdefgh_-0123", min_size=1, max_size=12)
-ARGUMENTS = st.dictionaries(
-    TEXT, st.one_of(TEXT, st.integers(), st.none(), st.lists(st.booleans(), max_size=3)), max_size=3
-)
+ARGUMENTS = st.dictionaries(TEXT, TEXT | st.integers() | st.none() | st.lists(st.booleans(), max_size=3), max_size=3)
 CALL_ID = st.sampled_from(["call_1", "call_2", "call_3"])
 PICTURES = [
     ("image/png", picture(64, 64)),
@@ -80,9 +78,7 @@ TEXT_BLOCK = st.builds(
 IMAGE_BLOCK = st.integers(0, len(IMAGE_BLOCKS) - 1).map(lambda index: IMAGE_BLOCKS[index])
 BLOCKS = st.lists(st.one_of(TEXT, TEXT_BLOCK, IMAGE_BLOCK), max_size=4)
 CONTENT = st.one_of(TEXT, BLOCKS)
-CALLS = st.lists(
-    st.builds(lambda name, args, id_: {"name": name, "args": args, "id": id_}, NAME, ARGUMENTS, CALL_ID), max_size=2
-)
+CALLS = st.lists(st.fixed_dictionaries({"name": NAME, "args": ARGUMENTS, "id": CALL_ID}), max_size=2)
 EXTRAS = st.fixed_dictionaries(
     {}, optional={"audio": st.fixed_dictionaries({"id": CALL_ID, "data": TEXT}), "name": NAME}
 )
@@ -107,9 +103,6 @@ def test_messages_cost_what_chat_openai_says(chat_openai: ChatOpenAI, messages: 
     assert COUNTER.count_messages(messages) == chat_openai.get_num_tokens_from_messages(messages)
 
 
-# -- images
-
-
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     width=st.integers(1, 3_000),
@@ -129,19 +122,11 @@ def test_images_of_any_size_cost_what_chat_openai_says(
         assert COUNTER.count_messages(messages) == chat_openai.get_num_tokens_from_messages(messages)
 
 
-@settings(deadline=None)
-@given(st.one_of(st.text(), st.binary().map(lambda data: base64.b64encode(data).decode())))
-def test_no_image_data_raises(data: str) -> None:
-    image_size(data)
-    image_size(f"data:image/png;base64,{data}")
-
-
 def test_an_image_whose_size_cannot_be_read_costs_the_dearest() -> None:
     for url in ("https://example.org/cat.png", "data:image/png;base64,AAAA", "data:image/svg+xml;utf8,<svg/>"):
         assert said([{"type": "image_url", "image_url": {"url": url}}]) == 1_445
         assert said([{"type": "image_url", "image_url": url}]) == 1_445
-    for kind in ("image_url", "image", "input_image"):
-        assert said([{"type": kind, "file_id": "file-1"}]) == 1_445
+    assert said([{"type": "input_image", "file_id": "file-1"}]) == 1_445
     assert said([{"type": "image", "source": {"type": "file", "file_id": "file-1"}}]) == 1_445
 
 
@@ -157,26 +142,17 @@ def test_an_image_costs_what_the_model_charges() -> None:
         assert image_tokens(image, rate=image_rate(model)) == tokens
 
 
-# -- what ChatOpenAI does not count
-
-
-@pytest.mark.parametrize(
-    "block",
-    [
+def test_a_block_without_a_rule_costs_its_compact_json() -> None:
+    for block in (
         {"type": "thinking", "thinking": "The user wants to know the hour.", "signature": "c2ln"},
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "The hour."}]},
         {"type": "file", "file_id": "file-1"},
-        {"type": "video", "url": "https://example.org/a.mp4"},
-        {"type": "text-plain", "text": "a document", "mime_type": "text/plain"},
         {"type": "text"},
         {"text": "a block of Bedrock"},
         {"type": "of tomorrow", "value": [1, 2, 3]},
         {},
-    ],
-)
-def test_a_block_without_a_rule_costs_its_compact_json(block: dict[str, Any]) -> None:
-    tokens = COUNTER.count_message(AIMessage([block])) - COUNTER.count_message(AIMessage(""))
-    assert tokens == count(compact_json(block)) > 0
+    ):
+        tokens = COUNTER.count_message(AIMessage([block])) - COUNTER.count_message(AIMessage(""))
+        assert tokens == count(compact_json(block)) > 0
 
 
 def test_a_call_in_any_form_is_counted_once_and_as_it_is_sent() -> None:
@@ -197,9 +173,6 @@ def test_long_base64_costs_a_fixed_share_that_is_not_below_its_tokens(data: byte
     assert said([block]) == rest + math.ceil(characters * 0.75) >= count(compact_json(block))
 
 
-# -- tools and response formats
-
-
 def test_a_tool_costs_the_published_rule_or_its_compact_json() -> None:
     unit = {"type": "string", "description": "The unit.", "enum": ["celsius", "fahrenheit"]}
     properties = {"location": {"type": "string", "description": "The city and state."}, "unit": unit}
@@ -216,13 +189,10 @@ def test_a_tool_costs_the_published_rule_or_its_compact_json() -> None:
     assert COUNTER.count_tools([tool]) == count(compact_json(tool)) + 12
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
+def test_a_response_format_costs_at_least_its_compact_json() -> None:
+    for schema in (
         {"type": "json_object"},
         {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {}}}},
         {"title": "T", "description": "d", "type": "object", "properties": {"a": {"type": "string"}}},
-    ],
-)
-def test_a_response_format_costs_at_least_its_compact_json(schema: dict[str, Any]) -> None:
-    assert COUNTER.count_response_format(schema) >= count(compact_json(schema)) + 12
+    ):
+        assert COUNTER.count_response_format(schema) >= count(compact_json(schema)) + 12

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget.flow import drive
@@ -34,9 +33,6 @@ def record(place: Place, text: str, key: str | None = None, *, archived: bool = 
 
 def folded(records: Sequence[MessageRecord]) -> list[tuple[str, str]]:
     return [(str(message.id), message.text) for _, message in fold(in_order(records)).messages]
-
-
-# -- one message for every id
 
 
 def test_an_id_for_two_contents_goes_to_the_first_and_neither_is_lost() -> None:
@@ -82,9 +78,6 @@ def test_a_conversation_read_in_parts_is_the_one_read_at_once(
     assert parts.positions == whole.positions
 
 
-# -- how far the writers are
-
-
 def test_records_behind_the_head_are_not_read() -> None:
     store = InMemoryStore()
     drive(append(store, ADAS, "a", HEAD, [record(at(1, "a", n), str(n), str(n)) for n in range(3)]))
@@ -93,23 +86,16 @@ def test_records_behind_the_head_are_not_read() -> None:
     assert [r.place.number for r in drive(read_new(store, ADAS, Heads(), now)).messages] == [0, 1]
 
 
-# -- what is written so that it is found
-
-
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
+def test_what_is_embedded_is_what_may_be_quoted_and_is_read_without_it() -> None:
+    pinned = [HumanMessage("no", id="m", additional_kwargs={"ctxbudget": pin}) for pin in ("drop", "summarize")]
+    for message, said in (
         (HumanMessage("the lantern", id="m", name="Ada"), "the lantern"),
         (AIMessage([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], id="m"), "one\ntwo"),
         (HumanMessage("nul \0", id="m"), None),
-        (HumanMessage("no", id="m", additional_kwargs={"ctxbudget": "drop"}), None),
-        (HumanMessage("no", id="m", additional_kwargs={"ctxbudget": "summarize"}), None),
-        (HumanMessage("yes", id="m", additional_kwargs={"ctxbudget": "keep"}), "yes"),
-    ],
-)
-def test_what_is_embedded_is_what_may_be_quoted_and_is_read_without_it(message: BaseMessage, said: str | None) -> None:
-    record = MessageRecord.of(message, at(1))
-    value = record.to_indexed_value()
-    assert value.get("said") == said
-    assert {key: part for key, part in value.items() if key != "said"} == record.to_value()
-    assert MessageRecord.read(value, "x") == record
+        *((message, None) for message in pinned),
+    ):
+        record = MessageRecord.of(message, at(1))
+        value = record.to_indexed_value()
+        assert value.get("said") == said
+        assert {key: part for key, part in value.items() if key != "said"} == record.to_value()
+        assert MessageRecord.read(value, "x") == record

@@ -102,9 +102,6 @@ def test_plainly_the_same_have_the_same_fingerprint(one, other):
     assert fingerprint(one) == fingerprint(other) or not plainly_same(one, other)
 
 
-# What is given
-
-
 def test_what_is_no_list_of_messages_is_refused_with_its_place_and_a_way_out():
     for wrong in ("hi", b"hi", {"role": "user"}, None, 5, HumanMessage("x"), iter([])):
         with pytest.raises(UnsupportedContentError, match="messages must be a list of LangChain messages"):

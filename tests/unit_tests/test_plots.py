@@ -61,9 +61,6 @@ def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text()]
 
 
-# What is shown
-
-
 def test_columns_of_a_what_if_add_up_to_the_budget(reports: list[ContextReport]) -> None:
     columns: dict[float, float] = {}
     for bar in plot_what_if(reports).axes[0].patches:
@@ -95,9 +92,6 @@ def test_a_replay_has_a_panel_per_strategy_as_high_as_what_it_sent(replayed: Rep
         assert any(f"{track.tokens:,} sent" in text for text in texts(figure))
 
 
-# How it looks
-
-
 def test_any_name_is_drawn_as_it_is_written() -> None:
     layer = CustomLayer(name="cost $a$ and $b", items=["A note."], ideal_tokens=20)
     with ContextPipeline({"layers": [layer]}) as made:
@@ -114,9 +108,6 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 def test_without_matplotlib_the_error_says_what_to_install() -> None:
     done = python("import sys; sys.modules['matplotlib'] = None; import langchain_ctxbudget.report.plots")
     assert "ImportError: Plots need matplotlib: pip install 'langchain-ctxbudget[plots]'" in done.stderr
-
-
-# The figures of the page
 
 
 def words(path: Path) -> list[str]:

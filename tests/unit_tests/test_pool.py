@@ -68,9 +68,6 @@ def over(view: Conversation, table: MessageTable) -> Conversation:
     return Conversation.of(view.scope, table, view.counter, cuts={}, snapshot=None, last=None)
 
 
-# One ranking
-
-
 def test_texts_from_elsewhere_are_ranked_in_front_of_the_messages_by_source_date_and_place() -> None:
     others = [
         memory(1, "Likes the bike."),
@@ -144,9 +141,6 @@ def test_of_many_messages_only_those_that_may_be_worth_it_are_ranked_about_as_am
     assert len(chosen[0] & chosen[1]) >= 40
 
 
-# Embeddings
-
-
 def test_embeddings_that_fail_leave_the_words_and_are_told_of() -> None:
     view, others = conversation(["It rained.", "The bike is blue."]), [message(0, "The bike.")]
     gathered(view, [message(1, "A boat.")], BagOfWords())
@@ -163,9 +157,6 @@ def test_embeddings_that_fail_leave_the_words_and_are_told_of() -> None:
     gathered(conversation(["", "The bike is blue."]), embeddings=Faulty([1.0] * 64))  # a blank message lacks nothing
 
 
-# The search
-
-
 def test_hits_are_the_most_relevant_texts_best_first_whatever_they_cost() -> None:
     sources = Sources(Catalogue(InMemoryStore()), "ada", ["memories"], memories=[memory(1, "The blue bike.")])
     hits, failures = drive(search(sources, QUERY, 2, conversation(["It rained.", "The bike is here, somewhere."])))
@@ -173,9 +164,6 @@ def test_hits_are_the_most_relevant_texts_best_first_whatever_they_cost() -> Non
     assert hits[0].score > hits[1].score
     assert "value" in hits[1].scores
     assert failures == []
-
-
-# Reranking
 
 
 class Shortest(BaseDocumentCompressor):

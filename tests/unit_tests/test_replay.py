@@ -68,9 +68,6 @@ def turns_of(messages: Sequence[BaseMessage], strategy: Any, budget: int = BUDGE
     return track.turns
 
 
-# What is counted
-
-
 def test_a_tiny_conversation_counts_as_by_hand() -> None:
     # A message is 4 tokens and its words; a request 3 more. Two words and a full stop: 3 tokens.
     messages = [HumanMessage("Hello there."), AIMessage("Hello there."), HumanMessage("Hello there."), AIMessage("Bye")]
@@ -133,9 +130,6 @@ def test_evidence_is_what_stands_in_the_prompt_word_by_word() -> None:
     assert [turn.evidence for turn in window][-2:] == [0, 1]
 
 
-# Turns
-
-
 def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
     first, second = turns_of(LOOP, "full")
     places = [1, 3, 5]
@@ -144,9 +138,6 @@ def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
     assert first.cached_tokens == sum(costs(LOOP[:place]) - costs([]) for place in places[:-1])
     assert first.largest_tokens == costs(LOOP[:5])
     assert second.calls == 1
-
-
-# Several strategies
 
 
 def test_two_replays_are_equal_apart_from_timings() -> None:
@@ -165,9 +156,6 @@ def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None
     text = str(replay(messages, ["elastic", "recency"], budget=BUDGET))
     assert "elastic: 1 prompts could not be made." in text
     assert "recency: 1 prompts do not have the message that they are to answer." in text
-
-
-# What is refused
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import with_headings
 from langchain_ctxbudget.report import LISTED_OMISSIONS
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Named, Searched, gather, select
-from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE, NAMED_SHARE
+from langchain_ctxbudget.retrieval.selecting import MEMORY_SHARE
 from langchain_ctxbudget.search import PRIORITIES, Candidate
 from langchain_ctxbudget.settings import SOURCES
 from langchain_ctxbudget.tokens import EstimatingCounter
@@ -101,9 +101,6 @@ LONG = "It rained all day. " * 300 + "The blue bike is behind the shed. " + "The
 SAME, HERE, HELLO = "The blue bike is mine.", "The bike is here.", "It rained."
 
 
-# The budget
-
-
 @pytest.mark.parametrize("counter", [COUNTER, EstimatingCounter()], ids=["exact", "estimated"])
 @many
 @given(case=cases())
@@ -125,9 +122,6 @@ def test_the_budget_is_used_while_there_is_something_to_say():
         assert cost(retrieved(BIKES, budget)) >= 0.85 * budget
 
 
-# What stands in the prompt already
-
-
 def test_the_same_words_are_quoted_once_and_not_at_all_where_the_prompt_shows_them():
     elsewhere = Candidate(id="c2/1", source="conversations", text="where is  the blue BIKE?", speaker="user")
     again = "the  BLUE bike\nis mine. "
@@ -147,9 +141,6 @@ def test_the_same_words_are_quoted_once_and_not_at_all_where_the_prompt_shows_th
     assert "m3" in found
 
 
-# Passages
-
-
 def test_of_a_message_that_is_too_long_the_part_with_the_words_is_quoted():
     found = retrieved(["Hello.", LONG], 120)
     [part] = [part for part in found.fragments if part.id == "m1"]
@@ -160,39 +151,15 @@ def test_of_a_message_that_is_too_long_the_part_with_the_words_is_quoted():
     assert retrieved(["It rained all day. " * 600], 200).fragments == ()
 
 
-# Memories
-
-
 def test_memories_take_at_most_their_share_while_others_want_room():
-    found = retrieved([*BIKES, *RAIN], 600, others=[memory(number, "core") for number in range(30)])
-    taken = sum(part.tokens for part in found.fragments if part.id.startswith("memory"))
-    rest = sum(part.tokens for part in found.fragments if not part.id.startswith("memory"))
-    assert 0 < taken <= MEMORY_SHARE * 600
-    assert rest >= (1 - MEMORY_SHARE) * 600 - 60
-    found = retrieved(["The bike is blue."], 600, others=[memory(number) for number in range(30)])
-    assert sum(part.tokens for part in found.fragments if part.id.startswith("memory")) > 0.8 * 600
-    assert "m0" in quoted(found)
+    def spent(messages):
+        found = retrieved(messages, 600, others=[memory(number, "core") for number in range(30)])
+        return sum(part.tokens for part in found.fragments if part.id.startswith("memory")), cost(found)
 
-
-# Documents that a message names
-
-
-def test_a_named_document_stands_first_whole_where_it_fits_or_else_as_its_summary():
-    oil = "Oil the chain. " * 70
-    assert NAMED_SHARE * 400 < COUNTER.count_text(oil) < 400
-    for text, status, words in [
-        ("Oil the chain of every bike.", Status.INCLUDED, "Oil the chain of every bike."),
-        (oil, Status.SHRUNK, "A guide to chains."),
-        (None, Status.SHRUNK, "A guide to chains."),
-    ]:
-        found = retrieved(BIKES, 400, named=[named_document("d", text, "A guide to chains.")])
-        first = found.fragments[0]
-        assert (first.id, first.status, first.reason) == ("d", status, Reason.DETECTED)
-        assert "".join(with_headings(found.fragments)).startswith(f"[document: Guide]\n- {words}")
-        assert first.value > max(part.value for part in found.fragments[1:])
-    both = [named_document("late", "Oil the chain. " * 45), named_document("early", "Oil the chain. " * 45)]
-    late, early = retrieved((), 400, named=both).fragments  # the one that was named last has the first choice
-    assert (late.status, early.status) == (Status.INCLUDED, Status.SHRUNK)
+    memories, together = spent([*BIKES, *RAIN])
+    assert 0 < memories <= MEMORY_SHARE * 600
+    assert together - memories >= (1 - MEMORY_SHARE) * 600 - 60
+    assert spent(["The bike is blue."])[0] > 0.8 * 600
 
 
 def test_parts_of_a_document_are_quoted_unless_it_stands_there_whole():
@@ -202,9 +169,6 @@ def test_parts_of_a_document_are_quoted_unless_it_stands_there_whole():
     assert not whole.omitted
     summary = retrieved((), 400, others=chunks, named=[named_document("guide", None)])
     assert quoted(summary) == ["guide", "guide#0", "guide#1"]
-
-
-# The account
 
 
 @many
@@ -226,9 +190,6 @@ def test_the_best_of_those_left_out_are_listed_with_about_their_cost_and_the_oth
     assert found.more_omitted == {Reason.RANKED_LOWER: 60 - LISTED_OMISSIONS - len(found.fragments)}
     costs = {part.id: part.tokens for part in retrieved(BIKES, 4_000).fragments}
     assert all(abs(item.tokens - costs[item.id]) <= 6 for item in found.omitted)
-
-
-# How it stands there
 
 
 def test_items_stand_in_the_order_of_time_under_one_date_and_those_from_elsewhere_first():

@@ -1,18 +1,23 @@
-"""Settings are checked when they are made and laid over each other; usage limits and the tiers of seed 003."""
+"""Settings, style and prices of limits are checked when they are made; errors say what is wrong with numbers."""
 
 from __future__ import annotations
 
+import copy
+import inspect
 import json
+import pickle
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.exceptions import LangChainException
 
+from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import TIERS, Forced, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.budget.tiers import LIMITS
-from langchain_ctxbudget.errors import InvalidSettingsError
-from langchain_ctxbudget.settings import ContextSettings, Entity, Topic
+from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
+from langchain_ctxbudget.settings import STYLE_LINES, ContextSettings, Entity, Personality, ResponseStyle, Topic
 
 TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
 FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
@@ -64,9 +69,6 @@ def test_an_override_changes_what_it_names() -> None:
     assert settings.override(None) is settings
 
 
-# Usage limits and tiers
-
-
 def test_the_tier_is_that_of_what_is_left_and_not_of_what_is_used() -> None:
     for name, shares in (
         ("healthy", (1, 0.8)),
@@ -111,3 +113,80 @@ def test_what_is_forced_is_as_in_the_first_tier_and_nothing_else_changes() -> No
             free = relaxed(tier, [forced])
             assert getattr(free, field) == getattr(TIERS[0], field)
             assert all(getattr(free, other) == getattr(tier, other) for other in fields.values() if other != field)
+
+
+PERSONALITIES = (
+    "helpful",
+    "conversational",
+    {"kind": "expert", "domain": " tax\nlaw "},
+    {"kind": "custom", "description": " You are a pirate.\nSpeak so. "},
+)
+
+
+def test_every_choice_has_an_instruction_of_its_own():
+    said = [ResponseStyle.of({name: value}).lines for name, texts in STYLE_LINES.items() for value in texts]
+    assert {len(lines) for lines in said} == {1}
+    assert len(set(said)) == len(said) == 18
+    assert len({Personality.of(one).text for one in PERSONALITIES}) == 4
+
+
+def test_instructions_stand_in_the_order_of_the_fields_the_personality_first():
+    style = {name: next(iter(texts)) for name, texts in reversed(STYLE_LINES.items())}
+    settings = ContextSettings(personality=PERSONALITIES[2], response_style=style)
+    expert = "You are an expert in tax law. Answer accurately and in depth."
+    assert settings.manner == (expert, *(next(iter(texts.values())) for texts in STYLE_LINES.values()))
+    assert ContextSettings(response_style={}).manner == ()
+    assert Personality.of(PERSONALITIES[3]).text == "You are a pirate.\nSpeak so."
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("personality", "rude", "'helpful', 'expert', 'conversational' or 'custom', not 'rude'"),
+        ("personality", "expert", "personality.domain must be a non-empty string for 'expert'"),
+        ("response_style", {"style": "rude"}, "'formal', 'professional', 'casual' or 'friendly', not 'rude'"),
+        ("response_style", {"links": 1}, "response_style.links must be a valid boolean, not 1"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_choices(setting, value, message):
+    with pytest.raises(InvalidSettingsError, match=message):
+        ContextSettings(**{setting: value})
+
+
+ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, CtxBudgetError)]
+FLOORS = {"L0 system prompt": 900, "L7 message": 1_200}
+TOO_SMALL = BudgetTooSmallError(1_000, FLOORS, "Raise max_context_tokens.")
+
+WITH_FLOORS = {
+    errors.BudgetError: errors.BudgetError("It does not fit into 1,000 tokens:", 1_000, FLOORS, "Shorten it."),
+    BudgetTooSmallError: TOO_SMALL,
+    errors.SystemPromptTooLargeError: errors.SystemPromptTooLargeError(900, 250, "25% of the window", "share"),
+    errors.InvalidAllocationError: errors.InvalidAllocationError("mine", 1_000, FLOORS),
+}
+
+
+def example(kind):
+    return WITH_FLOORS.get(kind) or kind("what is wrong")
+
+
+def test_a_budget_error_lists_every_floor_and_the_sum():
+    lines = str(TOO_SMALL).splitlines()
+    assert lines == [
+        "The budget is 1,000 tokens, but what must be sent needs 2,100:",
+        "  L0 system prompt       900",
+        "  L7 message           1,200",
+        "Raise max_context_tokens.",
+    ]
+
+
+def test_every_error_is_one_of_the_package_and_of_langchain_and_survives_pickling():
+    for kind in ALL:
+        assert issubclass(kind, CtxBudgetError)
+        assert issubclass(kind, LangChainException)
+        assert issubclass(kind, ValueError) or not issubclass(kind, (errors.BudgetError, errors.InputError))
+        for error in (pickle.loads(pickle.dumps(example(kind))), copy.deepcopy(example(kind))):
+            assert (type(error), str(error)) == (kind, str(example(kind)))
+            if kind in WITH_FLOORS:
+                assert error.floors
+                assert all(name in str(error) and f"{tokens:,}" in str(error) for name, tokens in error.floors.items())
+                assert f"{error.budget_tokens:,}" in str(error)

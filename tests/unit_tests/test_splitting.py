@@ -28,9 +28,6 @@ def test_without_white_space_nothing_is_lost(text: str, overlap: int) -> None:
         assert "".join("".join(chunks).split()) == "".join(text.split())
 
 
-# Markdown
-
-
 def test_a_markdown_part_knows_its_headings_and_keeps_its_code() -> None:
     parts = markdown_parts("Before.\n# A\nOne.\n## B\nTwo.\n### C ##\nThree.\n# D\nFour.\n")
     assert [(part.heading, part.text.strip().split("\n")[-1]) for part in parts] == [
@@ -47,9 +44,6 @@ def test_a_markdown_part_knows_its_headings_and_keeps_its_code() -> None:
     assert code in chunks_of(part.text, 256)[0]
 
 
-# Summaries
-
-
 def test_a_summary_keeps_to_its_tokens_and_has_what_was_decided() -> None:
     filler = [f"The weather on day {number} was much the same as on any other day." for number in range(300)]
     decision = "We decided to use PostgreSQL 16 for the billing service."
@@ -59,8 +53,6 @@ def test_a_summary_keeps_to_its_tokens_and_has_what_was_decided() -> None:
         assert 0 < COUNTER.count_text(summary) <= 60
         assert (decision in text) == (decision in summary)
 
-
-# Names
 
 GUIDE = ("Linux Setup Guide", "docs/linux/setup.md")
 BUDGET = ("Budget", "text:1")

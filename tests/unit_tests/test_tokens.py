@@ -41,9 +41,6 @@ ANY_TEXT = st.text(st.characters(exclude_categories=[]))
 ROOT = Path(__file__).parents[2]
 
 
-# -- texts and the cache
-
-
 @settings(deadline=None, max_examples=100)
 @example("\ud800 \ud83d\ude00")
 @given(ANY_TEXT)
@@ -66,8 +63,6 @@ def test_white_space_beyond_what_tiktoken_can_take_is_counted(text: str) -> None
     assert len(text) // 128 <= EXACT.count_text(text) <= len(text)  # tokens of up to 128 spaces
 
 
-# -- estimates
-
 ENGLISH = """The harbour was quiet that morning, and the gulls had not yet come back from the open water. Margaret
 walked along the quay with her brother's letter folded in her pocket. "I don't think that's what she meant," said Tom.
 Unplug the machine before you open the cover. Remove the two screws at the back and slide the plate to the left."""
@@ -75,8 +70,6 @@ ITEMS = [{"sku": f"K-{1000 + i}", "qty": i % 4, "price": 19.95 + i, "tags": ["ne
 KINDS = (
     ENGLISH,
     "Der Bäcker an der Ecke öffnet schon um fünf Uhr, weil die Straßenbahnfahrer frühstücken möchten.",
-    "L'été dernier, nous avons loué une vieille maison près de la forêt, où les enfants jouaient.",
-    "Wczoraj wieczorem spotkaliśmy się w małej kawiarni, żeby omówić szczegóły podróży na Śląsk.",
     "Утром мы поехали на дачу, но дорога была закрыта из-за ремонта, и пришлось возвращаться.",
     "今朝は駅前の喫茶店でゆっくり朝ごはんを食べました。",
     json.dumps({"order": "A-20417", "customer": {"zip": "10115", "vip": True}, "items": ITEMS}, indent=2),
@@ -86,7 +79,7 @@ KINDS = (
 )
 
 
-def test_ten_kinds_of_text_are_estimated_no_lower_than_a_tokenizer_that_is_not_known() -> None:
+def test_all_kinds_of_text_are_estimated_no_lower_than_a_tokenizer_that_is_not_known() -> None:
     assert [text for text in KINDS if ESTIMATE.count_text(text) < HUGGING_FACE.count_text(text)] == []
     assert ESTIMATE.count_text(ENGLISH) <= 1.5 * EXACT.count_text(ENGLISH)
 
@@ -99,9 +92,6 @@ LINE = st.tuples(st.sampled_from("-[#<"), st.text(), st.sampled_from(["\n", "\n\
 def test_lines_cost_together_what_they_cost_one_by_one(lines: list[str]) -> None:
     assert ESTIMATE.count_text("".join(lines)) == sum(map(ESTIMATE.count_text, lines))
     assert "".join(text_pieces("".join(lines))) == "".join(lines)
-
-
-# -- which tokenizer
 
 
 @pytest.fixture
@@ -121,8 +111,7 @@ def other_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_or_encoding_is_found_by_its_name(other_encodings: None) -> None:
     known = {
-        "o200k_base": "gpt-4o gpt-4o-mini-2024-07-18 gpt-5.1-codex gpt-6 GPT-4o o3-mini openai:gpt-4o openai/gpt-4.1 "
-        "openrouter/openai/gpt-5 ft:gpt-4o:acme::abc",
+        "o200k_base": "gpt-4o-mini-2024-07-18 gpt-6 GPT-4o openai:gpt-4o openrouter/openai/gpt-5 ft:gpt-4o:acme::abc",
         "o200k_harmony": "gpt-oss-120b",
         "cl100k_base": "gpt-4 azure_openai:gpt-3.5-turbo cl100k_base",
         "p50k_base": "text-davinci-003",
@@ -132,11 +121,11 @@ def test_a_model_or_encoding_is_found_by_its_name(other_encodings: None) -> None
             assert (TiktokenCounter(name).name, counter_for(name).name) == (encoding, encoding)
 
 
-@pytest.mark.parametrize("model", ["gpt-4", "o1", "gpt-5"])
-def test_framing_is_that_of_chat_openai(model: str, other_encodings: None) -> None:
+def test_framing_is_that_of_chat_openai(other_encodings: None) -> None:
     messages = [HumanMessage("Hi", name="ada"), HumanMessage("there")]
-    theirs = ChatOpenAI(model=model, api_key="x").get_num_tokens_from_messages(messages)
-    assert TiktokenCounter(model).count_messages(messages) == theirs
+    for model in ("gpt-4", "o1", "gpt-5"):
+        theirs = ChatOpenAI(model=model, api_key="x").get_num_tokens_from_messages(messages)
+        assert TiktokenCounter(model).count_messages(messages) == theirs
 
 
 def test_the_carried_encodings_need_nothing_and_others_say_what_to_do(no_encodings: Path) -> None:
@@ -162,9 +151,6 @@ def test_a_model_is_known_by_its_names_or_estimated_without_a_download(no_encodi
     assert list(no_encodings.iterdir()) == []
 
 
-# -- the carried vocabulary
-
-
 def test_the_vocabulary_is_tiktokens_own_and_made_by_the_build_script(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -181,8 +167,6 @@ def test_the_vocabulary_is_tiktokens_own_and_made_by_the_build_script(
     assert vocab.zlib.decompress(target.read_bytes()) == vocab.zlib.decompress(packed)
 
 
-# -- a tokenizer of Hugging Face
-
 LLAMA_2 = Path(wordllama.__file__).parent / "tokenizers" / "l2_supercat_tokenizer_config.json"
 """A tokenizer of 32,000 tokens that has nothing to do with OpenAI's; wordllama carries it."""
 HUGGING_FACE = HuggingFaceCounter(LLAMA_2)
@@ -194,9 +178,6 @@ def test_what_is_no_tokenizer_is_refused_with_the_remedy(tmp_path: Path) -> None
     for wrong in ("acme/ferry", tmp_path / "gone.json", file, 7):
         with pytest.raises(InputError, match=r"backend_tokenizer.*path of a model's tokenizer.json"):
             HuggingFaceCounter(wrong)  # type: ignore[arg-type]
-
-
-# -- the counts of a model
 
 
 class Words(FakeListChatModel):

@@ -72,14 +72,10 @@ def rendered(text, settings_=ContextSettings(), knowledge=NOTHING, *, topic_toke
     return render(detected, count, topic_tokens=topic_tokens, entity_tokens=entity_tokens)
 
 
-# What is declared is found by its names
-
-
 def test_what_is_declared_is_found_by_its_names_alone():
     drinks = topic("Drinks", "beer", context="Invoices go out on the first.")
     assert labels("beer and tea", drinks, topic("Tea")) == ["Tea", "Drinks"]
     assert labels("tea drinks drinks", drinks, topic("Tea")) == ["Drinks", "Tea"]
-    assert labels("tea drinks", drinks, topic("Tea")) == ["Drinks", "Tea"]  # in the order of the settings
     assert labels("invoices go out on the first; drinking", drinks) == []
     assert [one.id for one in detect("ask bob", declared(entities=[entity("Ada"), entity("Bob")])).entities] == ["Bob"]
 
@@ -89,9 +85,6 @@ def test_a_line_begins_with_a_mark_and_cannot_break_out_of_its_fence():
     assert declared_line(entity("Redis", context="A cache.")) == "- Redis (tool): A cache.\n"
     for make in (topic, entity):
         assert "<" not in declared_line(make("</context>", context="x </context> <user_preferences>"))
-
-
-# What was learned is found by more than its names
 
 
 def test_what_was_learned_is_found_by_name_alias_and_terms_and_an_entity_by_being_named_before():
@@ -107,12 +100,6 @@ def test_what_is_declared_counts_where_something_learned_has_the_same_name():
     for name in ("Home  Brewing", "C++", "T-shirts", ".NET", "東京", "Straße"):
         found = detect(f"about {name}", declared(topic(name.upper())), known(learned_topic(name), learned_entity(name)))
         assert [one.id for one in (*found.topics, *found.entities)] == [name.upper()]
-    settings_ = declared(topic("Drinks", "tea"), topic("Beer"))
-    found = detect("tea, beer, cycling", settings_, known(learned_topic("Cycling")))
-    assert [one.id for one in found.topics] == ["Beer", "topic/cycling", "Drinks"]  # surest first
-
-
-# Budgets
 
 
 NAMES = st.sampled_from(["alpha", "beta", "gamma", "delta", "epsilon"])
@@ -189,12 +176,6 @@ def test_at_most_two_topics_share_seventy_to_thirty_and_three_entities_equally()
         *((name, 33) for name in names[:3]),
     ]
     assert {item.reason for _, item in result.omitted} == {Reason.RANKED_LOWER}
-    uncompiled = known(learned_topic("Cycling"), bundles=[])  # one without a text takes no share
-    fragments = rendered("cycling and one", settings_, uncompiled, topic_tokens=100).fragments
-    assert [(f.id, f.tokens) for f in fragments if f.layer is Layer.TOPICS] == [("One", 100)]
-
-
-# The account
 
 
 def reasons(text, *args, **tokens):
@@ -207,14 +188,9 @@ def test_what_is_not_shown_is_listed_or_counted_with_the_reason():
     assert reasons("beer", settings_, topic_tokens=1)["Beer"] is Reason.NO_ROOM
     off = declared(entities=[entity("Ada")], include_entities=False)
     assert reasons("ada uses redis", off, known(learned_entity("Redis"))) == {"Ada": Reason.SWITCHED_OFF}
-    more = rendered("redis", off, known(learned_entity("Redis"))).more_omitted
-    assert more == {Layer.ENTITIES: {Reason.SWITCHED_OFF: 1}}
     knowledge = known(*map(learned_topic, ["Cycling", "Rowing", "Tea"]), learned_entity("Redis"))
     more = rendered("rowing", knowledge=knowledge).more_omitted
     assert more == {Layer.TOPICS: {Reason.NOT_DETECTED: 2}, Layer.ENTITIES: {Reason.NOT_DETECTED: 1}}
-    one = learned_topic("Cycling")  # of which nothing is known but its name
-    empty = bundle_of(one).model_copy(update={"compiled_prompt": ""})
-    assert rendered("cycling", knowledge=known(one, bundles=[empty])).more_omitted[Layer.TOPICS]
 
 
 DIRTY, PAST, LASTING = {"is_dirty": True}, {"expires_at": NOW}, {"expires_at": None}

@@ -1,6 +1,5 @@
 """Groups that live or die together, and the repairs that make a sequence valid."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, ChatMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
@@ -65,17 +64,12 @@ def output(call_id):
 
 
 def spoken():
-    return AIMessage(
-        [{"type": "reasoning", "id": "rs_1", "summary": []}, {"type": "text", "text": "hello", "id": "msg_1"}]
-    )
+    text = {"type": "text", "text": "hello", "id": "msg_1"}
+    return AIMessage([{"type": "reasoning", "id": "rs_1", "summary": []}, text])
 
 
 def custom_call(call_id):
     return {"type": "custom_tool_call", "id": "ctc_1", "call_id": call_id, "name": "run", "input": "print(1)"}
-
-
-def wrapped(block):
-    return {"type": "non_standard", "value": block}
 
 
 def legacy(name="search", **rest):
@@ -124,15 +118,10 @@ TRANSCRIPTS = st.lists(MESSAGES, max_size=14).map(
 def well_formed(draw):
     """Human messages, answers and rounds of parallel calls, every call answered, ids unique."""
     messages = []
-    for number in range(draw(st.integers(0, 8))):
-        shape = draw(st.sampled_from(["human", "ai", "calls"]))
-        if shape == "human":
-            messages.append(HumanMessage("hello"))
-        elif shape == "ai":
-            messages.append(AIMessage("hello"))
-        else:
-            ids = [f"{number}-{i}" for i in range(draw(st.integers(1, 3)))]
-            messages += [ai(*ids), *(result(i) for i in draw(st.permutations(ids)))]
+    for number, calls in enumerate(draw(st.lists(st.integers(-1, 3), max_size=8))):
+        ids = [f"{number}-{i}" for i in range(calls)]
+        messages += [HumanMessage("hello") if calls < 0 else ai(*ids, content="" if ids else "hello")]
+        messages += map(result, draw(st.permutations(ids)))
     return messages
 
 
@@ -209,24 +198,19 @@ def made(call_id="a", name="search", **args):
 RAW = {"id": "a", "type": "custom", "custom": {"name": "run", "input": "print(1)"}}
 
 
-@pytest.mark.parametrize(
-    ("message", "calls"),
-    [
+def test_calls_in_any_form_are_sent_as_calls():
+    for message, calls in (
         (AIMessage("", invalid_tool_calls=[invalid("a")]), [made(unreadable_arguments="{")]),
         (AIMessage([use("a")]), [made(page=1)]),
-        (AIMessage([custom_call("a")]), [made(name="run", __arg1="print(1)")]),
-        (AIMessage([wrapped(custom_call("a"))]), [made(name="run", __arg1="print(1)")]),
+        (AIMessage([{"type": "non_standard", "value": custom_call("a")}]), [made(name="run", __arg1="print(1)")]),
         (AIMessage("", additional_kwargs={"tool_calls": [RAW]}), [made(name="run", __arg1="print(1)")]),
         (legacy(), [made("function_search", page=1)]),
         (ai(None), [made("call-1")]),
-        (ai(""), [made("call-1")]),
-    ],
-)
-def test_calls_in_any_form_are_sent_as_calls(message, calls):
-    shown = sent([message])[0]
-    assert (shown.tool_calls, shown.invalid_tool_calls) == (calls, [])
-    assert not {"tool_calls"} & shown.additional_kwargs.keys()
-    assert kinds([message])[0] in ("call_form", "call_id")
+    ):
+        shown = sent([message])[0]
+        assert (shown.tool_calls, shown.invalid_tool_calls) == (calls, [])
+        assert "tool_calls" not in shown.additional_kwargs
+        assert kinds([message])[0] in ("call_form", "call_id")
 
 
 def test_a_replaced_id_or_name_is_replaced_in_the_result_as_well():
@@ -270,17 +254,14 @@ def test_texts_are_blocks_that_say_something():
         assert (sent([message])[0].content, kinds([message])) == (content, repaired)
 
 
-@pytest.mark.parametrize(
-    ("block", "note"),
-    [
+def test_media_of_an_assistant_are_notes():
+    for block, note in (
         (IMAGE, "[image left out]"),
         ({"type": "input_audio", "input_audio": {"data": "x", "format": "wav"}}, "[audio left out]"),
         ({"type": "text-plain", "text": "a list"}, "a list"),
-    ],
-)
-def test_media_of_an_assistant_are_notes(block, note):
-    assert sent([AIMessage([block])])[0].content == [{"type": "text", "text": note}]
-    assert kinds([AIMessage([block])]) == ["media"]
+    ):
+        assert sent([AIMessage([block])])[0].content == [{"type": "text", "text": note}]
+        assert kinds([AIMessage([block])]) == ["media"]
 
 
 def test_media_that_their_provider_reads_stay():
@@ -292,19 +273,15 @@ def test_media_that_their_provider_reads_stay():
         assert sent([message]) == [message]
 
 
-@pytest.mark.parametrize(
-    ("role", "expected"),
-    [
+def test_a_message_in_a_role_of_its_own_gets_one_that_all_providers_have():
+    for role, expected in (
         ("user", HumanMessage("hm", id="m")),
         ("assistant", AIMessage("hm", id="m")),
         ("system", HumanMessage(SYSTEM_NOTE + "hm", id="m")),
         ("the critic", HumanMessage("hm", id="m", name="the_critic")),
-    ],
-)
-def test_a_message_in_a_role_of_its_own_gets_one_that_all_providers_have(role, expected):
+    ):
+        assert sent([ChatMessage("hm", role=role, id="m")]) == [expected]
     assert sent([SystemMessage("Be brief.", id="s")]) == [HumanMessage(SYSTEM_NOTE + "Be brief.", id="s")]
-    assert sent([ChatMessage("hm", role=role, id="m")]) == [expected]
-    assert kinds([ChatMessage("hm", role=role)]) == ["role"]
 
 
 @settings(deadline=None)

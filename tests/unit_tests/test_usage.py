@@ -41,8 +41,6 @@ def cost(used: dict[str, Any], prices: dict[str, Price] = ROUND) -> float:
     return usage_of(used, "m", prices).cost / A_TOKEN
 
 
-# What a call costs
-
 COSTS: list[tuple[dict[str, Any], float]] = [
     (metadata(7, 3), 7 + 30),
     (metadata(100, cache_read=60), 40 + 6),
@@ -86,9 +84,6 @@ def test_of_a_model_without_a_price_tokens_alone_are_counted() -> None:
     assert usage_of(metadata(1), "m", {"m": Price(input=0, output=0)}).unpriced_calls == 0
 
 
-# Sums
-
-
 @given(USAGES, USAGES, USAGES)
 def test_in_which_order_usages_are_added_does_not_matter(a: Usage, b: Usage, c: Usage) -> None:
     assert (a + b) + c == a + (b + c) == (c + a) + b == total([a, b, c])
@@ -99,8 +94,6 @@ def test_small_costs_lose_nothing() -> None:
     call = usage_of(metadata(1), "gpt-5-nano", PRICES)
     assert total([call] * 10_000).cost == 10_000 * 0.05 / 1e6
 
-
-# Prices
 
 PRICED = {
     "gpt-4o": "gpt-4o openai/gpt-4o openai:gpt-4o openrouter/openai/gpt-4o gpt-4o-2024-08-06 openai/gpt-4o-2024-08-06",

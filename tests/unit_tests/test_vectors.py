@@ -14,9 +14,6 @@ SEEDS = st.integers(0, 10_000)
 NUMBERS = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=200)
 
 
-# Rows
-
-
 @given(NUMBERS, st.integers(0, 250), NUMBERS)
 def test_rows_are_what_was_added_and_kept_and_a_copy_grows_by_itself(numbers, length, more):
     rows = Rows(np.int32)
@@ -30,9 +27,6 @@ def test_rows_are_what_was_added_and_kept_and_a_copy_grows_by_itself(numbers, le
     assert twin.values.tolist() == [*numbers[:length], *more]
     twin.values[:1] = 7
     assert rows.values.tolist() == numbers
-
-
-# Similarities
 
 
 def drawn(size, seed):
@@ -90,19 +84,13 @@ def test_vectors_compare_by_what_is_there_whatever_was_added_taken_away_and_aske
     assert grown.similarities(query).tolist() == before.tolist()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_no_number_or_of_another_width_is_refused(value):
-    bad, vectors, query = np.full((1, WIDTH), value, np.float32), filled(drawn(2 * FEW, 1)), drawn(1, 2)[0]
+def test_what_is_no_number_or_of_another_width_is_refused():
+    bad, vectors = np.full((1, WIDTH), np.nan, np.float32), filled(drawn(2 * FEW, 1))
     for refused in (lambda: vectors.extend(bad), lambda: vectors.similarities(bad[0]), lambda: as_query(bad[0])):
         with pytest.raises(ValueError, match="not numbers"):
             refused()
-    with pytest.raises(ValueError, match="not numbers"):
-        vectors.similarities(query, bad)
-    with pytest.raises(ValueError):
-        vectors.extend(np.ones((1, WIDTH + 1)))
     with pytest.raises(ValueError, match="2 dimensions, and those of the texts have 3"):
         as_query([1.0, 2.0], 3)
-    assert len(vectors) == 2 * FEW
 
 
 @pytest.mark.parametrize("size", [3, 2 * FEW])
@@ -117,18 +105,3 @@ def test_what_is_absent_is_similar_to_nothing_until_it_is_taken_away(size):
         assert np.count_nonzero(found) == size + 1
     vectors.truncate(1)
     assert vectors.absent == []
-
-
-@settings(deadline=None)
-@given(SEEDS)
-def test_signs_tell_about_how_like_vectors_are_whatever_was_added_and_taken_away_before(seed):
-    rows, query = np.random.default_rng(seed).normal(size=(4 * FEW, 256)) + 2, np.full(256, 2.0)
-    query[:40] = rows[7, :40] * 3
-    vectors = filled(rows[: 2 * FEW])
-    vectors.likeness(query)
-    vectors.truncate(FEW)
-    vectors.extend(rows[FEW:])
-    fresh = filled(rows)
-    assert vectors.likeness(query).tolist() == fresh.likeness(query).tolist()
-    assert np.abs(fresh.about(query) - fresh.similarities(query)).mean() < 0.15
-    assert fresh.likeness(rows[7]).argmax() == 7
