@@ -235,7 +235,6 @@ def test_metadata_says_what_the_report_says():
     found = {name.removeprefix("ctxbudget_"): value for name, value in report.to_metadata().items()}
     assert {name: value for name, value in report.to_dict().items() if name in found} | {
         **{f"tokens_L{n}": 5 * (n == 6) for n in range(8)},
-        "stable_zone_share": None,
         "compaction_step": False,
         "repairs": 1,
         "failures": 2,
