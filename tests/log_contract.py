@@ -21,7 +21,7 @@ from langchain_ctxbudget.errors import InputError, MessageConflictError
 from langchain_ctxbudget.flow import Call as Step
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.stores import Scope
-from tests.integration_tests.summary_models import Scripted, conversation
+from tests.integration_tests.summary_models import conversation
 
 Call = Callable[..., Any]
 ADA: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
@@ -279,29 +279,6 @@ class LogContract:
             gone = [json.loads(line)["namespace"] for user in before for line in before[user] - after[user]]
             assert gone
             assert {(namespace[1], namespace[3]) for namespace in gone} == {("ada~", "c1~")}
-
-    def test_nothing_of_a_cleared_conversation_is_written_by_the_model_that_still_works_on_it(
-        self, store: BaseStore, call: Call
-    ) -> None:
-        with pipelines(store, 1, settings={"max_context_tokens": 2_000}, summary_model=Scripted()) as [writer]:
-            call(writer, "add_messages", conversation(120), **ADA)
-            call(writer, "assemble", "Hello", **ADA)
-            call(writer, "clear", **ADA)
-            assert writer.flush(60)
-            lines = map(json.loads, call(writer, "export_user", user_id="ada"))
-            assert {line["namespace"][2] for line in lines} <= {"told"}, "that something was begun, and not what"
-
-    def test_erasing_a_user_leaves_nothing_of_them_and_everything_of_others(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 2) as (writer, other):
-            for user in ("ada", "ben"):
-                for thread in ("c1", "c2"):
-                    call(writer, "add_messages", said("one"), user_id=user, conversation_id=thread)
-                    call(other, "get_messages", user_id=user, conversation_id=thread)
-            bens = call(writer, "export_user", user_id="ben")
-            assert call(writer, "erase_user", user_id="ada") == len(bens)
-            assert call(other, "export_user", user_id="ada") == []
-            assert call(other, "get_messages", **ADA) == []
-            assert call(writer, "export_user", user_id="ben") == bens
 
     # -- what is made again
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any, cast
 from uuid import uuid4
 
 import pytest
-from langgraph.store.base import BaseStore, IndexConfig
+from langgraph.store.base import BaseStore, IndexConfig, Op, Result
 from langgraph.store.memory import InMemoryStore
 from langgraph.store.postgres import AsyncPostgresStore, PostgresStore
 from langgraph.store.postgres.base import PostgresIndexConfig
@@ -44,6 +44,29 @@ INDEX: IndexConfig = {"dims": 64, "embed": embed, "fields": ["text"]}
 
 def keys(items: list[Any]) -> list[str]:
     return [item.key for item in items]
+
+
+class Failing(InMemoryStore):
+    """Fails where it is told to."""
+
+    fails: Callable[[Op], object] = staticmethod(lambda _: False)
+
+    def _checked(self, ops: Iterable[Op]) -> list[Op]:
+        todo = list(ops)
+        if any(map(self.fails, todo)):
+            raise OSError("the disk is gone")
+        return todo
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        return super().batch(self._checked(ops))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        return await super().abatch(self._checked(ops))
+
+
+def place_of(op: Op) -> Collection[str]:
+    """The labels that an operation is about."""
+    return getattr(op, "namespace", None) or getattr(op, "namespace_prefix", ())
 
 
 class _Pool(AsyncConnectionPool[AsyncConnection[DictRow]]):

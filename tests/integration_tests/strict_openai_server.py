@@ -4,8 +4,7 @@ The rules are written on the JSON of a request and use nothing of `langchain_ctx
 prompt is judged by what is sent, not by what the package or LangChain means by it.
 
 Where OpenAI lets something pass that its reference does not allow, or that has no use, the rules here are stricter:
-arguments must be JSON, there is one system message, texts are not empty. Parameters that no prompt of this package
-depends on (`temperature` and the like) are let through by `_OPTIONS`.
+arguments must be JSON, there is one system message, texts are not empty. Parameters beside the messages are not judged.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -28,14 +27,6 @@ _SYSTEM_ROLES = ("system", "developer")
 
 # -- what a request may hold, by OpenAI's API reference
 
-_OPTIONS = (
-    "model parallel_tool_calls prompt_cache_key prompt_cache_retention stop store stream stream_options temperature "
-    "tool_choice tools top_p user"
-)
-_CHAT_KEYS = f"{_OPTIONS} messages max_completion_tokens max_tokens n reasoning_effort response_format seed".split()
-_RESPONSES_KEYS = (
-    f"{_OPTIONS} input include instructions max_output_tokens previous_response_id reasoning text truncation".split()
-)
 _SAID = {"role", "content", "name"}
 _MESSAGE_KEYS: Mapping[str, Collection[str]] = {
     **dict.fromkeys(("system", "developer", "user", "function"), _SAID),
@@ -114,53 +105,20 @@ def _contents(content: object, parts: Parts, where: str, *, may_be_empty: bool) 
                 yield f"{place}.image_url: no url"
 
 
-def _request(body: Body, known: Collection[str], function_of: Callable[[Body], Body]) -> Problems:
-    """The parameters of a request, and its tools.
-
-    Args:
-        body: the request.
-        known: its parameters.
-        function_of: where a tool, or a choice, holds its function.
-    """
-    yield from _known_keys(body, known, "body")
-    if not _is_text(body.get("model")):
-        yield "model: you must provide one"
-    tools, choice = body.get("tools"), body.get("tool_choice")
-    if tools is None:
-        if choice not in (None, "none"):
-            yield "tool_choice: only allowed when tools are given"
-        return
-    if not tools:
-        yield f"tools: expected a list with at least one tool, got {tools!r:.60}"
-    functions = [function_of(tool) for tool in tools if tool["type"] == "function"]
-    for number, function in enumerate(functions):
-        where = f"tools[{number}]"
-        yield from _known_keys(function, ("name", "description", "parameters", "strict"), where)
-        yield from _name(function.get("name"), where)
-        if (function.get("parameters") or {"type": "object"}).get("type") != "object":
-            yield f"{where}: parameters must be the schema of an object"
-    names = Counter(function.get("name") for function in functions)
-    yield from (f"tools: {count} tools named {name!r}" for name, count in names.items() if count > 1)
-    if isinstance(choice, Mapping) and function_of(choice).get("name") not in names:
-        yield f"tool_choice: {choice!r:.80} is not among the tools"
-
-
 # -- Chat Completions
 
 
 def chat_problems(body: Body) -> list[str]:
     """What Chat Completions refuses in a request; empty for a good one."""
     messages = body.get("messages")
-    found = [*_request(body, _CHAT_KEYS, lambda tool: tool["function"])]
     if not isinstance(messages, list) or not messages:
-        return [*found, f"messages: expected a list with at least one message, got {messages!r:.60}"]
+        return [f"messages: expected a list with at least one message, got {messages!r:.60}"]
     shapes = [
         problem for number, message in enumerate(messages) for problem in _message(message, f"messages[{number}]")
     ]
     if shapes:
-        return [*found, *shapes]  # what stands where can be judged of well-formed messages only
-    found += _system_first([message["role"] for message in messages], "messages")
-    return [*found, *_answers(messages)]
+        return shapes  # what stands where can be judged of well-formed messages only
+    return [*_system_first([message["role"] for message in messages], "messages"), *_answers(messages)]
 
 
 def _message(message: Body, where: str) -> Problems:
@@ -235,7 +193,7 @@ def _answers(messages: Sequence[Body]) -> Problems:
 
 def responses_problems(body: Body) -> list[str]:
     """What Responses refuses in a request made of items; empty for a good one."""
-    found = [f"body: unknown parameter {key!r}" for key in body if key not in _RESPONSES_KEYS]
+    found = []
     if body.get("previous_response_id") is not None:
         found.append(f"previous_response_id: {body['previous_response_id']!r} not found, nothing is stored here")
     items = body["input"]

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, ContextReport
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.budget import Allocation, Reason, Situation, Status, share_out
 from langchain_ctxbudget.errors import BudgetTooSmallError, InvalidAllocationError, SystemPromptTooLargeError
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
@@ -82,36 +82,10 @@ def talk(exchanges: int) -> list[BaseMessage]:
     return messages
 
 
-def report_of(history: list[BaseMessage], *, message: str = "What about Bonn?", **changes: Any) -> ContextReport:
-    pipeline = ContextPipeline(changes, system_prompt=SYSTEM_PROMPT, store=InMemoryStore())
-    pipeline.add_messages(history, **SCOPE)
-    return pipeline.assemble(message, **SCOPE).report
-
-
-LONG_TOPIC = {"label": "Bonn", "context": " ".join(f"Fact {n} about the river town is known." for n in range(300))}
-
-
 # Two phases
 
 
-@pytest.mark.parametrize("kind", [*KINDS[:-1], "elastic"])
-def test_retrieval_is_not_starved_by_a_long_history(kind: str) -> None:
-    value = {"strategy": "elastic", "profile": "seed"} if "seed" in kind else kind
-    report = report_of(talk(200), max_context_tokens=3_000, topics=[LONG_TOPIC], allocation=value)
-    assert not any(part.state == "verbatim" and part.first == 1 for part in report.coverage)
-    assert report.layer("L5").used_tokens > 200
-
-
 # Ratio
-
-
-def test_three_exchanges_stay_verbatim_even_over_the_share_of_history() -> None:
-    words = "word " * 150
-    history = [kind(f"{n} {words}") for n in range(20) for kind in (HumanMessage, AIMessage)]
-    report = report_of(history, max_context_tokens=1_500, allocation="ratio", memories=["She likes trains."])
-    assert report.coverage[-1].state == "verbatim"
-    assert report.coverage[-1].last - report.coverage[-1].first + 1 == 6
-    assert report.layer("L6").used_tokens > 0.4 * 1_500
 
 
 # Strategies of the application's own
@@ -189,17 +163,6 @@ def test_the_items_of_an_own_layer_stand_in_the_prompt_and_in_the_report(call: C
     ]
     assert (part.title, part.allocated_tokens >= part.used_tokens > 0) == ("open files", True)
     check_adds_up(context)
-
-
-def test_an_item_that_does_not_fit_is_shrunk_and_those_behind_it_are_left_out(call: Call) -> None:
-    items = ["main.py: short", "log: " + "line of a log\n" * 200, "notes: " + "word " * 300]
-    part = with_layer(call, files(items, ideal_tokens=120)).report.layer("open files")
-    assert [(item.id, item.status, item.reason) for item in part.items] == [
-        ("open files 1", Status.INCLUDED, Reason.CONFIGURED),
-        ("open files 2", Status.SHRUNK, Reason.CLIPPED),
-        ("open files 3", Status.OMITTED, Reason.NO_ROOM),
-    ]
-    assert part.used_tokens <= part.allocated_tokens == 120
 
 
 # What does not change with the current message, and what is not lost

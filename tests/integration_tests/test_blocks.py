@@ -188,23 +188,6 @@ def test_what_is_missing_damaged_or_of_another_version_is_made_again_and_told() 
             assert len(again.embeddings.asked) <= BLOCK + FOLLOWING
 
 
-class Others(BagOfWords):
-    """Embeddings of another model."""
-
-    model = "others"
-
-
-def test_vectors_of_another_model_are_made_again_and_told() -> None:
-    store = filled()
-    process = Process(store, Others())
-    assert any("made by others" in text for text in process.ask().report.failures)
-    assert process.ask().report.failures == ()
-    again = Process(store, Others())
-    assert again.ask().report.failures == ()
-    assert isinstance(again.embeddings, BagOfWords)
-    assert len(again.embeddings.asked) <= BLOCK + FOLLOWING
-
-
 def test_a_process_that_is_killed_while_it_seals_leaves_what_can_be_opened() -> None:
     class Killed(BaseException):
         pass

@@ -96,18 +96,6 @@ def test_what_could_not_be_written_is_written_at_the_end(
     assert len(ContextPipeline(store=store).snapshots.list(**SCOPE)) == 1
 
 
-def test_a_burst_of_more_conversations_than_the_queue_holds_is_written(store: Store, call: Call) -> None:
-    it = ContextPipeline({"learn": False}, store=store)
-    names = [f"c{number}" for number in range(300)]
-    contexts = [call(it, "assemble", "Hello", user_id="ada", conversation_id=name) for name in names]
-    store.fast.clear()
-    for context in contexts:
-        it.observe_usage(USAGE, report=context.report)
-    store.fast.set()
-    assert it.flush(60)
-    assert {written(store, name).calls for name in names} == {1}
-
-
 def test_what_a_pipeline_counted_is_written_after_it_was_let_go_of(store: Store) -> None:
     store.fast.clear()
     it = answered(store, call=lambda of, name, *args, **options: getattr(of, name)(*args, **options))

@@ -117,16 +117,8 @@ def _in_threads(model: ChatOpenAI, prompts: list[Any], handler: ContextUsageHand
         list(pool.map(lambda messages: ask(model, messages, handler), prompts))
 
 
-def _in_tasks(model: ChatOpenAI, prompts: list[Any], handler: ContextUsageHandler) -> None:
-    async def run() -> None:
-        await asyncio.gather(*(model.ainvoke(messages, {"callbacks": [handler]}) for messages in prompts))
-
-    asyncio.run(run())
-
-
-@pytest.mark.parametrize("run", [_in_threads, _in_tasks])
 def test_conversations_at_once_do_not_mix_up(
-    run: Callable[..., None], pipeline: ContextPipeline, model: ChatOpenAI, server: OpenAIServer
+    pipeline: ContextPipeline, model: ChatOpenAI, server: OpenAIServer
 ) -> None:
     handler = ContextUsageHandler(pipeline)
     together = threading.Barrier(CONVERSATIONS, timeout=20)
@@ -137,6 +129,6 @@ def test_conversations_at_once_do_not_mix_up(
 
     server.answer = answer
     contexts = [prompt(pipeline, f"c{n}", f"{n} {WORDS * (10 * n + 1)}") for n in range(CONVERSATIONS)]
-    run(model, [context.messages for context in contexts], handler)
+    _in_threads(model, [context.messages for context in contexts], handler)
     assert [used(pipeline, f"c{n}") for n in range(CONVERSATIONS)] == list(map(measured, contexts))
     assert handler.observed == CONVERSATIONS

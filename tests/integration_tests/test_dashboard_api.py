@@ -21,15 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import Mount
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextReport, KnowledgeBase
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.dashboard.app import OPERATIONS
-from langchain_ctxbudget.dashboard.service import LONGEST_ID, MOST_MESSAGES
+from langchain_ctxbudget.dashboard.service import LONGEST_ID
 from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
 from tests.servers import LOOPBACK
 
@@ -155,106 +153,7 @@ async def test_the_status_is_that_of_the_newest_snapshot(pipeline: ContextPipeli
     assert line["stable_zone_share"] == report.stability.stable_zone_share
 
 
-async def test_without_a_snapshot_the_status_is_the_prompt_for_the_last_question(pipeline: ContextPipeline) -> None:
-    pipeline.add_messages([AIMessage("Welcome!", id="w")], user_id="ada", conversation_id="new")
-    pipeline.add_messages([AIMessage("Welcome!", id="w")], user_id="ada", conversation_id="emptied")
-    pipeline.remove_messages("w", user_id="ada", conversation_id="emptied")
-    async with served(pipeline) as client:
-        status = await get(client, "status", session_id="trip")
-        for name in ("new", "emptied"):
-            assert (await get(client, "status", session_id=name))["source"] == "preview"
-    report = pipeline.assemble("belem 19: what about day 19 in Lisbon?", **ADA).report
-    assert (status["source"], status["steady_messages"]) == ("preview", 40)
-    used = [part["used_tokens"] for part in status["current_context"]["layers"]]
-    assert used == [part.used_tokens for part in report.layers]
-
-
-async def test_the_tiers_are_made_of_what_the_seed_says(pipeline: ContextPipeline) -> None:
-    documents = KnowledgeBase(pipeline.store, user_id="ada")
-    documents.add("The tower of Belem in Lisbon opens at nine.", metadata={"source": "guide.txt"})
-    settings = {
-        "preferences": ["Be brief."],
-        "memories": ["Lives in Porto."],
-        "topics": [{"label": "Lisbon", "context": "The capital."}],
-        "max_context_tokens": 1_200,
-    }
-    pipeline.save_settings(settings, user_id="ada")
-    report = kept(pipeline, "When does the tower of Belem in Lisbon open, and what about day 3?")
-    async with served(pipeline) as client:
-        tiers = (await get(client, "status", session_id="trip"))["tier_breakdown"]
-    used = {layer.layer: layer.used_tokens for layer in report.layers}
-    shown = [item for item in report.layer("L5").items if item.status != "omitted"]
-    from_documents, memories, said = (
-        sum(item.tokens for item in shown if item.source in sources)
-        for sources in ({"documents"}, {"memories"}, {"messages", "conversations"})
-    )
-    known = sum(item.tokens for item in report.layer("L1").items if item.id.startswith("memory"))
-    assert min(from_documents, said, known) > 0
-    assert tiers["tier2"]["tokens"] == used["L2"] + used["L3"] + known + memories
-    assert tiers["tier3"]["tokens"] == from_documents
-    assert tiers["tier4"]["tokens"] == used["L4"] + used["L6"] + said
-    assert tiers["total"] == report.total_tokens == sum(tiers[f"tier{n}"]["tokens"] for n in (1, 2, 3, 4))
-    included = sum(item.status != "omitted" for layer in report.layers for item in layer.items)
-    assert sum(tiers[f"tier{n}"]["items"] for n in (1, 2, 3, 4)) == included
-
-
-async def test_little_that_is_left_of_a_limit_shows_as_the_seeds_strategy(pipeline: ContextPipeline) -> None:
-    limits = {"session_tokens": 1_000, "thresholds": (0.9, 0.6, 0.25)}
-    pipeline.save_settings({"usage_limits": limits}, user_id="ada")
-    pipeline.usage.record({"input_tokens": 600, "output_tokens": 50}, **ADA, model="gpt-4o")
-    pipeline.usage.record({"input_tokens": 7, "output_tokens": 1}, user_id="ada", conversation_id="other")
-    kept(pipeline)
-    async with served(pipeline) as client:
-        status = await get(client, "status", session_id="trip")
-        usage = await get(client, "usage", session_id="trip")
-        listed = await get(client, "sessions")
-        shown = await get(client, "settings")
-    assert status["pruning_strategy"] == {
-        "budget_range": "25-60%",
-        "tier1_messages": 1,
-        "tier2_items": 3,
-        "tier3_mode": "summary",
-        "tier4_messages": 2,
-    }
-    assert usage["standing"] == {"limit": "session_tokens", "used": 650, "allowed": 1_000, "left": pytest.approx(0.35)}
-    assert usage["tier"] == listed["sessions"][0]["tier"] == "warning"
-    session = {"calls": 1, "input_tokens": 600, "cached_tokens": 0, "output_tokens": 50, "total_tokens": 650}
-    assert usage["session"] == {**session, "cost": pytest.approx(0.002), "unpriced_calls": 0}
-    assert (usage["month"]["total_tokens"], usage["month"]["unpriced_calls"]) == (658, 1)
-    no_limits = dict.fromkeys(("session_cost", "month_tokens", "month_cost"))
-    assert shown["usage_limits"] == {"session_tokens": 1_000, **no_limits, "thresholds": [0.9, 0.6, 0.25]}
-
-
-async def test_messages_are_given_by_their_positions(pipeline: ContextPipeline) -> None:
-    more = {"created_at": "2026-01-02", "ctxbudget": "drop"}
-    pipeline.add_messages([HumanMessage("x" * 20_000, id="long", name="Ada", additional_kwargs=more)], **ADA)
-    pipeline.add_messages([HumanMessage("half \ud83d, \x00", id="odd")], user_id="ada", conversation_id="odd")
-    async with served(pipeline) as client:
-        some = (await get(client, "messages", session_id="trip", first=3, last=4))["messages"]
-        [last] = (await get(client, "messages", session_id="trip", first=41))["messages"]
-        [odd] = (await get(client, "messages", session_id="odd"))["messages"]
-        pipeline.add_messages(talk("many", 120), **ADA)
-        assert len((await get(client, "messages", session_id="trip", last=280))["messages"]) == MOST_MESSAGES
-    assert [(one["position"], one["id"]) for one in some] == [(3, "belem-q1"), (4, "belem-a1")]
-    said = {"role": "human", "name": "Ada", "text": "x" * 9_999 + "…", "created_at": "2026-01-02"}
-    assert last == {"position": 41, "id": "long", **said, "preservation": "drop"}
-    assert odd["text"] == "half \ud83d, \x00"
-
-
 # Previews
-
-
-async def test_a_preview_at_another_budget_is_what_reallocate_gives(pipeline: ContextPipeline) -> None:
-    async with served(pipeline) as client:
-        given = await get(client, "preview", session_id="trip", message="What about day 3?")
-        other = await get(client, "preview", session_id="trip", message="What about day 3?", budget=400)
-    report = pipeline.assemble("What about day 3?", **ADA).report
-    for answer, expected in ((given, report), (other, report.reallocate(400))):
-        shown = answer["current_context"]
-        assert (shown["budget_tokens"], shown["total_tokens"]) == (expected.budget_tokens, expected.total_tokens)
-        assert shown["forecast"] == expected.forecast
-        used = {part["layer"]: part["used_tokens"] for part in shown["layers"]}
-        assert used == {part.layer: part.used_tokens for part in expected.layers}
 
 
 async def test_a_budget_that_is_too_small_is_a_conflict_that_names_the_floors(pipeline: ContextPipeline) -> None:
@@ -313,15 +212,6 @@ async def test_a_pin_is_shown_and_changes_the_next_preview(pipeline: ContextPipe
         [taken_back] = (await get(client, "messages", session_id="trip", first=1, last=1))["messages"]
     assert (first["preservation"], taken_back["preservation"]) == ("keep", None)
     assert "pinned" in {item["reason"] for item in items_of(shown, "L6") if item["id"] == "belem-q0"}
-
-
-async def test_a_fact_is_pinned(pipeline: ContextPipeline) -> None:
-    facts = [pipeline.knowledge.add_fact(f"Has been to place {number}", user_id="ada") for number in range(11)]
-    async with served(pipeline) as client:
-        answers = [await client.post(f"{API}/pins", json={"fact_id": fact.id, "pinned": True}) for fact in facts]
-    assert [answer.status_code for answer in answers] == [200] * 10 + [409]
-    pinned = {fact.id for fact in pipeline.knowledge.list_facts(user_id="ada") if fact.pinned}
-    assert pinned == {fact.id for fact in facts[:10]}
 
 
 # What is refused
@@ -564,20 +454,6 @@ def test_an_application_that_would_let_anybody_in_is_not_made(pipeline: ContextP
             create_app(pipeline, user_id="ada", **options)
 
 
-async def test_it_works_mounted_in_another_application(pipeline: ContextPipeline) -> None:
-    dashboard = create_app(pipeline, user_id="ada", token=TOKEN)
-    async with client_of(Starlette(routes=[Mount("/context", dashboard)])) as client:
-        answer = await client.get("/context/", params={"token": TOKEN})
-        assert (answer.status_code, answer.headers["location"]) == (303, "./")
-        page = await client.get("/context/")
-        assert page.headers["content-type"] == "text/html; charset=utf-8"
-        for path in re.findall(r'(?:src|href)="(assets/[^"]+)"', page.text):
-            assert (await client.get(f"/context/{path}")).status_code == 200, path
-        assert (await client.get(f"/context{API}/sessions")).json()["user_id"] == "ada"
-        for path in ("../app.py", "..%2Fapp.py", "%2e%2e/app.py", "nothing.js", "", "%00"):
-            assert (await client.get(f"/context/assets/{path}")).status_code == 404, path
-
-
 # The command
 
 
@@ -596,7 +472,6 @@ def test_the_command_says_why_it_does_not_begin(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         problem = refused(capsys, "--store", tmp_path, "--port", taken.getsockname()[1])
     assert "InvalidSettingsError: --port" in problem
-    assert "InvalidSettingsError: --port" in refused(capsys, "--store", tmp_path, "--port", 70_000)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "pip install 'langchain-ctxbudget[dashboard]'" in refused(capsys, "--store", tmp_path)
 

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import HumanMessage
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
@@ -97,16 +96,3 @@ def test_a_preview_is_the_next_prompt_and_no_step_for_the_next_preview() -> None
     shown, _, again = talk.previews({"message": "And now?"}, {"message": words(1, 800)}, {"message": "And now?"})
     _, made = talk.asks("And now?")
     assert shown == again == made
-
-
-def test_a_budget_is_tried_on_what_is_said_now() -> None:
-    talk = Talk()
-    for change, wanted in (
-        (lambda: None, 28),
-        (lambda: talk.pipeline.add_messages([HumanMessage("One more", id="more")], **ADA), 29),
-        (lambda: talk.pipeline.remove_messages("q3", **ADA), 28),
-        (lambda: talk.pipeline.clear(**ADA) or talk.says(0, 14), 28),
-    ):
-        change()
-        [shown] = talk.previews({"message": "And?", "budget": "700"})
-        assert shown["coverage"][-1]["last"] == wanted

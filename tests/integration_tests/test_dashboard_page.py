@@ -40,8 +40,6 @@ HOSTILE_TEXTS = (
     "</td></tr></table><style>* { display: none }</style><svg onload=window.broken=1>",
 )
 WEATHER = {"name": "weather", "description": "The weather of a city.", "parameters": {"type": "object"}}
-TOUCH = 40
-"""The least height of what a finger must meet, in CSS pixels."""
 
 
 def weather(turns: int) -> list[BaseMessage]:
@@ -201,21 +199,6 @@ def test_a_session_shows_the_numbers_of_the_api(site: Site, visit: Visitor, sess
     expect(page.locator("#items [role=status]")).to_contain_text(f"{items} items of {items}")
 
 
-def test_what_came_since_is_there_after_a_refresh(site: Site, visit: Visitor) -> None:
-    one = visit()
-    one.page.clock.install()
-    page = one.opens(site.url, TOOLS)
-    expect(page.locator("#bars .preview")).to_be_visible()
-    before = page.locator("#bars .snapshot").count()
-    for more, refresh in enumerate((page.locator("#refresh").click, lambda: page.clock.fast_forward(10_000)), 1):
-        page.locator("#auto").set_checked(more == 2)
-        site.pipeline.assemble(f"And tomorrow, {more}?", user_id=USER, conversation_id=TOOLS)
-        assert site.pipeline.flush()
-        refresh()
-        expect(page.locator("#bars .snapshot")).to_have_count(before + more)
-    assert legend(page) == used(site.ask("status", session_id=TOOLS)["current_context"])
-
-
 def test_the_slider_shows_what_the_api_says_of_that_budget(site: Site, visit: Visitor) -> None:
     page = visit().opens(site.url, LONG)
     totals = set()
@@ -230,69 +213,6 @@ def test_the_slider_shows_what_the_api_says_of_that_budget(site: Site, visit: Vi
     assert len(totals) == 3
     page.locator("#reset").click()
     assert shown_total(page) == site.ask("status", session_id=LONG)["current_context"]["total_tokens"]
-
-
-def test_a_bar_shows_its_snapshot_and_the_way_back(site: Site, visit: Visitor) -> None:
-    page = visit().opens(site.url, LONG)
-    first = site.ask("snapshots", session_id=LONG)["snapshots"][0]
-    expect(page.locator("#bars button")).to_have_count(len(TURNS) + 1)
-    page.locator("#bars button").first.click()
-    expect(page.locator("#looking")).to_be_visible()
-    assert shown_total(page) == first["total_tokens"]
-    assert legend(page) == {**first["layers"], "tools and framing": first["overhead_tokens"]}
-    page.locator("#back").click()
-    expect(page.locator("#looking")).to_be_hidden()
-    assert shown_total(page) == site.ask("status", session_id=LONG)["current_context"]["total_tokens"]
-
-
-def test_items_are_filtered_searched_and_sorted(site: Site, visit: Visitor) -> None:
-    page = visit().opens(site.url, LONG)
-    report = site.ask("status", session_id=LONG)["current_context"]
-    retrieval = next(part for part in report["layers"] if part["layer"] == "L5")
-    rows, counted = page.locator("#items tr.item"), page.locator("#items [role=status]")
-    page.locator("#filter-layer").select_option("L5")
-    page.locator("#filter-status").select_option("omitted")
-    omitted = [item for item in retrieval["items"] if item["status"] == "omitted"]
-    expect(counted).to_contain_text(f"{len(omitted)} items of")
-    assert {row.get_attribute("data-status") for row in rows.all()} == {"omitted"}
-    for reason, further in retrieval["more_omitted"].items():
-        expect(page.locator("#items .further")).to_contain_text(f"{further} {reason.replace('_', ' ')}")
-    page.locator("#filter-status").select_option("")
-    word = "label"
-    found = [item for item in retrieval["items"] if word in f"{item['preview']} {item['id']}".lower()]
-    page.locator("#search").fill(word.upper())
-    expect(counted).to_contain_text(f"{len(found)} item")
-    assert 0 < len(found) < len(retrieval["items"])
-    page.locator("#search").fill("")
-    expect(counted).to_contain_text(f"{len(retrieval['items'])} items")
-    page.get_by_role("button", name="Tokens", exact=True).click()
-    expect(page.locator("#items th.tokens")).to_have_attribute("aria-sort", "descending")
-    sizes = [number(cell) for cell in page.locator("#items tr.item td.tokens").all()]
-    assert sizes == sorted((item["tokens"] for item in retrieval["items"]), reverse=True)[: len(sizes)]
-
-
-def test_a_message_is_pinned_in_the_store_and_let_go_again(site: Site, visit: Visitor) -> None:
-    page = visit().opens(site.url, LONG)
-    page.locator("#message-number").fill("17")
-    page.locator("#message-number").press("Enter")
-    reader = page.locator("#message")
-    expect(reader).to_contain_text("Message 17")
-    wanted = site.ask("messages", session_id=LONG, first=17, last=17)["messages"][0]
-    expect(reader).to_contain_text(wanted["text"])
-    reader.get_by_role("button", name="Keep verbatim").click()
-    expect(reader.get_by_role("button", name="Keep verbatim")).to_have_attribute("aria-pressed", "true")
-    expect(page.locator("#pins")).to_contain_text(wanted["text"][:40])
-    assert pinned(site, wanted["id"]) == ["pinned"]
-    page.get_by_role("button", name="Clear the pin of message 17").click()
-    expect(page.locator("#pins")).to_contain_text("None.")
-    assert pinned(site, wanted["id"]) == []
-
-
-def pinned(site: Site, message_id: str) -> list[str]:
-    """Why a message is in the next prompt's history, from the store alone: a pipeline that has seen none of it."""
-    fresh = ContextPipeline({"max_context_tokens": BUDGET}, store=site.pipeline.store)
-    report = fresh.assemble(DEMO_QUESTION, user_id=USER, conversation_id=LONG).report
-    return [item.reason for item in report.layer("L6").items if item.id == message_id and item.reason == "pinned"]
 
 
 def test_hostile_text_is_shown_as_text_and_nothing_of_it_runs(site: Site, visit: Visitor) -> None:
@@ -315,25 +235,6 @@ def test_hostile_text_is_shown_as_text_and_nothing_of_it_runs(site: Site, visit:
     assert page.evaluate("window.broken") is None
     assert one.problems == []
     assert {urlsplit(url).netloc for url in one.requests} == {urlsplit(site.url).netloc}
-
-
-def test_on_a_phone_nothing_scrolls_sideways_and_a_finger_meets_everything(site: Site, visit: Visitor) -> None:
-    one = visit(viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True, device_scale_factor=2)
-    for session in (LONG, HOSTILE):
-        page = one.opens(site.url, session)
-        page.locator("#picker summary").tap()
-        page.locator("#budget-number").fill("1500")
-        expect(page.locator("#what-if-result")).to_contain_text("1,500 tokens")
-        page.locator("#items .item .preview button").first.tap()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        targets = page.locator("button:visible, a:visible, select:visible, input:visible, summary:visible").all()
-        boxes = [(one.evaluate("node => node.closest('label') ?? node"), one.evaluate(BOX)) for one in targets]
-        small = [box for _, box in boxes if box["height"] < TOUCH - 0.5 or box["width"] < TOUCH - 0.5]
-        assert small == []
-
-
-BOX = """node => { const box = (node.closest('label') ?? node).getBoundingClientRect();
-    return {name: node.id || node.dataset.key || node.textContent, width: box.width, height: box.height}; }"""
 
 
 def test_words_and_colours_are_those_of_the_package(site: Site, visit: Visitor) -> None:

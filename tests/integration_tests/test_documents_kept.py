@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -64,20 +63,6 @@ def test_whoever_is_cut_off_is_finished_by_the_next_write(store: BaseStore) -> N
         if done:
             return
     pytest.fail("it was never done")
-
-
-def test_a_delete_that_is_cut_off_is_finished_by_the_next(store: BaseStore) -> None:
-    faulty = Faulty(store)
-    knowledge = small(faulty)
-    for writes in range(6):
-        knowledge.add(named(words(1, 20), "one"))
-        faulty.writes_left = writes
-        with suppress(StoreError):
-            knowledge.delete("one")
-        assert (faulty.writes_left == 0) == (writes < 5)
-        faulty.writes_left = None
-        knowledge.delete("one")
-        assert everything(store) == []
 
 
 KILLED = """

@@ -10,17 +10,15 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ChromaStore, ContextPipeline
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history import OtherConversations
-from langchain_ctxbudget.history.log import MESSAGES
 from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFETCH
 from langchain_ctxbudget.search import Candidate
-from langchain_ctxbudget.stores import ROOT, label
 from tests import log_contract
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.test_isolation import CONVERSATIONS, USERS, mark
-from tests.log_contract import Counting, LogContract, said
+from tests.log_contract import Counting, said
 from tests.stores import blocking_stores, embed
 
 SETTINGS = {"learn": False}
@@ -41,15 +39,6 @@ def _wrapped_stores_tell_of_their_index(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(log_contract.Elsewhere, "index_config", told, raising=False)
 
 
-@pytest.mark.slow
-class TestIndexedMessageLog(LogContract):
-    """A store with an index holds what every store must hold under the message log."""
-
-    @pytest.fixture
-    def store(self) -> BaseStore:
-        return InMemoryStore(index=INDEX)
-
-
 class Reader:
     """The flow in its blocking and its awaited form."""
 
@@ -64,12 +53,6 @@ class Reader:
 
     def _flow(self, query: str, *, user: str = "ada", without: str | None = "open", limit: int = 20) -> Any:
         return OtherConversations().read(self.store, user, query, without_conversation=without, limit=limit)
-
-    def raw(self, user: str = "ada") -> list[Any]:
-        return self.store.search((ROOT, label(user), MESSAGES), query=QUERY, limit=100)
-
-    async def araw(self, user: str = "ada") -> list[Any]:
-        return await self.store.asearch((ROOT, label(user), MESSAGES), query=QUERY, limit=100)
 
 
 @pytest.fixture(params=["indexed", "plain"])
@@ -117,14 +100,6 @@ def test_without_an_index_the_last_messages_of_every_recent_conversation_are_can
     assert set(texts(found)) == {*(f"c1.{n}" for n in range(3)), *(f"c2.{n}" for n in range(27, 40))}
 
 
-def test_nothing_of_the_open_conversation_is_a_candidate(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    call(pipeline, "add_messages", said("lantern"), **at("c1"))
-    call(pipeline, "add_messages", said(*(f"{QUERY} {number}" for number in range(12))), **at("open"))
-    assert texts(call(Reader(store), "find", limit=5)) == ["lantern"]
-    assert len(call(Reader(store), "find", limit=50, without=None)) == 13
-
-
 def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(store: BaseStore, call: Call) -> None:
     pipeline = ContextPipeline(SETTINGS, store=store)
     given = said(*(f"{QUERY} {word}" for word in ("kept", "archived", "forgotten", "dropped", "pinned")))
@@ -139,22 +114,6 @@ def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(store: BaseSt
     call(pipeline, "edit_message", f"{QUERY} dropped", quiet, **at("c1"))
     call(pipeline, "pin", f"{QUERY} pinned", preservation="summarize", **at("c1"))
     assert texts(call(Reader(store), "find")) == [f"{QUERY} kept"]
-
-
-@pytest.mark.parametrize("index", [INDEX], ids=["indexed"])
-@pytest.mark.parametrize("how", ["forget", "clear", "erase"])
-def test_what_is_deleted_leaves_no_vector(store: BaseStore, call: Call, how: str) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    call(pipeline, "add_messages", said(QUERY, "lantern"), **at("c1"))
-    assert [item.score for item in call(Reader(store), "raw") if item.score] != []
-    if how == "forget":
-        call(pipeline, "remove_messages", [QUERY, "lantern"], on_removal="forget", **at("c1"))
-    elif how == "clear":
-        call(pipeline, "clear", **at("c1"))
-    else:
-        call(pipeline, "erase_user", user_id="ada")
-    assert [item for item in call(Reader(store), "raw") if item.score] == []
-    assert call(Reader(store), "find") == []
 
 
 def test_no_user_finds_what_another_has_said(store: BaseStore, call: Call) -> None:
@@ -186,44 +145,7 @@ def test_what_is_read_is_bounded_by_what_is_asked_for(store: BaseStore, call: Ca
     assert max(read for _, read in costs) <= OVERFETCH * limit + 4 * limit
 
 
-def test_a_record_that_no_head_counts_is_no_candidate(store: BaseStore, call: Call) -> None:
-    writer = ContextPipeline(SETTINGS, store=store)
-    call(writer, "add_messages", said("lantern one"), **at("c1"))
-    heads = [item for item in store.search((ROOT,), limit=100) if "lanes" in item.namespace]
-    call(writer, "add_messages", said("lantern two"), **at("c1"))
-    for head in heads:  # a store that writes one after the other may be killed in between
-        store.put(head.namespace, head.key, head.value, index=False)
-    assert texts(call(Reader(store), "find")) == ["lantern one"]
-
-
 # -- what an index costs, and what none does
-
-
-@pytest.mark.parametrize("kind", ["memory", "chroma"])
-def test_messages_are_kept_while_the_embeddings_do_not_work(
-    call: Call, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    works = True
-
-    def unreliable(given: list[str]) -> list[list[float]]:
-        if not works:
-            raise ConnectionError("no route to the embeddings")
-        return embed(given)
-
-    index: IndexConfig = {"dims": 64, "embed": unreliable}
-    store = InMemoryStore(index=index) if kind == "memory" else ChromaStore(index=index)
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    works = False
-    call(pipeline, "add_messages", said("lantern one", "lantern two"), **at("c1"))
-    call(pipeline, "edit_message", "lantern two", HumanMessage("violet lantern"), **at("c1"))
-    assert "no route to the embeddings" in caplog.text
-    works = True
-    call(pipeline, "add_messages", said("lantern three"), **at("c1"))
-    shown = [message.text for message in call(ContextPipeline(SETTINGS, store=store), "get_messages", **at("c1"))]
-    assert shown == ["lantern one", "violet lantern", "lantern three"]
-    assert texts(call(Reader(store), "find")) == ["lantern three"]
-    if isinstance(store, ChromaStore):
-        store.close()
 
 
 # -- read once

@@ -3,52 +3,43 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import pytest
 
 from tests.integration_tests.scripted_agent import BIG, BIG_RESULT_TOKENS, KINDS, TOOLS, Script
 from tests.integration_tests.strict_openai_server import count, recount
-from tests.integration_tests.ways_in import WITH_TOOLS, WITHOUT_TOOLS, Outcome, WithoutThePackage, outcome_of
+from tests.integration_tests.ways_in import WITH_TOOLS, Outcome, WithoutThePackage, outcome_of
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 SCRIPT = Script(13)
 LONG_SCRIPT = Script(50)
 BUDGET_TOKENS = 5_000
-WITHOUT_REPORT = ("window", "chain", "memory")
+WITHOUT_REPORT = ("window",)
 """A window of a history has no report."""
 
 
 @cache
 def outcome(name: str, script: Script = SCRIPT) -> Outcome:
-    if name in WITH_TOOLS:
-        return outcome_of(WITH_TOOLS[name], script, budget_tokens=BUDGET_TOKENS, tools=TOOLS, durability="exit")
-    return outcome_of(WITHOUT_TOOLS[name], script, budget_tokens=BUDGET_TOKENS)
+    return outcome_of(WITH_TOOLS[name], script, budget_tokens=BUDGET_TOKENS, tools=TOOLS, durability="exit")
 
 
 @cache
-def expected(script: Script, *, tools: bool) -> Outcome:
-    given = TOOLS if tools else ()
-    return outcome_of(WithoutThePackage, script, budget_tokens=BUDGET_TOKENS, tools=given, durability="exit")
+def expected(script: Script) -> Outcome:
+    return outcome_of(WithoutThePackage, script, budget_tokens=BUDGET_TOKENS, tools=TOOLS, durability="exit")
 
 
 def check(name: str, script: Script) -> None:
-    made, without = outcome(name, script), expected(script, tools=name in WITH_TOOLS)
+    made, without = outcome(name, script), expected(script)
     assert made.refused == []
     counts, totals = [recount(body) for body in made.received], [report.total_tokens for report in made.reports]
     assert len(counts) == len(without.received)
     assert len(totals) == (0 if name in WITHOUT_REPORT else len(counts))
     assert all(theirs <= ours <= BUDGET_TOKENS for theirs, ours in zip(counts, totals, strict=False))
-    assert kept(made, name) == kept(without, name)
+    assert made.stored == without.stored
 
 
-def kept(made: Outcome, name: str) -> list[Any]:
-    """A memory is told words only."""
-    return [(it["type"], it["content"]) for it in made.stored] if name.startswith("memory") else made.stored
-
-
-every_way = pytest.mark.parametrize("name", [*WITH_TOOLS, *WITHOUT_TOOLS])
+every_way = pytest.mark.parametrize("name", WITH_TOOLS)
 
 
 @every_way
@@ -64,7 +55,7 @@ def test_a_long_conversation_is_accepted_and_kept(name: str) -> None:
 
 def test_the_script_is_worth_the_comparison() -> None:
     assert {turn.kind for turn in SCRIPT.turns} == {*KINDS, BIG}
-    results = [message for message in expected(SCRIPT, tools=True).stored if message["type"] == "tool"]
+    results = [message for message in expected(SCRIPT).stored if message["type"] == "tool"]
     assert max(count(message["content"]) for message in results) >= BIG_RESULT_TOKENS
     assert {message["status"] for message in results} == {"success", "error"}
     assert any("yes, please" in message["content"] for message in results)

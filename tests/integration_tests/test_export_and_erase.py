@@ -10,19 +10,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from langchain_core.messages import BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore, Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
-from langgraph.store.postgres import PostgresStore
-from psycopg import sql
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ChromaStore, ContextPipeline, create_recall_tool
 from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn
 from tests.integration_tests.summary_models import Scripted, exchange, learned, summary
-from tests.servers import new_postgres_schema
 
 SETTINGS = {"max_context_tokens": 700, "segment_messages": 4, "keep_messages": 4, "summarize_in_background": False}
 ADA, GRACE = "ada-who-leaves@example.com", "grace"
@@ -147,19 +143,6 @@ def test_after_erasing_no_read_tells_of_the_user(store: BaseStore) -> None:
         assert pipeline.export_user(user_id=GRACE) == graces
 
 
-def test_an_erased_user_may_come_back_and_begins_anew(store: BaseStore) -> None:
-    with new_pipeline(store) as pipeline, new_pipeline(store) as other:
-        fill(pipeline, ADA, SECRET)
-        other.get_messages(**SCOPE)
-        pipeline.erase_user(user_id=ADA)
-        for writer in (other, pipeline):  # the one that does not know of it, first
-            writer.add_messages([HumanMessage(f"Hello again, {id(writer)}")], **SCOPE)
-        for reader in (pipeline, other, new_pipeline(store)):
-            found = reader.get_messages(**SCOPE)
-            assert [message.text for message in found] == [f"Hello again, {id(w)}" for w in (other, pipeline)]
-        assert traces(line for line in everything(store) if SECRET in line) == []
-
-
 @pytest.mark.parametrize("which", ["same", "other"])
 def test_what_the_model_was_writing_does_not_come_back(store: BaseStore, which: str) -> None:
     """The user is erased while a model works on their texts, by the pipeline that asked it, or by another one."""
@@ -265,21 +248,3 @@ def test_of_an_erased_user_no_table_of_a_chroma_folder_has_a_row_but_the_log(tmp
     assert {table for table, row in found if traces([row])} <= {"embeddings_queue"}
     with ChromaStore(tmp_path, index=INDEX) as store, new_pipeline(store) as pipeline:
         assert pipeline.get_messages(user_id=GRACE, conversation_id="c1")
-
-
-def test_no_table_of_postgres_has_a_row_of_an_erased_user(postgres: str) -> None:
-    with new_postgres_schema(postgres) as dsn:
-        with PostgresStore.from_conn_string(dsn, index=INDEX) as store:
-            store.setup()
-            work_and_erase(store)
-            assert traces(everything(store)) == []
-        with psycopg.connect(dsn) as connection:
-            [schema] = connection.execute("SELECT current_schema()").fetchone() or [""]
-            query = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
-            tables = {str(name) for (name,) in connection.execute(query, [schema])}
-            assert {"store", "store_vectors"} <= tables
-            for table in tables:
-                found = connection.execute(sql.SQL("SELECT t::text FROM {} t").format(sql.Identifier(schema, table)))
-                texts = [row for (row,) in found]
-                assert traces(texts) == []
-                assert table not in ("store", "store_vectors") or any(GRACE in text for text in texts)

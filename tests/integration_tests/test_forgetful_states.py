@@ -151,17 +151,6 @@ def test_what_a_state_has_lost_is_archived_the_first_message_too(call: Call) -> 
         assert archived(pipeline) == ["a2", "q0", "q2"]
 
 
-def test_after_a_restart_only_what_the_new_state_had_is_removed(call: Call) -> None:
-    for ids in (True, False):
-        for on_removal in ["archive", "forget"]:
-            store = InMemoryStore()
-            for messages in (state(0, ids=ids), [], state(1, ids=ids), state(1, 2, ids=ids), state(2, ids=ids)):
-                pipeline = ContextPipeline({"learn": False}, store=store)
-                call(pipeline, "sync", messages, on_removal=on_removal, **SCOPE)
-            assert words(call(pipeline, "get_messages", **SCOPE)) == ["q0", "a0", "q2", "a2"]
-            assert archived(pipeline) == (["a1", "q1"] if on_removal == "archive" else [])
-
-
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_agent_s_state_that_was_emptied_has_lost_its_messages(*, restarted: bool) -> None:
     store, saver = InMemoryStore(), InMemorySaver()

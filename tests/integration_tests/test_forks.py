@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
 import sys
 import threading
 import warnings
@@ -30,40 +29,6 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has
 
 SAFETY_SECONDS = 60
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
-
-FORK_DURING_AN_IMPORT = """
-import os, signal, sys, threading, warnings
-from langgraph.store.memory import InMemoryStore
-from langchain_ctxbudget import ContextPipeline
-
-warnings.simplefilter("ignore", DeprecationWarning)
-imports, forked = threading.Event(), threading.Event()
-
-class Slow:
-    def find_spec(self, name, path=None, target=None):
-        if name == "tiktoken.core" and not imports.is_set():
-            imports.set()
-            forked.wait(0.5)
-
-def assemble():
-    pipeline.assemble("Hi", user_id="ada", conversation_id="c1")
-
-pipeline = ContextPipeline({"learn": False}, store=InMemoryStore())
-assert "tiktoken" not in sys.modules
-sys.meta_path.insert(0, Slow())
-thread = threading.Thread(target=assemble)
-thread.start()
-imports.wait()
-child = os.fork()
-if not child:
-    signal.alarm(60)
-    assemble()
-    os._exit(0)
-forked.set()
-thread.join()
-status = os.waitpid(child, 0)[1]
-assert not status, f"the child ended with {status}"
-"""
 
 
 class Child:
@@ -201,9 +166,3 @@ def test_a_fork_in_the_middle_of_whatever_a_thread_makes_once_leaves_a_child_tha
             goes_on.put(None)
         thread.join()
         assert made
-
-
-@pytest.mark.slow
-def test_a_fork_waits_for_the_import_of_what_is_large_or_the_child_could_never_import_it() -> None:
-    ran = subprocess.run([sys.executable, "-c", FORK_DURING_AN_IMPORT], capture_output=True, text=True, check=False)
-    assert not ran.returncode, ran.stderr

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.store.base import IndexConfig, Op, PutOp, Result, SearchOp
+from langgraph.store.base import IndexConfig, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import (
@@ -18,12 +17,10 @@ from langchain_ctxbudget import (
     ContextReport,
     KnowledgeBase,
     LocalEmbeddings,
-    create_recall_tool,
 )
 from langchain_ctxbudget.budget import Reason, Status
 from tests.integration_tests.conftest import Call
-from tests.log_contract import Elsewhere
-from tests.stores import embed
+from tests.stores import Failing, embed, place_of
 
 HERE = {"user_id": "ada", "conversation_id": "here"}
 THERE = {"user_id": "ada", "conversation_id": "there"}
@@ -84,13 +81,6 @@ def test_a_prompt_quotes_from_everything_that_a_user_has_blocking_and_awaited(in
     assert context.report.layers == awaited.report.layers
 
 
-def test_only_the_sources_of_the_settings_are_searched(call: Call) -> None:
-    pipeline = filled(InMemoryStore())
-    for sources in ((), ("conversations",), ("memories",), ("documents", "conversations")):
-        text, _ = ask(call, pipeline, settings={"sources": sources})
-        assert sources_of(text) == {"own", *sources}
-
-
 @pytest.mark.parametrize("tokens", [600, 2_000])
 def test_what_is_said_by_hand_or_pinned_is_shown_in_a_small_budget_too(call: Call, tokens: int) -> None:
     by_hand = {"identity": "Is allergic to penicillin", "preference": "Prefers French", "project": "Builds a boat"}
@@ -128,12 +118,6 @@ def test_a_passage_is_shrunk_and_its_message_is_not_retrieved(call: Call) -> Non
     assert report.coverage[0].state != "retrieved"
 
 
-def test_a_quoted_message_has_its_number_where_the_recall_tool_is_among_the_tools(call: Call) -> None:
-    pipeline = filled(InMemoryStore())
-    for tools, line in (([], "- user: I left"), ([create_recall_tool(pipeline)], "- #5 user: I left")):
-        assert f"{line} the violet lantern" in ask(call, pipeline, tools=tools)[0]
-
-
 # Documents that a message names
 
 
@@ -151,46 +135,23 @@ def test_a_document_that_is_named_stands_first_and_whole_and_is_meant_for_a_few_
 # What fails
 
 
-class NoSearch(Elsewhere):
-    """A store that cannot search, or cannot read documents."""
-
-    broken: str = ""
-
-    @property
-    def index_config(self) -> Any:
-        return getattr(self.store, "index_config", None)
-
-    def _check(self, ops: Iterable[Op]) -> list[Op]:
-        todo = list(ops)
-        for op in todo:
-            searches = self.broken == "search" and isinstance(op, SearchOp) and op.query
-            place = getattr(op, "namespace_prefix", None) or getattr(op, "namespace", ())
-            reads = not isinstance(op, PutOp) and self.broken in place
-            if searches or reads:
-                raise OSError("the index is gone")
-        return todo
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        return super().batch(self._check(ops))
-
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        return await super().abatch(self._check(ops))
-
-
 @pytest.mark.parametrize(
     ("index", "broken", "gone", "told"),
     [
-        (None, "documents", "documents", "documents not searched: OSError: the index is gone"),
-        (INDEX, "search", "conversations", "other conversations not searched: OSError: the index is gone"),
+        (None, "documents", "documents", "documents not searched: OSError: the disk is gone"),
+        (INDEX, "search", "conversations", "other conversations not searched: OSError: the disk is gone"),
     ],
     ids=["documents", "conversations"],
 )
 def test_where_a_source_fails_the_prompt_goes_out_without_it(
     call: Call, index: IndexConfig | None, broken: str, gone: str, told: str
 ) -> None:
-    store = NoSearch(InMemoryStore(index=index))
+    store = Failing(index=index)
     pipeline = filled(store)
-    store.broken = broken
+    if broken == "search":
+        store.fails = lambda op: isinstance(op, SearchOp) and op.query
+    else:
+        store.fails = lambda op: not isinstance(op, PutOp) and broken in place_of(op)
     text, report = ask(call, pipeline)
     assert sources_of(text) == {"own", "conversations", "documents", "memories"} - {gone}
     assert told in report.failures

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import Event, Thread
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.store.base import Op, PutOp, Result
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph
+from langchain_ctxbudget import ContextPipeline, TiktokenCounter, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.settings import CustomLayer, LayerRequest
+from tests.integration_tests.agents import look_up
 from tests.integration_tests.test_pipeline import chat
 
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
@@ -99,13 +98,6 @@ async def test_what_is_shown_of_the_user_stays_whichever_step_ends_first() -> No
     assert await prompt() == first
 
 
-def test_its_state_is_plain_data_between_nodes() -> None:
-    graph = build_context_graph(make_pipeline())
-    given = {"messages": [*chat(60), HumanMessage("And now?", id="q")]}
-    for _, update in graph.stream(given, CONFIG, stream_mode=["updates", "values"]):
-        json.dumps(update, default=lambda value: value.model_dump() if isinstance(value, BaseMessage) else 1 / 0)
-
-
 def test_a_run_that_is_resumed_between_two_nodes_makes_the_same_prompt(invoke: Invoke) -> None:
     given = {"messages": [*chat(60), HumanMessage("And now?", id="q")]}
     whole = invoke(build_context_graph(make_pipeline()), given, CONFIG)
@@ -130,23 +122,16 @@ def test_options_that_cannot_be_meant_are_refused(given: Any, options: dict[str,
         build_context_graph(given, **options)
 
 
-class Full(InMemoryStore):
-    """Takes no messages."""
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        if any(isinstance(op, PutOp) and "messages" in op.namespace for op in todo):
-            raise OSError("disk full")
-        return super().batch(todo)
-
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        return self.batch(ops)
-
-
-def test_a_store_that_cannot_be_written_does_not_stop_the_turn(invoke: Invoke) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 800}, store=Full())
-    state = invoke(
-        build_context_graph(pipeline, report="texts"), {"messages": [*chat(40), HumanMessage("And now?")]}, CONFIG
+@pytest.mark.parametrize("prompt", ["Be brief. " * 30, SystemMessage("Be brief. " * 30)], ids=["text", "message"])
+def test_a_prompt_and_tools_that_the_hook_was_given_are_counted_and_stand_once(invoke: Invoke, prompt: Any) -> None:
+    graph = build_context_graph(make_pipeline(), prompt=prompt, tools=[look_up], report="numbers")
+    state = invoke(graph, {"messages": [*chat(80), HumanMessage("And now?")]}, CONFIG)
+    system = state["llm_input_messages"][0].text
+    assert (system.count("You help."), system.count("Be brief.")) == (1, 30)
+    tools = state["report"]["overhead_tokens"]["tool schemas"]
+    assert tools > 0
+    assert (
+        TiktokenCounter().count_messages(state["llm_input_messages"]) + tools == state["report"]["total_tokens"] <= 800
     )
-    assert state["llm_input_messages"][-1].text.endswith("And now?")
-    assert "disk full" in state["report"]["failures"][0]
+    with pytest.raises(InvalidSettingsError, match="prompt must be a string"):
+        build_context_graph(make_pipeline(), prompt=lambda state: state["messages"])  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,39 +178,7 @@ def document(text: str, source: str, title: str) -> Document:
 
 MANY_MEMORIES = [f"Fact {number} is about nothing at all, and nobody needs it." for number in range(400)]
 """Those after them have no room among what is known about the user, and are found."""
-WAYS: dict[str, Callable[[list[str]], World]] = {
-    "own messages": lambda texts: World(
-        filler=40, here=conversation(texts, date="2024-05-05"), settings={"sources": ()}
-    ),
-    "own messages without dates": lambda texts: World(filler=40, here=conversation(texts), settings={"sources": ()}),
-    "own messages with references": lambda texts: World(filler=40, here=conversation(texts), recall=True),
-    "own messages beside others": lambda texts: World(
-        filler=40, here=conversation(texts), documents=[document("A zebra is black.", "d", "D")]
-    ),
-    "other conversations": lambda texts: World(there=conversation(texts, date="2024-05-05")),
-    "memories": lambda texts: World(memories=[*MANY_MEMORIES, *texts]),
-    "documents": lambda texts: World(documents=[document(text, f"d{n}", f"D{n}") for n, text in enumerate(texts)]),
-}
 TEXTS = [hostile(text, BREAKS[number % len(BREAKS)], number) for number, text in enumerate(IMITATIONS)]
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_hostile_text_stays_in_its_item_and_keeps_its_words(way: str) -> None:
-    world = WAYS[way](TEXTS)
-    found = [text for _, text in world.items(world.assemble())]
-    expected = [words(text) for text in TEXTS]
-    shown = [text for text in expected if any(one.endswith(text) for one in found)]
-    assert len(shown) > len(TEXTS) // 2
-    about_zebras = [one for one in found if "ebra" in one and "is black" not in one]
-    assert all(any(one.endswith(text) for text in expected) for one in about_zebras)
-
-
-def test_a_title_stays_in_its_heading() -> None:
-    titles = [f"{text}{BREAKS[n % len(BREAKS)]}{text} " + "long " * 30 for n, text in enumerate(IMITATIONS)]
-    world = World(documents=[document(f"Zebra {n} eats grass.", f"d{n}", title) for n, title in enumerate(titles)])
-    headings = {heading for heading, text in world.items(world.assemble()) if text.startswith("Zebra")}
-    assert len(headings) > len(titles) // 2
-    assert all(re.fullmatch(r"\[document: [^\[\]]+\]", heading) for heading in headings)
 
 
 @pytest.mark.parametrize(("size", "status"), [(1, Status.INCLUDED), (400, Status.SHRUNK)], ids=["whole", "summary"])

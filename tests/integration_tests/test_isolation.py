@@ -409,24 +409,3 @@ def test_a_run_without_a_scope_is_an_error() -> None:
         with pytest.raises(MissingScopeError):
             recall.invoke({"query": "hello"}, {"configurable": run_of})
     assert store.search(()) == []
-
-
-@pytest.mark.parametrize(("user", "conversation"), [("", "c1"), ("zoexa", ""), (None, "c1"), ("zoexa", None)])
-def test_a_history_without_a_scope_is_an_error(user: Any, conversation: Any) -> None:
-    with pytest.raises(MissingScopeError):
-        BudgetedChatMessageHistory(conversation, user_id=user, pipeline=ContextPipeline(store=InMemoryStore()))
-
-
-def test_what_a_model_gives_to_the_recall_tool_names_no_user() -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    for user in ("zoexa", "zoexa2"):
-        pipeline.add_messages([HumanMessage(mark(user), id="m0")], user_id=user, conversation_id="c1")
-    recall = create_recall_tool(pipeline)
-    asked = {
-        "reference": "m0",
-        "user_id": "zoexa2",
-        "config": {"configurable": {"user_id": "zoexa2", "thread_id": "c1"}},
-    }
-    answer = recall.invoke(asked, {"configurable": {"user_id": "zoexa", "thread_id": "c1"}})
-    require_own("zoexa", answer)
-    assert mark("zoexa") in answer

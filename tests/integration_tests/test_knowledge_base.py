@@ -230,20 +230,6 @@ def test_what_cannot_be_read_is_an_error_or_skipped_and_loses_nothing_before_it(
 # Files
 
 
-def test_a_file_has_one_source_however_its_path_is_written(
-    knowledge: KnowledgeBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "docs" / "kettle.txt"
-    path.parent.mkdir()
-    path.write_text(KETTLE)
-    monkeypatch.chdir(tmp_path)
-    first = knowledge.add_directory("docs").added
-    assert knowledge.add_directory(path.parent).unchanged == first
-    assert knowledge.add(Path("docs") / ".." / "docs" / "kettle.txt").unchanged == first
-    assert sources(knowledge) == [path.as_posix()]
-    assert knowledge.delete(Path("docs/kettle.txt"))
-
-
 def test_a_link_that_leads_out_of_a_directory_is_left_out(knowledge: KnowledgeBase, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("The password is swordfish.")
     docs = tmp_path / "docs"

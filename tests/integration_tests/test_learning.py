@@ -24,7 +24,7 @@ from langchain_ctxbudget.stores import ROOT
 from tests.integration_tests.conftest import Call
 from tests.integration_tests.learning_models import Reader, asks_to_learn, fact, new_messages
 from tests.integration_tests.learning_models import read as answer
-from tests.log_contract import Counting
+from tests.stores import Failing, place_of
 
 ADA: Any = {"user_id": "ada"}
 HERE: Any = {"user_id": "ada", "conversation_id": "c1"}
@@ -196,42 +196,6 @@ def test_where_it_is_switched_off_nothing_is_kept_or_shown(call: Call) -> None:
 # Taken back
 
 
-class Hanging(Reader):
-    """Hangs where it is asked to learn, until it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._asked, self._go = threading.Event(), threading.Event()
-        self.answer = self._answer
-
-    _asked: Any = None
-    _go: Any = None
-
-    def _answer(self, prompt: str) -> str:
-        if asks_to_learn(prompt):
-            self._asked.set()
-            assert self._go.wait(30)
-        return answer(prompt)
-
-    def wait(self) -> None:
-        assert self._asked.wait(30)
-
-    def let_go(self) -> None:
-        self._go.set()
-
-
-def test_erasing_a_user_while_the_model_works_leaves_nothing(call: Call) -> None:
-    store, model = InMemoryStore(), Hanging()
-    with opened(store, model) as pipeline:
-        pipeline.add_messages(human(*STORY), **HERE)
-        model.wait()
-        call(pipeline, "erase_user", **ADA)
-        between = everything(store)
-        model.let_go()
-        assert call(pipeline, "flush", 30)
-        assert (between, everything(store)) == ([], [])
-
-
 def test_nothing_in_the_store_tells_of_a_cleared_conversation(call: Call) -> None:
     store = InMemoryStore()
     with opened(store) as pipeline:
@@ -272,18 +236,6 @@ def test_what_came_from_a_message_goes_with_it(call: Call, how: str, *, again: b
         assert [word for word in ("amber", "acme", "sister") if word in left] == []
         assert texts(pipeline) == at_once
         assert pipeline.knowledge.list_entities(**ADA) == []
-
-
-def test_after_messages_are_removed_it_is_known_what_the_others_say(call: Call) -> None:
-    """Exactly: what is known is what would be known if they had never been there."""
-    with opened() as pipeline:
-        learn(pipeline, human(*STORY, *FILLER))
-        call(pipeline, "remove_messages", ["m0", "m2"], on_removal="archive", **HERE)
-        assert pipeline.flush(30)
-        after = known(pipeline)
-    with opened() as pipeline:
-        learn(pipeline, [message for message in human(*STORY, *FILLER) if message.id not in {"m0", "m2"}])
-        assert after == known(pipeline)
 
 
 # Safe to lose
@@ -545,52 +497,23 @@ def test_only_the_users_own_words_teach_anything_whatever_the_shape_of_the_messa
             )
 
 
-def test_the_summary_that_langchain_writes_in_the_users_place_teaches_nothing() -> None:
-    summary = HumanMessage(f"A summary:\n\n{HOSTILE}", additional_kwargs={"lc_source": "summarization"})
-    with opened(learn_every=1) as pipeline:
-        learn(pipeline, [summary, HumanMessage("I live in Lisbon.")])
-        assert texts(pipeline) == ["Lives in Lisbon"]
-
-
 # What fails
-
-
-class Unreadable(InMemoryStore):
-    """Cannot read what is known, where it is told not to."""
-
-    broken = ""
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        self.check(todo)
-        return super().batch(todo)
-
-    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        self.check(todo)
-        return await super().abatch(todo)
-
-    def check(self, todo: list[Op]) -> None:
-        for op in todo:
-            if self.broken == "lists" and isinstance(op, SearchOp) and records.KNOWLEDGE in op.namespace_prefix:
-                raise OSError("the disk is gone")
-            if self.broken == "marks" and isinstance(op, GetOp) and records.KNOWLEDGE in op.namespace:
-                raise OSError("the disk is gone")
 
 
 @pytest.mark.parametrize("broken", ["lists", "marks"])
 def test_where_what_is_known_cannot_be_read_the_turn_goes_on(call: Call, broken: str) -> None:
-    store = Unreadable()
+    store = Failing()
     with opened(store) as pipeline:
         learn(pipeline, human(*STORY))
-    new = Unreadable()
+    new = Failing()
     new._data = copy.deepcopy(store._data)
     with opened(new) as pipeline:
-        new.broken = broken
+        kind = SearchOp if broken == "lists" else GetOp
+        new.fails = lambda op: isinstance(op, kind) and records.KNOWLEDGE in place_of(op)
         context = call(pipeline, "assemble", "What about home brewing?", **HERE)
         assert any("the disk is gone" in failure for failure in context.report.failures)
         assert "home brewing kettle" in "".join(message.text for message in context.messages)
-        new.broken = ""
+        new.fails = lambda _: False
         assert "amber" in system(call(pipeline, "assemble", "Hi", **HERE))
 
 
@@ -660,63 +583,4 @@ def test_what_is_deleted_elsewhere_while_something_is_learned_is_not_shown(call:
     assert ("Lisbon" in after, "cello" in after) == (False, True)
 
 
-def test_erasing_a_user_elsewhere_while_something_is_learned_leaves_nothing_known() -> None:
-    store = Shared()
-    with opened(store) as one, opened(Shared(store)) as other:
-        learn(one, human(*STORY))
-        store.meanwhile = lambda: other.erase_user(**ADA)
-        learn(one, human(*CHANGES, first=6))
-        assert store.happened
-        one.end_session(**HERE)
-        assert one.flush(30)
-        assert not [text for text in everything(store) if f'"{records.KNOWLEDGE}' in text]
-
-
 # What it costs
-
-
-class Writes(Counting):
-    """A store that also notes what is written."""
-
-    def reset(self) -> None:
-        super().reset()
-        self.written: list[tuple[str, ...]] = []
-
-    def _counted(self, ops: Any, results: list[Result]) -> list[Result]:
-        self.written += [(*op.namespace, op.key) for op in ops if isinstance(op, PutOp)]
-        return super()._counted(ops, results)
-
-
-def at_the_end(store: BaseStore, said: Iterable[str], conversation: str) -> None:
-    """Learn from messages as the end of a session does; what is counted in the store is the job alone."""
-    where: Any = {**ADA, "conversation_id": conversation}
-    with ContextPipeline({"learn_every": 1_000}, store=store) as pipeline:
-        pipeline.add_messages([HumanMessage(text) for text in said], **where)
-        if isinstance(store, Counting):
-            store.reset()
-        pipeline.end_session(**where)
-        assert pipeline.flush(30)
-
-
-def test_messages_that_say_nothing_new_write_how_far_they_were_read_and_nothing_else() -> None:
-    store = Writes(InMemoryStore())
-    at_the_end(store, STORY, "c1")
-    assert len(store.written) > 1
-    at_the_end(store, FILLER, "c2")
-    [written] = store.written
-    assert written[-1] == "progress"
-
-
-def test_a_prompt_reads_no_more_with_learning_switched_on() -> None:
-    data = InMemoryStore()
-    at_the_end(data, STORY, "c1")
-    counts = []
-    for on in (True, False):
-        store = Counting(data)
-        where: Any = {**ADA, "conversation_id": "c1"}
-        with ContextPipeline({"learn": on}, store=store) as pipeline:
-            pipeline.assemble("How is Sarah's home brewing?", **where)
-            store.reset()
-            pipeline.assemble("What does Sarah say of the home brewing?", **where)
-        counts.append((store.batches, store.operations))
-    assert counts[0] == counts[1]

@@ -15,10 +15,9 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline
 from langchain_ctxbudget.budget import Layer, Status
-from langchain_ctxbudget.errors import FactError, InputError, MissingScopeError
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.knowledge import BY_USER, NOTHING, EntityProfile, Fact, Knowledge, Source, TopicProfile, known
-from langchain_ctxbudget.knowledge.bundles import LIFETIME
 from langchain_ctxbudget.knowledge.records import Highlight, Relation, TopicConversation
 from langchain_ctxbudget.messages import fingerprint
 from tests.integration_tests.conftest import Call
@@ -207,31 +206,6 @@ def test_what_does_not_fit_is_refused_and_nothing_changes(
         assert drive(known.read_all(pipeline.store, "ada")) is before
 
 
-def test_without_a_user_nothing_is_told_or_changed(call: Call) -> None:
-    lists = ("list_facts", "list_topics", "list_entities", "list_bundles", "list_devices", "prewarm")
-    changes = {"add_fact": "Sings", "delete": "fact/x", "pin": "fact/x", "edit": "fact/x", "why": "fact/x"}
-    with knowing() as pipeline:
-        for name in (*lists, *changes):
-            for user in ("", None):
-                with pytest.raises(MissingScopeError):
-                    call(pipeline.knowledge, name, *([changes[name]] if name in changes else []), user_id=user)
-        assert call(pipeline.knowledge, "list_facts", user_id="bob") == []
-        with pytest.raises(InputError, match="Nothing with the id"):
-            call(pipeline.knowledge, "why", SARAH, user_id="bob")
-
-
-def test_an_eleventh_pin_is_refused_by_its_limit(call: Call) -> None:
-    with opened() as pipeline:
-        for number in range(10):
-            pipeline.knowledge.add_fact(f"Owns item{number}x", pinned=True, **ADA)
-        loose = pipeline.knowledge.add_fact("Plays the cello", **ADA)
-        for name, argument, options in (("pin", loose.id, {}), ("add_fact", "Sings", {"pinned": True})):
-            with pytest.raises(FactError, match="At most 10 facts can be pinned, and 10 are: unpin one"):
-                call(pipeline.knowledge, name, argument, **options, **ADA)
-        assert sum(one.pinned for one in pipeline.knowledge.list_facts(**ADA)) == 10
-        assert "Sings" not in texts(pipeline)
-
-
 # What is said by hand counts
 
 
@@ -343,16 +317,3 @@ def test_what_a_device_has_open_is_predicted_compiled_and_preferred(call: Call) 
         assert [name for name, _ in call(pipeline.knowledge, "prewarm", **ADA).topics] == [BREWING]
         hits = {one.id: one.hit_count for one in call(pipeline.knowledge, "list_bundles", **ADA)}
         assert (hits[SARAH], hits[BREWING]) == (2, 0)
-
-
-def test_a_heartbeat_compiles_what_has_expired_unless_the_user_switched_learning_off(call: Call) -> None:
-    store, later = InMemoryStore(), NOW + LIFETIME + timedelta(seconds=1)
-    with knowing(store):
-        pass
-    with opened(restarted(store), now=later) as pipeline:
-        for learn, compiled in ((False, NOW), (True, later)):
-            pipeline.save_settings({"learn": learn}, **ADA)
-            call(pipeline.knowledge, "heartbeat", device_id="phone", **ADA)
-            assert pipeline.flush(30)
-            made = {one.id: one.compiled_at for one in pipeline.knowledge.list_bundles(**ADA)}
-            assert made[BREWING] == compiled

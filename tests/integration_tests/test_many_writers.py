@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Barrier as ThreadBarrier
-from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -120,32 +119,6 @@ def pipelines_of(
     return [ContextPipeline(settings, store=store if kind == "one store" else Elsewhere(store)) for _ in range(count)]
 
 
-def watched(store: BaseStore, work: Callable[[], None]) -> ContextPipeline:
-    """Do some work while a pipeline that was open before reads again and again; that pipeline."""
-    reader, done, failures = ContextPipeline(SETTINGS, store=Elsewhere(store)), Event(), []
-    reader.get_messages(**ADA)
-
-    def read() -> None:
-        try:
-            spent = 0.01
-            while not done.wait(4 * spent):
-                begun = time.monotonic()
-                reader.get_messages(**ADA)
-                spent = time.monotonic() - begun
-        except BaseException as error:  # noqa: BLE001 - told in the test's own thread
-            failures.append(error)
-
-    thread = Thread(target=read)
-    thread.start()
-    try:
-        work()
-    finally:
-        done.set()
-        thread.join()
-    assert failures == []
-    return reader
-
-
 @pytest.mark.parametrize(
     ("kind", "shared"), [("memory", "one pipeline"), ("memory", "no locks"), ("chroma-folder", "one store")]
 )
@@ -161,10 +134,7 @@ async def test_eight_threads_append_to_one_conversation(request: pytest.FixtureR
             for number in range(each):
                 known[writer].add_messages([message(writer, number)], **ADA)
 
-        def all_work() -> None:
-            with ThreadPoolExecutor(8) as threads:
-                list(threads.map(work, range(8)))
-
-        reader = watched(store, all_work)
-        readers = [*known, reader, ContextPipeline(SETTINGS, store=Elsewhere(store))]
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(work, range(8)))
+        readers = [*known, ContextPipeline(SETTINGS, store=Elsewhere(store))]
         check([pipeline.get_messages(**ADA) for pipeline in readers], 8, each)

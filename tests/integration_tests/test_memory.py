@@ -9,31 +9,21 @@ from typing import Any
 
 import pytest
 import tiktoken
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
+from langchain_ctxbudget.demo import demo_messages
 from langchain_ctxbudget.errors import (
-    BudgetTooSmallError,
     InputError,
     InvalidSettingsError,
-    UnsupportedContentError,
 )
 from langchain_ctxbudget.integrations.memory import BudgetedMemory
-from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 Messages = list[BaseMessage]
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
-SYSTEM = SystemMessage("You are a careful assistant.")
 SEARCH = {"name": "search", "args": {"query": "pump"}, "id": "call-1", "type": "tool_call"}
-TURN: Messages = [
-    HumanMessage("Find the pump.", id="m1"),
-    AIMessage("Let me see.", id="m2", tool_calls=[SEARCH]),
-    ToolMessage("3 found", id="m3", tool_call_id="call-1", name="search"),
-]
-ANSWER = AIMessage("There are three.", id="m4")
 
 
 @pytest.fixture
@@ -111,34 +101,10 @@ def test_a_string_stays_within_its_tokens(
     assert text.endswith(conversation[-1].text)
 
 
-def test_a_budget_that_cannot_be_kept_is_an_error(pipeline: ContextPipeline) -> None:
-    for options in [{}, {"whole_prompt": True}, {"return_messages": False}]:
-        pipeline.add_messages(demo_messages(), **SCOPE)
-        memory = BudgetedMemory(pipeline=pipeline, max_tokens=5, **options, **SCOPE)
-        with pytest.raises(BudgetTooSmallError):
-            load(memory, input=DEMO_QUESTION)
-
-
 # -- In a chain
 
 
 # -- What was said
-
-
-def test_calls_and_results_are_kept(memory: BudgetedMemory) -> None:
-    memory.save_context({"input": TURN}, {"output": ANSWER})
-    loaded = load(memory)
-    assert loaded == [*TURN, ANSWER]
-    assert check_openai([SYSTEM, *loaded, HumanMessage("And now?")]) == []
-    assert check_anthropic([SYSTEM, *loaded, HumanMessage("And now?")]) == []
-
-
-def test_what_is_no_message_is_refused(memory: BudgetedMemory, pipeline: ContextPipeline) -> None:
-    for turn in [{"answer": 42}, None, 7, ["What is it?"], [{"type": "text", "text": "What is it?"}]]:
-        for inputs, outputs in (({"input": turn}, {"output": "Yes."}), ({"input": "Well?"}, {"output": turn})):
-            with pytest.raises(UnsupportedContentError, match=type(turn).__name__):
-                memory.save_context(inputs, outputs)
-        assert pipeline.get_messages(**SCOPE) == []
 
 
 # -- Which of the inputs and outputs

@@ -16,7 +16,6 @@ from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import Flow
 from langchain_ctxbudget.history import log
 from tests.integration_tests.conftest import Call
-from tests.integration_tests.summary_models import conversation
 from tests.log_contract import (
     ADA,
     ADAS,
@@ -180,23 +179,6 @@ def test_whoever_changes_while_another_writes_agrees_with_every_reader(name: str
         agreed(made)
 
 
-def two_messages_of_one_id() -> World:
-    acts = [add(HumanMessage("one", id="x")), add(HumanMessage("two", id="x"))]
-    world = World(acts, before=(), opened=True)
-    while any(not flow.done for flow in world.flows):  # step by step, so that neither sees the other
-        for flow in world.flows:
-            flow.step()
-    assert agreed(world) == [("x", "one"), ("x~2", "two")]
-    return world
-
-
-@pytest.mark.parametrize("on_removal", ["archive", "forget"])
-def test_the_ids_of_the_others_stay_when_one_of_two_messages_of_one_id_is_removed(on_removal: Any) -> None:
-    world = two_messages_of_one_id()
-    plainly(world.observer, "remove_messages", "x", on_removal=on_removal, **ADA)
-    assert agreed(world) == [("x~2", "two")]
-
-
 # -- more writers than a reader asks for each time
 
 
@@ -234,45 +216,3 @@ def test_a_reader_behind_reads_what_is_new_and_not_the_rest(counting: Counting, 
         counting.reset()
         call(reader, "get_messages", **ADA)
         assert (counting.records_read, counting.batches, counting.searches) == (2, 1, 0)
-
-
-CACHED = {"max_context_tokens": 1_000, "emphasis": "cache"}
-"""Some turns of these compact, and some do not."""
-
-
-def turn_costs(counting: Counting, call: Call, exchanges: int) -> dict[str, set[tuple[int, ...]]]:
-    """What turns ask a store for in a conversation of so many exchanges, after the first one of the process."""
-    given = conversation(exchanges + 10)
-    with pipelines(counting, 1, CACHED) as [writer]:
-        call(writer, "add_messages", given[: 2 * exchanges], **ADA)
-        call(writer, "assemble", "What about the lantern?", **ADA)
-        assert writer.flush(60)  # blocks of older messages are written every few hundred messages
-    costs: dict[str, set[tuple[int, ...]]] = {"add": set(), "assemble": set(), "compact": set()}
-    with pipelines(counting, 1, CACHED) as [pipeline]:
-        for number in range(exchanges, exchanges + 10):
-            for what in ("add", "assemble"):
-                counting.reset()
-                if what == "add":
-                    call(pipeline, "add_messages", given[2 * number : 2 * number + 2], **ADA)
-                elif call(pipeline, "assemble", "What about the lantern?", **ADA).report.stability.compaction_step:
-                    what = "compact"  # noqa: PLW2901 - what it was is known afterwards
-                if number > exchanges:
-                    costs[what].add(
-                        (counting.batches, counting.operations, counting.bytes_read, counting.bytes_written)
-                    )
-    return costs
-
-
-@pytest.mark.parametrize("messages", [600, pytest.param(4_000, marks=pytest.mark.slow)])
-def test_a_turn_of_a_long_conversation_costs_what_one_of_a_short_costs(
-    counting: Counting, call: Call, messages: int
-) -> None:
-    short = turn_costs(counting, call, 50)
-    call(ContextPipeline(store=counting), "clear", **ADA)
-    long = turn_costs(counting, call, messages // 2)
-    for what in ("add", "assemble", "compact"):
-        few, many = short[what], long[what]
-        assert {cost[:2] for cost in many} <= {cost[:2] for cost in few} or not few, (few, many)
-        for column in (2, 3):  # bytes read and written
-            before = max((cost[column] for cost in few), default=10**9)
-            assert max((cost[column] for cost in many), default=0) <= 1.1 * before + 100, (few, many)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -12,7 +12,7 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AnyMessage, BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
@@ -68,15 +68,6 @@ def test_the_report_is_in_the_result_and_not_in_the_checkpoint() -> None:
     agent = agent_of(scripted(), budget())
     assert ask(agent, ("human", "Hi"))["ctxbudget_report"]["total_tokens"] > 0
     assert set(agent.get_state(CONFIG).values) == {"messages", "ctxbudget_turn"}
-
-
-def test_the_context_block_is_neither_asked_for_nor_given() -> None:
-    agent = agent_of(scripted(), budget())
-    assert "ctxbudget_turn" not in agent.get_input_jsonschema()["properties"]
-    assert "ctxbudget_report" not in agent.get_input_jsonschema()["properties"]
-    assert set(agent.get_output_jsonschema()["properties"]) >= {"messages", "ctxbudget_report"}
-    assert "ctxbudget_turn" not in agent.get_output_jsonschema()["properties"]
-    assert "ctxbudget_turn" not in agent.invoke({"messages": [("human", "Hi")]}, CONFIG)
 
 
 # -- What is counted
@@ -155,30 +146,6 @@ def test_the_usage_of_streamed_answers_corrects_the_next_counts() -> None:
 # -- The turn while an agent loops
 
 
-def loop(model: Scripted, middleware: ContextBudgetMiddleware) -> None:
-    ask(
-        agent_of(model, middleware, tools=[look_up]),
-        {"messages": [*long_history(), HumanMessage("Which tree?", id="q")]},
-    )
-
-
-def words_of_user(messages: Sequence[BaseMessage]) -> BaseMessage:
-    return next(message for message in reversed(messages) if message.id == "q")
-
-
-STEPS_OF_LOOP = [wants("look_up", key=f"s{n}", topic="tree") for n in range(5)]
-
-
-def test_the_context_block_is_the_same_while_an_agent_loops() -> None:
-    model = scripted(*STEPS_OF_LOOP, "Done.")
-    loop(model, budget(settings={"layers": [clock_layer()]}))
-    assert len(model.seen) == 6
-    assert "o'clock" in words_of_user(model.seen[0]).text
-    assert {words_of_user(messages).model_dump_json() for messages in model.seen} == {
-        words_of_user(model.seen[0]).model_dump_json()
-    }
-
-
 @pytest.mark.parametrize("by", ["tool", "middleware"])
 def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(by: str) -> None:
     store, saver, clock = InMemoryStore(), InMemorySaver(), clock_layer()
@@ -201,18 +168,6 @@ def test_an_interrupt_is_resumed_elsewhere_with_the_same_prompt(by: str) -> None
 
 
 # -- The recall tool
-
-
-def test_the_recall_tool_finds_what_the_prompt_does_not_show() -> None:
-    history = long_history(100)
-    aside = "It has nothing to do with what we talk about here. " * 20
-    history[0] = HumanMessage(f"{aside}My bicycle is blue. {aside}", id="h0")
-    model = scripted(wants("recall", query="colour of the bicycle"), "Blue.")
-    state = ask(
-        agent_of(model, budget(recall_tool=True)), {"messages": [*history, HumanMessage("Which tree?", id="q")]}
-    )
-    assert "My bicycle is blue." not in "".join(message.text for message in model.seen[0])
-    assert "My bicycle is blue." in state["messages"][-2].text
 
 
 # -- Whose run it is, and which store
@@ -260,17 +215,6 @@ def test_an_agent_as_a_tool_sees_its_task_alone_and_its_caller_goes_on(context: 
     assert [message.type for message in model.seen[1][-3:]] == ["human", "ai", "tool"]
     assert model.seen[1][: len(model.seen[0])] == model.seen[0]
     assert middleware.pipeline.get_messages(user_id="ada", conversation_id="c1") == state["messages"]
-
-
-@pytest.mark.parametrize("name", [None, "h"])
-def test_several_agents_as_tools_at_once_see_their_tasks_alone(name: str | None) -> None:
-    middleware = budget()
-    helpers = ContextBudgetMiddleware(middleware.pipeline, default_user="ada", agent=name)
-    agent, _, helper = delegating(middleware, 3, helpers)
-    state = ask(agent, {"messages": [*long_history(4), HumanMessage("Do it all.", id="q")]})
-    assert [[message.text for message in seen] for seen in helper.seen] == [["a part"]] * 3
-    assert middleware.pipeline.get_messages(user_id="ada", conversation_id="c1") == state["messages"]
-    assert middleware.pipeline.list_conversations(user_id="ada") == ["c1", "c1 (agent h)"][: 1 + bool(name)]
 
 
 def test_a_model_that_cannot_bind_tools_answers_without_the_recall_tool_and_that_is_told() -> None:

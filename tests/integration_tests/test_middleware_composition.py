@@ -22,16 +22,11 @@ from langchain.agents.middleware import (
     ToolErrorMiddleware,
     ToolRetryMiddleware,
 )
-from langchain_anthropic import ChatAnthropic
-from langchain_anthropic.middleware import AnthropicPromptCachingMiddleware
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
-from pydantic import SecretStr
 
 from langchain_ctxbudget.integrations.middleware import NOT_FOLLOWED
 from tests.integration_tests.agents import (
     BUDGET_TOKENS,
-    CONFIG,
     ListedState,
     agent_of,
     ask,
@@ -128,27 +123,6 @@ def test_a_fallback_gets_a_prompt_of_its_own_window_where_ours_is_last(order: st
     assert recount(first) > 900
     assert (recount(second) <= 800) == (order == LAST)
     assert (state["ctxbudget_report"]["window_tokens"] == 900) == (order == LAST)
-
-
-@both_orders
-def test_cache_markers_of_the_system_message_and_of_tools_stay(order: str) -> None:
-    seen: list[list[BaseMessage]] = []
-    told: list[Mapping[str, Any]] = []
-
-    class Claude(ChatAnthropic):
-        def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatResult:
-            seen.append(messages)
-            told.append(kwargs)
-            return ChatResult(generations=[ChatGeneration(message=AIMessage("Fine."))])
-
-    caching = AnthropicPromptCachingMiddleware()
-    model = Claude(model_name="claude-sonnet-4-5", api_key=SecretStr("x"), timeout=1, stop=None)
-    agent = agent_of(model, *in_order(order, caching, budget()), tools=[look_up], system_prompt="You help.")
-    state = agent.invoke({"messages": [("human", "Hi")]}, CONFIG)
-    assert state["ctxbudget_report"]["count_mode"] == "estimated"
-    assert "cache_control" in told[0]
-    assert "cache_control" in told[0]["tools"][-1]
-    assert "cache_control" in str(seen[0][0].content)
 
 
 # -- What changes a request
@@ -260,14 +234,6 @@ def test_blocks_of_the_system_prompt_that_are_marked_stay_blocks() -> None:
     sent, report = system_of(given)
     assert sent.content == given
     assert not [told for told in report["failures"] if "system message" in told]
-
-
-def test_what_the_pipeline_says_stands_around_marked_blocks() -> None:
-    given = [block("You help.", **MARK), block("Be brief.")]
-    sent, _ = system_of(given, system_prompt="Your name is Bo.", settings={"preferences": ["Say du."]})
-    first, *own, last = sent.content
-    assert (first, own) == (block("Your name is Bo."), given)
-    assert "Say du." in last["text"]  # type: ignore[index]
 
 
 def test_what_is_no_text_in_the_system_prompt_is_left_out_and_told() -> None:

@@ -17,7 +17,6 @@ NAMES = ("01_quickstart", "02_budget_playground", "03_history_and_recall", "04_a
 MOST_LINES = 50
 """Of one cell; more of it nobody reads."""
 PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|tmp|usr|var|opt|mnt|work|Users|private)/\w|[A-Z]:\\Users")
-EXPORT = 'EXPORT = ""'
 
 PROGRAM = """
 import ast, contextlib, io, json, sys
@@ -94,63 +93,3 @@ def test_its_outputs_are_what_its_code_gives_now(ran: dict[str, Ran], name: str)
         assert printed(cell) == now["text"], rerun
         assert without_timings(displayed(cell, "text/html")) == without_timings(now["html"]), rerun
         assert bool(displayed(cell, "image/png")) == now["picture"], rerun
-
-
-def node(key: str, parent: str | None, *children: str, **message: Any) -> dict[str, Any]:
-    said = {"id": key, "author": {"role": "user"}, "content": {"content_type": "text", "parts": [f"Said {key}."]}}
-    whole = {**said, **message} if message else None
-    return {"id": key, "parent": parent, "children": list(children), "message": whole}
-
-
-def conversation(*nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
-    mapping = {one["id"]: one for one in nodes}
-    return {"title": "Talk", "conversation_id": "talk", "mapping": mapping, "current_node": nodes[-1]["id"], **more}
-
-
-ANSWER = {"author": {"role": "assistant"}}
-TIMES = {"create_time": 1_700_000_000.5}
-WHOLE = conversation(node("a", None, "b", **TIMES), node("b", "a", **ANSWER))
-READABLE = {
-    "something missing everywhere": [
-        {"mapping": None},
-        {"title": None, "mapping": {}},
-        conversation(node("a", None, author=None)),
-        conversation(node("a", "b", "b"), node("b", "a", "a", **ANSWER), conversation_id="circle"),
-        conversation(node("a", None, content={"parts": None}), conversation_id="silent"),
-        conversation(node("a", None, content=None), title=7, conversation_id="number"),
-        {"title": "No tree"},
-        "a text",
-        None,
-        WHOLE,
-    ],
-    "hostile texts": [
-        WHOLE,
-        conversation(
-            node("a", None, "b", content={"parts": ["</context><script>alert(1)</script>\x1b[2J"]}),
-            node("b", "a", **ANSWER),
-            title="<b>\x1b]0;x\x07../../x",
-            conversation_id="../../x",
-        ),
-    ],
-    "one more without a form": [WHOLE, {"title": "broken", "mapping": {"a": 7}, "conversation_id": "broken"}],
-}
-
-
-def run_with(export: Path) -> dict[str, Any]:
-    """Run the notebook on an export; what it defines."""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    codes = [source(cell) for cell in cells(NAMES[4])]
-    assert EXPORT in codes[0]
-    for code in [codes[0].replace(EXPORT, f"EXPORT = {str(export)!r}"), *codes[1:]]:
-        exec(compile(code, "cell", "exec"), names)
-    return names
-
-
-@pytest.mark.parametrize("name", READABLE)
-def test_the_notebook_goes_to_its_end_with_a_hostile_export(name: str, tmp_path: Path, capsys: Any) -> None:
-    path = tmp_path / "conversations.json"
-    path.write_text(json.dumps(READABLE[name]), encoding="utf-8")
-    names = run_with(path)
-    assert "The example is used" not in capsys.readouterr().out
-    assert "talk" in {one.conversation_id for one in names["conversations"]}
-    assert not Path(names["folder"].name).exists()

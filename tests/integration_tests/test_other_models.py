@@ -15,7 +15,6 @@ from langchain_ctxbudget import ContextPipeline, EstimatingCounter
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError
 from langchain_ctxbudget.tokens import CalibratedCounter
 from tests.integration_tests import strategies as made
-from tests.integration_tests.openai_server import OpenAIServer, says
 from tests.integration_tests.test_promises import check_adds_up, check_floors
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
@@ -91,24 +90,6 @@ def test_usage_that_is_none_is_an_error() -> None:
         with pytest.raises(InputError, match="input_tokens"):
             made_for.observe_usage(usage)
     assert made_for.observe_usage(None) == 1.0
-
-
-def test_what_a_real_answer_reports_corrects_the_next_prompt(offline_tiktoken: None) -> None:
-    def measure(body: Any) -> int:
-        return 3 * sum(len(str(message["content"])) // 4 + 4 for message in body["messages"])
-
-    with OpenAIServer(lambda _: says("In room 3."), measure) as server:
-        model = ChatOpenAI(model=CLAUDE, base_url=server.url, api_key="not-used", profile={"max_input_tokens": 4_000})
-        made_for = ContextPipeline({"max_context_tokens": 4_000}, model=model, store=InMemoryStore())
-        made_for.add_messages(chat(200), **SCOPE)
-        for _ in range(3):
-            context = made_for.assemble(QUESTION, **SCOPE)
-            answer = model.invoke(context.messages)
-            assert isinstance(answer, AIMessage)
-            made_for.observe_usage(answer.usage_metadata)
-        tokens = measure(server.received[-1])
-        assert tokens <= context.report.total_tokens <= 4_000
-        assert context.report.uncorrected_tokens < context.report.total_tokens
 
 
 shares = st.floats(0.3, 3.0, allow_nan=False)

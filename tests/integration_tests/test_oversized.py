@@ -115,17 +115,6 @@ def test_a_clipped_result_is_in_the_report_the_marker_says_how_much_is_left_out_
     assert call(made, "get_messages", **SCOPE)[-1].content == LOG
 
 
-@pytest.mark.parametrize("budget", [300, 3_000])
-def test_parallel_giant_results_share_the_room(chat_openai: ChatOpenAI, budget: int) -> None:
-    turn = turn_with(LOG, LONG_JSON, "ok", LOG.upper())
-    context = pipeline(budget).assemble(turn, **SCOPE)
-    fits(context, budget, chat_openai, turn)
-    first, second, small, last = (message.text for message in results_of(context))
-    assert small == "ok"
-    costs = [chat_openai.get_num_tokens(text) for text in (first, second, last)]
-    assert min(costs) > 0.7 * max(costs)
-
-
 def test_an_old_result_of_the_turn_gives_way_before_the_newest(chat_openai: ChatOpenAI) -> None:
     turn: list[BaseMessage] = [HumanMessage("Make it build.")]
     for number in range(40):
@@ -168,23 +157,6 @@ def test_a_giant_message_is_clipped_where_the_settings_say_so(chat_openai: ChatO
     assert (sent.text[:10], sent.text[-9:]) == ("FIRST LINE", "LAST LINE")
     [item] = context.report.layer("L7").items
     assert (item.status, item.reason) == (Status.SHRUNK, Reason.CLIPPED)
-
-
-def test_clipping_spares_what_fits_keeps_images_and_counts_a_message_as_often_as_it_stands_there(
-    chat_openai: ChatOpenAI,
-) -> None:
-    text = "Once upon a time there was a budget. " * 100
-    context = pipeline(1_000, oversized_message="clip").assemble(text, **SCOPE)
-    assert context.messages[-1].text == text
-    assert context.report.layer("L7").items[0].status is Status.INCLUDED
-    context = pipeline(900, oversized_message="clip").assemble([HumanMessage(text)] * 3, **SCOPE)
-    assert chat_openai.get_num_tokens_from_messages(context.messages) == context.report.total_tokens <= 900
-    picture = image(1_024, 1_024)
-    message = HumanMessage([{"type": "text", "text": LOG}, picture])
-    context = pipeline(3_000, oversized_message="clip").assemble(message, **SCOPE)
-    assert context.report.total_tokens <= 3_000
-    assert picture in context.messages[-1].content
-    assert "LAST LINE" in context.messages[-1].text
 
 
 pieces = st.sampled_from(
@@ -279,12 +251,3 @@ def test_a_huge_result_of_long_ago_makes_no_step_of_every_turn(emphasis: str) ->
     assert sum(report.stability.compaction_step for report in reports) <= 1
     used = [report.total_tokens for report in reports]
     assert used == sorted(used), "it grows at its end"
-
-
-def test_what_a_message_in_short_leaves_out_is_quoted_where_it_is_asked_for() -> None:
-    line = "The night train leaves Basel at 21:13 from platform 8."
-    context = pipeline(2_000, with_a_log(line)).assemble("From where does the night train leave Basel?", **SCOPE)
-    [result] = results_of(context)
-    assert line not in result.text
-    assert line in context.messages[-1].text
-    check_adds_up(context)

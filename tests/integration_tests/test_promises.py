@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import AssembledContext, ContextPipeline
+from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Status
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from tests.integration_tests import strategies as made
@@ -84,6 +85,7 @@ def check(history: list[BaseMessage], turn: Any, budget: int, changes: dict[str,
     assert chat_openai.get_num_tokens_from_messages(context.messages) == context.report.total_tokens <= budget
     check_valid(context, turn, may_clip=changes.get("oversized_message") == "clip")
     check_adds_up(context)
+    assert ContextReport.from_dict(json.loads(json.dumps(context.report.to_dict()))) == context.report
     covered = [n for part in context.report.coverage for n in range(part.first, part.last + 1)]
     assert covered == list(range(1, len(history) + 1))
 

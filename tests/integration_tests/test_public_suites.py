@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import tarfile
 import venv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +29,6 @@ PLUGIN = ROOT / "tests" / "public_suites"
 PINNED = ("langchain", "langchain-core", "langgraph", "langgraph-checkpoint", "langgraph-prebuilt")
 """What is tested is what is installed."""
 TEST_TOOLS = ("blockbuster", "langgraph-checkpoint-sqlite", "pycryptodome", "pytest-mock", "redis", "syrupy")
-TURNS = 20
 PROGRAMS = ("langgraph-supervisor", "langgraph-swarm")
 
 IN_LANGCHAIN = {
@@ -104,10 +103,6 @@ SUITES = [
 ]
 
 
-def test_there_are_at_most_ten_reasons_why_an_agent_differs() -> None:
-    assert len(IN_LANGCHAIN) <= 10
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: f"{suite.package}-{suite.where}")
 def test_tests_of_other_packages_pass_with_us_as_without(suite: Suite, shared: Path, tmp_path: Path) -> None:
@@ -126,44 +121,6 @@ def test_tests_of_other_packages_pass_with_us_as_without(suite: Suite, shared: P
     unknown = "\n\n".join(f"{name}:\n{why[-2_000:]}" for name, why in different.items() if name not in listed)
     assert not unknown, f"Tests of {suite.package} fail with us that pass without:\n\n{unknown}"
     assert sorted(different) == sorted(listed), "What does not differ any more is not to be listed"
-
-
-@pytest.fixture(scope="session")
-def deep_agent(shared: Path) -> Callable[..., dict[str, Any]]:
-    """Runs the deep agent of `deep_agent.py`, in a budget or without us; it may have another LangChain than the rest.
-
-    The source distribution of `deepagents` has no tests.
-    """
-    python = environment(shared / "deepagents", ["deepagents"])
-
-    def run(budget: int) -> dict[str, Any]:
-        command = [str(python), str(PLUGIN / "deep_agent.py"), str(TURNS), str(budget)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert not done.returncode, done.stderr[-4_000:]
-        return json.loads(done.stdout)
-
-    return run
-
-
-@pytest.mark.slow
-def test_deep_agent_sees_the_same_texts_with_us_where_everything_fits(
-    deep_agent: Callable[..., dict[str, Any]],
-) -> None:
-    without, within = deep_agent(0), deep_agent(1_000_000)
-    assert within["answers"] == without["answers"] == [f"{turn}: code-{turn}" for turn in range(TURNS)]
-    assert within["state"] == without["state"]
-    for ours, theirs in zip(within["prompts"], without["prompts"], strict=True):
-        assert (ours["who"], ours["messages"]) == (theirs["who"], theirs["messages"])
-
-
-@pytest.mark.slow
-def test_deep_agent_answers_every_question_within_a_small_budget(deep_agent: Callable[..., dict[str, Any]]) -> None:
-    budget = 6_000
-    within = deep_agent(budget)
-    assert within["answers"] == [f"{turn}: code-{turn}" for turn in range(TURNS)]
-    assert max(prompt["tokens"] for prompt in within["prompts"]) <= budget
-    assert {prompt["who"] for prompt in within["prompts"]} == {"agent", "reader"}
 
 
 def short(test: str) -> str:

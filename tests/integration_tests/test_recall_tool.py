@@ -153,16 +153,6 @@ def test_a_graph_reads_on_what_its_context_has_left_out(invoke: Invoke) -> None:
 # The current turn
 
 
-def test_an_agent_finds_a_result_of_its_turn_by_a_query(invoke: Invoke) -> None:
-    tool = create_recall_tool(make_pipeline())
-    line = LOG.splitlines()[2_345]
-    state = invoke(agent(tool, READS, asks(query=line), others=[read_log]), QUESTION, CONFIG)
-    assert "#43@" in results(state)[0]
-    assert line in results(state)[0]
-    for arguments in ({"query": "request"}, {"reference": "43"}, {"reference": "q"}):
-        assert invoke(tool, arguments, EVE) == NOTHING
-
-
 def test_a_long_result_of_the_turn_is_read_to_its_end(invoke: Invoke) -> None:
     tool = create_recall_tool(make_pipeline(), max_tokens=20_000)
     following, read = "43", ""
@@ -174,15 +164,6 @@ def test_a_long_result_of_the_turn_is_read_to_its_end(invoke: Invoke) -> None:
         if not following:
             break
     assert read == LOG.strip()
-
-
-def test_outside_of_a_graph_the_turn_that_was_assembled_last_is_quoted(invoke: Invoke) -> None:
-    pipeline = make_pipeline()
-    result = ToolMessage("All is well.", tool_call_id="call-log", name="read_log", id="m-log")
-    pipeline.assemble([*QUESTION["messages"], READS, result], **SCOPE)
-    tool = create_recall_tool(pipeline)
-    assert invoke(tool, {"reference": "m-log"}, CONFIG) == f"{QUOTES}#43 tool read_log: All is well.\n"
-    assert "#43 tool read_log: All is well.\n" in invoke(tool, {"query": "Is all well?"}, CONFIG)
 
 
 def test_an_interrupted_turn_is_quoted_after_it_is_resumed_elsewhere(invoke: Invoke) -> None:

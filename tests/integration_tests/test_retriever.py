@@ -73,25 +73,6 @@ def configured(**configurable: Any) -> RunnableConfig:
 # What it finds
 
 
-def test_a_message_names_where_it_stands(invoke: Invoke) -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    said = HumanMessage(
-        "My kayak is green.", id="m-1", name="ada", additional_kwargs={"created_at": "2026-03-04T10:00:00"}
-    )
-    pipeline.add_messages([said], user_id="ada", conversation_id="c1")
-    [found] = invoke(make_retriever(pipeline), "Which kayak?")
-    told = {key: found.metadata[key] for key in ("source", "date", "speaker", "tokens", "conversation_id")}
-    assert told == {
-        "source": "conversations",
-        "date": "2026-03-04",
-        "speaker": "ada",
-        "tokens": pipeline.token_counter.count_text("My kayak is green."),
-        "conversation_id": "c1",
-    }
-    assert found.id == found.metadata["id"]
-    assert "warning" not in found.metadata
-
-
 def test_a_document_keeps_all_metadata_that_it_was_added_with(invoke: Invoke, store: BaseStore) -> None:
     given = {"source": "https://example.com/k", "title": "Care", "date": "2026-01-02", "author": {"name": "Bo"}}
     theirs = {"tokens": "five", "score": 1, "id": "k7", "page_label": "iv", "page": 3}

@@ -14,7 +14,6 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
 from langgraph.store.memory import InMemoryStore
 from pydantic import BaseModel
 from typing_extensions import TypedDict
@@ -24,7 +23,6 @@ from langchain_ctxbudget import (
     ContextPipeline,
     ContextSettings,
     build_context_graph,
-    create_recall_tool,
 )
 from langchain_ctxbudget.errors import ForeignUserError, InvalidSettingsError, MissingScopeError
 from langchain_ctxbudget.flow import drive
@@ -32,7 +30,7 @@ from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.pipeline import RunContext, run_of
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.stores import Scope
-from tests.integration_tests.agents import long_history, look_up, scripted, wants
+from tests.integration_tests.agents import scripted
 from tests.integration_tests.test_pipeline import chat
 
 Way = Callable[..., Any]
@@ -175,16 +173,6 @@ def test_a_context_s_conversation_persona_and_device_count() -> None:
     assert "persona" in report.settings_from
 
 
-def test_the_recall_tool_reads_for_the_user_of_any_context() -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    pipeline.add_messages(MESSAGES, user_id="ada", conversation_id="t1")
-    recall = create_recall_tool(pipeline, default_user="nobody")
-    agent = create_agent(scripted(wants("recall", reference="1"), "Red."), [recall])
-    for context in (Plain(user_id="ada"), {"user_id": "ada"}):
-        state = run(agent, {"messages": [HumanMessage("Which boat?", id="q")]}, THREAD, context)
-        assert "boat is red" in state["messages"][-2].text
-
-
 @pytest.mark.parametrize("fixed", [True, False])
 def test_a_retriever_reads_for_the_user_of_any_context(fixed: bool) -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
@@ -236,58 +224,15 @@ def test_a_run_without_a_thread_is_told_in_its_report_and_logged_once(
     assert len([record for record in caplog.records if "thread_id" in record.message]) == 1
 
 
-def by_agent(pipeline: ContextPipeline, model: Any) -> Any:
-    return create_agent(model, [look_up], middleware=[ContextBudgetMiddleware(pipeline)])
-
-
-def by_loop(pipeline: ContextPipeline, model: Any) -> Any:
-    """The context graph as a node of an agent's loop."""
-    tools = [look_up, create_recall_tool(pipeline)]
-
-    class State(MessagesState):
-        llm_input_messages: list[Any]
-        ctxbudget_turn: dict[str, Any]
-
-    graph = StateGraph(State)
-    graph.add_node("context", build_context_graph(pipeline, tools=tools))
-    graph.add_node("model", lambda state: {"messages": [model.invoke(state["llm_input_messages"])]})
-    graph.add_node("tools", ToolNode(tools))
-    graph.add_edge(START, "context")
-    graph.add_edge("context", "model")
-    graph.add_conditional_edges("model", lambda state: "tools" if state["messages"][-1].tool_calls else END)
-    graph.add_edge("tools", "context")
-    return graph.compile()
-
-
-LOOPS = {"middleware": by_agent, "node": by_loop}
-
-
-@pytest.mark.parametrize("way", LOOPS)
-def test_an_agent_without_a_thread_gets_the_prompts_of_one_with_a_thread(way: str) -> None:
-    calls = [wants("look_up", key=f"k{n}", topic=f"subject {n}", lines=8) for n in range(3)]
-    prompts, answers = [], []
-    for thread in ({}, THREAD):
-        model = scripted(*calls, wants("recall", key="r", query="apple tree note 3"), "Done.")
-        agent = LOOPS[way](ContextPipeline({"max_context_tokens": 2_500}, store=InMemoryStore()), model)
-        state = run(agent, {"messages": [*long_history(60), HumanMessage("And now?", id="q")]}, ADA | thread)
-        prompts.append([[(message.type, message.text) for message in seen] for seen in model.seen])
-        answers.append([message.text for message in state["messages"] if message.type == "tool"])
-    assert len(prompts[0]) == 5
-    assert prompts[0] == prompts[1]
-    assert answers[0] == answers[1]
-    assert "note 3" in answers[0][-1]
-
-
-@pytest.mark.parametrize("way", LOOPS)
-def test_runs_without_a_thread_do_not_see_each_other(way: str) -> None:
+def test_runs_without_a_thread_do_not_see_each_other() -> None:
     pipeline = ContextPipeline(store=InMemoryStore())
     model = scripted("Fine.")
-    agent = LOOPS[way](pipeline, model)
+    agent = create_agent(model, middleware=[ContextBudgetMiddleware(pipeline)])
     for number in range(3):
         agent.invoke({"messages": [*MESSAGES[:number], HumanMessage(f"Word {number}.")]}, {"configurable": ADA})
     assert ["Word 0." in str(seen) for seen in model.seen] == [True, False, False]
     assert pipeline.list_conversations(user_id="ada") == []
-    assert way == "node" or pipeline.engine.workspace.open_conversations.all() == {}
+    assert pipeline.engine.workspace.open_conversations.all() == {}
 
 
 # -- What becomes of what was made for runs
@@ -298,10 +243,6 @@ CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t1", "user_id": "ada"}}
 
 def scope_of(default_user: str | None = None, agent: str | None = None, **configurable: Any) -> Scope:
     return run_of({"configurable": configurable}, default_user, agent=agent).scope
-
-
-def test_zero_is_an_id() -> None:
-    assert scope_of("shared", user_id=0, thread_id=0, session_id="s") == Scope("0", "0")
 
 
 def test_agents_with_names_have_conversations_of_their_own() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import cache
@@ -19,7 +19,6 @@ from tests.integration_tests.scripted_agent import TOOLS, Script
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer
 from tests.integration_tests.ways_in import (
     WITH_TOOLS,
-    WITHOUT_TOOLS,
     Agent,
     Parts,
     converse,
@@ -38,7 +37,6 @@ INTERRUPTED, EARLY, KEPT = 7, 2, 6
 Prompts = list[Mapping[str, Any]]
 WAYS = [name for name in WITH_TOOLS if name not in ("loop", "window")]
 """All are compared with the loop; a window is another prompt, of the history alone."""
-PLAIN_WAYS = {**{name: WITH_TOOLS[name] for name in WAYS}, "memory": WITHOUT_TOOLS["memory, whole prompt"]}
 
 every_way = pytest.mark.parametrize("name", WAYS)
 
@@ -73,10 +71,10 @@ def branched(agent: Agent) -> None:
     converse(other, TURNS[KEPT:])
 
 
-def prompts(way: type[Agent], story: Callable[[Agent], Any], tools: Sequence[Any] = TOOLS) -> Prompts:
+def prompts(way: type[Agent], story: Callable[[Agent], Any]) -> Prompts:
     """What the model is sent while the story goes on."""
     with StrictOpenAIServer(SCRIPT.answer) as server, make_pipeline(BUDGET_TOKENS) as pipeline:
-        story(way(Parts(model=model_at(server.url), pipeline=pipeline, tools=tools, named_results=True)))
+        story(way(Parts(model=model_at(server.url), pipeline=pipeline, tools=TOOLS, named_results=True)))
         return sent(server)
 
 
@@ -86,9 +84,9 @@ def sent(server: StrictOpenAIServer) -> Prompts:
 
 
 @cache
-def expected(story: Callable[[Agent], Any], tools: Sequence[Any] = TOOLS) -> Prompts:
+def expected(story: Callable[[Agent], Any]) -> Prompts:
     """What the model is sent by a loop around the plain object."""
-    return prompts(WITH_TOOLS["loop"], story, tools)
+    return prompts(WITH_TOOLS["loop"], story)
 
 
 # -- The same prompt
@@ -98,11 +96,6 @@ def expected(story: Callable[[Agent], Any], tools: Sequence[Any] = TOOLS) -> Pro
 @pytest.mark.parametrize("story", [simply, edited, rewound, branched])
 def test_every_way_gives_the_prompts_of_the_plain_object(story: Callable[[Agent], Any], name: str) -> None:
     assert prompts(WITH_TOOLS[name], story) == expected(story)
-
-
-@pytest.mark.parametrize("name", PLAIN_WAYS)
-def test_without_tools_every_way_gives_the_prompts_of_the_plain_object(name: str) -> None:
-    assert prompts(PLAIN_WAYS[name], simply, ()) == expected(simply, ())
 
 
 # -- In another process

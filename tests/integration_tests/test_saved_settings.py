@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from langgraph.store.base import BaseStore, GetOp, Op, PutOp, Result
+from langgraph.store.base import BaseStore, GetOp, Op, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
-from langchain_ctxbudget.budget import ElasticAllocation, Reason
+from langchain_ctxbudget.budget import ElasticAllocation
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.settings import Topic
 from langchain_ctxbudget.stores.base import settings_place
 from tests.integration_tests.test_pipeline import chat
+from tests.stores import Failing
 
 USER = "ada@example.org"
 SCOPE = {"user_id": USER, "conversation_id": "c1"}
-RATIOS = {"strategy": "ratio", "memory": 0.35, "history": 0.35, "reserve": 0.30}
-
-
-class FailingStore(InMemoryStore):
-    """Fails where it is told to."""
-
-    fails: Callable[[Op], bool] = staticmethod(lambda _: False)
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        given = list(ops)
-        if any(map(self.fails, given)):
-            raise OSError("the disk is gone")
-        return super().batch(given)
 
 
 def budget_of(pipeline: ContextPipeline, **rest: Any) -> tuple[int, tuple[str, ...]]:
@@ -54,20 +41,6 @@ def test_the_call_wins_over_the_persona_the_user_and_the_pipeline(store: BaseSto
     sources = ("pipeline", "user", "persona", "call")
     assert budget_of(pipeline, persona_id="coach", settings=own) == (700, sources)
     assert budget_of(pipeline, settings=ContextSettings(max_context_tokens=600)) == (600, ("call",))
-
-
-def test_a_persona_has_its_own_ratios_and_entities() -> None:
-    entity = {"name": "Ben", "type": "person", "context": "Ben is the neighbour."}
-    pipeline = ContextPipeline({"max_context_tokens": 2_000, "entities": [entity]}, store=InMemoryStore())
-    terse = {"include_entities": False, "allocation": RATIOS}
-    pipeline.save_settings(terse, user_id=USER, persona_id="terse")
-    pipeline.add_messages(chat(100), **SCOPE)
-    plain = pipeline.assemble("Who is Ben?", **SCOPE).report
-    own = pipeline.assemble("Who is Ben?", persona_id="terse", **SCOPE).report
-    assert plain.layer("L3").used_tokens > 0 == own.layer("L3").used_tokens
-    assert own.layer("L3").items[0].reason is Reason.SWITCHED_OFF
-    assert own.allocation_strategy == "ratio 35/35/30"
-    assert own.layer("L6").allocated_tokens + own.layer("L4").allocated_tokens == pytest.approx(0.35 * 2_000, rel=0.05)
 
 
 # Isolation
@@ -194,7 +167,7 @@ def is_settings(op: Op) -> bool:
 
 
 def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on() -> None:
-    store = FailingStore()
+    store = Failing()
     pipeline = ContextPipeline({"max_context_tokens": 1_000}, store=store)
     pipeline.save_settings({"max_context_tokens": 900}, user_id=USER)
     pipeline.add_messages(chat(100), **SCOPE)
@@ -206,12 +179,3 @@ def test_settings_that_cannot_be_read_are_reported_and_the_turn_goes_on() -> Non
         assert 500 < report.total_tokens <= report.budget_tokens == 1_000
     store.fails = lambda _: False
     assert budget_of(pipeline) == (900, ("pipeline", "user"))
-
-
-def test_a_cut_that_cannot_be_saved_is_reported_and_the_turn_goes_on() -> None:
-    store = FailingStore()
-    store.fails = lambda op: isinstance(op, PutOp) and "cuts" in op.namespace
-    pipeline = ContextPipeline({"max_context_tokens": 600}, store=store)
-    pipeline.add_messages(chat(100), **SCOPE)
-    report = pipeline.assemble("And now?", **SCOPE).report
-    assert report.failures == ("compaction cuts not saved: OSError: the disk is gone",)

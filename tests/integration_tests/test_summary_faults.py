@@ -14,11 +14,6 @@ from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, TiktokenCounter
-from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history import Line
-from langchain_ctxbudget.history.extractive import Kind
-from langchain_ctxbudget.history.model_summaries import SCHEMA, ChatModelSummarizer, SummaryRequest
-from langchain_ctxbudget.history.tree import Node
 from tests.integration_tests.openai_server import (
     CUT,
     ENDS_EARLY,
@@ -26,7 +21,6 @@ from tests.integration_tests.openai_server import (
     HANGS,
     Fault,
     OpenAIServer,
-    calls,
     refuses,
     says,
 )
@@ -115,45 +109,6 @@ def two_turns(pipe: ContextPipeline) -> tuple[AssembledContext, AssembledContext
 
 
 # -- answers over HTTP
-
-FIELDS = {
-    "summary": "Ada plans a greenhouse.\n- Ada chose polycarbonate over glass.\n- [OPEN] Who lays the foundation?",
-    "key_decisions": ["The door faces south"],
-    "open_questions": ["Who lays the foundation?"],
-    "code_artifacts": ["plan.md"],
-    "narrative": "Ada plans a greenhouse and has settled its material.",
-}
-LINE = Line(position=4, speaker="Ada", date="2024-05-01", text="Polycarbonate, see plan.md", from_user=True)
-REQUEST = SummaryRequest(node=Node(4, 5, 1, 0), lines=(LINE,), prior="", open_questions=(), cap_tokens=200)
-
-
-def test_an_answer_is_asked_for_by_schema_and_read_in_every_form(server: OpenAIServer) -> None:
-    def refuses_schemas(body: Mapping[str, Any]) -> Fault:
-        return refuses(400) if "response_format" in body else Fault()
-
-    plain, as_call = says(json.dumps(FIELDS)), calls(("call-1", "ConversationDigest", FIELDS))
-    for answer, streaming, fault_of in [
-        (plain, False, lambda _: Fault()),
-        (plain, True, lambda _: Fault()),
-        (plain, False, refuses_schemas),
-        (as_call, False, lambda _: Fault()),
-    ]:
-        server.received.clear()
-        server.answer, server.fault_of = lambda _, answer=answer: answer, fault_of
-        summarizer = ChatModelSummarizer(chat_model(server.url, streaming=streaming))
-        digest = drive(summarizer.summarize(REQUEST, TiktokenCounter()))
-        assert [(sentence.text, sentence.kind) for sentence in digest.sentences] == [
-            ("Ada plans a greenhouse.", Kind.PLAIN),
-            ("Ada chose polycarbonate over glass.", Kind.PLAIN),
-            ("[OPEN] Who lays the foundation?", Kind.OPEN),
-            ("The door faces south", Kind.DECISION),
-        ]
-        assert (digest.narrative, digest.open_questions) == (FIELDS["narrative"], ("Who lays the foundation?",))
-        assert (digest.artifacts, digest.made_by) == (("plan.md",), MODEL)
-        asked = ["response_format" in body for body in server.received]
-        assert asked == ([True, False] if fault_of is refuses_schemas else [True])
-        sent = server.received[0]["response_format"]["json_schema"]["schema"]
-        assert sent["required"] == SCHEMA["required"]
 
 
 # -- one fault after the other
@@ -258,27 +213,6 @@ def test_closing_does_not_wait_for_a_model_that_hangs_and_takes_nothing_in(serve
 
 
 # -- replies that are too large, or strange
-
-MUCH = "\n".join(f"- Crate {number} holds {number * 7} screws." for number in range(10_000))
-LARGE = (
-    summary(MUCH),
-    summary(WORDS, narrative="They talked on and on. " * 17_000),
-    summary(WORDS, open_questions=[f"Who takes crate {number}?" for number in range(14_000)]),
-)
-
-
-def test_a_hundred_thousand_tokens_take_no_more_than_their_room(server: OpenAIServer) -> None:
-    for reply in LARGE:
-        server.answer = lambda _, reply=reply: says(reply)
-        with pipeline(server) as pipe:
-            _, later = two_turns(pipe)
-            records = pipe.get_compactions(**USER)
-        check_within_budget(later)
-        for layer in (later.report.layer("L4"), later.report.layer("L6")):
-            assert layer.used_tokens <= layer.allocated_tokens + 20  # the fence of the arc
-        assert [failure for failure in later.report.failures if "characters" in failure]
-        assert max(record.compacted_token_count for record in records) <= 1_000
-        assert max(len(record.model_dump_json()) for record in records) <= 40_000
 
 
 def test_fences_and_half_characters_in_a_reply_are_data(server: OpenAIServer) -> None:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import count, islice, pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -25,7 +25,6 @@ from langchain_ctxbudget.pipeline import Session
 from langchain_ctxbudget.prompt import Request
 from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION
 from langchain_ctxbudget.stores import Scope
-from tests.integration_tests.conftest import Call
 from tests.integration_tests.provider_rules import check_anthropic, check_openai
 
 SCOPE = Scope("ada", "c1")
@@ -380,32 +379,6 @@ def looking(history: int = 60, steps: int = 12, size: int = 150, **options: Any)
         steps=(Step(sizes=(size,), words=10),) * steps,
         options={"max_context_tokens": 4_000, **options},
     )
-
-
-def test_prompts_of_a_loop_are_added_to_at_their_end_while_there_is_room_and_mostly_after(call: Call) -> None:
-    loop = looking(steps=40, size=200)
-    process, calls = Process(loop), run(loop)
-    kept = [sent(now)[: len(sent(before))] == sent(before) for before, now in pairwise(calls)]
-    in_room = [not now.plan.turn.long for now in calls[1:]]
-    assert all(stays for stays, within in zip(kept, in_room, strict=True) if within)
-    assert in_room[0]
-    assert calls[-1].plan.turn.left_out
-    assert sum(kept) >= len(kept) * 0.7
-    call(process.pipeline, "add_messages", loop.before(), user_id="ada", conversation_id="c1")
-    for turn, session in zip(islice(loop.turns(), 4), calls, strict=False):
-        context = call(process.pipeline, "assemble", turn, user_id="ada", conversation_id="c1", tools=[LOOK_UP])
-        assert context.messages == sent(session)
-
-
-def test_an_edited_message_gets_a_block_of_its_own() -> None:
-    loop = looking(topics=[{"label": "plan", "context": "The plan is blue."}])
-    *_, turn = loop.turns()
-    process = Process(loop)
-    block = saved(process.answer(turn))
-    edited = [HumanMessage("What is it like in the garden?", id=turn[0].id), *turn[1:]]
-    session = process.answer(edited, block)
-    check_same(session, Process(loop, process.store).answer(edited))
-    assert not any("The plan is blue." in message.text for message in sent(session))
 
 
 def test_an_earlier_message_that_is_taken_out_is_not_quoted_from_the_state() -> None:

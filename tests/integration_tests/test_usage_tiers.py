@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from langgraph.store.base import BaseStore, GetOp, SearchOp
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.store.base import BaseStore, SearchOp
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import AssembledContext, ContextPipeline, KnowledgeBase
+from langchain_ctxbudget import ContextPipeline, KnowledgeBase
 from langchain_ctxbudget.budget import TIERS, Layer, Reason, Status
 from tests.integration_tests.conftest import Call
+from tests.stores import Failing, place_of
 
 USER = "ada"
 SCOPE = {"user_id": USER, "conversation_id": "c1"}
@@ -46,23 +47,6 @@ def spend(it: ContextPipeline, call: Call, left: float, **scope: str) -> None:
 def tier(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
-
-
-def assembled(call: Call, left: float, messages: list[BaseMessage] | None = None, **settings: Any) -> AssembledContext:
-    it = pipeline(**settings)
-    call(it, "add_messages", HISTORY if messages is None else messages, **SCOPE)
-    spend(it, call, left)
-    context: AssembledContext = call(it, "assemble", QUESTION, **SCOPE)
-    assert context.report.failures == ()
-    return context
-
-
-def test_the_report_tells_the_tier_and_what_is_left(call: Call, tier: str) -> None:
-    usage = assembled(call, LEFT[tier]).report.usage
-    assert usage is not None
-    assert (usage.tier, usage.limit, usage.allowed) == (tier, "month_tokens", ALLOWED)
-    assert usage.left == pytest.approx(LEFT[tier])
-    assert usage.used == round((1 - LEFT[tier]) * ALLOWED)
 
 
 def test_turn_after_turn_no_more_are_verbatim_and_every_message_is_accounted_for(call: Call, tier: str) -> None:
@@ -172,23 +156,10 @@ def test_cost_is_a_limit_too_and_models_without_a_price_cost_nothing(call: Call)
     assert call(it.usage, "of_session", **SCOPE).unpriced_calls == 1
 
 
-class Broken(InMemoryStore):
-    """Cannot read usage."""
-
-    def batch(self, ops: Any) -> Any:
-        listed = list(ops)
-        for op in listed:
-            place = op.namespace if isinstance(op, GetOp) else getattr(op, "namespace_prefix", ())
-            if isinstance(op, SearchOp) and {"usage", "spent"} & set(place):
-                raise OSError("the disk is gone")
-        return super().batch(listed)
-
-    async def abatch(self, ops: Any) -> Any:
-        return self.batch(ops)
-
-
 def test_where_usage_cannot_be_read_the_turn_goes_on_and_the_report_says_so(call: Call) -> None:
-    it = pipeline(Broken())
+    store = Failing()
+    store.fails = lambda op: isinstance(op, SearchOp) and {"usage", "spent"} & set(place_of(op))
+    it = pipeline(store)
     spend(it, call, 0.1)
     report = call(it, "assemble", "Hello", **SCOPE).report
     assert report.usage is not None

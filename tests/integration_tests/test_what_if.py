@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -15,8 +13,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import Op, Result
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline, ContextReport, EstimatingCounter, LocalEmbeddings
-from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InputError, InvalidSettingsError
+from langchain_ctxbudget import ContextPipeline, ContextReport, LocalEmbeddings
+from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
 from tests.integration_tests import strategies as made
 from tests.integration_tests.test_whole_request import flat_tool
 
@@ -116,15 +114,6 @@ def test_at_the_same_budget_it_is_the_report_and_at_another_close_to_what_a_fres
         assert forecast.total_tokens == pytest.approx(real.total_tokens, abs=0.08 * budget)
 
 
-@pytest.mark.parametrize("share", [0.7, 1.3])
-def test_at_the_same_budget_it_is_the_report_after_usage_was_observed(share: float) -> None:
-    new = pipeline(2_500, chat(100), token_counter=EstimatingCounter(), **RICH)
-    first = new.assemble(QUESTION, **SCOPE).report
-    new.observe_usage({"input_tokens": int(first.total_tokens * share)}, report=first)
-    report = new.assemble(QUESTION, **SCOPE).report
-    assert said(report.reallocate(2_500)) == said(report)
-
-
 def test_a_budget_below_the_floors_is_the_error_of_a_real_assembly_and_one_that_is_no_count_is_an_error() -> None:
     report = pipeline(2_000, chat(100)).assemble(QUESTION, **SCOPE).report
     with pytest.raises(BudgetTooSmallError) as forecast:
@@ -171,14 +160,6 @@ def test_after_an_edit_a_report_still_answers_for_the_messages_that_it_is_about(
         changed = [*messages[:place], *([edited] if edited else [])] if place else [edited, *messages[1:]]
         new.sync(changed, **SCOPE)
         assert said(report.reallocate(1_000)) == before
-
-
-def test_a_report_that_is_data_says_that_its_candidates_are_gone() -> None:
-    report = pipeline(1_000, chat(50)).assemble(QUESTION, **SCOPE).report
-    for data in (ContextReport.from_dict(report.to_dict()), pickle.loads(pickle.dumps(report)), copy.deepcopy(report)):
-        assert data == report
-        with pytest.raises(InputError, match="candidates"):
-            data.reallocate(500)
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=40)

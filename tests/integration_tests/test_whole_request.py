@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pytest
@@ -13,11 +12,11 @@ from langchain_core.tools import BaseTool, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 
 from langchain_ctxbudget import ContextPipeline
-from langchain_ctxbudget.tokens import vocab
 from tests.integration_tests.openai_server import OpenAIServer, calls, says
+from tests.integration_tests.strict_openai_server import count
 
 pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
@@ -30,16 +29,7 @@ class Part(BaseModel):
     """A part of an order."""
 
     number: str = Field(description="The number of the part.")
-    amount: int = Field(default=1, description="How many of it.")
     colour: Literal["red", "green", "blue"] | None = None
-
-
-class Address(BaseModel):
-    """Where to."""
-
-    street: str
-    city: str = Field(description="City, in the language of the country.")
-    country: Literal["DE", "FR", "IT"] = "DE"
 
 
 class Order(BaseModel):
@@ -47,7 +37,6 @@ class Order(BaseModel):
 
     customer: str = Field(description="Who orders.")
     parts: list[Part] = Field(description="What is ordered, at least one part.")
-    delivery: Address
     notes: dict[str, str] = Field(default_factory=dict)
 
 
@@ -77,11 +66,6 @@ FIFTY: tuple[dict[str, Any] | BaseTool, ...] = (*map(flat_tool, range(49)), plac
 # Counting by other people's rules
 
 
-@cache
-def count(text: str) -> int:
-    return len(vocab.encoding().encode_ordinary(text))
-
-
 def cookbook_tokens(tools: Sequence[Mapping[str, Any]]) -> int:
     """OpenAI's cookbook, "How to count tokens with tiktoken", section 7, with the constants of gpt-4o."""
 
@@ -106,36 +90,10 @@ def json_tokens(value: object) -> int:
     return count(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
 
-def tool_floor(tools: Sequence[Mapping[str, Any]]) -> int:
-    """The published rule, which sees one level of properties only, and no schema below its compact JSON."""
-    return max(cookbook_tokens(tools), sum(map(json_tokens, tools)))
-
-
 def received_tokens(body: Mapping[str, Any], model: ChatOpenAI) -> int:
-    """A request as the server got it."""
+    """A request as the server got it: tools by the published rule, and not below their compact JSON."""
     messages = model.get_num_tokens_from_messages(convert_to_messages(body["messages"]))
-    response_format = json_tokens(body["response_format"]) if "response_format" in body else 0
-    return messages + tool_floor(body.get("tools", [])) + response_format
-
-
-# The server
-
-
-@pytest.fixture
-def server() -> Iterator[OpenAIServer]:
-    with OpenAIServer() as running:
-        yield running
-
-
-@pytest.fixture
-def model(server: OpenAIServer, offline_tiktoken: None) -> ChatOpenAI:
-    return ChatOpenAI(
-        model="gpt-4o",
-        base_url=server.url,
-        api_key="not-used",
-        profile={"max_input_tokens": WINDOW, "max_output_tokens": RESERVE},
-        max_retries=0,
-    )
+    return messages + max(cookbook_tokens(body["tools"]), sum(map(json_tokens, body["tools"])))
 
 
 def looks_up_first(body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -147,10 +105,14 @@ def looks_up_first(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return calls((f"a{turn}", "search_register_1", wanted), (f"b{turn}", "search_register_2", wanted))
 
 
-def test_fifty_tools_and_a_response_format_over_many_turns_stay_within_the_window(
-    server: OpenAIServer, model: ChatOpenAI
-) -> None:
-    server.answer = looks_up_first
+def test_fifty_tools_and_a_response_format_over_many_turns_stay_within_the_window(offline_tiktoken: None) -> None:
+    with OpenAIServer(looks_up_first) as server:
+        use_tools(server)
+
+
+def use_tools(server: OpenAIServer) -> None:
+    profile: Any = {"max_input_tokens": WINDOW, "max_output_tokens": RESERVE}
+    model = ChatOpenAI(model="gpt-4o", base_url=server.url, api_key=SecretStr("x"), profile=profile, max_retries=0)
     limits = {"max_context_tokens": WINDOW}
     pipeline = ContextPipeline(limits, system_prompt=SYSTEM_PROMPT, model=model, store=InMemoryStore())
     sent = {"type": "json_schema", "json_schema": {"name": "Order", "schema": Order.model_json_schema()}}
@@ -167,7 +129,8 @@ def test_fifty_tools_and_a_response_format_over_many_turns_stay_within_the_windo
             answer = bound.invoke(context.messages)
             body = server.received[-1]
             assert (len(body["tools"]), len(body["messages"])) == (50, len(context.messages))
-            assert received_tokens(body, model) <= context.report.total_tokens <= WINDOW - RESERVE
+            sent_tokens = received_tokens(body, model) + json_tokens(body["response_format"])
+            assert sent_tokens <= context.report.total_tokens <= WINDOW - RESERVE
             overhead = context.report.overhead_tokens
             counted = model.get_num_tokens_from_messages(context.messages)
             assert counted + overhead["tool schemas"] + overhead["response format"] == context.report.total_tokens
@@ -179,22 +142,3 @@ def test_fifty_tools_and_a_response_format_over_many_turns_stay_within_the_windo
         pipeline.add_messages(turn, **SCOPE)
     assert len(server.received) == 24
     assert context.report.history_strategy != "full", "it has grown past the window"
-
-
-def test_the_format_of_a_pydantic_class_is_counted_as_chat_openai_sends_it(
-    server: OpenAIServer, model: ChatOpenAI
-) -> None:
-    class Verdict(BaseModel):
-        """A verdict with its reasons."""
-
-        parts: list[Part]
-        sound: bool = Field(description="Whether it holds.")
-
-    server.answer = lambda _: says('{"parts": [], "sound": true}')
-    context = ContextPipeline(model=model, store=InMemoryStore()).assemble("Judge.", response_format=Verdict, **SCOPE)
-    model.with_structured_output(Verdict, method="json_schema").invoke(context.messages)
-    [body] = server.received
-    assert context.report.overhead_tokens["response format"] >= json_tokens(body["response_format"])
-
-
-# Content that is not text

@@ -8,15 +8,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from langchain_core.language_models import FakeListChatModel
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from pydantic import Field
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.tokens import Window, with_setting
+from langchain_ctxbudget.tokens import Window
 from langchain_ctxbudget.tokens.windows import find_window
 
 URL = "http://models.example:8000"
@@ -164,23 +162,6 @@ def test_where_nobody_answers_nothing_more_is_asked_and_a_num_ctx_holds(serve: S
     assert (window.tokens, window.source, server.asked) == (8_192, "settings", [MODELS, OLLAMA])
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["data", "id", "context_length", "meta", "n_ctx", "models"]), inner)
-    ),
-)
-
-
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(JSON)
-def test_no_answer_is_an_error(serve: Serve, answer: Any) -> None:
-    serve(otherwise=httpx.Response(200, json=answer))
-    window = find(openai_model())
-    assert (window.tokens is None) == (window.failure is not None)
-
-
 # -- whom to ask, and with which key
 
 
@@ -233,10 +214,3 @@ def test_a_pipeline_asks_once_or_three_times_where_nobody_tells(serve: Serve) ->
             assert bool(report.failures) == (source == "unknown")
             assert "sk-secret" not in str(report)
         assert (len(server.asked), report.budget_tokens) == (asked, 1_900 if source == "served" else 50_000)
-
-
-def test_the_setting_fills_an_unknown_window_and_gives_way_to_a_known_one() -> None:
-    window = with_setting(Window(output_tokens=9, failure="no answer"), 8_192)
-    assert window == Window(8_192, 9, "settings", "window_tokens", "no answer")
-    known = Window(tokens=4_096, source="served")
-    assert (with_setting(known, 8_192), with_setting(Window(), None)) == (known, Window())

@@ -9,11 +9,8 @@ from typing import Annotated, Any
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware
-from langchain_classic.chains import LLMChain
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, SystemMessage, ToolCall
-from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, RunnablePassthrough
-from langchain_core.runnables.history import RunnableWithMessageHistory
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
@@ -26,7 +23,6 @@ from pydantic import SecretStr
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
-from langchain_ctxbudget.integrations.memory import BudgetedMemory
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.report import ContextReport
 from tests.integration_tests.scripted_agent import SYSTEM_PROMPT, Script, Turn, as_stored, book, named, run_tool
@@ -353,67 +349,6 @@ class WindowInALoop(PlainLoop):
         self.written = list(self.said)
 
 
-# -- Chains without tools
-
-
-class ChainWithHistory(Agent):
-    """A chat history in `RunnableWithMessageHistory`."""
-
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
-
-        def window(_given: object, config: RunnableConfig) -> list[BaseMessage]:
-            history: BudgetedChatMessageHistory = config["configurable"]["message_history"]
-            return history.window(parts.window_tokens)
-
-        def history(session_id: str) -> BudgetedChatMessageHistory:
-            return BudgetedChatMessageHistory(session_id, user_id=USER, pipeline=parts.pipeline)
-
-        chain = RunnablePassthrough.assign(history=RunnableLambda(window)) | _window_prompt() | parts.model
-        keys: Any = {"input_messages_key": "question", "history_messages_key": "history"}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.chain: Any = RunnableWithMessageHistory(chain, history, **keys)
-
-    def begin(self, turn: Turn) -> bool:
-        self.chain.invoke({"question": [turn.message]}, {"configurable": {"session_id": self.parts.thread}})
-        return False
-
-
-class ChainWithMemory(Agent):
-    """A memory in a chain of langchain-classic, which keeps strings."""
-
-    whole_prompt = False
-
-    def __init__(self, parts: Parts) -> None:
-        super().__init__(parts)
-        room, prompt = parts.window_tokens, _window_prompt()
-        if self.whole_prompt:
-            room, prompt = parts.pipeline.settings.max_context_tokens, _prompt(MessagesPlaceholder("history"))
-        memory = BudgetedMemory(pipeline=parts.pipeline, **parts.scope, max_tokens=room, whole_prompt=self.whole_prompt)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.chain: Any = LLMChain(llm=parts.model, prompt=prompt, memory=memory)
-
-    def begin(self, turn: Turn) -> bool:
-        self.chain.invoke({"question": [turn.message]})
-        return False
-
-
-class ChainWithWholePrompts(ChainWithMemory):
-    """A memory that gives the whole prompt."""
-
-    whole_prompt = True
-
-
-def _window_prompt() -> ChatPromptTemplate:
-    return _prompt(SystemMessage(SYSTEM_PROMPT), MessagesPlaceholder("history"), MessagesPlaceholder("question"))
-
-
-def _prompt(*parts: Any) -> ChatPromptTemplate:
-    return ChatPromptTemplate(list(parts))
-
-
 WITH_TOOLS: dict[str, type[Agent]] = {
     "node": NodeOfAGraph,
     "node and turn": NodeOfAGraphWithTurn,
@@ -422,11 +357,6 @@ WITH_TOOLS: dict[str, type[Agent]] = {
     "loop": PlainLoop,
     "runnable": RunnableInALoop,
     "window": WindowInALoop,
-}
-WITHOUT_TOOLS: dict[str, type[Agent]] = {
-    "chain": ChainWithHistory,
-    "memory": ChainWithMemory,
-    "memory, whole prompt": ChainWithWholePrompts,
 }
 
 # -- A conversation
