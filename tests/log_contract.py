@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -210,35 +209,28 @@ class LogContract:
 
     # -- pages
 
-    def test_a_page_after_a_bookmark_has_what_was_said_since(self, store: BaseStore, call: Call) -> None:
-        with pipelines(store, 3) as (first, second, reader):
-            empty = call(reader, "get_page", **ADA)
-            assert (empty.messages, empty.before) == ([], None)
-            call(first, "add_messages", said("one", "two"), **ADA)
-            page = call(reader, "get_page", after=empty.after, **ADA)
-            assert texts(page.messages) == ["one", "two"]
-            call(second, "add_messages", said("three"), **ADA)
-            call(first, "add_messages", said("four"), **ADA)
-            newer = call(reader, "get_page", after=page.after, **ADA)
-            assert texts(newer.messages) == ["three", "four"]
-            assert texts(call(reader, "get_page", before=newer.before, **ADA).messages) == ["one", "two"]
-            assert call(reader, "get_page", after=newer.after, **ADA).messages == []
-            for text in ("?", "ä", b64encode(b'{"a": 1}').decode()):
-                with pytest.raises(InputError, match="bookmark"):
-                    call(reader, "get_page", before=text, **ADA)
-
-    def test_a_bookmark_of_a_cleared_conversation_hides_nothing_of_the_new_one(
+    def test_a_page_is_before_a_message_and_its_version_is_another_one_after_every_change(
         self, store: BaseStore, call: Call
     ) -> None:
-        with pipelines(store, 2) as (writer, reader):
-            call(writer, "add_messages", said(*(str(n) for n in range(5))), **ADA)
+        with pipelines(store, 3) as (first, second, reader):
             page = call(reader, "get_page", **ADA)
-            call(writer, "clear", **ADA)
-            # As many messages as before, from the same writer, so that its head looks the same.
-            new = [str(n) for n in range(10, 15)]
-            call(writer, "add_messages", said(*new), **ADA)
-            assert texts(call(reader, "get_page", after=page.after, **ADA).messages) == new
-            assert texts(call(reader, "get_messages", **ADA)) == new
+            assert (page.messages, page.before) == ([], None)
+            versions = [page.version]
+            for writer, change in (
+                (first, lambda it: call(it, "add_messages", said("one", "two"), **ADA)),
+                (second, lambda it: call(it, "add_messages", said("three", "four"), **ADA)),
+                (first, lambda it: call(it, "edit_message", "two", HumanMessage("2"), **ADA)),
+                (second, lambda it: call(it, "remove_messages", "four", **ADA)),
+            ):
+                change(writer)
+                versions.append(call(reader, "get_page", **ADA).version)
+            assert len({*versions}) == len(versions)
+            newest = call(reader, "get_page", limit=1, **ADA)
+            assert (texts(newest.messages), newest.before) == (["three"], "three")
+            assert newest.version == versions[-1]
+            assert texts(call(reader, "get_page", before="three", **ADA).messages) == ["one", "2"]
+            with pytest.raises(InputError, match="no messages"):
+                call(reader, "get_page", before="four", **ADA)
 
     # -- changes
 

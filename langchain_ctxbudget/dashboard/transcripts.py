@@ -109,7 +109,7 @@ class Transcripts:
     async def read(self, scope: Scope) -> Transcript | None:
         """Returns a conversation; None where its user has no such one."""
         newest, known = await self._page(scope, 1), self._transcripts.recall(scope)
-        if known is not None and known.version == newest.after:
+        if known is not None and known.version == newest.version:
             return known
         names = () if newest.messages else await self._pipeline.alist_conversations(user_id=scope.user_id)
         if not newest.messages and scope.conversation_id not in names:
@@ -118,7 +118,7 @@ class Transcripts:
         page = await self._page(scope, EVERYTHING)
         said = (plain_text(message) for message in reversed(page.messages) if isinstance(message, HumanMessage))
         read = Transcript(
-            version=page.after,
+            version=page.version,
             messages=tuple(_said(place, message) for place, message in enumerate(page.messages, 1)),
             asked=next((text for text in said if text.strip()), ""),
         )
@@ -127,10 +127,10 @@ class Transcripts:
     async def outline(self, scope: Scope) -> tuple[int, str | None]:
         """Returns the number of messages, and when the newest was said, as it was given with it."""
         newest, known = await self._page(scope, 1), self._outlines.recall(scope)
-        if known is None or known[0] != newest.after:
+        if known is None or known[0] != newest.version:
             page = await self._page(scope, EVERYTHING)
             at = page.messages[-1].additional_kwargs.get("created_at") if page.messages else None
-            known = page.after, len(page.messages), at if isinstance(at, str) else None
+            known = page.version, len(page.messages), at if isinstance(at, str) else None
             self._outlines.keep(scope, known)
         return known[1:]
 

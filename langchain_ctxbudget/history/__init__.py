@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from langchain_ctxbudget.history import blocks, compact, editing, log
 from langchain_ctxbudget.history.blocks import BLOCKS
+from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryRoom, HistoryView
-from langchain_ctxbudget.history.conversation import Conversation, LastPrompt
+from langchain_ctxbudget.history.conversation import (
+    Conversation,
+    LastPrompt,
+    MessagePage,
+    OpenConversation,
+    OpenConversations,
+    in_use,
+    require_known,
+)
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
-from langchain_ctxbudget.history.entry import Entry
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
-from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS
-from langchain_ctxbudget.history.open import MessagePage, OpenConversation, OpenConversations, in_use
-from langchain_ctxbudget.history.other_conversations import OtherConversations, message_reference
+from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, OtherConversations, message_reference
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions, look_up
-from langchain_ctxbudget.history.table import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
+from langchain_ctxbudget.history.table import Entry
 from langchain_ctxbudget.history.turn_blocks import (
     CONTEXT_FRAME,
     CONTEXT_INTRO,
@@ -32,5 +38,6 @@ __all__ = [
     "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage", "OnRemoval", "OpenConversation",
     "OpenConversations", "OtherConversations", "Sentence", "Summarizing", "TurnBlock", "block_lines", "blocks",
     "by_layer", "choose", "compact", "compactions", "editing", "in_use", "is_of_earlier_turn", "keep_sentences", "log",
-    "look_up", "message_reference", "saying", "searched_text", "short_digest", "with_block", "with_headings",
+    "look_up", "message_reference", "require_known", "saying", "searched_text", "short_digest", "with_block",
+    "with_headings",
 ]  # fmt: skip

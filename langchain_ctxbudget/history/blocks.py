@@ -1,9 +1,9 @@
 """Sealed blocks: what is known of the older messages of a conversation, beside its log, so that it is worked out once.
 
-A block is a few hundred messages in a row, once more messages follow it. It has parts: the messages themselves and what
-follows from those before them; their words; their vectors; their costs, for every counter. A head names the blocks with
-a hash of each part, and says of each how far into the lanes of the log it reaches: from there, what is new is read as
-ever. So whoever opens a conversation is where the last writer of blocks was, as if it had been open all the time.
+A block is a few hundred messages in a row, once more messages follow it. It has parts: the texts of the messages; what
+else is known of them; their words; their vectors; their costs, for every counter. A head names the blocks with a hash
+of each part, and says of each how far into the lanes of the log it reaches: from there, what is new is read as ever. So
+whoever opens a conversation is where the last writer of blocks was, as if it had been open all the time.
 
 All of it is derived. What is missing, damaged or of another version is made again from the messages, in the background;
 what stands behind a change is forgotten with it.
@@ -28,28 +28,24 @@ from pydantic import TypeAdapter
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.entry import FACTS
+from langchain_ctxbudget.history.columns import UNKNOWN, Arrays
 from langchain_ctxbudget.history.extractive import Digest
-from langchain_ctxbudget.history.table import MessageTable
+from langchain_ctxbudget.history.table import FACTS, MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
 from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Record, Scope, read_all
 
 if TYPE_CHECKING:
-    from langchain_ctxbudget.history.open import OpenConversation
+    from langchain_ctxbudget.history.conversation import OpenConversation
 
 BLOCKS, HEAD = "blocks", "head"
-LOG, WORDS, VECTORS, COSTS = "log", "words", "vectors ", "costs "
-"""Parts of a block: messages; words; vectors by embeddings, and costs by a counter, whose name follows."""
+TEXTS, LOG, WORDS, VECTORS, COSTS = "texts", "log", "words", "vectors ", "costs "
+"""Parts of a block: texts; messages; words; vectors by embeddings, and costs by a counter, whose name follows."""
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
 """A block is sealed when so many messages follow it."""
 SEALED_AT_ONCE, READ_AT_ONCE = 2, 16
 """Blocks."""
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
-Words = tuple[list[str], NDArray[Any], int]
-
-Data = tuple[dict[str, Any], dict[str, NDArray[Any]]]
-"""Plain data and arrays."""
 
 
 class Block(Record):
@@ -66,7 +62,7 @@ class Block(Record):
 class Head(Record):
     """The blocks of a conversation, and what else is known of their messages."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     """Of everything that is worked out from messages; blocks of another one are made anew."""
     vectors_by: str
     """The name of the embeddings."""
@@ -123,52 +119,53 @@ def read(store: BaseStore, scope: Scope) -> Flow[Opened | None]:
         head = Head.read(item.value, "the head of the blocks")
     except StoreDataError:
         return Opened(None, [], MessageTable(), damaged=True)
-    table, words = MessageTable(), list[Words]()
     vectors = VECTORS + head.vectors_by
-    every = dict.fromkeys(name for block in head.blocks for name in block.parts)
-    parts = [name for name in every if name == vectors or not name.startswith(VECTORS)]
-    whole = dict.fromkeys(parts, 0)
+    every = dict.fromkeys((TEXTS, LOG, *(name for block in head.blocks for name in block.parts)))
+    names = [name for name in every if name == vectors or not name.startswith(VECTORS)]
+    found: dict[str, list[bytes]] = {name: [] for name in names}
     for first in range(0, len(head.blocks), READ_AT_ONCE):
         some = list(enumerate(head.blocks[first : first + READ_AT_ONCE], first))
-        asked = [(number, name) for number, block in some for name in parts if name in block.parts]
-        found = yield from batch(store, [GetOp(scope.namespace(BLOCKS), _key(*one)) for one in asked])
-        for (number, name), stored in zip(asked, found, strict=True):
+        asked = [(number, name) for number, block in some for name in names if name in block.parts]
+        items = yield from batch(store, [GetOp(scope.namespace(BLOCKS), _key(*one)) for one in asked])
+        for (number, name), stored in zip(asked, items, strict=True):
             # A part is of use as far as it is there without a gap, and no further than the messages.
-            if whole[name] == number < whole[LOG] + (name == LOG):
-                data = _unpacked(stored, head.blocks[number].parts[name])
-                if data is not None:
-                    whole[name] += 1
-                    _restore(table, name, data, words)
-    table.index.lexical.restore(words)
-    table.index.stored_by = table.index.vectors_by = head.vectors_by
+            if len(found[name]) == number and (raw := _checked(stored, head.blocks[number].parts[name])) is not None:
+                found[name].append(raw)
+    length = min(len(found[TEXTS]), len(found[LOG]))
+    table = _restored({name: parts[:length] for name, parts in found.items()})
+    table.search_index.stored_by = table.search_index.vectors_by = head.vectors_by
     kept = [
-        block.model_copy(update={"parts": {name: h for name, h in block.parts.items() if whole[name] > number}})
-        for number, block in enumerate(head.blocks[: whole.get(LOG, 0)])
+        block.model_copy(update={"parts": {n: h for n, h in block.parts.items() if len(found.get(n, ())) > number}})
+        for number, block in enumerate(head.blocks[:length])
     ]
-    asked_for = (sum(name in block.parts for name in parts) for block in head.blocks)
-    damaged = sum(asked_for) > sum(whole.values())
+    wanted = sum(name in block.parts for block in head.blocks for name in names)
+    damaged = wanted > sum(len(parts[:length]) for parts in found.values())
     _restore_derived(table, head.derived)
     return Opened(head, kept, table, damaged=damaged)
 
 
-def _restore(table: MessageTable, name: str, data: Data, words: list[Words]) -> None:
-    """Takes one part of a block into a table."""
-    if name == LOG:
-        table.unpack(*data)
-    elif name == WORDS:
-        words.append(table.index.unpack(*data))
-    elif name.startswith(VECTORS):
-        table.index.restore_vectors(*data)
-    else:
-        known = table.stored_costs.setdefault(name.removeprefix(COSTS), {})
-        for column, numbers in data[1].items():
-            known[column] = np.concatenate((known[column], numbers)) if column in known else numbers
+def _restored(found: Mapping[str, list[bytes]]) -> MessageTable:
+    """Returns a table of the parts that were read of blocks in a row, by name."""
+    table = MessageTable()
+    index = table.search_index
+    for texts, raw in zip(found[TEXTS], found[LOG], strict=True):
+        table.unpack(*_unpacked(raw), texts)
+    index.lexical.restore([index.unpack(*_unpacked(raw)) for raw in found.get(WORDS, ())])
+    for name, parts in found.items():
+        if name.startswith(VECTORS):
+            for raw in parts:
+                index.restore_vectors(*_unpacked(raw))
+        elif name.startswith(COSTS) and parts:
+            known = [_unpacked(raw)[1] for raw in parts]
+            columns = {column: np.concatenate([one[column] for one in known]) for column in known[0]}
+            table.stored_costs[name.removeprefix(COSTS)] = columns
+    return table
 
 
 def lacking(conversation: OpenConversation) -> Iterator[tuple[int, list[str]]]:
     """Yields the blocks of which parts are known that are not stored, with the names of these."""
-    table, index = conversation.table, conversation.table.index
-    reach = {LOG: len(table), WORDS: len(index), VECTORS + index.vectors_by: index.final_vectors}
+    table, index = conversation.table, conversation.table.search_index
+    reach = {TEXTS: len(table), LOG: len(table), WORDS: len(index), VECTORS + index.vectors_by: index.final_vectors}
     reach |= {f"{COSTS}{costs.counter.identity}": len(costs.column) for costs in table.counted}
     for number in range(max(0, len(table) - FOLLOWING) // BLOCK_MESSAGES):
         stored = conversation.blocks[number].parts if number < len(conversation.blocks) else {}
@@ -189,42 +186,45 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
     for number, names in islice(lacking(conversation), SEALED_AT_ONCE):
         first, end = number * BLOCK_MESSAGES, (number + 1) * BLOCK_MESSAGES
         if number == len(blocks):
-            counts = table.entries.marks(end, {name: lane.count for name, lane in lanes.items()})
+            counts = table.lane_counts(end, {name: lane.count for name, lane in lanes.items()})
             reached = {name: lane.model_copy(update={"count": counts[name]}) for name, lane in lanes.items()}
             blocks.append(Block(end=end, lanes=reached, parts={}))
         parts = dict(blocks[number].parts)
+        pinned, texts = table.pinned_in(first, end, pins), table.packed_texts(first, end)
         for name in names:
-            value = _packed(_part(conversation, name, first, end), deflated=not name.startswith(VECTORS))
-            puts.append(PutOp(namespace, _key(number, name), value, index=False))
             if name.startswith(VECTORS):
                 others = [other for other in parts if other.startswith(VECTORS)]
                 puts += [PutOp(namespace, _key(number, other), None) for other in others]
                 parts = {key: found for key, found in parts.items() if key not in others}
-            parts[name] = value["hash"]
+            raw = texts if name == TEXTS else _part(conversation, name, first, end, pinned)
+            parts[name] = _hash(raw)
+            puts.append(PutOp(namespace, _key(number, name), {"data": b64encode(raw).decode()}, index=False))
         blocks[number] = blocks[number].model_copy(update={"parts": parts})
-        table.entries.let_go(first, end, table.pinned_in(first, end, pins))
+        table.let_go(first, end, texts, pinned)
     yield from batch(store, puts)
     yield from batch(store, [_put_head(conversation)] if puts else [])
     return bool(puts)
 
 
-def _part(conversation: OpenConversation, name: str, first: int, end: int) -> Data:
-    """Returns a part of a block, as if no message was pinned: pins come and go."""
-    table, pins = conversation.table, conversation.pins
+def _part(conversation: OpenConversation, name: str, first: int, end: int, pinned: list[int]) -> bytes:
+    """Returns a part of a block in its stored form, as if no message was pinned: pins come and go."""
+    table, index = conversation.table, conversation.table.search_index
     if name == LOG:
-        return table.packed(first, end, pins)
+        return _packed(table.packed(first, end, pinned))
     if name == WORDS:
-        return table.index.packed(first, end, table.entries)
+        return _packed(index.packed(first, end, table))
     if name.startswith(VECTORS):
-        return table.index.packed_vectors(first, end)
+        return _packed(index.packed_vectors(first, end), level=0)
     costs = next(costs for costs in table.counted if name == f"{COSTS}{costs.counter.identity}")
-    return {}, costs.packed(first, end, table.pinned_in(first, end, pins))
+    arrays = costs.arrays(first, end)
+    arrays["column"][[position - first for position in pinned]] = UNKNOWN
+    return _packed(({}, arrays))
 
 
 def _put_head(conversation: OpenConversation) -> PutOp:
     """Returns the write of the head."""
     head = Head(
-        vectors_by=conversation.table.index.vectors_by,
+        vectors_by=conversation.table.search_index.vectors_by,
         blocks=tuple(conversation.blocks),
         archived={key: tuple(places) for key, places in conversation.archived.items()},
         doubles=tuple(conversation.doubles),
@@ -240,12 +240,7 @@ def forgotten(
 ) -> Flow[list[PutOp]]:
     """Returns the writes after which no block tells of the messages behind a position, whoever has stored it.
 
-    Args:
-        store: where they are.
-        scope: of the conversation.
-        stored: the head as it was read.
-        first: the position.
-        changed: the keys of the records that are changed.
+    `stored` is the head as it was read, `changed` the keys of the records that are changed.
     """
     if not isinstance(stored, Item):
         return []
@@ -275,7 +270,7 @@ def _derived_of(conversation: OpenConversation) -> str:
         for node in frontier(tree.starts, tree.segments_until(cut.position))
     }
     spans = [(key, date, digest) for (key, date), digest in table.made.extracted.items() if key in standing]
-    questions_of = table.entries.digest(table.questions.read_until)
+    questions_of = table.digest(table.questions.read_until)
     return _DERIVED.dump_json(_Derived([*table.trees.values()], spans, table.questions, questions_of)).decode()
 
 
@@ -290,35 +285,36 @@ def _restore_derived(table: MessageTable, text: str) -> None:
         table.questions = known.questions
 
 
-def _packed(data: Data, *, deflated: bool) -> dict[str, Any]:
-    """Returns the stored form of plain data and arrays."""
-    arrays = [(name, array.dtype.str, array.shape) for name, array in data[1].items()]
-    plain = json.dumps([data[0], arrays]).encode()
-    raw = b"".join([len(plain).to_bytes(4, "little"), plain, *(array.tobytes() for array in data[1].values())])
-    stored = zlib.compress(raw, 1) if deflated else raw
-    return {"data": b64encode(stored).decode(), "deflated": deflated, "hash": _hash(stored)}
+def _packed(data: tuple[dict[str, Any], Arrays], level: int = 1) -> bytes:
+    """Returns plain data and arrays in one piece."""
+    plain, arrays = data
+    shapes = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+    text = json.dumps([plain, shapes]).encode()
+    raw = b"".join([len(text).to_bytes(4, "little"), text, *(array.tobytes() for array in arrays.values())])
+    return zlib.compress(raw, level)
 
 
-def _unpacked(item: object, hashed: str) -> Data | None:
-    """Reads the stored form; None where it is not what the head names."""
-    if not isinstance(item, Item):
-        return None
-    try:
-        stored = b64decode(item.value["data"], validate=True)
-        if _hash(stored) != hashed:
-            return None
-        raw = memoryview(zlib.decompress(stored) if item.value["deflated"] else stored)
-    except (KeyError, TypeError, ValueError, zlib.error):
-        return None
+def _unpacked(stored: bytes) -> tuple[dict[str, Any], Arrays]:
+    """Reads what was packed; arrays are views of it."""
+    raw = memoryview(zlib.decompress(stored))
     begin = 4 + int.from_bytes(raw[:4], "little")
-    data, shapes = json.loads(bytes(raw[4:begin]))
+    plain, shapes = json.loads(bytes(raw[4:begin]))
     arrays: dict[str, NDArray[Any]] = {}
     for name, kind, shape in shapes:
         dtype = FACTS if name == "facts" else np.dtype(kind)
         size = int(np.prod(shape))
         arrays[name] = np.frombuffer(raw, dtype, size, begin).reshape(shape)
         begin += size * dtype.itemsize
-    return data, arrays
+    return plain, arrays
+
+
+def _checked(item: object, hashed: str) -> bytes | None:
+    """Returns a stored part; None where it is not what the head names."""
+    try:
+        raw = b64decode(item.value["data"], validate=True) if isinstance(item, Item) else b""
+    except (KeyError, TypeError, ValueError):
+        return None
+    return raw if _hash(raw) == hashed else None
 
 
 def _hash(stored: bytes) -> str:

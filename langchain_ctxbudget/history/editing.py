@@ -1,4 +1,4 @@
-"""An open conversation and its log: bring it up to date, add messages, make it equal to others, edit, remove, fork."""
+"""An open conversation and its log: bring it up to date, and change it: add messages, make it equal to others, edit."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count, takewhile
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
@@ -17,11 +16,11 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langchain_ctxbudget.errors import InputError, MessageConflictError, StoreDataError, StoreError
 from langchain_ctxbudget.flow import Flow, batch
 from langchain_ctxbudget.history import blocks, log
+from langchain_ctxbudget.history.conversation import OpenConversation, require_known
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
-from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
 from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock
-from langchain_ctxbudget.messages import content_id, fingerprint, is_user, plainly_same
+from langchain_ctxbudget.messages import Preservation, content_id, fingerprint, is_user, plainly_same
 from langchain_ctxbudget.stores import (
     ChangeRecord,
     CutsRecord,
@@ -85,11 +84,26 @@ class Said(NamedTuple):
         return str(self.message.id)
 
 
+class Difference(NamedTuple):
+    """What is to be done to a conversation."""
+
+    ids: Sequence[str]
+    """Of all messages that were given, in order."""
+    appended: Sequence[Said] = ()
+    edited: Sequence[Said] = ()
+    removed: Sequence[str] = ()
+    moved: Sequence[str] = ()
+    """Ids of those that are appended, and are there already at another place."""
+    state: int | None = None
+    """Which of the agent's states they are, see `Place`; None for the newest."""
+    forgotten: int = 0
+    """How many messages there are, where the state holds none of them."""
+
+
 class Editor:
     """One writer's changes to a conversation that is open, up to date and held by the caller."""
 
     def __init__(self, store: BaseStore, conversation: OpenConversation, writer_id: str) -> None:
-        """Takes the writer's lane; nothing is read or written yet."""
         self.store, self.conversation, self.scope = store, conversation, conversation.scope
         self.lane = conversation.lane(writer_id)
 
@@ -99,16 +113,12 @@ class Editor:
         Raises:
             MessageConflictError: an id is known with other content; nothing was written.
         """
-        identified, new = self._new(messages)
-        if (new or self.conversation.untold) and (yield from self._prepare()):
-            identified, new = self._new(messages)
-        names = yield from self._append(new)
-        return [names.get(one.id, one.id) for one in identified]
+        return self._apply(lambda: _added(self.conversation, messages))
 
     def sync(
         self, messages: Sequence[BaseMessage], on_removal: OnRemoval, *, goes_on: bool = False, task: bool = False
     ) -> Flow[list[str]]:
-        """Makes the conversation equal to `messages`: appends, replaces, removes.
+        """Makes the conversation equal to an agent's state, in memory only where nothing of it is kept.
 
         Messages up to the first difference are not touched; without one nothing is written. Only what the same state
         once held is removed. A state that holds none of what is stored has forgotten it, as that of a new process
@@ -126,116 +136,109 @@ class Editor:
         Raises:
             MessageConflictError: two messages have one id and other content.
         """
-        conversation = self.conversation
-        difference = _Difference.between(conversation, messages, goes_on=goes_on, task=task)
-        if (conversation.untold or difference.anything) and (yield from self._prepare()):
-            difference = _Difference.between(conversation, messages, goes_on=goes_on, task=task)
-        conversation.forgotten = difference.forgotten
-        if difference.forgotten:
-            conversation.newest_state = difference.state
-            if not conversation.warned:
-                _log.warning("conversation %r: %s", self.scope.conversation_id, GOES_ON % difference.forgotten)
-            conversation.warned = True
-        # What is to be told at another place is as it should be before it is appended, and appended before it is taken
-        # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
-        yield from self._change(on_removal, edited=difference.edited)
-        moved = [place for key in difference.moved for place in conversation.places_of(key)]
-        yield from self._append(difference.appended, difference.state)
-        yield from self._change(on_removal, removed=difference.removed, moved=moved)
-        return list(difference.ids)
-
-    def take_over(self, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool) -> Flow[None]:
-        """Makes it equal to an agent's messages: in the store, or in memory where nothing of it is kept."""
-        if self.scope.is_kept:
-            yield from self.sync(messages, "archive", goes_on=goes_on, task=task)
-        else:
+        if not self.scope.is_kept:
             hold(self.conversation, messages)
+            return self.conversation.table.ids
+        return (
+            yield from self._apply(
+                lambda: _difference(self.conversation, messages, goes_on=goes_on, task=task), on_removal
+            )
+        )
 
-    def edit(self, message_id: str, message: BaseMessage) -> Flow[None]:
+    def edit(self, message_id: str, message: BaseMessage) -> Flow[list[str]]:
         """Puts a message in the place of another; what was derived from that is deleted.
 
         Raises:
             InputError: the conversation has no such message, or the new one has another id.
         """
-        if self.conversation.untold:
-            yield from self._prepare()
-        require_known(self.conversation, [message_id])
-        if message.id not in (None, message_id):
-            raise InputError(
-                f"The new message has the id {message.id!r}, but is to stand for {message_id!r}. Leave its id out"
-            )
-        named = message.model_copy(update={"id": message_id})
-        old = self.conversation.entries[self.conversation.positions[message_id]].record
-        if MessageRecord.of(named, old.place).text != old.text:
-            if (yield from self._prepare()):
-                require_known(self.conversation, [message_id])
-            yield from self._change("forget", edited=[Said(named, fingerprint(named), named=True)])
 
-    def remove(self, message_ids: Sequence[str], on_removal: OnRemoval) -> Flow[None]:
+        def difference() -> Difference:
+            require_known(self.conversation, [message_id])
+            if message.id not in (None, message_id):
+                raise InputError(
+                    f"The new message has the id {message.id!r}, but is to stand for {message_id!r}. Leave its id out"
+                )
+            named = message.model_copy(update={"id": message_id})
+            old = self.conversation.entries[self.conversation.positions[message_id]].record
+            is_other = MessageRecord.of(named, old.place).text != old.text
+            edited = [Said(named, fingerprint(named), named=True)] if is_other else []
+            return Difference([message_id], edited=edited)
+
+        return self._apply(difference)
+
+    def remove(self, message_ids: Sequence[str], on_removal: OnRemoval) -> Flow[list[str]]:
         """Takes messages out of the conversation; what was archived before can still be forgotten.
 
         Raises:
             InputError: the conversation has no such message.
         """
-        for begun in (False, True):
-            if begun or self.conversation.untold:
-                yield from self._prepare()
-            require_known(self.conversation, message_ids, () if on_removal == "archive" else self.conversation.archived)
-        yield from self._change(on_removal, removed=list(dict.fromkeys(message_ids)))
 
-    def begin_with(self, fork: Fork) -> Flow[list[str]]:
-        """Begins the conversation with what another one had; returns the ids of its messages.
+        def difference() -> Difference:
+            others = () if on_removal == "archive" else self.conversation.archived
+            require_known(self.conversation, message_ids, others)
+            return Difference(message_ids, removed=list(dict.fromkeys(message_ids)))
+
+        return self._apply(difference, on_removal)
+
+    def begin_with(self, messages: Sequence[BaseMessage], pins: Mapping[str, Preservation]) -> Flow[list[str]]:
+        """Begins the conversation with messages of another one; returns their ids.
 
         Raises:
             InputError: there is such a conversation already.
         """
-        yield from self._prepare()
-        if self.conversation.entries or self.conversation.archived:
-            raise InputError(
-                f"There is a conversation {self.scope.conversation_id!r} already; a fork needs an id of its own"
-            )
-        items = fork.items.items()
-        puts = [PutOp(self.scope.namespace(kind), key, value, index=False) for (kind, key), value in items]
-        yield from bulk.write(self.store, puts)
-        said = [Said(message, fingerprint(message), named=True) for message in fork.messages]
-        yield from self._append(said)
-        return [one.id for one in said]
 
-    def _new(self, messages: Sequence[BaseMessage]) -> tuple[list[Said], list[Said]]:
-        """Returns messages with their ids, and those of them that the conversation does not have."""
-        conversation = self.conversation
-        identified = _identify(messages, conversation.table.times_said, conversation.positions)
-        new: dict[str, Said] = {}
-        for one in identified:
-            known = new.get(one.id) or conversation.entry(one.id)
-            if known is None:
-                new[one.id] = one
-            elif known.fingerprint != one.fingerprint:
-                raise MessageConflictError(
-                    f"The conversation {self.scope.conversation_id!r} knows message {one.id!r} with "
-                    f"other content, and add_messages only appends. Nothing was written. To change a message, call "
-                    f"`edit_message`; to change or remove several, call `sync` with all messages as they should be"
+        def difference() -> Difference:
+            if self.conversation.entries or self.conversation.archived:
+                raise InputError(
+                    f"There is a conversation {self.scope.conversation_id!r} already; a fork needs an id of its own"
                 )
-        return identified, list(new.values())
+            said = [Said(message, fingerprint(message), named=True) for message in messages]
+            return Difference([one.id for one in said], said)
 
-    def _append(self, new: Sequence[Said], state: int | None = None) -> Flow[dict[str, str]]:
-        """Writes messages at the end of the writer's lane; `state` is the agent's that they come from, or the newest.
+        value = PinsRecord(pins=dict(pins)).to_value()
+        beside = [PutOp(self.scope.namespace(PINS), PINS, value, index=False)] if pins else []
+        return self._apply(difference, beside=beside)
 
-        Returns:
-            the ids that they go by, where another writer has used theirs at the same moment, by their own.
+    def _apply(
+        self, find: Callable[[], Difference], on_removal: OnRemoval = "forget", beside: Sequence[PutOp] = ()
+    ) -> Flow[list[str]]:
+        """Finds out what is to be done and does it; `beside` is written with what is appended."""
+        conversation, todo = self.conversation, find()
+        if (conversation.untold or todo.appended or todo.edited or todo.removed) and (yield from self._prepare()):
+            todo = find()
+        conversation.forgotten = todo.forgotten
+        if todo.forgotten:
+            conversation.newest_state = todo.state or 0
+            if not conversation.warned:
+                _log.warning("conversation %r: %s", self.scope.conversation_id, GOES_ON % todo.forgotten)
+            conversation.warned = True
+        # What is to be told at another place is as it should be before it is appended, and appended before it is taken
+        # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
+        yield from self._change(on_removal, edited=todo.edited)
+        moved = [place for key in todo.moved for place in conversation.places_of(key)]
+        names = yield from self._append(todo.appended, todo.state, beside)
+        yield from self._change(on_removal, removed=todo.removed, moved=moved)
+        return [names.get(key, key) for key in todo.ids]
+
+    def _append(self, new: Sequence[Said], state: int | None, beside: Sequence[PutOp]) -> Flow[dict[str, str]]:
+        """Writes messages at the end of the writer's lane.
+
+        Returns the ids that they go by, where another writer has used theirs at the same moment, by their own.
         """
         if not new:
             return {}
-        head, clock = self._head()
-        made = _records(new, self.lane, clock, head.count, self.conversation.newest_state if state is None else state)
-        was_known = self.conversation.sent_read >= len(self.conversation.entries)
-        sent = self.conversation.blocks_of([one.message for one in new])
-        beside = [_block_put(self.scope, block) for block in sent]
-        yield from self._commit(made, News(made), beside)
+        conversation, (head, clock) = self.conversation, self._head()
+        made = _records(new, self.lane, clock, head.count, conversation.newest_state if state is None else state)
+        was_known = conversation.sent_read >= len(conversation.entries)
+        sent = conversation.blocks_of([one.message for one in new])
+        puts = [
+            PutOp(self.scope.namespace(SENT), str(one.position), storable(one.to_dict()), index=False) for one in sent
+        ]
+        yield from self._commit(made, News(made), [*beside, *puts])
         if was_known:
-            self.conversation.sent_read = len(self.conversation.entries)
+            conversation.sent_read = len(conversation.entries)
         own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
-        newest = takewhile(lambda _: own, reversed(self.conversation.entries))
+        newest = takewhile(lambda _: own, reversed(conversation.entries))
         shown = ((own.pop(entry.record.place.key, None), entry.id) for entry in newest)
         return {key: name for key, name in shown if key is not None and key != name}
 
@@ -252,7 +255,7 @@ class Editor:
         Where two writers have used one id, the log is made to say what its readers make of it: the ids of the others
         stay when one of them is taken out.
         """
-        conversation = self.conversation
+        conversation, entries = self.conversation, self.conversation.entries
         changed: dict[str, MessageRecord | None] = {place.key: None for place in moved}
         for one in edited:
             for number, place in enumerate(conversation.places_of(one.id)):
@@ -266,16 +269,15 @@ class Editor:
                 changed[entry.record.place.key] = entry.record.model_copy(update={"archived": True})
         if not changed:
             return
-        entries = conversation.entries
-        first = min((at for key in changed if (at := entries.position(key)) is not None), default=len(entries))
+        first = min((at for key in changed if (at := entries.at_place(key)) is not None), default=len(entries))
         doubles = () if moved else conversation.doubles  # what has moved is a double for now
         twice: dict[str, MessageRecord | None] = {record.place.key: None for record in doubles}
-        for entry in [entries[at] for key in conversation.renamed if (at := entries.position(key)) is not None]:
+        for entry in [entries[at] for key in conversation.renamed if (at := entries.at_place(key)) is not None]:
             # Still without a name of its own where it had none: others may find that another one is called so, too.
             place = entry.record.place
             twice[place.key] = MessageRecord.of(entry.message, place, named=entry.record.named)
         changed = twice | changed
-        derived = yield from self._stale(first, changed, forgets=on_removal == "forget" and bool(edited or removed))
+        derived = yield from self._stale(first, changed)
         notice = ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
         heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
@@ -285,14 +287,12 @@ class Editor:
         yield from self._commit([notice], News([], changed))
         conversation.untold.difference_update(changed)
 
-    def _stale(self, first: int, changed: Collection[str], *, forgets: bool) -> Flow[list[PutOp]]:
-        """Returns the deletions of what was derived from the messages from a position on.
-
-        Where nothing may tell of them any more, also of what a model wrote that was only told of them.
-        """
-        places = [GetOp(self.scope.namespace(CUTS), CUTS), GetOp(self.scope.namespace(blocks.BLOCKS), blocks.HEAD)]
+    def _stale(self, first: int, changed: Collection[str]) -> Flow[list[PutOp]]:
+        """Returns the deletions of what was derived from the messages from a position on."""
+        scope, trees = self.scope, self.conversation.table.trees.values()
+        places = [GetOp(scope.namespace(CUTS), CUTS), GetOp(scope.namespace(blocks.BLOCKS), blocks.HEAD)]
         item, head = yield from batch(self.store, places)
-        deletions = yield from blocks.forgotten(self.store, self.scope, head, first, changed)
+        deletions = yield from blocks.forgotten(self.store, scope, head, first, changed)
         if isinstance(item, Item):
             try:
                 cuts = CutsRecord.read(item.value, "the compaction cuts").cuts
@@ -300,16 +300,13 @@ class Editor:
                 cuts = ()
             stay = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= first)
             value = CutsRecord(cuts=stay).to_value() if stay else None
-            deletions.append(PutOp(self.scope.namespace(CUTS), CUTS, value, index=False))
-        # Any of them may quote what is changed.
-        sent = yield from bulk.read_all(self.store, self.scope.namespace(SENT))
-        deletions += [PutOp(item.namespace, item.key, None) for item in sent]
-        if forgets:
-            items = yield from bulk.read_all(self.store, self.scope.namespace(COMPACTIONS))
-            contents = _contents_before(self.conversation, first)
-            gone = (item for item in items if item.key.partition("-")[0] not in contents)
-            deletions += [PutOp(item.namespace, item.key, None) for item in gone]
-        return deletions
+            deletions.append(PutOp(scope.namespace(CUTS), CUTS, value, index=False))
+        # Any block that was sent may quote what is changed; of what a model wrote, what stands before it stays.
+        gone = yield from bulk.read_all(self.store, scope.namespace(SENT))
+        stand = {key for tree in trees for node in tree.complete(first) if (key := tree.key(node))}
+        written = yield from bulk.read_all(self.store, scope.namespace(COMPACTIONS))
+        gone += [item for item in written if item.key.partition("-")[0] not in stand]
+        return [*deletions, *(PutOp(item.namespace, item.key, None) for item in gone)]
 
     def _commit(
         self, records: Sequence[MessageRecord | ChangeRecord], news: News, beside: Sequence[PutOp] = ()
@@ -387,63 +384,59 @@ class Editor:
         return heads.lanes[self.lane], heads.clock + 1
 
 
-class _Difference(NamedTuple):
-    """What makes a conversation equal to other messages."""
+def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Difference:
+    """Returns the messages that the conversation does not have."""
+    identified = _identify(messages, conversation.table.times_said, conversation.positions)
+    new: dict[str, Said] = {}
+    for one in identified:
+        known = new.get(one.id) or conversation.entry(one.id)
+        if known is None:
+            new[one.id] = one
+        elif known.fingerprint != one.fingerprint:
+            raise MessageConflictError(
+                f"The conversation {conversation.scope.conversation_id!r} knows message {one.id!r} with "
+                f"other content, and add_messages only appends. Nothing was written. To change a message, call "
+                f"`edit_message`; to change or remove several, call `sync` with all messages as they should be"
+            )
+    return Difference([one.id for one in identified], list(new.values()))
 
-    ids: Sequence[str]
-    """Of all messages as they should be, in order."""
-    state: int
-    """Which of the agent's states they are; see `Place`."""
-    appended: Sequence[Said] = ()
-    edited: Sequence[Said] = ()
-    removed: Sequence[str] = ()
-    moved: Sequence[str] = ()
-    """Ids of those that are appended, and are there already at another place."""
-    forgotten: int = 0
-    """How many messages there are, where the state holds none of them."""
 
-    @property
-    def anything(self) -> bool:
-        """Something is to be written."""
-        return bool(self.appended or self.edited or self.removed)
-
-    @classmethod
-    def between(
-        cls, conversation: OpenConversation, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool
-    ) -> _Difference:
-        """Compares a conversation with messages; see `Editor.sync`."""
-        ids, known = [str(message.id) for message in messages], len(conversation.entries)
-        new = messages[known:]
-        if (
-            ids[:known] == conversation.entries.ids
-            and len({*ids}) == len(ids)
-            and all(message.id for message in new)
-            and all(_says(conversation, at, message) for at, message in enumerate(messages[:known]))
-        ):  # as nearly always: what is stored, and then something new
-            said = [Said(message, fingerprint(message), named=True) for message in new]
-            return cls(ids=ids, state=TASK if task else conversation.newest_state, appended=said)
-        wanted = {one.id: one for one in _recognized(conversation, messages)}
-        order = list(wanted)
-        stay = [entry for entry in conversation.entries if entry.id in wanted]
-        gone = [entry for entry in conversation.entries if entry.id not in wanted]
-        kept = next((i for i, (entry, key) in enumerate(zip(stay, order, strict=False)) if entry.id != key), len(stay))
-        held = {entry.state for entry in stay} | {TASK}
-        last = max((entry.state for entry in gone), default=TASK)
-        if forgets := not task and held == {TASK} and last > TASK:
-            forgets = not goes_on or last < conversation.newest_state
-            held.add(last + forgets)
-        if task:
-            held.update(entry.state for entry in gone)
-        lasting = max(held) if max(held) > TASK else conversation.newest_state
-        return cls(
-            ids=order,
-            state=TASK if task else lasting,
-            appended=[wanted[key] for key in order[kept:]],
-            edited=[one for entry in stay if (one := wanted[entry.id]).fingerprint != entry.fingerprint],
-            removed=[entry.id for entry in gone if entry.state in held],
-            moved=[entry.id for entry in stay[kept:]],
-            forgotten=len(gone) if forgets else 0,
-        )
+def _difference(
+    conversation: OpenConversation, messages: Sequence[BaseMessage], *, goes_on: bool, task: bool
+) -> Difference:
+    """Compares a conversation with an agent's state; see `Editor.sync`."""
+    ids, known = [str(message.id) for message in messages], len(conversation.entries)
+    new = messages[known:]
+    if (
+        ids[:known] == conversation.table.ids
+        and len({*ids}) == len(ids)
+        and all(message.id for message in new)
+        and all(_says(conversation, at, message) for at, message in enumerate(messages[:known]))
+    ):  # as nearly always: what is stored, and then something new
+        said = [Said(message, fingerprint(message), named=True) for message in new]
+        return Difference(ids=ids, state=TASK if task else conversation.newest_state, appended=said)
+    wanted = {one.id: one for one in _recognized(conversation, messages)}
+    order = list(wanted)
+    stay = [entry for entry in conversation.entries if entry.id in wanted]
+    gone = [entry for entry in conversation.entries if entry.id not in wanted]
+    kept = next((i for i, (entry, key) in enumerate(zip(stay, order, strict=False)) if entry.id != key), len(stay))
+    held = {entry.state for entry in stay} | {TASK}
+    last = max((entry.state for entry in gone), default=TASK)
+    if forgets := not task and held == {TASK} and last > TASK:
+        forgets = not goes_on or last < conversation.newest_state
+        held.add(last + forgets)
+    if task:
+        held.update(entry.state for entry in gone)
+    lasting = max(held) if max(held) > TASK else conversation.newest_state
+    return Difference(
+        ids=order,
+        state=TASK if task else lasting,
+        appended=[wanted[key] for key in order[kept:]],
+        edited=[one for entry in stay if (one := wanted[entry.id]).fingerprint != entry.fingerprint],
+        removed=[entry.id for entry in gone if entry.state in held],
+        moved=[entry.id for entry in stay[kept:]],
+        forgotten=len(gone) if forgets else 0,
+    )
 
 
 def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Iterator[Said]:
@@ -486,51 +479,6 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
         yield Said(message, one.fingerprint, named=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """What another conversation begins with."""
-
-    messages: Sequence[BaseMessage]
-    items: Mapping[tuple[str, str], dict[str, Any]]
-    """What was derived from the messages and from nothing else, by kind and key."""
-
-
-def read_fork(store: BaseStore, conversation: OpenConversation, until: str | None) -> Flow[Fork]:
-    """Reads the messages up to one of them, or all, with what was derived from them.
-
-    Raises:
-        InputError: the conversation has no such message, or none at all.
-    """
-    require_known(conversation, [] if until is None else [until])
-    scope, entries = conversation.scope, conversation.entries
-    if not entries:
-        raise InputError(f"There is no conversation {scope.conversation_id!r} to begin with")
-    end = len(entries) if until is None else conversation.positions[until] + 1
-    places = [GetOp(scope.namespace(CUTS), CUTS), GetOp(scope.namespace(PINS), PINS)]
-    cuts, pins = yield from batch(store, places)
-    items: dict[tuple[str, str], dict[str, Any]] = {}
-    with suppress(StoreDataError):  # derived: made again
-        if isinstance(cuts, Item):
-            made = [cut for cut in CutsRecord.read(cuts.value, "the compaction cuts").cuts if cut.position <= end]
-            items[CUTS, CUTS] = CutsRecord(cuts=tuple(made)).to_value()
-    if isinstance(pins, Item):
-        ids = {entry.id for entry in entries[:end]}
-        asked = {key: said for key, said in PinsRecord.read(pins.value, "the pins").pins.items() if key in ids}
-        items[PINS, PINS] = PinsRecord(pins=asked).to_value()
-    contents = _contents_before(conversation, end)
-    for item in (yield from bulk.read_all(store, scope.namespace(SENT))):
-        if item.key.isdecimal() and int(item.key) < end:
-            items[SENT, item.key] = item.value
-    for item in (yield from bulk.read_all(store, scope.namespace(COMPACTIONS))):
-        if item.key.partition("-")[0] in contents:
-            items[COMPACTIONS, item.key] = item.value
-    return Fork([entry.message for entry in entries[:end]], items)
-
-
-def _block_put(scope: Scope, block: TurnBlock) -> PutOp:
-    return PutOp(scope.namespace(SENT), str(block.position), storable(block.to_dict()), index=False)
-
-
 def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     """Reads the blocks of messages that this process has not written, as far as a cut may still show them."""
     end, read = len(conversation.entries), conversation.sent_read
@@ -545,12 +493,6 @@ def read_sent(store: BaseStore, conversation: OpenConversation) -> Flow[None]:
     conversation.sent_read = end
 
 
-def _contents_before(conversation: OpenConversation, position: int) -> set[str]:
-    """Returns hashes of the spans before a position."""
-    trees = conversation.table.trees.values()
-    return {key for tree in trees for node in tree.complete(position) if (key := tree.key(node))}
-
-
 def detached(scope: Scope, messages: Sequence[BaseMessage]) -> OpenConversation:
     """Returns a conversation in memory only, for a turn whose history could not be written."""
     conversation = OpenConversation(scope)
@@ -562,19 +504,6 @@ def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Non
     """Has a conversation in memory only hold messages, unless it holds some already."""
     if not conversation.entries:
         conversation.take_in(News(_records(_identify(messages, None, ()), "", 0, 0)))
-
-
-def require_known(conversation: OpenConversation, ids: Sequence[str], others: Collection[str] = ()) -> None:
-    """Makes sure that a conversation has messages.
-
-    Raises:
-        InputError: it has not.
-    """
-    if unknown := [key for key in ids if key not in conversation.positions and key not in others]:
-        raise InputError(
-            f"The conversation {conversation.scope.conversation_id!r} has no messages {unknown}; ids are what "
-            f"`add_messages` returns and `get_messages` shows"
-        )
 
 
 def _records(new: Iterable[Said], lane: str, clock: int, first: int, state: int = 0) -> list[MessageRecord]:

@@ -17,10 +17,9 @@ from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled
 from langchain_ctxbudget.errors import StoreDataError, SummaryError
 from langchain_ctxbudget.flow import Flow, T, batch, drive
-from langchain_ctxbudget.history.conversation import Conversation
+from langchain_ctxbudget.history.conversation import Conversation, OpenConversation
 from langchain_ctxbudget.history.extractive import Digest, Kind, Line
 from langchain_ctxbudget.history.model_summaries import ChatModelSummarizer, SummaryRequest
-from langchain_ctxbudget.history.open import OpenConversation
 from langchain_ctxbudget.history.tree import KnownDigests, Node, Spans, node_at
 from langchain_ctxbudget.stores import EXTRACTION, Record, Scope, utc_now
 from langchain_ctxbudget.tokens import TokenCounter

@@ -1,348 +1,187 @@
-"""The messages of a conversation and what is known of each, worked out once; only ever added to.
+"""The messages of a conversation and what is known of each, in order; only ever added to.
 
-Whatever changes messages makes another table. What depends on the model, the cost of every message, is a column of it.
+Whoever changes messages makes another table. Texts of sealed messages are inflated, and messages made of them, when
+somebody looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from itertools import islice
-from typing import Any, TypeVar, overload
+import zlib
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, NamedTuple, overload
 
 import numpy as np
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import BaseMessage, ToolMessage
 from numpy.typing import NDArray
 
 from langchain_ctxbudget.history.arc import OpenQuestions
-from langchain_ctxbudget.history.entry import Entries, Entry
+from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, MessageIndex, Numbering
+from langchain_ctxbudget.history.extractive import Line
 from langchain_ctxbudget.history.tree import KnownDigests, Tree
-from langchain_ctxbudget.history.turn_blocks import TurnBlock
-from langchain_ctxbudget.messages import Preservation, as_note, digest, fold, is_user, one_line, terms
-from langchain_ctxbudget.search import (
-    AFTER,
-    CentredVectors,
-    LexicalIndex,
-    Numbers,
-    Rows,
-    Texts,
-    day_number,
-    first_person,
-    is_name,
-    limit,
-    links,
-    packed_terms,
-    subjects,
+from langchain_ctxbudget.messages import (
+    OpenCalls,
+    Preservation,
+    as_sent,
+    date_of,
+    excerpt,
+    fences,
+    fingerprint,
+    is_plain,
+    is_user,
+    plain_text,
+    preservation_of,
+    provider_name,
+    speaker,
 )
-from langchain_ctxbudget.stores import MessageRecord
+from langchain_ctxbudget.search import Rows
+from langchain_ctxbudget.stores import MessageRecord, Place
 from langchain_ctxbudget.tokens import TokenCounter
 
 MOST_COUNTERS = 4
 """Counters whose costs are kept; the one unused for longest goes first."""
-SESSION_GAP_SECONDS = 4 * 3_600
-"""A longer silence ends a session, as the end of a day does."""
-EMBEDDED_AT_ONCE = 2_048
-"""Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
-
-MOST_READ_AHEAD = 4_000
-"""A message of more characters may never be quoted whole: what that would cost is counted when it is asked."""
-UNKNOWN = -1
-"""Stands for a cost that was not counted yet."""
-
-T = TypeVar("T")
-Clips = dict[tuple[int, int], tuple[BaseMessage, int]]
-"""Large messages as they were clipped, and what that costs, by position and limit."""
-
-
-class Beginning(Sequence[T]):
-    """A list that is only ever added to, as far as it went: nothing is copied."""
-
-    __slots__ = ("_all", "_length")
-
-    def __init__(self, every: Sequence[T], length: int | None = None) -> None:
-        """Takes what is in the list by now, or less of it."""
-        self._all, self._length = every, len(every) if length is None else length
-
-    def __len__(self) -> int:
-        """Returns the number of items."""
-        return self._length
-
-    @overload
-    def __getitem__(self, at: int) -> T: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[T]: ...
-    def __getitem__(self, at: int | slice) -> T | list[T]:
-        """Returns an item, or a list of some."""
-        if isinstance(at, slice):
-            return [self._all[i] for i in range(*at.indices(self._length))]
-        if not -self._length <= at < self._length:
-            raise IndexError(at)
-        return self._all[at if at >= 0 else at + self._length]
-
-    def __iter__(self) -> Iterator[T]:
-        """Goes through the items."""
-        return islice(self._all, self._length)
+MOST_DECODED = 4_096
+"""Messages of sealed blocks that stay decoded after somebody has looked at them."""
+NO_CALLS = OpenCalls()
+FACTS = np.dtype(
+    [
+        *((name, np.int64) for name in ("clock", "number", "state")),
+        *((name, np.int32) for name in ("lane", "date", "date_shown")),
+        *((name, np.bool_) for name in ("named", "safe_cut")),
+        *((name, "S32") for name in ("fingerprint", "digest")),
+    ]
+)
+"""What is known of a message without its text; lanes and dates are numbers of words."""
+CODED = ("lane", "date", "date_shown")
 
 
-class Costs:
-    """Columns of the table: what every message costs by one counter, in tokens."""
+class Known(NamedTuple):
+    """What follows of a message from those before it."""
 
-    def __init__(self, counter: TokenCounter) -> None:
-        """Begins with no messages."""
-        self.counter = counter
-        self.tokens: list[int] = []
-        self.total_tokens = 0
-        self.column = Rows(np.int32)
-        """Its cost as a message of a prompt, framing included; 0 of one that is left out of all."""
-        self.quote, self.numbered_quote = Rows(np.int32), Rows(np.int32)
-        """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
-        self.clips: Clips = {}
-        self.with_blocks: dict[int, tuple[TurnBlock, BaseMessage]] = {}
-        """Human messages with the blocks that they were sent with, by position."""
-
-    def restore(self, known: Mapping[str, NDArray[Any]], entries: Sequence[Entry]) -> None:
-        """Takes over what was counted before; what is `UNKNOWN` of it is counted."""
-        for name, rows in columns(self).items():
-            rows.extend(known[name])
-        for position in np.flatnonzero(self.column.values == UNKNOWN).tolist():
-            self.column.values[position] = self._of(entries[position])
-        self.tokens = self.column.values.tolist()
-        self.total_tokens = sum(self.tokens)
-
-    def packed(self, first: int, end: int, pinned: Sequence[int]) -> dict[str, NDArray[Any]]:
-        """Returns what some messages cost; `UNKNOWN` for those that are pinned, as pins come and go."""
-        known = {name: rows.values[first:end].copy() for name, rows in columns(self).items()}
-        known["column"][[position - first for position in pinned]] = UNKNOWN
-        return known
-
-    def grow(self, entries: Sequence[Entry]) -> None:
-        """Counts the messages that are new, also as lines where counting costs nobody anything."""
-        start, count = len(self.tokens), self.counter.count_text
-        self._extend([self._of(entry) for entry in entries[start:]])
-        self.numbered_quote.extend([UNKNOWN] * (len(entries) - start))
-        ahead = MOST_READ_AHEAD if self.counter.is_local else -1
-        self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in entries[start:]])
-        for heading in {entry.date_heading for entry in entries[start:]} if self.counter.is_local else ():
-            count(heading)  # the counter remembers it
-
-    def _extend(self, tokens: list[int]) -> None:
-        self.tokens += tokens
-        self.total_tokens += sum(tokens)
-        self.column.extend(tokens)
-
-    def _of(self, entry: Entry) -> int:
-        return 0 if entry.preservation == "drop" else self.counter.count_message(as_note(entry.sent))
-
-    def changed(self, entries: Sequence[Entry], positions: Sequence[int]) -> Costs:
-        """Returns the costs of messages of which those at some positions, ascending, are shown otherwise."""
-        other = Costs(self.counter)
-        tokens = self.tokens[: len(entries)]
-        for position in positions:
-            if position < len(tokens):
-                tokens[position] = self._of(entries[position])
-        other._extend(tokens)
-        other.quote.extend(self.quote.values[: len(tokens)])
-        other.numbered_quote.extend(self.numbered_quote.values[: len(tokens)])
-        first = positions[0] if positions else len(entries)
-        other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first}
-        return other
+    fingerprint: str
+    digest: str
+    date: str | None
+    date_shown: str | None
+    safe_cut: bool
+    open_calls: OpenCalls
 
 
-class MessageIndex:
-    """Columns of the table that retrieval reads: words, vectors and circumstances, read when first searched."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message and what is known about it, but for what depends on how tokens are counted."""
 
-    def __init__(self) -> None:
-        """Begins with no messages."""
-        self.lexical = LexicalIndex()
-        self.vectors = CentredVectors()
-        self.speakers: dict[str, int] = {}
-        """A number for everyone who speaks."""
-        self.said: set[int] = set()
-        """Digests of all texts."""
-        self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
-        """Vectors of texts of other conversations that are compared with them, by digests of the texts."""
-        self._session, self._speaker, self._day = (Rows(np.int32) for _ in range(3))
-        self._first_person, self._limits, self._links = (Rows(np.float32) for _ in range(3))
-        self._saying, self._folded, self._said = (Rows(np.int64) for _ in range(3))
-        self.vectors_by, self.stored_by = "", ""
-        """The name of the embeddings that made the vectors; of those that made stored ones, until it is compared."""
+    id: str
+    record: MessageRecord
+    message: BaseMessage
+    """As it was given."""
+    sent: BaseMessage
+    """As it stands in a prompt."""
+    fingerprint: str
+    digest: str
+    """Of this message and all before it."""
+    speaker: str
+    date: str | None
+    text: str
+    safe_cut: bool
+    """A cut right before it leaves calls and results together."""
+    open_calls: OpenCalls
+    """Calls that are not answered yet after it."""
+    date_shown: str | None
+    """The date that the newest human message up to here stands under."""
+    heading: str | None
+    """The line above it in a prompt."""
+    preservation: Preservation | None = None
+    """What the application wants to become of it; what `pin` asked for outweighs what the message says."""
 
-    def __len__(self) -> int:
-        """Returns the number of messages that were read."""
-        return len(self._session)
-
-    def read(self, entries: Sequence[Entry]) -> None:
-        """Takes in the messages that are new at the end of a conversation."""
-        start = len(self)
-        new = entries[start:]
-        self.lexical.extend(terms(searched_text(entry.speaker, entry.text)) for entry in new)
-        session = int(self._session.values[-1]) if start else 0
-        sessions: list[int] = []
-        for position, entry in enumerate(new, start):
-            session += bool(position) and _begins_session(entries[position - 1], entry)
-            sessions.append(session)
-        self._session.extend(sessions)
-        self._speaker.extend([self.speakers.setdefault(entry.speaker, len(self.speakers)) for entry in new])
-        self._day.extend([day_number(entry.date) for entry in new])
-        self._first_person.extend([first_person(entry.text) for entry in new])
-        sayings = [saying(entry.speaker, entry.text) for entry in new]
-        self._saying.extend([said for said, _ in sayings])
-        self._folded.extend([folded for _, folded in sayings])
-        self._limits.extend([limit(entry.text, from_user=is_user(entry.message)) for entry in new])
-        self._note([short_digest(entry.text) for entry in new])
-
-    def _note(self, said: Sequence[int] | NDArray[np.int64]) -> None:
-        self._said.extend(said)
-        self.said.update(self._said.values[len(self._said) - len(said) :].tolist())
-
-    @property
-    def sayings(self) -> NDArray[np.int64]:
-        """Digests of who said it and what; shape `(len(self),)`."""
-        return self._saying.values
-
-    @property
-    def folded(self) -> NDArray[np.int64]:
-        """Digests of what was said, in one form; shape `(len(self),)`."""
-        return self._folded.values
-
-    def texts(self, costs: Numbers, places: NDArray[np.intp], session: Numbers) -> Texts:
-        """Returns what is known of the messages at some places, of all messages' costs in tokens and sessions."""
-        chosen = session[places]
-        return Texts(
-            session=chosen,
-            costs=costs[places],
-            distinct=self.lexical.distinct[places],
-            speaker=self._speaker.values[places],
-            first_person=self._first_person.values[places],
-            day=self._day.values[places],
-            place=places,
-            opens=(places == 0) | (chosen != session[places - 1]),
+    @classmethod
+    def read(
+        cls,
+        record: MessageRecord,
+        message: BaseMessage,
+        known: Known,
+        shown: str | None,
+        pinned: Preservation | None = None,
+    ) -> Entry:
+        """Reads a message, under the id that it goes by; `shown` is the date that those before it stand under."""
+        heading = _heading(message, date_of(message), shown) if is_user(message) else None
+        preservation = pinned or preservation_of(message)
+        return cls(
+            **known._asdict(),
+            id=str(message.id),
+            record=record,
+            message=message,
+            sent=_sent(message, heading, preservation),
+            speaker=speaker(message),
+            text=plain_text(message),
+            heading=heading,
+            preservation=preservation,
         )
 
-    @property
-    def days(self) -> Numbers:
-        """The date of every message as a number; 0 where there is none."""
-        return self._day.values
-
-    def subjects(self) -> Numbers:
-        """Returns the number of every message's subject: its session, cut where another subject begins."""
-        if len(self.vectors) > len(self._links):  # the last ones depend on what follows them
-            self._links.truncate(max(0, len(self._links) - AFTER + 1))
-            self._links.extend(links(self.vectors.units, len(self._links)))
-        return subjects(self._session.values, self._links.values, self._limits.values)
-
-    def texts_to_embed(self, entries: Sequence[Entry]) -> list[str]:
-        """Returns the first texts that have no vector yet; none where all have one."""
-        start = len(self.vectors)
-        return [entry.text for entry in entries[start : start + EMBEDDED_AT_ONCE]]
-
-    def first(self, length: int) -> MessageIndex:
-        """Returns the index of the first messages alone; words are read again, vectors stay."""
-        if length >= len(self) and length >= len(self.vectors):
-            return self
-        other = MessageIndex()
-        for name, rows in columns(self).items():
-            setattr(other, name, rows.copy())
-            getattr(other, name).truncate(length)
-        other._links.truncate(max(0, length - AFTER + 1))
-        other.vectors, other.elsewhere = self.vectors.copy(), self.elsewhere
-        other.vectors_by, other.stored_by = self.vectors_by, self.stored_by
-        other.vectors.truncate(length)
-        other.lexical = self.lexical.first(length)
-        known = int(other._speaker.values.max(initial=-1))
-        other.speakers = {name: number for name, number in self.speakers.items() if number <= known}
-        other.said = set(other._said.values.tolist())
-        return other
-
-    def packed(self, first: int, end: int, entries: Sequence[Entry]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Returns what is known of some messages but for their vectors, as plain data and arrays."""
-        arrays = {name: rows.values[first:end] for name, rows in columns(self).items() if name != "_links"}
-        used, arrays["_speaker"] = np.unique(arrays["_speaker"], return_inverse=True)
-        names = list(self.speakers)
-        words, arrays["terms"] = packed_terms(searched_text(entry.speaker, entry.text) for entry in entries[first:end])
-        return {"speakers": [names[number] for number in used], "terms": words}, arrays
-
-    def unpack(
-        self, data: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> tuple[list[str], NDArray[Any], int]:
-        """Takes in what was packed, but for the words, which it returns for the lexical index."""
-        numbers = [self.speakers.setdefault(name, len(self.speakers)) for name in data["speakers"]]
-        for name, rows in columns(self).items():
-            if name not in ("_links", "_speaker", "_said"):
-                rows.extend(arrays[name])
-        self._speaker.extend(np.array(numbers, np.int32)[arrays["_speaker"]])
-        self._note(arrays["_said"])
-        return data["terms"], arrays["terms"], len(arrays["_day"])
+    def kept_as(self, pinned: Preservation | None) -> Entry:
+        """Returns the same message with another pin."""
+        preservation = pinned or preservation_of(self.message)
+        return replace(self, preservation=preservation, sent=_sent(self.message, self.heading, preservation))
 
     @property
-    def final_vectors(self) -> int:
-        """The number of messages whose vectors, and what follows from those around them, are known for good."""
-        return max(0, min(len(self.vectors), len(self._links) + 1 - AFTER))
+    def state(self) -> int:
+        """The number of the agent's state that it comes from; see `Place`."""
+        return self.record.place.state
 
-    def packed_vectors(self, first: int, end: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Returns the vectors of some messages."""
-        absent = [number - first for number in self.vectors.absent if first <= number < end]
-        units = self.vectors.units[first:end].astype(np.float16)
-        return {"absent": absent}, {"units": units, "links": self._links.values[first:end]}
+    @property
+    def is_quotable(self) -> bool:
+        """It may stand in a prompt word for word, though it is not among the recent ones."""
+        return bool(self.text) and self.preservation not in ("drop", "summarize")
 
-    def embedded_by(self, name: str) -> bool:
-        """Says by which embeddings the vectors are made; returns whether stored ones of others had to be forgotten."""
-        other, self.stored_by, self.vectors_by = self.stored_by not in ("", name), "", name
-        if other:
-            self.vectors = CentredVectors()
-            self._links.truncate(0)
-        return other
+    @property
+    def speaking_name(self) -> str | None:
+        """The name under which somebody speaks; results of tools have none."""
+        return None if isinstance(self.message, ToolMessage) else self.message.name
 
-    def restore_vectors(self, data: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Takes in vectors that were packed."""
-        self.vectors.restore(arrays["units"], data["absent"])
-        self._links.extend(arrays["links"])
+    @property
+    def date_heading(self) -> str:
+        """The line above quotes of its day; empty where that is not known."""
+        return f"[{self.date}]\n" if self.date else ""
 
+    def quoted(self, reference: str = "") -> str:
+        """Returns the line that quotes the message."""
+        return fences.item(self.speaker, self.text, reference)
 
-def columns(owner: object) -> dict[str, Rows]:
-    """Returns everything of an object that is a column."""
-    return {name: rows for name, rows in vars(owner).items() if isinstance(rows, Rows)}
-
-
-def searched_text(speaker: str, text: str) -> str:
-    """Returns a text with the name of who said it, where that is a name."""
-    return f"{speaker} {text}" if is_name(speaker) else text
+    def as_line(self, position: int, tokens: int = 0) -> Line:
+        """Returns the message as a summariser reads it; one that is to be dropped says nothing."""
+        text = "" if self.preservation == "drop" else self.text
+        return Line(position, self.speaker, self.date, text, is_user(self.message), tokens)
 
 
-def saying(speaker: str, text: str) -> tuple[int, int]:
-    """Returns a digest of who says something and what, and one of what, by which repetitions are known."""
-    folded = one_line(fold(text))
-    return short_digest(f"{speaker}\0{folded}"), short_digest(folded)
+def _sent(message: BaseMessage, heading: str | None, preservation: Preservation | None) -> BaseMessage:
+    sent = as_sent(message, heading=heading)
+    return excerpt(sent) if preservation == "summarize" else sent
 
 
-def short_digest(text: str) -> int:
-    """Returns a number that stands for a text."""
-    return int.from_bytes(digest(text)[:8], "little", signed=True)
+def _heading(message: BaseMessage, date: str | None, shown: str | None) -> str | None:
+    """Returns the line above a human message: its date where that is new, its speaker where the name cannot be sent."""
+    lost = message.name if message.name and provider_name(message.name) is None else None
+    parts = [part for part in (date if date != shown else None, lost) if part]
+    return f"[{', '.join(parts)}]" if parts else None
 
 
-def _begins_session(before: Entry, entry: Entry) -> bool:
-    if before.date != entry.date:
-        return True
-    earlier, later = _moment(before), _moment(entry)
-    return earlier is not None and later is not None and later - earlier > SESSION_GAP_SECONDS
+class _Texts:
+    """The JSON of some messages in a row, inflated when one of them is asked for."""
+
+    def __init__(self, packed: bytes, count: int) -> None:
+        self.packed, self.count, self._texts = packed, count, list[bytes]()
+
+    def __getitem__(self, number: int) -> str:
+        self._texts = self._texts or zlib.decompress(self.packed).split(b"\0")
+        return self._texts[number].decode()
 
 
-def _moment(entry: Entry) -> float | None:
-    """Returns when a message was said, in seconds; None where that is not known to the second."""
-    try:
-        moment = datetime.fromisoformat(str(entry.message.additional_kwargs.get("created_at")))
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-class MessageTable:
-    """The messages of a conversation and what is known of each, in order; only ever added to."""
+class MessageTable(Columns, Sequence[Entry]):
+    """The messages of a conversation, with what was made of them."""
 
     def __init__(self) -> None:
-        """Begins with no messages."""
-        self.entries = Entries()
-        self.safe: list[bool] = []
+        self.ids: list[str] = []
         self.positions: dict[str, int] = {}
         self.names: dict[str, int] = {}
         """Everyone who has spoken under a name, with the position of the first message."""
@@ -350,9 +189,14 @@ class MessageTable:
         """Positions of the messages that stay verbatim while they fit."""
         self.dropped: list[int] = []
         """Positions of those that are left out of prompts."""
+        self.open_calls: dict[int, OpenCalls] = {}
+        """Calls that are not answered yet, by the position of the message that they are open after."""
+        self.facts = Rows(FACTS)
+        self.safe: list[bool] = []
+        """Whether a cut before it leaves calls and results together."""
         self.quotable, self.text_only, self.human = (Rows(np.bool_) for _ in range(3))
         """Whether it may be quoted, whether its content is one text and no list of parts, whether a human says it."""
-        self.index = MessageIndex()
+        self.search_index = MessageIndex()
         self.trees: dict[int, Tree] = {}
         """The compaction tree for every size of segments that was asked for."""
         self.questions = OpenQuestions()
@@ -361,82 +205,149 @@ class MessageTable:
         """What the messages cost, by counter, the one used last at the end."""
         self.stored_costs: dict[str, dict[str, NDArray[Any]]] = {}
         """What was counted before this process, by counter, until it is asked for."""
+        self._words: Numbering[str | None] = Numbering()
+        self.whole: dict[int, Entry] = {}
+        """Messages that are no part of a sealed block, or pinned."""
+        self._decoded: dict[int, Entry] = {}
+        self._sealed: dict[int, _Texts] = {}
+        """Texts of sealed blocks, by the position of the first message of each."""
 
     def __len__(self) -> int:
-        """Returns the number of messages."""
-        return len(self.entries)
+        return len(self.ids)
 
-    @property
-    def digest(self) -> str:
-        """A digest of all its messages."""
-        return self.entries.digest(len(self))
+    @overload
+    def __getitem__(self, at: int) -> Entry: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Entry]: ...
+    def __getitem__(self, at: int | slice) -> Entry | list[Entry]:
+        if isinstance(at, slice):
+            return [self._at(position) for position in range(*at.indices(len(self)))]
+        return self._at(range(len(self))[at])
+
+    def __iter__(self) -> Iterator[Entry]:
+        return map(self._at, range(len(self)))
+
+    def _at(self, position: int) -> Entry:
+        return self.peek(position) or self._decode(position)
+
+    def peek(self, position: int) -> Entry | None:
+        """Returns a message where it is decoded."""
+        return self.whole.get(position) or self._decoded.get(position)
+
+    def _decode(self, position: int) -> Entry:
+        fact, words = self.facts.values[position], list(self._words)
+        first = (starts := list(self._sealed))[bisect_right(starts, position) - 1]
+        text = self._sealed[first][position - first]
+        record = MessageRecord(place=self.place(position), text=text, named=bool(fact["named"]))
+        message = record.to_message()
+        if str(message.id) != self.ids[position]:
+            message = message.model_copy(update={"id": self.ids[position]})
+        known = Known(
+            fingerprint=fact["fingerprint"].decode(),
+            digest=fact["digest"].decode(),
+            date=words[fact["date"]],
+            date_shown=words[fact["date_shown"]],
+            safe_cut=self.safe[position],
+            open_calls=self.open_calls.get(position, NO_CALLS),
+        )
+        shown = words[self.facts.values[position - 1]["date_shown"]] if position else None
+        if len(self._decoded) >= MOST_DECODED:
+            self._decoded = {}
+        entry = self._decoded[position] = Entry.read(record, message, known, shown)
+        return entry
+
+    # What is known without decoding
 
     @property
     def exchanges(self) -> int:
         """The number of its messages that are a human's."""
         return int(self.human.values.sum())
 
-    def holds(self, position: int, digest: str) -> bool:
+    def digest(self, length: int | None = None) -> str:
+        """Returns a digest of all its messages, or of so many from the beginning."""
+        end = len(self) if length is None else length
+        digest: bytes = self.facts.values[end - 1]["digest"] if end else b""
+        return digest.decode()
+
+    def holds(self, length: int, digest: str) -> bool:
         """Returns whether it begins with so many messages of this digest."""
-        return position <= len(self) and (not position or self.entries.digest(position) == digest)
+        return length <= len(self) and (not length or self.digest(length) == digest)
+
+    def fingerprint(self, position: int) -> str:
+        """Returns the fingerprint of a message."""
+        digest: bytes = self.facts.values[position]["fingerprint"]
+        return digest.decode()
 
     def times_said(self, fingerprint: str) -> int:
         """Returns how many messages say the same."""
-        return int((self.entries.facts.values["fingerprint"] == fingerprint.encode()).sum())
+        return int((self.facts.values["fingerprint"] == fingerprint.encode()).sum())
+
+    def place(self, position: int) -> Place:
+        """Returns where a message is in the log."""
+        fact = self.facts.values[position]
+        numbers = {name: int(fact[name]) for name in ("clock", "number", "state")}
+        return Place(lane=str(list(self._words)[fact["lane"]]), **numbers)
+
+    def at_place(self, key: str) -> int | None:
+        """Returns the position of the message of a record, by the record's key."""
+        lane, _, number = key.rpartition("/")
+        facts, code = self.facts.values, self._words.get(lane, -1)
+        [found] = np.nonzero((facts["number"] == int(number)) & (facts["lane"] == code))
+        return int(found[0]) if len(found) else None
+
+    def lane_counts(self, length: int, counts: Mapping[str, int]) -> dict[str, int]:
+        """Returns how many records of every lane are before the first one of the messages after so many."""
+        facts, words, found = self.facts.values[length:], list(self._words), dict(counts)
+        for lane, number in zip(facts["lane"].tolist(), facts["number"].tolist(), strict=True):
+            name = str(words[lane])
+            found[name] = min(found[name], number)
+        return found
+
+    # Growing
 
     def append(self, record: MessageRecord, message: BaseMessage, pinned: Preservation | None = None) -> None:
-        """Adds a message at the end."""
-        entry = Entry.after(self.entries[-1] if self.entries else None, record, message, pinned)
-        position = len(self)
+        """Adds a message at the end, under the id that it goes by."""
+        position, last = len(self), self[-1] if self.ids else None
+        date, shown = date_of(message), last.date_shown if last else None
+        safe, open_calls = True, last.open_calls if last else NO_CALLS
+        if open_calls != NO_CALLS or not is_plain(message):  # plain words open nothing that must not be cut
+            safe, open_calls = open_calls.after(message)
+        said, key = fingerprint(message), str(message.id)
+        chained = blake2b((last.digest if last else "").encode(), digest_size=16)
+        chained.update(f"{key}\0{said}".encode(errors="surrogatepass"))
+        known = Known(
+            fingerprint=said,
+            digest=chained.hexdigest(),
+            date=date or (last.date if last else None),
+            date_shown=(date if is_user(message) and date else None) or shown,
+            safe_cut=safe,
+            open_calls=open_calls,
+        )
+        entry, place = Entry.read(record, message, known, shown, pinned), record.place
+        coded = [self._words[word] for word in (place.lane, entry.date, entry.date_shown)]
+        fact = (place.clock, place.number, place.state, *coded, record.named, safe, said, entry.digest)
+        self.facts.extend(np.array([fact], FACTS))
+        self.quotable.extend([entry.is_quotable])
+        self.text_only.extend([isinstance(message.content, str)])
+        self.human.extend([is_user(message)])
+        self.ids.append(key)
+        self.safe.append(safe)
+        self.positions[key] = position
+        self.whole[position] = entry
+        if open_calls != NO_CALLS:
+            self.open_calls[position] = open_calls
         if entry.speaking_name:
             self.names.setdefault(entry.speaking_name, position)
         for preservation, positions in (("keep", self.kept), ("drop", self.dropped)):
             if entry.preservation == preservation:
                 positions.append(position)
-        self.quotable.extend([entry.is_quotable])
-        self.text_only.extend([isinstance(entry.message.content, str)])
-        self.human.extend([is_user(entry.message)])
-        self.positions[entry.id] = position
-        self.safe.append(entry.safe_cut)
-        self.entries.append(entry)
-
-    def pinned_in(self, first: int, end: int, pins: Iterable[str]) -> list[int]:
-        """Returns the positions of the pinned messages among some."""
-        return [at for key in pins if (at := self.positions.get(key)) is not None and first <= at < end]
-
-    def packed(self, first: int, end: int, pins: Iterable[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Returns some messages as plain data and arrays, as if none was pinned."""
-        data = self.entries.packed(first, end)
-        arrays = {name: rows.values[first:end].copy() for name, rows in columns(self).items()}
-        plain = {at: self.entries[at].kept_as(None) for at in self.pinned_in(first, end, pins)}
-        for at, entry in plain.items():
-            arrays["quotable"][at - first] = entry.is_quotable
-        for preservation, places in (("keep", self.kept), ("drop", self.dropped)):
-            said = [at for at, entry in plain.items() if entry.preservation == preservation]
-            own = [at for at in places if first <= at < end and at not in plain]
-            data[preservation] = [at - first for at in sorted([*own, *said])]
-        data["names"] = {name: at - first for name, at in self.names.items() if first <= at < end}
-        return data, {**arrays, "facts": data.pop("facts")}
-
-    def unpack(self, data: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Adds messages that were packed."""
-        begin = len(self)
-        for name, rows in columns(self).items():
-            rows.extend(arrays[name])
-        self.kept += [begin + at for at in data.pop("keep")]
-        self.dropped += [begin + at for at in data.pop("drop")]
-        for name, at in data.pop("names").items():
-            self.names.setdefault(name, begin + at)
-        self.safe += arrays["facts"]["safe_cut"].tolist()
-        self.positions |= zip(data["ids"], range(begin, begin + len(data["ids"])), strict=True)
-        self.entries.unpack(arrays["facts"], **data)
 
     def first(self, length: int) -> MessageTable:
         """Returns the table of the first messages alone; what was made of them stays."""
         if length >= len(self):
             return self
         other = self._copied(length)
-        other.index = other.index.first(length)
+        other.search_index = other.search_index.first(length)
         return other
 
     def pinned(self, pins: Mapping[str, Preservation], changed: Iterable[str]) -> MessageTable:
@@ -446,14 +357,13 @@ class MessageTable:
             return self
         other = self._copied(len(self))
         for position in positions:
-            entry = self.entries[position].kept_as(pins.get(self.entries[position].id))
-            other.entries.change(position, entry)
+            entry = other.whole[position] = self[position].kept_as(pins.get(self.ids[position]))
             other.quotable.values[position] = entry.is_quotable
             for preservation, places in (("keep", other.kept), ("drop", other.dropped)):
                 places[:] = sorted(
-                    {*places, position} if entry.preservation == preservation else {*places} - {position}
+                    {*places} - {position} | ({position} if entry.preservation == preservation else set())
                 )
-        other.counted = [costs.changed(other.entries, positions) for costs in self.counted]
+        other.counted = [costs.changed(other, positions) for costs in self.counted]
         for known in other.stored_costs.values():
             column = known["column"]
             column[[position for position in positions if position < len(column)]] = UNKNOWN
@@ -462,17 +372,23 @@ class MessageTable:
 
     def _copied(self, length: int) -> MessageTable:
         other = MessageTable()
-        other.entries, other.safe = self.entries.first(length), self.safe[:length]
-        other.positions = dict(zip(other.entries.ids, range(length), strict=True))
+        other.take_columns(self, length)
+        other.ids, other.safe = self.ids[:length], self.safe[:length]
+        other.positions = dict(zip(other.ids, range(length), strict=True))
+        for name in ("open_calls", "whole", "_decoded"):
+            setattr(other, name, {at: value for at, value in getattr(self, name).items() if at < length})
+        for begin, texts in self._sealed.items():
+            if begin + texts.count <= length:
+                other._sealed[begin] = texts
+            else:
+                other.whole.update((at, self[at]) for at in range(begin, length))
         other.names = {name: at for name, at in self.names.items() if at < length}
         other.kept, other.dropped = ([at for at in places if at < length] for places in (self.kept, self.dropped))
-        for name, rows in columns(self).items():
-            setattr(other, name, rows.copy())
-            getattr(other, name).truncate(length)
+        other._words.update(self._words)
         # The index goes on with the new table; where this one is searched again, it is read anew.
-        other.index, self.index = self.index, MessageIndex()
+        other.search_index, self.search_index = self.search_index, MessageIndex()
         other.made = self.made.copy()
-        other.counted = [costs.changed(other.entries, []) for costs in self.counted]
+        other.counted = [costs.changed(other, []) for costs in self.counted]
         other.stored_costs = {
             key: {name: column[:length].copy() for name, column in known.items()}
             for key, known in self.stored_costs.items()
@@ -489,7 +405,7 @@ class MessageTable:
 
     def tree(self, segment_messages: int) -> Tree:
         """Returns the compaction tree for a size of segments, with all segments that have ended by now."""
-        tree = self.trees.get(segment_messages, Tree(segment_messages)).grow(self.entries)
+        tree = self.trees.get(segment_messages, Tree(segment_messages)).grow(self)
         self.trees[segment_messages] = tree
         return tree
 
@@ -497,7 +413,59 @@ class MessageTable:
         """Returns what every message costs by a counter; each is counted once."""
         known = next((costs for costs in self.counted if costs.counter is counter), None) or Costs(counter)
         if counter.identity in self.stored_costs and not len(known.column):
-            known.restore(self.stored_costs.pop(counter.identity), self.entries)
+            known.restore(self.stored_costs.pop(counter.identity), self)
         self.counted = [*(costs for costs in self.counted if costs is not known), known][-MOST_COUNTERS:]
-        known.grow(self.entries)
+        known.grow(self)
         return known
+
+    # Sealed blocks
+
+    def pinned_in(self, first: int, end: int, pins: Iterable[str]) -> list[int]:
+        """Returns the positions of the pinned messages among some."""
+        return [at for key in pins if (at := self.positions.get(key)) is not None and first <= at < end]
+
+    def packed_texts(self, first: int, end: int) -> bytes:
+        """Returns the texts of some messages."""
+        if known := self._sealed.get(first):
+            return known.packed
+        return zlib.compress(b"\0".join(entry.record.text.encode() for entry in self[first:end]), 1)
+
+    def packed(self, first: int, end: int, pinned: Iterable[int]) -> tuple[dict[str, Any], Arrays]:
+        """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
+        arrays = self.arrays(first, end)
+        data: dict[str, Any] = {"ids": self.ids[first:end]}
+        for name in CODED:
+            data[name], arrays["facts"][name] = self._words.packed(arrays["facts"][name])
+        plain = {at: self[at].kept_as(None) for at in pinned}
+        for at, entry in plain.items():
+            arrays["quotable"][at - first] = entry.is_quotable
+        for preservation, places in (("keep", self.kept), ("drop", self.dropped)):
+            said = [at for at, entry in plain.items() if entry.preservation == preservation]
+            own = [at for at in places if first <= at < end and at not in plain]
+            data[preservation] = [at - first for at in sorted([*own, *said])]
+        data["names"] = {name: at - first for name, at in self.names.items() if first <= at < end}
+        data["calls"] = [(at - first, self.open_calls[at]) for at in range(first, end) if at in self.open_calls]
+        return data, arrays
+
+    def unpack(self, data: Mapping[str, Any], arrays: Arrays, texts: bytes) -> None:
+        """Adds messages that were packed."""
+        begin, facts = len(self), arrays["facts"].copy()
+        for name in CODED:
+            facts[name] = self._words.unpacked(data[name], facts[name])
+        self.extend({**arrays, "facts": facts})
+        self.ids += data["ids"]
+        self.safe += facts["safe_cut"].tolist()
+        self.positions |= zip(data["ids"], range(begin, len(self.ids)), strict=True)
+        self.kept += [begin + at for at in data["keep"]]
+        self.dropped += [begin + at for at in data["drop"]]
+        self.names = {name: begin + at for name, at in data["names"].items()} | self.names
+        for at, (waiting, early, age) in data["calls"]:
+            self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
+        self._sealed[begin] = _Texts(texts, len(data["ids"]))
+
+    def let_go(self, first: int, end: int, texts: bytes, but: Collection[int]) -> None:
+        """Keeps only the texts of some messages, but for those that are pinned; who shows one decodes it."""
+        self._sealed[first] = _Texts(texts, end - first)
+        for position in range(first, end):
+            if position not in but:
+                self.whole.pop(position, None)

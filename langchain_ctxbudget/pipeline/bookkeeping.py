@@ -1,28 +1,44 @@
-"""What is written down after a prompt, off the hot path: its report as a snapshot, and what its answer has used."""
+"""What is written down after a prompt, off the hot path: its report as a snapshot, and what its answer has used.
+
+A pipeline shows both as `snapshots` and `usage`.
+"""
 
 from __future__ import annotations
 
 import atexit
-import re
-from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
-from langgraph.store.base import BaseStore, Item, Op, PutOp
+from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp
 
 from langchain_ctxbudget.background import BackgroundWorker, Cancelled, beginning_anew, new_mutex
-from langchain_ctxbudget.budget import HEALTHY, Tier, UsageLimits, relaxed, standing, tier_of
+from langchain_ctxbudget.budget import HEALTHY, Standing, Tier, UsageLimits, relaxed, standing, tier_of
 from langchain_ctxbudget.errors import BlockedLoopError, InputError, StoreDataError
-from langchain_ctxbudget.flow import Flow, drive, locked, running_loop
+from langchain_ctxbudget.flow import Flow, batch, drive, locked, running_loop, twins
 from langchain_ctxbudget.knowledge import known
+from langchain_ctxbudget.prompt import merged
 from langchain_ctxbudget.report import ContextReport, UsageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Ledger, Record, Scope, month_of, read_all, utc, utc_now
+from langchain_ctxbudget.stores import (
+    Ledger,
+    Record,
+    Scope,
+    month_of,
+    read_all,
+    read_settings,
+    settings_place,
+    utc,
+    utc_now,
+)
 from langchain_ctxbudget.tokens import Price, Usage, load_prices, usage_of
+
+if TYPE_CHECKING:
+    from langchain_ctxbudget.pipeline.engine import Engine
 
 Prices: TypeAlias = Mapping[str, Price | Mapping[str, Any]]
 CLOSING_SECONDS = 5.0
@@ -31,10 +47,9 @@ MOST_WAITING = 1_000_000
 """Conversations of which something is still to be written."""
 KEPT_SCOPES = 256
 """Of so many conversations it is known which snapshots there are; of others it is read again."""
-
-
 SNAPSHOTS = "reports"
-_KEY = re.compile(r"(?P<moment>[0-9T]+)-(?P<number>[0-9]+)-[^-]*")
+MOST_SNAPSHOTS = 100
+"""Snapshots that are given by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +105,6 @@ def read_snapshot_items(store: BaseStore, scope: Scope) -> Flow[list[Item]]:
     return sorted((yield from read_all(store, scope.namespace(SNAPSHOTS))), key=lambda item: item.key)
 
 
-def _key_behind(keys: Sequence[str], key: str) -> str:
-    """Returns the id of a new snapshot: as it is, or, where the clock was set back, one behind those there are."""
-    last = _KEY.fullmatch(keys[-1]) if keys and key not in keys and key < keys[-1] else None
-    return f"{last['moment']}-{int(last['number']) + 1:08d}-{key.rpartition('-')[2]}" if last else key
-
-
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     """A snapshot that is still to be written."""
@@ -136,10 +145,8 @@ class Bookkeeping:
         self._waiting: dict[Scope, deque[_Waiting]] = {}
         self._unwritten: dict[Scope, None] = {}
         """Conversations of which something is to be written."""
-        self._failed: dict[Scope, None] = {}
-        """Those of them that could not be written; they are tried again as soon as another one can."""
-        self._keys: OrderedDict[Scope, list[str]] = OrderedDict()
-        """The ids of the snapshots of conversations, oldest first; whoever uses them holds the lock of the user."""
+        self._keys: dict[Scope, list[str]] = {}
+        """The ids of the snapshots of conversations that were written last; whoever uses them holds the user's lock."""
         self._also: dict[str, PutOp] = {}
         """What is of no conversation, and is written with the next."""
 
@@ -159,8 +166,8 @@ class Bookkeeping:
     def finish(self) -> BackgroundWorker[Scope]:
         """Has everything written, also what could not be before; returns the worker that does it."""
         with self._mutex:
-            failed, self._failed = self._failed, {}
-        for scope in failed:
+            scopes = list(self._unwritten)
+        for scope in scopes:
             self.worker.submit(scope)
         return self.worker
 
@@ -250,8 +257,9 @@ class Bookkeeping:
     def _drop(self, scopes: list[Scope]) -> None:
         with self._mutex:
             for scope in scopes:
-                for kept in (self._waiting, self._unwritten, self._failed, self._keys):
-                    kept.pop(scope, None)
+                self._waiting.pop(scope, None)
+                self._unwritten.pop(scope, None)
+                self._keys.pop(scope, None)
 
     def _ask(self, scope: Scope) -> None:
         """Has written what there is of a conversation."""
@@ -269,7 +277,6 @@ class Bookkeeping:
 
     def _run(self, scope: Scope, _cancelled: Cancelled) -> None:
         with self._mutex:
-            self._failed.pop(scope, None)
             self._unwritten.pop(scope, None)
         try:
             drive(self._write(scope))
@@ -283,7 +290,7 @@ class Bookkeeping:
 
     def _note_failure(self, scope: Scope) -> None:
         with self._mutex:
-            self._failed[scope] = self._unwritten[scope] = None
+            self._unwritten[scope] = None
             self._stay(needed=True)
 
     def _write(self, scope: Scope) -> Flow[None]:
@@ -294,17 +301,16 @@ class Bookkeeping:
             with self._mutex:
                 waiting = list(self._waiting.get(scope, ()))
                 also = dict(self._also)
-            puts: list[Op] = [*also.values()]
+            puts, keys = list[Op](also.values()), list[str]()
             now = known.epoch_of(store, scope.user_id)
             current = [one for one in waiting if one.epoch == now]
-            keys = list(self._keys.get(scope, ()))
             if current:
-                if scope not in self._keys:
-                    keys = [item.key for item in (yield from read_snapshot_items(store, scope))]
+                known_keys = self._keys.pop(scope, None)
+                if known_keys is None:
+                    known_keys = [item.key for item in (yield from read_snapshot_items(store, scope))]
                 for one in current:
-                    key = _key_behind(keys, one.key)
-                    puts.append(PutOp(scope.namespace(SNAPSHOTS), key, one.record.to_value(), index=False))
-                    keys = sorted({*keys, key})
+                    puts.append(PutOp(scope.namespace(SNAPSHOTS), one.key, one.record.to_value(), index=False))
+                keys = sorted({*known_keys, *(one.key for one in current)})
                 keys, gone = keys[-current[-1].keep :], keys[: -current[-1].keep]
                 puts += [PutOp(scope.namespace(SNAPSHOTS), key, None) for key in gone]
             yield from self.ledger.write(store, scope, puts)
@@ -316,11 +322,10 @@ class Bookkeeping:
                         left.popleft()
                 if not left:
                     self._waiting.pop(scope, None)
-                if current:
+                if keys:
                     self._keys[scope] = keys
-                    self._keys.move_to_end(scope)
                     if len(self._keys) > KEPT_SCOPES:
-                        self._keys.popitem(last=False)
+                        del self._keys[next(iter(self._keys))]
 
         # Whoever erases something of the user holds this lock, too.
         yield from locked(known.lock_of(store, scope.user_id), body())
@@ -334,3 +339,123 @@ def amounts(session: Usage, month: Usage) -> dict[str, float]:
         "month_tokens": month.total_tokens,
         "month_cost": month.cost,
     }
+
+
+Snapshots: TypeAlias = "list[ContextSnapshot]"
+
+
+class _Book:
+    """A part of a pipeline."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+
+class UsageBook(_Book):
+    """Usage in tokens and US dollars, per conversation and per user and month (UTC), and what is left of limits.
+
+    A pipeline has it as `usage`. It is fed by `ContextUsageHandler`, by the middleware, by `pipeline.observe_usage`,
+    and by `record` where none of these sees an answer. Models without a known price count tokens only. Every method
+    has an async twin. Without a user or a conversation, it raises `MissingScopeError`.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline = ContextPipeline()
+        >>> usage = {"input_tokens": 1_000, "output_tokens": 200, "total_tokens": 1_200}
+        >>> spent = pipeline.usage.record(usage, user_id="ada", conversation_id="c1", model="gpt-4o")
+        >>> pipeline.usage.of_session(user_id="ada", conversation_id="c1").total_tokens
+        1200
+    """
+
+    def _record(
+        self, usage_metadata: Mapping[str, Any], *, user_id: str, conversation_id: str, model: str | None = None
+    ) -> Flow[Usage]:
+        """Counts the usage of an answer, of the pipeline's model or another one, and returns it once it is written.
+
+        Raises `InputError` where it is no usage, and what the store raised. It is counted all the same then and
+        written later: do not record it again.
+        """
+        scope, engine = Scope(user_id, conversation_id), self._engine
+        return engine.workspace.bookkeeping.record(scope, usage_metadata, model or engine.target.model_name)
+
+    record, arecord = twins(_record)
+
+    def _of_session(self, *, user_id: str, conversation_id: str) -> Flow[Usage]:
+        """Returns the usage of a conversation."""
+        session, _ = yield from self._engine.workspace.bookkeeping.used(Scope(user_id, conversation_id))
+        return session
+
+    of_session, aof_session = twins(_of_session)
+
+    def _of_month(self, *, user_id: str, month: str | None = None) -> Flow[Usage]:
+        """Returns the usage of a user in a month (this one, or such as `2026-11`; else `InputError`).
+
+        It is that of all conversations, also of those that were deleted since.
+        """
+        workspace = self._engine.workspace
+        books = workspace.bookkeeping
+        return books.ledger.of_month(workspace.store, user_id, month or month_of(books.clock()))
+
+    of_month, aof_month = twins(_of_month)
+
+    def _standing(
+        self, *, user_id: str, conversation_id: str, limits: UsageLimits | Mapping[str, Any] | None = None
+    ) -> Flow[Standing | None]:
+        """Returns how much is left of the most restrictive limit; None where none is set.
+
+        The limits are the pipeline's, under what the user has saved, where none are given; `InvalidSettingsError` for
+        something else.
+        """
+        scope, workspace = Scope(user_id, conversation_id), self._engine.workspace
+        if limits is None:
+            saved = yield from read_settings(workspace.store, settings_place(user_id, None))
+            limits = merged(workspace.settings, {"user": saved}, None, failures=[])[0].usage_limits
+        if limits is None:
+            return None
+        return standing(UsageLimits.of(limits), amounts(*(yield from workspace.bookkeeping.used(scope))))
+
+    standing, astanding = twins(_standing)
+
+
+class SnapshotBook(_Book):
+    """The reports of earlier prompts, where `keep_snapshots` says that they are kept.
+
+    A pipeline has it as `snapshots`. They are written in the background, so the newest may be missing for a moment
+    (`pipeline.flush()` waits for it). Every method has an async twin. Without a user or a conversation, it raises
+    `MissingScopeError`.
+
+    Example:
+        >>> from langchain_ctxbudget import ContextPipeline
+        >>> pipeline = ContextPipeline({"keep_snapshots": 10})
+        >>> for question in ("Hello", "Hello again"):
+        ...     context = pipeline.assemble(question, user_id="ada", conversation_id="c1")
+        >>> pipeline.flush()
+        True
+        >>> [one.report.total_tokens for one in pipeline.snapshots.list(user_id="ada", conversation_id="c1")]
+        [8, 9]
+    """
+
+    def _latest(self, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:
+        """Returns the newest snapshot of a conversation; None where there is none."""
+        found = yield from self._list(user_id=user_id, conversation_id=conversation_id, limit=1)
+        return found[0] if found else None
+
+    latest, alatest = twins(_latest)
+
+    def _get(self, snapshot_id: str, *, user_id: str, conversation_id: str) -> Flow[ContextSnapshot | None]:
+        """Returns one snapshot; None where the conversation has none of this id."""
+        scope = Scope(user_id, conversation_id)
+        [found] = yield from batch(self._engine.workspace.store, [GetOp(scope.namespace(SNAPSHOTS), snapshot_id)])
+        return ContextSnapshot.of_item(scope, found) if isinstance(found, Item) else None
+
+    get, aget = twins(_get)
+
+    def _list(self, *, user_id: str, conversation_id: str, limit: int = MOST_SNAPSHOTS) -> Flow[Snapshots]:
+        """Returns the newest snapshots of a conversation, oldest first, at most `limit`; `InputError` for no count."""
+        scope = Scope(user_id, conversation_id)
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
+        items = yield from read_snapshot_items(self._engine.workspace.store, scope)
+        return [ContextSnapshot.of_item(scope, item) for item in items[-limit:]]
+
+    list, alist = twins(_list)

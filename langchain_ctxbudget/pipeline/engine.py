@@ -355,7 +355,7 @@ class Engine:
                     if goes_on and self.settings.cache_lifetime_seconds:
                         conversation.keep_block(TurnBlock.from_dict(request.block))  # perhaps of another process
                     editor = editing.Editor(workspace.store, conversation, workspace.writer_id)
-                    yield from editor.take_over(given, goes_on=goes_on, task=request.task)
+                    yield from editor.sync(given, "archive", goes_on=goes_on, task=request.task)
                     if conversation.forgotten:
                         failures.append(editing.GOES_ON % conversation.forgotten)
             except Exception as error:

@@ -20,8 +20,7 @@ from langchain_ctxbudget.flow import Call, Flow, twins
 from langchain_ctxbudget.history import BLOCKS, ConversationCompaction, MessagePage, OnRemoval, log
 from langchain_ctxbudget.knowledge import UserKnowledge
 from langchain_ctxbudget.messages import Preservation, model_of, require_preservation
-from langchain_ctxbudget.pipeline.bookkeeping import Prices
-from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook
+from langchain_ctxbudget.pipeline.bookkeeping import Prices, SnapshotBook, UsageBook
 from langchain_ctxbudget.pipeline.engine import Engine
 from langchain_ctxbudget.pipeline.runs import context_runnable
 from langchain_ctxbudget.pipeline.workspace import Workspace
@@ -362,31 +361,15 @@ class ContextPipeline:
     get_messages, aget_messages = twins(_get_messages)
 
     def _get_page(
-        self,
-        *,
-        user_id: str,
-        conversation_id: str,
-        limit: int = 50,
-        before: str | None = None,
-        after: str | None = None,
+        self, *, user_id: str, conversation_id: str, limit: int = 50, before: str | None = None
     ) -> Flow[MessagePage]:
-        """Reads a part of a conversation: its newest messages, older, or newer ones.
+        """Reads a part of a conversation: its newest messages, or the newest ones before a page (its `before`).
 
-        Polling with `after` gives new messages only; when there are none and the page's `after` is another, something
-        was changed, and what is shown is to be read again.
-
-        Args:
-            user_id: the user.
-            conversation_id: the conversation.
-            limit: the most messages; not for `after`. `InputError` for less than 1.
-            before: a page's `before`, for the messages before that page.
-            after: a page's `after`, for everything that was said since.
+        Raises `InputError` for a limit below 1, and where the conversation has no message of this id.
         """
-        if before is not None and after is not None:
-            raise InputError("A page is before or after a bookmark, not both. Leave one out")
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise InputError(f"limit must be a whole number of at least 1, not {limit!r}")
-        return self.engine.workspace.page(Scope(user_id, conversation_id), limit, before, after)
+        return self.engine.workspace.page(Scope(user_id, conversation_id), limit, before)
 
     get_page, aget_page = twins(_get_page)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langchain_core.messages import BaseMessage
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.pipeline.bookkeeping import Bookkeeping
@@ -23,10 +23,6 @@ NO_THREAD = (
 )
 MOST_REPORTS, MOST_CONVERSATIONS = 64, 1_024
 """Reports that are kept, and conversations of which the store is known."""
-_TAIL_CHARACTERS = 256
-"""The end of an image or a file that tells it from another."""
-
-
 Account = Callable[[], ContextReport]
 
 
@@ -131,30 +127,12 @@ class RecentPrompts:
 
 
 def _digest(messages: Sequence[BaseMessage]) -> bytes:
-    """Returns a digest of the words of messages, without their ids and in one form.
+    """Returns a digest of the words of messages, without their ids, images and files.
 
-    LangChain shows images and files to callback handlers in another form, and a cache marker makes a list of a text.
+    LangChain shows these to callback handlers in another form, and a cache marker makes a list of a text.
     """
-    text = json.dumps([list(_words(message)) for message in messages], default=repr, skipkeys=True)
-    return blake2b(text.encode(), digest_size=16).digest()
-
-
-def _words(message: BaseMessage) -> Iterator[Any]:
-    yield message.type
-    yield message.name
-    if isinstance(message, AIMessage):
-        yield [(call["id"], call["name"], call["args"]) for call in message.tool_calls]
-    elif isinstance(message, ToolMessage):
-        yield message.tool_call_id
-    for block in [message.content] if isinstance(message.content, str) else message.content:
-        if isinstance(block, str):
-            yield block
-        else:
-            yield block["text"] if isinstance(block.get("text"), str) else _data(block)
-
-
-def _data(block: Mapping[str, Any]) -> str:
-    """Returns the end of a block's data or address, which every form of it keeps."""
-    parts = [part for value in block.values() for part in (value.values() if isinstance(value, dict) else (value,))]
-    longest = max((part for part in parts if isinstance(part, str)), key=len, default="")
-    return longest[-_TAIL_CHARACTERS:].rpartition(",")[2]
+    said = [
+        (one.type, one.name, str(one.text), getattr(one, "tool_call_id", None), getattr(one, "tool_calls", None))
+        for one in messages
+    ]
+    return blake2b(json.dumps(said, default=repr, skipkeys=True).encode(), digest_size=16).digest()

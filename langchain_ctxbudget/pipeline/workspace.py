@@ -39,6 +39,7 @@ from langchain_ctxbudget.history import (
     compactions,
     editing,
     in_use,
+    require_known,
 )
 from langchain_ctxbudget.knowledge import ClientPresence, Knowledge, Learning, known, records, still_there
 from langchain_ctxbudget.messages import Preservation, checked, forget_texts, split_instructions
@@ -309,35 +310,39 @@ class Workspace:
     def edit(self, message_id: str, message: BaseMessage, scope: Scope) -> Flow[None]:
         """Puts a message in the place of another."""
         [given] = checked([message], "message")
-        return self._change(scope, lambda editor: editor.edit(message_id, given), "forget")
+        yield from self._change(scope, lambda editor: editor.edit(message_id, given), "forget")
 
     def remove(self, message_ids: Sequence[str], scope: Scope, on_removal: OnRemoval) -> Flow[None]:
         """Takes messages out of a conversation."""
-        return self._change(scope, lambda editor: editor.remove(message_ids, on_removal), on_removal)
+        yield from self._change(scope, lambda editor: editor.remove(message_ids, on_removal), on_removal)
 
     def fork(self, scope: Scope, new: Scope, until: str | None) -> Flow[list[str]]:
-        """Begins a conversation with what another one has."""
+        """Begins a conversation with the messages of another one, and their pins."""
 
-        def read(conversation: OpenConversation) -> Flow[editing.Fork]:
-            conversation.table.tree(self.settings.segment_messages)
-            return editing.read_fork(self.store, conversation, until)
+        def read(conversation: OpenConversation) -> Flow[tuple[list[BaseMessage], dict[str, Preservation]]]:
+            if not conversation.entries:
+                raise InputError(f"There is no conversation {scope.conversation_id!r} to begin with")
+            require_known(conversation, [] if until is None else [until])
+            yield from self._read_pins(conversation)
+            end = len(conversation.entries) if until is None else conversation.positions[until] + 1
+            messages = [entry.message for entry in conversation.entries[:end]]
+            return messages, {str(m.id): conversation.pins[m.id] for m in messages if m.id in conversation.pins}
 
-        def write(conversation: OpenConversation) -> Flow[list[str]]:
-            return Editor(self.store, conversation, self.writer_id).begin_with(fork)
-
-        fork = yield from self.recall(scope, read)  # not one lock within the other: two forks could wait for each other
-        return (yield from self.recall(new, write))
+        messages, pins = yield from self.recall(scope, read)  # not one lock in the other: two forks would wait for ever
+        return (
+            yield from self.recall(new, lambda it: Editor(self.store, it, self.writer_id).begin_with(messages, pins))
+        )
 
     def get(self, scope: Scope) -> Flow[list[BaseMessage]]:
         """Reads every message of a conversation."""
-        return (yield from self.page(scope, None, None, None)).messages
+        return (yield from self.page(scope)).messages
 
-    def page(self, scope: Scope, limit: int | None, before: str | None, after: str | None) -> Flow[MessagePage]:
+    def page(self, scope: Scope, limit: int | None = None, before: str | None = None) -> Flow[MessagePage]:
         """Reads a part of a conversation."""
 
         def body(conversation: OpenConversation) -> Flow[MessagePage]:
             yield from ()
-            page = conversation.page(limit, before, after)
+            page = conversation.page(limit, before)
             return replace(page, messages=[message.model_copy(deep=True) for message in page.messages])
 
         return self.recall(scope, body)
@@ -346,11 +351,9 @@ class Workspace:
         """Says what is to become of messages; None takes back what was said."""
 
         def body(conversation: OpenConversation) -> Flow[None]:
-            editing.require_known(conversation, message_ids)
-            place, failures = pins_place(scope), list[str]()
-            _take_up_pins(conversation, (yield from batch(self.store, [place]))[0], failures)
-            if failures:
-                raise StoreError(failures[0])
+            require_known(conversation, message_ids)
+            yield from self._read_pins(conversation)
+            place = pins_place(scope)
             pins = {key: said for key, said in conversation.pins.items() if key in conversation.positions}
             for key in message_ids:
                 pins.pop(key, None)
@@ -361,6 +364,12 @@ class Workspace:
             conversation.pin(pins)
 
         return self.recall(scope, body)
+
+    def _read_pins(self, conversation: OpenConversation) -> Flow[None]:
+        failures: list[str] = []
+        _take_up_pins(conversation, (yield from batch(self.store, [pins_place(conversation.scope)]))[0], failures)
+        if failures:
+            raise StoreError(failures[0])
 
     def coverage(self, scope: Scope) -> Flow[dict[CoverageState, list[str]]]:
         """Returns the state of every message of a conversation in its last prompt."""
@@ -423,7 +432,9 @@ class Workspace:
             count += yield from locked(known.lock_of(self.store, user_id), deletion)
         self.catalogue.forget(label(user_id))
         self.recent.erase(user_id)
-        self.open_conversations.let_go(user_id)
+        for scope in self.open_conversations.all():
+            if scope.user_id == user_id:
+                self.open_conversations.drop(scope)
         forget_texts()
         for other in self._of_runs.all():
             count += yield from other.erase(user_id)

@@ -136,7 +136,7 @@ class Searched:
 
         Whoever does not hold the conversation's lock gives an index of its own.
         """
-        index = index or (conversation.table.index if conversation.is_newest else MessageIndex())
+        index = index or (conversation.table.search_index if conversation.is_newest else MessageIndex())
         index.read(conversation.entries)
         return cls(index, conversation.entries, conversation.cost_column, conversation.quotable, conversation.names)
 

@@ -13,7 +13,7 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history import OtherConversations
-from langchain_ctxbudget.history.other_conversations import FEWEST_EACH, OVERFETCH
+from langchain_ctxbudget.history.log import FEWEST_EACH, OVERFETCH
 from langchain_ctxbudget.search import Candidate
 from tests import log_contract
 from tests.integration_tests.conftest import Call

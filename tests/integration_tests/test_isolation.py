@@ -30,7 +30,7 @@ from langchain_ctxbudget import (
 )
 from langchain_ctxbudget.errors import BudgetTooSmallError, InputError, MissingScopeError
 from langchain_ctxbudget.knowledge import UserKnowledge
-from langchain_ctxbudget.pipeline.books import SnapshotBook, UsageBook
+from langchain_ctxbudget.pipeline.bookkeeping import SnapshotBook, UsageBook
 from langchain_ctxbudget.prompt import AssembledContext
 from langchain_ctxbudget.stores import label
 from tests.integration_tests.learning_models import asks_to_learn
@@ -168,9 +168,9 @@ class World:
 
     def page(self) -> object:
         bookmark = self.rng.choice([None, *self.foreign["page"][-40:]])
-        where = {} if bookmark is None else {self.one_of("before", "after"): bookmark}
+        where = {} if bookmark is None else {"before": bookmark}
         page = self.ask("get_page", limit=self.rng.randint(1, 30), **where)
-        self.foreign["page"] += [found for found in (page.before, page.after) if found]
+        self.foreign["page"] += [page.before] if page.before else []
         return page.messages
 
     def clear(self) -> object:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 
 from langchain_ctxbudget.history import MessageIndex
-from langchain_ctxbudget.history.table import SESSION_GAP_SECONDS
+from langchain_ctxbudget.history.columns import SESSION_GAP_SECONDS
 from tests.conversations import conversation
 from tests.stores import embed
 
@@ -101,8 +101,8 @@ def test_a_user_may_begin_another_subject_within_a_session():
 @pytest.mark.parametrize("pin", ["drop", "summarize"])
 def test_a_pinned_message_is_not_quotable_and_costs_what_it_is_shown_as_until_the_pin_is_taken_off(pin):
     view = conversation(["one", HumanMessage("two " * 2_000, id="m1"), AIMessage("", id="m2")])
-    index, pinned = read(view, index=view.table.index), view.table.pinned({"m1": pin}, ["m1"])
+    index, pinned = read(view, index=view.table.search_index), view.table.pinned({"m1": pin}, ["m1"])
     assert pinned.quotable.values.tolist() == [True, False, False]
     assert pinned.costs(view.counter).tokens[1] < 2_000 < view.costs[1]
-    assert pinned.index is index  # nothing is read again
+    assert pinned.search_index is index  # nothing is read again
     assert pinned.pinned({}, ["m1"]).quotable.values.tolist() == view.quotable.tolist() == [True, True, False]

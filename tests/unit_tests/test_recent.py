@@ -88,7 +88,6 @@ OTHERS: list[tuple[list[BaseMessage], list[BaseMessage]]] = [
     ([HumanMessage("a"), HumanMessage("b")], [HumanMessage(["a", "human", "b"])]),
     ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(args={"city": "Oslo"})])]),
     ([ToolMessage("1", tool_call_id="a")], [ToolMessage("1", tool_call_id="b")]),
-    ([image(picture(7))], [image(picture(11))]),
 ]
 
 

@@ -1,0 +1,342 @@
+"""Columns of the messages of a conversation: what is known of each by number, worked out once, only ever added to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import numpy as np
+from langchain_core.messages import BaseMessage
+from numpy.typing import NDArray
+
+from langchain_ctxbudget.history.turn_blocks import TurnBlock
+from langchain_ctxbudget.messages import as_note, digest, fold, is_user, one_line, terms
+from langchain_ctxbudget.search import (
+    AFTER,
+    CentredVectors,
+    LexicalIndex,
+    Numbers,
+    Rows,
+    Texts,
+    day_number,
+    first_person,
+    is_name,
+    limit,
+    links,
+    packed_terms,
+    subjects,
+)
+from langchain_ctxbudget.tokens import TokenCounter
+
+if TYPE_CHECKING:
+    from langchain_ctxbudget.history.table import Entry
+
+SESSION_GAP_SECONDS = 4 * 3_600
+"""A longer silence ends a session, as the end of a day does."""
+EMBEDDED_AT_ONCE = 2_048
+"""Texts whose vectors are asked for in one call: vectors as lists take eight times the memory that they are kept in."""
+MOST_READ_AHEAD = 4_000
+"""A message of more characters may never be quoted whole: what that would cost is counted when it is asked."""
+UNKNOWN = -1
+"""Stands for a cost that was not counted yet."""
+
+T = TypeVar("T")
+W = TypeVar("W", str, str | None)
+Clips = dict[tuple[int, int], tuple[BaseMessage, int]]
+"""Large messages as they were clipped, and what that costs, by position and limit."""
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class Beginning(Sequence[T]):
+    """A list that is only ever added to, as far as it went: nothing is copied."""
+
+    __slots__ = ("_all", "_length")
+
+    def __init__(self, every: Sequence[T], length: int | None = None) -> None:
+        self._all, self._length = every, len(every) if length is None else length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[T]: ...
+    def __getitem__(self, at: int | slice) -> T | list[T]:
+        if isinstance(at, slice):
+            return [self._all[i] for i in range(*at.indices(self._length))]
+        if not -self._length <= at < self._length:
+            raise IndexError(at)
+        return self._all[at if at >= 0 else at + self._length]
+
+    def __iter__(self) -> Iterator[T]:
+        return islice(self._all, self._length)
+
+
+class Numbering(dict[W, int]):
+    """A number for every word, from 0, in the order in which they are asked for."""
+
+    def __missing__(self, word: W) -> int:
+        self[word] = number = len(self)
+        return number
+
+    def packed(self, numbers: NDArray[Any]) -> tuple[list[W], NDArray[Any]]:
+        """Returns the words that a column has, and which of them it has where."""
+        used, codes = np.unique(numbers, return_inverse=True)
+        words = list(self)
+        return [words[number] for number in used], codes
+
+    def unpacked(self, words: Sequence[W], codes: NDArray[Any]) -> NDArray[Any]:
+        """Returns the numbers of what was packed."""
+        numbers: NDArray[Any] = np.array([self[word] for word in words], np.int32)[codes]
+        return numbers
+
+
+class Columns:
+    """An object whose attributes of type `Rows` have a row for every message."""
+
+    def rows(self) -> dict[str, Rows]:
+        """Returns the columns by name."""
+        return {name: rows for name, rows in vars(self).items() if isinstance(rows, Rows)}
+
+    def arrays(self, first: int, end: int) -> dict[str, NDArray[Any]]:
+        """Returns what the columns say of some messages."""
+        return {name: rows.values[first:end].copy() for name, rows in self.rows().items()}
+
+    def extend(self, arrays: Arrays) -> None:
+        """Takes in what columns said of messages that come next."""
+        for name, rows in self.rows().items():
+            if name in arrays:
+                rows.extend(arrays[name])
+
+    def take_columns(self, other: Columns, length: int) -> None:
+        """Takes what another object's columns say of the first messages."""
+        for name, rows in other.rows().items():
+            own = rows.copy()
+            own.truncate(length)
+            setattr(self, name, own)
+
+
+class Costs(Columns):
+    """What every message costs by one counter, in tokens."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.counter = counter
+        self.tokens: list[int] = []
+        self.total_tokens = 0
+        self.column = Rows(np.int32)
+        """Its cost as a message of a prompt, framing included; 0 of one that is left out of all."""
+        self.quote, self.numbered_quote = Rows(np.int32), Rows(np.int32)
+        """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
+        self.clips: Clips = {}
+        self.with_blocks: dict[int, tuple[TurnBlock, BaseMessage]] = {}
+        """Human messages with the blocks that they were sent with, by position."""
+
+    def restore(self, known: Arrays, entries: Sequence[Entry]) -> None:
+        """Takes over what was counted before; what is `UNKNOWN` of it is counted."""
+        self.extend(known)
+        self.count_again(entries, np.flatnonzero(self.column.values == UNKNOWN).tolist())
+
+    def count_again(self, entries: Sequence[Entry], positions: Sequence[int]) -> None:
+        """Counts messages that are shown otherwise now, and adds all up."""
+        for position in positions:
+            self.column.values[position] = self._of(entries[position])
+        self.tokens = self.column.values.tolist()
+        self.total_tokens = sum(self.tokens)
+
+    def grow(self, entries: Sequence[Entry]) -> None:
+        """Counts the messages that are new, also as lines where counting costs nobody anything."""
+        start, count = len(self.tokens), self.counter.count_text
+        new = entries[start:]
+        tokens = [self._of(entry) for entry in new]
+        ahead = MOST_READ_AHEAD if self.counter.is_local else -1
+        self.tokens += tokens
+        self.total_tokens += sum(tokens)
+        self.column.extend(tokens)
+        self.numbered_quote.extend([UNKNOWN] * len(new))
+        self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new])
+        for heading in {entry.date_heading for entry in new} if self.counter.is_local else ():
+            count(heading)  # the counter remembers it
+
+    def _of(self, entry: Entry) -> int:
+        return 0 if entry.preservation == "drop" else self.counter.count_message(as_note(entry.sent))
+
+    def changed(self, entries: Sequence[Entry], positions: Sequence[int]) -> Costs:
+        """Returns the costs of messages of which those at some positions, ascending, are shown otherwise."""
+        other = Costs(self.counter)
+        other.take_columns(self, len(entries))
+        other.count_again(entries, [position for position in positions if position < len(other.column)])
+        first = positions[0] if positions else len(entries)
+        other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first}
+        return other
+
+
+class MessageIndex(Columns):
+    """What retrieval reads of messages: words, vectors and circumstances, read when first searched."""
+
+    def __init__(self) -> None:
+        self.lexical = LexicalIndex()
+        self.vectors = CentredVectors()
+        self.speakers: Numbering[str] = Numbering()
+        """A number for everyone who speaks."""
+        self.said: set[int] = set()
+        """Digests of all texts."""
+        self.elsewhere: dict[bytes, NDArray[np.float32]] = {}
+        """Vectors of texts of other conversations that are compared with them, by digests of the texts."""
+        self._session, self._speaker, self._day = (Rows(np.int32) for _ in range(3))
+        self._first_person, self._limits, self._links = (Rows(np.float32) for _ in range(3))
+        self._saying, self._folded, self._said = (Rows(np.int64) for _ in range(3))
+        self.vectors_by, self.stored_by = "", ""
+        """The name of the embeddings that made the vectors; of those that made stored ones, until it is compared."""
+
+    def __len__(self) -> int:
+        return len(self._session)
+
+    def read(self, entries: Sequence[Entry]) -> None:
+        """Takes in the messages that are new at the end of a conversation."""
+        start = len(self)
+        new = entries[start:]
+        self.lexical.extend(terms(searched_text(entry.speaker, entry.text)) for entry in new)
+        session = int(self._session.values[-1]) if start else 0
+        sessions: list[int] = []
+        for position, entry in enumerate(new, start):
+            session += bool(position) and _begins_session(entries[position - 1], entry)
+            sessions.append(session)
+        sayings = [saying(entry.speaker, entry.text) for entry in new]
+        self._session.extend(sessions)
+        self._speaker.extend([self.speakers[entry.speaker] for entry in new])
+        self._day.extend([day_number(entry.date) for entry in new])
+        self._first_person.extend([first_person(entry.text) for entry in new])
+        self._saying.extend([said for said, _ in sayings])
+        self._folded.extend([folded for _, folded in sayings])
+        self._limits.extend([limit(entry.text, from_user=is_user(entry.message)) for entry in new])
+        self._said.extend([short_digest(entry.text) for entry in new])
+        self.said.update(self._said.values[start:].tolist())
+
+    @property
+    def sayings(self) -> NDArray[np.int64]:
+        """Digests of who said it and what; shape `(len(self),)`."""
+        return self._saying.values
+
+    @property
+    def folded(self) -> NDArray[np.int64]:
+        """Digests of what was said, in one form; shape `(len(self),)`."""
+        return self._folded.values
+
+    @property
+    def days(self) -> Numbers:
+        """The date of every message as a number; 0 where there is none."""
+        return self._day.values
+
+    def texts(self, costs: Numbers, places: NDArray[np.intp], session: Numbers) -> Texts:
+        """Returns what is known of the messages at some places, of all messages' costs in tokens and sessions."""
+        chosen = session[places]
+        return Texts(
+            session=chosen,
+            costs=costs[places],
+            distinct=self.lexical.distinct[places],
+            speaker=self._speaker.values[places],
+            first_person=self._first_person.values[places],
+            day=self._day.values[places],
+            place=places,
+            opens=(places == 0) | (chosen != session[places - 1]),
+        )
+
+    def subjects(self) -> Numbers:
+        """Returns the number of every message's subject: its session, cut where another subject begins."""
+        if len(self.vectors) > len(self._links):  # the last ones depend on what follows them
+            self._links.truncate(max(0, len(self._links) - AFTER + 1))
+            self._links.extend(links(self.vectors.units, len(self._links)))
+        return subjects(self._session.values, self._links.values, self._limits.values)
+
+    def texts_to_embed(self, entries: Sequence[Entry]) -> list[str]:
+        """Returns the first texts that have no vector yet; none where all have one."""
+        start = len(self.vectors)
+        return [entry.text for entry in entries[start : start + EMBEDDED_AT_ONCE]]
+
+    def first(self, length: int) -> MessageIndex:
+        """Returns the index of the first messages alone; words are read again, vectors stay."""
+        if length >= len(self) and length >= len(self.vectors):
+            return self
+        other = MessageIndex()
+        other.take_columns(self, length)
+        other._links.truncate(max(0, length - AFTER + 1))
+        other.vectors, other.elsewhere = self.vectors.copy(), self.elsewhere
+        other.vectors_by, other.stored_by = self.vectors_by, self.stored_by
+        other.vectors.truncate(length)
+        other.lexical = self.lexical.first(length)
+        known = int(other._speaker.values.max(initial=-1))
+        other.speakers.update((name, number) for name, number in self.speakers.items() if number <= known)
+        other.said = set(other._said.values.tolist())
+        return other
+
+    def packed(self, first: int, end: int, entries: Sequence[Entry]) -> tuple[dict[str, Any], Arrays]:
+        """Returns what is known of some messages but for their vectors, as plain data and arrays."""
+        arrays = {name: rows for name, rows in self.arrays(first, end).items() if name != "_links"}
+        names, arrays["_speaker"] = self.speakers.packed(arrays["_speaker"])
+        words, arrays["terms"] = packed_terms(searched_text(entry.speaker, entry.text) for entry in entries[first:end])
+        return {"speakers": names, "terms": words}, arrays
+
+    def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> tuple[list[str], NDArray[Any], int]:
+        """Takes in what was packed, but for the words, which it returns for the lexical index."""
+        self.extend({**arrays, "_speaker": self.speakers.unpacked(data["speakers"], arrays["_speaker"])})
+        self.said.update(arrays["_said"].tolist())
+        return data["terms"], arrays["terms"], len(arrays["_day"])
+
+    @property
+    def final_vectors(self) -> int:
+        """The number of messages whose vectors, and what follows from those around them, are known for good."""
+        return max(0, min(len(self.vectors), len(self._links) + 1 - AFTER))
+
+    def packed_vectors(self, first: int, end: int) -> tuple[dict[str, Any], Arrays]:
+        """Returns the vectors of some messages."""
+        absent = [number - first for number in self.vectors.absent if first <= number < end]
+        units = self.vectors.units[first:end].astype(np.float16)
+        return {"absent": absent}, {"units": units, "_links": self._links.values[first:end]}
+
+    def restore_vectors(self, data: Mapping[str, Any], arrays: Arrays) -> None:
+        """Takes in vectors that were packed."""
+        self.vectors.restore(arrays["units"], data["absent"])
+        self._links.extend(arrays["_links"])
+
+    def embedded_by(self, name: str) -> bool:
+        """Says by which embeddings the vectors are made; returns whether stored ones of others had to be forgotten."""
+        other, self.stored_by, self.vectors_by = self.stored_by not in ("", name), "", name
+        if other:
+            self.vectors = CentredVectors()
+            self._links.truncate(0)
+        return other
+
+
+def searched_text(speaker: str, text: str) -> str:
+    """Returns a text with the name of who said it, where that is a name."""
+    return f"{speaker} {text}" if is_name(speaker) else text
+
+
+def saying(speaker: str, text: str) -> tuple[int, int]:
+    """Returns a digest of who says something and what, and one of what, by which repetitions are known."""
+    folded = one_line(fold(text))
+    return short_digest(f"{speaker}\0{folded}"), short_digest(folded)
+
+
+def short_digest(text: str) -> int:
+    """Returns a number that stands for a text."""
+    return int.from_bytes(digest(text)[:8], "little", signed=True)
+
+
+def _begins_session(before: Entry, entry: Entry) -> bool:
+    if before.date != entry.date:
+        return True
+    earlier, later = _moment(before), _moment(entry)
+    return earlier is not None and later is not None and later - earlier > SESSION_GAP_SECONDS
+
+
+def _moment(entry: Entry) -> float | None:
+    """Returns when a message was said, in seconds; None where that is not known to the second."""
+    try:
+        moment = datetime.fromisoformat(str(entry.message.additional_kwargs.get("created_at")))
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
