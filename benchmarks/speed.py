@@ -4,7 +4,7 @@ Messages are generated: about 125 characters over a vocabulary with frequent and
 milliseconds, wall and CPU of the whole process (learning included, which rests while a turn waits). `calls` are
 texts given to the tokenizer for one prompt, `store` operations on the store for one prompt and one append.
 
-    python benchmarks/speed.py                                   everything, about 15 minutes
+    python benchmarks/speed.py                                   everything, about 8 minutes on an idle machine
     python benchmarks/speed.py --lengths 1000,10000 --budgets 8192 --only prompt peers
     python benchmarks/speed.py --only open agent import --json speed.json
 
@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 WARM_UP = 3
 LONG = 10_000
-"""Of longer conversations peers, which take minutes, are measured three times and at the middle budget."""
-PEER_SECONDS = 120
+"""Of longer conversations peers, which take minutes, are measured three times. Their time hardly depends on a budget, so
+but for `trim_messages` they are measured at the middle one."""
+PEER_SECONDS = 60
 """A peer that takes longer for its few prompts is left out."""
 PARTS = ("prompt", "peers", "graph", "agent", "open", "import")
 Row = dict[str, Any]
@@ -115,40 +116,46 @@ def fill_other_layers(pipeline: ContextPipeline, generator: Generator) -> None:
         pipeline.knowledge.add_fact(f"Likes {generator.words[n * 50]}", category="preference", user_id="ada")
 
 
-def prompt_row(length: int, budget: int, prompts: int, *, full: bool = False) -> Row:
-    """Prompts and appends in turn; `full` with documents, facts and topics and the learner on."""
+def prompt_rows(length: int, budgets: list[int], prompts: int, *, full: bool = False) -> list[Row]:
+    """Prompts and appends in turn, of one conversation for every budget; `full` with all other layers and learning."""
     from langchain_ctxbudget import ContextPipeline  # noqa: PLC0415
 
     generator, store = Generator(length), counting_store()
-    settings = {"max_context_tokens": budget, **({} if full else {"learn": False})}
-    with ContextPipeline(settings, store=store) as pipeline:
+    rows: list[Row] = []
+    with ContextPipeline({} if full else {"learn": False}, store=store) as pipeline:
         said = generator.messages(length)
         pipeline.add_messages(said, **SCOPE)
         if full:
             fill_other_layers(pipeline, generator)
         pipeline.flush()
-        appends, made = Clocks(), Clocks()
-        calls, operations = [], []
-        for _ in range(prompts + WARM_UP):
-            before = store.operations
-            with appends.running():
-                pipeline.add_messages(generator.exchange(), **SCOPE)
-            question = f"What about {generator.random.choice(said).text[:80]}?"
-            with made.running():
-                context = pipeline.assemble(question, **SCOPE)
-            calls.append(context.report.tokenizer_calls)
-            operations.append(store.operations - before)
-        wall, cpu = made.median()
-        return {
-            "system": "ctxbudget, all layers" if full else "ctxbudget",
-            "wall": wall,
-            "cpu": cpu,
-            "append": appends.median()[0],
-            "slowest": max(made.wall[WARM_UP:]),
-            "calls": statistics.median(calls[WARM_UP:]),
-            "store": statistics.median(operations[WARM_UP:]),
-            "mb": resident_mb(),
-        }
+        for budget in budgets:
+            appends, made = Clocks(), Clocks()
+            calls, operations = [], []
+            for _ in range(prompts + WARM_UP):
+                before = store.operations
+                with appends.running():
+                    pipeline.add_messages(generator.exchange(), **SCOPE)
+                question = f"What about {generator.random.choice(said).text[:80]}?"
+                with made.running():
+                    context = pipeline.assemble(question, settings={"max_context_tokens": budget}, **SCOPE)
+                calls.append(context.report.tokenizer_calls)
+                operations.append(store.operations - before)
+            wall, cpu = made.median()
+            rows.append(
+                {
+                    "messages": length,
+                    "budget": budget,
+                    "system": "ctxbudget, all layers" if full else "ctxbudget",
+                    "wall": wall,
+                    "cpu": cpu,
+                    "append": appends.median()[0],
+                    "slowest": max(made.wall[WARM_UP:]),
+                    "calls": statistics.median(calls[WARM_UP:]),
+                    "store": statistics.median(operations[WARM_UP:]),
+                    "mb": resident_mb(),
+                }
+            )
+    return rows
 
 
 def timed(system: str, generator: Generator, said: list[BaseMessage], prompts: int, ask: Callable[[str], Any]) -> Row:
@@ -300,9 +307,11 @@ def fill_row(length: int, folder: str) -> Row:
         for start in range(0, length, 2_000):
             pipeline.add_messages(said[start : start + 2_000], **SCOPE)
         pipeline.assemble("Where do we begin?", **SCOPE)
+        pipeline.flush()
         for _ in range(20 + WARM_UP):
             with appends.running():
                 pipeline.add_messages(generator.exchange(), **SCOPE)
+        pipeline.flush()
     files = [path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()]
     return {"append": appends.median()[0], "disk": sum(files) / 2**20}
 
@@ -348,8 +357,8 @@ class Failed(Exception):  # noqa: N818 - why a row is missing
     """The last line of what a measurement printed."""
 
 
-def measured(function: str, *args: object, **options: object) -> Row:
-    """A row, measured in a process of its own.
+def measured(function: str, *args: object, **options: object) -> list[Row]:
+    """Rows, measured in a process of their own.
 
     Raises:
         Failed: it could not be measured.
@@ -362,37 +371,36 @@ def measured(function: str, *args: object, **options: object) -> Row:
         raise Failed(f"it takes more than {limit} s") from None
     if done.returncode:
         raise Failed((done.stderr.strip() or "no output").splitlines()[-1])
-    row: Row = json.loads(done.stdout.splitlines()[-1])
-    return row
+    found: Row | list[Row] = json.loads(done.stdout.splitlines()[-1])
+    return found if isinstance(found, list) else [found]
 
 
-def opened(length: int, budget: int) -> Row:
+def opened(length: int, budget: int) -> list[Row]:
     folder = tempfile.mkdtemp(prefix="speed-")
     try:
-        filled = measured("fill_row", length, folder)
-        return {**measured("open_row", length, folder, budget), **filled}
+        [filled], [first] = measured("fill_row", length, folder), measured("open_row", length, folder, budget)
+        return [{**first, **filled}]
     finally:
         shutil.rmtree(folder)
 
 
-def median_of(count: int, statement: str) -> Row:
-    rows = [measured("import_row", statement) for _ in range(count)]
-    return {**rows[0], "wall": statistics.median(row["wall"] for row in rows)}
+def median_of(count: int, statement: str) -> list[Row]:
+    rows = [row for _ in range(count) for row in measured("import_row", statement)]
+    return [{**rows[0], "wall": statistics.median(row["wall"] for row in rows)}]
 
 
-def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Row, Callable[[], Row]]]:
+def jobs(options: argparse.Namespace) -> Iterator[tuple[str, Row, Callable[[], list[Row]]]]:
     """A part, the row's first cells, and how it is measured."""
     lengths, budgets = ([int(n) for n in given.split(",")] for given in (options.lengths, options.budgets))
     prompts = options.prompts
     cells = [{"messages": length, "budget": budget} for length in lengths for budget in budgets]
-    for cell in cells:
-        at = cell["messages"], cell["budget"]
-        yield "prompt", cell, partial(measured, "prompt_row", *at, prompts)
-        yield "prompt", cell, partial(measured, "prompt_row", *at, prompts, full=True)
+    for length in lengths:
+        for full in (False, True):
+            yield "prompt", {"messages": length}, partial(measured, "prompt_rows", length, budgets, prompts, full=full)
     middle = budgets[len(budgets) // 2]
     for cell in cells:
         at, is_long = (cell["messages"], cell["budget"]), cell["messages"] > LONG
-        for name in () if is_long and cell["budget"] != middle else PEERS:
+        for name in PEERS if cell["budget"] == middle else () if is_long else ("trim_messages, exact",):
             yield "peers", cell, partial(measured, "peer_row", name, *at, 3 if is_long else prompts)
     for length in lengths:
         cell = {"messages": length, "budget": middle}
@@ -448,10 +456,10 @@ def main() -> None:
         for number, (part, cell, run) in enumerate(chosen):
             status.update(f"{number} of {len(chosen)}: {part} {cell or ''}")
             try:
-                rows.append({**cell, **run(), "last": number + 1 < len(chosen) and chosen[number + 1][0] != part})
-                console.print(
-                    f"{number + 1} of {len(chosen)}: {rows[-1]}", soft_wrap=True, markup=False, highlight=False
-                )
+                found = [{**cell, **row} for row in run()]
+                found[-1]["last"] = number + 1 < len(chosen) and chosen[number + 1][0] != part
+                rows += found
+                console.print(f"{number + 1} of {len(chosen)}: {found}", soft_wrap=True, markup=False, highlight=False)
             except Failed as failure:
                 console.print(f"{part} {cell or ''}: left out, {failure}", soft_wrap=True, markup=False)
     out.print(table(rows))

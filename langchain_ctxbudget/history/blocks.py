@@ -152,9 +152,9 @@ def _restored(found: Mapping[str, list[bytes]]) -> MessageTable:
         table.unpack(*_unpacked(raw), texts)
     index.lexical.restore([index.unpack(*_unpacked(raw)) for raw in found.get(WORDS, ())])
     for name, parts in found.items():
-        if name.startswith(VECTORS):
-            for raw in parts:
-                index.restore_vectors(*_unpacked(raw))
+        if name.startswith(VECTORS) and parts:
+            index.restore_vectors([_unpacked(raw, deflated=False) for raw in parts])
+            parts.clear()
         elif name.startswith(COSTS) and parts:
             known = [_unpacked(raw)[1] for raw in parts]
             columns = {column: np.concatenate([one[column] for one in known]) for column in known[0]}
@@ -214,7 +214,7 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int, pinne
     if name == WORDS:
         return _packed(index.packed(first, end, table))
     if name.startswith(VECTORS):
-        return _packed(index.packed_vectors(first, end), level=0)
+        return _packed(index.packed_vectors(first, end), deflated=False)
     costs = next(costs for costs in table.counted if name == f"{COSTS}{costs.counter.identity}")
     arrays = costs.arrays(first, end)
     arrays["column"][[position - first for position in pinned]] = UNKNOWN
@@ -285,18 +285,18 @@ def _restore_derived(table: MessageTable, text: str) -> None:
         table.questions = known.questions
 
 
-def _packed(data: tuple[dict[str, Any], Arrays], level: int = 1) -> bytes:
+def _packed(data: tuple[dict[str, Any], Arrays], *, deflated: bool = True) -> bytes:
     """Returns plain data and arrays in one piece."""
     plain, arrays = data
     shapes = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
     text = json.dumps([plain, shapes]).encode()
     raw = b"".join([len(text).to_bytes(4, "little"), text, *(array.tobytes() for array in arrays.values())])
-    return zlib.compress(raw, level)
+    return zlib.compress(raw, 1) if deflated else raw
 
 
-def _unpacked(stored: bytes) -> tuple[dict[str, Any], Arrays]:
+def _unpacked(stored: bytes, *, deflated: bool = True) -> tuple[dict[str, Any], Arrays]:
     """Reads what was packed; arrays are views of it."""
-    raw = memoryview(zlib.decompress(stored))
+    raw = memoryview(zlib.decompress(stored) if deflated else stored)
     begin = 4 + int.from_bytes(raw[:4], "little")
     plain, shapes = json.loads(bytes(raw[4:begin]))
     arrays: dict[str, NDArray[Any]] = {}
@@ -311,7 +311,7 @@ def _unpacked(stored: bytes) -> tuple[dict[str, Any], Arrays]:
 def _checked(item: object, hashed: str) -> bytes | None:
     """Returns a stored part; None where it is not what the head names."""
     try:
-        raw = b64decode(item.value["data"], validate=True) if isinstance(item, Item) else b""
+        raw = b64decode(item.value["data"]) if isinstance(item, Item) else b""
     except (KeyError, TypeError, ValueError):
         return None
     return raw if _hash(raw) == hashed else None

@@ -15,6 +15,7 @@ from langchain_ctxbudget.history.turn_blocks import TurnBlock
 from langchain_ctxbudget.messages import as_note, digest, fold, is_user, one_line, terms
 from langchain_ctxbudget.search import (
     AFTER,
+    BEFORE,
     CentredVectors,
     LexicalIndex,
     Numbers,
@@ -248,7 +249,8 @@ class MessageIndex(Columns):
         """Returns the number of every message's subject: its session, cut where another subject begins."""
         if len(self.vectors) > len(self._links):  # the last ones depend on what follows them
             self._links.truncate(max(0, len(self._links) - AFTER + 1))
-            self._links.extend(links(self.vectors.units, len(self._links)))
+            first = max(0, len(self._links) - BEFORE)
+            self._links.extend(links(self.vectors.at(slice(first, None)), len(self._links) - first))
         return subjects(self._session.values, self._links.values, self._limits.values)
 
     def texts_to_embed(self, entries: Sequence[Entry]) -> list[str]:
@@ -276,14 +278,14 @@ class MessageIndex(Columns):
         """Returns what is known of some messages but for their vectors, as plain data and arrays."""
         arrays = {name: rows for name, rows in self.arrays(first, end).items() if name != "_links"}
         names, arrays["_speaker"] = self.speakers.packed(arrays["_speaker"])
-        words, arrays["terms"] = packed_terms(searched_text(entry.speaker, entry.text) for entry in entries[first:end])
-        return {"speakers": names, "terms": words}, arrays
+        words, found = packed_terms(searched_text(entry.speaker, entry.text) for entry in entries[first:end])
+        return {"speakers": names, "terms": words}, {**arrays, **found}
 
-    def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> tuple[list[str], NDArray[Any], int]:
+    def unpack(self, data: Mapping[str, Any], arrays: Arrays) -> tuple[list[str], Arrays]:
         """Takes in what was packed, but for the words, which it returns for the lexical index."""
         self.extend({**arrays, "_speaker": self.speakers.unpacked(data["speakers"], arrays["_speaker"])})
         self.said.update(arrays["_said"].tolist())
-        return data["terms"], arrays["terms"], len(arrays["_day"])
+        return data["terms"], arrays
 
     @property
     def final_vectors(self) -> int:
@@ -293,13 +295,16 @@ class MessageIndex(Columns):
     def packed_vectors(self, first: int, end: int) -> tuple[dict[str, Any], Arrays]:
         """Returns the vectors of some messages."""
         absent = [number - first for number in self.vectors.absent if first <= number < end]
-        units = self.vectors.units[first:end].astype(np.float16)
+        units = self.vectors.at(slice(first, end)).astype(np.float16)
         return {"absent": absent}, {"units": units, "_links": self._links.values[first:end]}
 
-    def restore_vectors(self, data: Mapping[str, Any], arrays: Arrays) -> None:
-        """Takes in vectors that were packed."""
-        self.vectors.restore(arrays["units"], data["absent"])
-        self._links.extend(arrays["_links"])
+    def restore_vectors(self, blocks: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
+        """Takes in vectors that were packed, of blocks in a row."""
+        units = [arrays["units"] for _, arrays in blocks]
+        begins = np.cumsum([0, *map(len, units)]).tolist()
+        absent = [begin + n for begin, (data, _) in zip(begins, blocks, strict=False) for n in data["absent"]]
+        self.vectors.restore(np.concatenate(units), absent)
+        self._links.extend(np.concatenate([arrays["_links"] for _, arrays in blocks]))
 
     def embedded_by(self, name: str) -> bool:
         """Says by which embeddings the vectors are made; returns whether stored ones of others had to be forgotten."""

@@ -171,7 +171,7 @@ class Similar:
         rows = np.zeros((len(numbers), self.others.shape[1]), np.float32)
         rows[~is_own] = self.others[numbers[~is_own]]
         if is_own.any():
-            rows[is_own] = self.own.units[numbers[is_own] - first]
+            rows[is_own] = self.own.at(numbers[is_own] - first)
         return rows
 
     def to_mean(self, numbers: NDArray[np.intp], weights: Scores) -> Scores:

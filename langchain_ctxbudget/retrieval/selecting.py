@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -121,7 +121,9 @@ class _Offer(NamedTuple):
 
     number: int
     """In the pool."""
-    text: Candidate | Entry
+    among: Sequence[Candidate | Entry]
+    place: int
+    """Where the text is; it is looked at when it may be taken."""
     position: int | None
     """In the conversation; None of what lies elsewhere."""
     source: str
@@ -129,6 +131,11 @@ class _Offer(NamedTuple):
     """Its cost at least, about."""
     tokens: int = UNKNOWN
     """The cost of its line, where that was counted."""
+
+    @property
+    def text(self) -> Candidate | Entry:
+        """The text."""
+        return self.among[self.place]
 
 
 class _Selection:
@@ -285,23 +292,22 @@ class _Selection:
         offers: list[_Offer] = []
         for number in numbers.tolist():
             if number < len(others):
-                other = others[number]
-                least = len(other.text) // _MOST_CHARACTERS_PER_TOKEN
-                offers.append(_Offer(number, other, None, other.source, least))
+                least = len(others[number].text) // _MOST_CHARACTERS_PER_TOKEN
+                offers.append(_Offer(number, others, number, None, others[number].source, least))
             else:
                 position, least, tokens = next(known)
-                offers.append(_Offer(number, seen.entries[position], position, OWN_MESSAGES, least, tokens))
+                offers.append(_Offer(number, seen.entries, position, position, OWN_MESSAGES, least, tokens))
         return offers
 
     def _take(self, offers: Iterable[_Offer]) -> None:
         """Takes the texts that fit, and are not taken yet, in an order; one that does not fit is skipped."""
         for offer in offers:
-            number, text, _, source, about, known = offer
+            number, source, known = offer.number, offer.source, offer.tokens
             if self.left < SMALLEST_ITEM_TOKENS:
                 return
-            if max(about - UNLIKE_TOKENS, known) > self.left or number in self.chosen:
+            if max(offer.about - UNLIKE_TOKENS, known) > self.left or number in self.chosen:
                 continue  # what is too large by its message's cost is not worth tokenizing
-            heading = self._heading(text)
+            heading = self._heading(offer.text)
             tokens = self._count(offer) if known == UNKNOWN else known
             price = tokens + self._price_of(heading)
             if price > self.left or (source == "memories" and price > self.memories_left):

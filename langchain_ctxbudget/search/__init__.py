@@ -28,6 +28,7 @@ from langchain_ctxbudget.search.ranking import (
 )
 from langchain_ctxbudget.search.vectors import (
     AFTER,
+    BEFORE,
     CentredVectors,
     Rows,
     Vectors,
@@ -40,7 +41,7 @@ from langchain_ctxbudget.search.vectors import (
 )
 
 __all__ = [
-    "AFTER", "COMPARED", "ELLIPSIS", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate", "CentredVectors",
+    "AFTER", "BEFORE", "COMPARED", "ELLIPSIS", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate", "CentredVectors",
     "Evidence", "Kind", "LexicalIndex", "LocalEmbeddings", "Numbers", "Population", "Question", "Ranking", "Rows",
     "Scores", "Spread", "Texts", "Vectors", "about", "as_query", "called", "comparable", "dated", "day_number",
     "first_person", "is_name", "limit", "links", "local_embeddings_available", "pack", "packed_terms", "passage",

@@ -6,7 +6,7 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,24 +68,26 @@ class LexicalIndex:
         other.total_length = sum(other._lengths)
         return other
 
-    def restore(self, blocks: Sequence[tuple[Sequence[str], NDArray[Any], int]]) -> None:
-        """Adds texts to an empty index, as `packed_terms` gave them: their words, what comes where, their number."""
+    def restore(self, blocks: Sequence[tuple[Sequence[str], Mapping[str, NDArray[Any]]]]) -> None:
+        """Adds texts to an empty index, as `packed_terms` gave them."""
         numbers: dict[str, int] = {}
-        rows, begin = [], 0
-        for words, found, size in blocks:
+        terms_of, texts, counts = [], [], []
+        for words, arrays in blocks:
             codes = np.array([numbers.setdefault(word, len(numbers)) for word in words], np.int32)
-            term, text, count = found.astype(np.int32).T
-            rows.append(np.stack((codes[term], text + begin, count)))
-            self._distinct.frombytes(np.bincount(text, minlength=size).astype(np.intc).tobytes())
-            self._lengths.frombytes(np.bincount(text, count, size).astype(np.intc).tobytes())
-            begin += size
+            distinct = arrays["distinct"].astype(np.intc)
+            text = np.repeat(np.arange(len(distinct), dtype=np.intc), distinct)
+            terms_of.append(codes[arrays["term"]])
+            texts.append(text + np.intc(len(self)))
+            counts.append(arrays["count"].astype(np.intc))
+            self._distinct.frombytes(distinct.tobytes())
+            self._lengths.frombytes(np.bincount(text, counts[-1], len(distinct)).astype(np.intc).tobytes())
         if not numbers:
             return
-        terms_of, texts, counts = np.concatenate(rows, axis=1)
-        short = terms_of.astype(np.uint16) if len(numbers) <= np.iinfo(np.uint16).max else terms_of
+        every = np.concatenate(terms_of)
+        short = every.astype(np.uint16) if len(numbers) <= np.iinfo(np.uint16).max else every
         order = np.argsort(short, kind="stable")
-        pairs = np.stack((texts[order], counts[order]), axis=1).astype(np.intc).tobytes()
-        ends = np.cumsum(np.bincount(terms_of, minlength=len(numbers))) * 2 * np.dtype(np.intc).itemsize
+        pairs = np.stack((np.concatenate(texts)[order], np.concatenate(counts)[order]), axis=1).tobytes()
+        ends = np.cumsum(np.bincount(every, minlength=len(numbers))) * 2 * np.dtype(np.intc).itemsize
         start = 0
         for word, end in zip(numbers, ends.tolist(), strict=True):
             self.postings[word] = array("i")
@@ -138,15 +140,21 @@ class LexicalIndex:
         return sum(math.log(1 + (size - number + 0.5) / (number + 0.5)) for number in having)
 
 
-def packed_terms(texts: Iterable[str]) -> tuple[list[str], NDArray[np.uint32]]:
-    """Returns the terms of texts, and of every text which of them it has how often: rows of term, text, count."""
+def packed_terms(texts: Iterable[str]) -> tuple[list[str], dict[str, NDArray[Any]]]:
+    """Returns the terms of texts, and of every text which of them it has (how many, which, how often each)."""
     numbers: dict[str, int] = {}
-    rows = [
-        (numbers.setdefault(term, len(numbers)), number, count)
-        for number, text in enumerate(texts)
-        for term, count in Counter(terms(text)).items()
-    ]
-    return list(numbers), np.array(rows, np.uint32).reshape(-1, 3)
+    counted = [Counter(terms(text)) for text in texts]
+    arrays = {
+        "distinct": [len(counts) for counts in counted],
+        "term": [numbers.setdefault(term, len(numbers)) for counts in counted for term in counts],
+        "count": [count for counts in counted for count in counts.values()],
+    }
+    return list(numbers), {name: _narrow(np.array(values, np.uint32)) for name, values in arrays.items()}
+
+
+def _narrow(numbers: NDArray[np.uint32]) -> NDArray[Any]:
+    """Returns numbers in as few bytes as they need."""
+    return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
 def _view(numbers: array[int]) -> Numbers:

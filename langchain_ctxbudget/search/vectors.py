@@ -8,7 +8,7 @@ the texts alone, and between two of its changes a new text costs nothing for the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,8 @@ _WORD = 64
 """Signs that are kept in one number."""
 _TINY = 1e-9
 _FIRST_CAPACITY = 64
+_AT_ONCE = 8_192
+"""Vectors that are made wide at once."""
 
 BEFORE, AFTER = 4, 3
 """Texts before a place and from it on that are compared."""
@@ -111,8 +113,8 @@ class CentredVectors:
     """
 
     def __init__(self) -> None:
-        self._rows, self._lengths = Rows(np.float32), Rows(np.float32)
-        """The vectors, and the length of each without the mean."""
+        self._rows, self._lengths = Rows(np.float16), Rows(np.float32)
+        """The vectors, in the precision in which they are stored, and the length of each without the mean."""
         self._signs: list[Rows] = []
         """Of each vector the signs of its values without the mean, 64 a column; made when they are first asked for."""
         self._mean: Vectors = np.zeros(0, np.float32)
@@ -126,12 +128,20 @@ class CentredVectors:
     @property
     def width(self) -> int:
         """The number of values of each; 0 while there are none."""
-        return self.units.shape[1] if len(self) else 0
+        return self._rows.values.shape[1] if len(self) else 0
 
     @property
     def units(self) -> Vectors:
         """The vectors, of length 1; shape `(len(self), dimensions)`."""
-        return self._rows.values
+        return self.at(slice(None))
+
+    def at(self, places: slice | NDArray[np.intp]) -> Vectors:
+        """Returns some of the vectors."""
+        return np.asarray(self._rows.values[places], np.float32)
+
+    def _pieces(self, first: int, end: int) -> Iterator[Vectors]:
+        """Yields some vectors, a few thousand at once."""
+        return (self.at(slice(start, min(start + _AT_ONCE, end))) for start in range(first, end, _AT_ONCE))
 
     def extend(self, vectors: Sequence[Sequence[float]] | NDArray[Any], absent: Iterable[int] = ()) -> None:
         """Adds some.
@@ -179,10 +189,11 @@ class CentredVectors:
         self._renew()
         asked = _signs((target - self._mean)[np.newaxis])[0]
         self._signs = self._signs or [Rows(np.uint64) for _ in asked]
-        new = _signs(self.units[len(self._signs[0]) :] - self._mean)
+        for rows in self._pieces(len(self._signs[0]), len(self)):
+            for column, own in zip(self._signs, _signs(rows - self._mean).T, strict=True):
+                column.extend(own)
         found = np.full(len(self), self.width, np.int16)
-        for column, own, sign in zip(self._signs, new.T, asked, strict=True):
-            column.extend(own)
+        for column, sign in zip(self._signs, asked, strict=True):
             found -= np.bitwise_count(column.values ^ sign)
         return found
 
@@ -217,16 +228,17 @@ class CentredVectors:
         """Brings the mean, and the lengths without it, up to date; each step of the mean has a quarter more texts."""
         if self._in_mean == NEVER_RENEWED:
             return
-        rows, counted = self.units, FEW
-        while (following := int(counted * GROWTH)) <= len(rows):
+        counted = FEW
+        while (following := int(counted * GROWTH)) <= len(self):
             counted = following
         if counted != self._in_mean:
-            self._in_mean, self._mean = counted, rows[:counted].mean(axis=0, dtype=np.float64).astype(np.float32)
+            sums = [rows.sum(axis=0, dtype=np.float64) for rows in self._pieces(0, min(counted, len(self)))]
+            self._in_mean, self._mean = counted, (np.sum(sums, axis=0) / min(counted, len(self))).astype(np.float32)
             self._lengths.truncate(0)
             self._signs = []
-        new = rows[len(self._lengths) :]
-        squares = np.einsum("ij,ij->i", new, new) - 2 * (new @ self._mean) + self._mean @ self._mean
-        self._lengths.extend(np.sqrt(np.maximum(squares, 0)))
+        for new in self._pieces(len(self._lengths), len(self)):
+            squares = np.einsum("ij,ij->i", new, new) - 2 * (new @ self._mean) + self._mean @ self._mean
+            self._lengths.extend(np.sqrt(np.maximum(squares, 0)))
 
 
 def _signs(rows: Vectors) -> NDArray[np.uint64]:
