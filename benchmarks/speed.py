@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 SCOPE: dict[str, Any] = {"user_id": "ada", "conversation_id": "c1"}
 WARM_UP = 3
 LONG = 10_000
-"""Of longer conversations peers, which take minutes, are measured three times. Their time hardly depends on a budget, so
-but for `trim_messages` they are measured at the middle one."""
+"""Of longer conversations peers, which take minutes, are measured three times, and at the middle budget."""
 PEER_SECONDS = 60
 """A peer that takes longer for its few prompts is left out."""
 PARTS = ("prompt", "peers", "graph", "agent", "open", "import")
