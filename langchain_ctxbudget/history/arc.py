@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from langchain_ctxbudget.history.extractive import (
     Digest,
@@ -287,10 +287,11 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
     for start, end in pairwise(len(untold) * i // number for i in range(number + 1)) if number else ():
         part = untold[start:end]
         told = [s for digest in part for s in digest.sentences]
-        often = Counter(term for s in told for term in s.matter)
+        often = Counter(chain.from_iterable(s.matter for s in told))
         plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
         if plain:  # the one that says most about what the part says often
-            gains = (sum(often[term] - 1 for term in s.matter) * s.score / math.sqrt(len(s.text)) for s in plain)
+            shared = (sum(map(often.__getitem__, s.matter)) - len(s.matter) for s in plain)
+            gains = (much * s.score / math.sqrt(len(s.text)) for much, s in zip(shared, plain, strict=True))
             best = max(zip(gains, plain, strict=True), key=lambda pair: (pair[0], -pair[1].position, -pair[1].order))[1]
             span, worth = (part[0].first, part[-1].end), start / len(untold)
             lines.append(_line(NARRATIVE, best.told, best.position, part[0].made_by, span, worth=worth))

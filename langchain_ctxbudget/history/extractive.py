@@ -10,13 +10,14 @@ import heapq
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
+from itertools import chain
 
 from langchain_ctxbudget.background import cached_property
-from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, terms, units, word_count
+from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, remembering, terms, units, word_count
 from langchain_ctxbudget.stores import EXTRACTION
 
 KEPT_PER_SEGMENT = 16
@@ -25,6 +26,8 @@ KEPT_PER_NODE, CHARACTERS_PER_NODE = 24, 3_600
 """The most that a node of a higher level keeps: sentences, and characters (about 900 tokens)."""
 ARTIFACTS = 16
 """The most names that a digest keeps."""
+KNOWN_LINES = 256
+"""Messages whose sentences are known: those that a segment that has not ended still has."""
 POOL = 600
 """The most sentences that a summary chooses from; the most important ones of all segments."""
 KIND_BONUS = 20.0
@@ -291,7 +294,7 @@ def merged_artifacts(digests: Iterable[Digest], most: int | None = None) -> tupl
 
 def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SEGMENT) -> tuple[Sentence, ...]:
     """Returns the sentences of a segment that are worth keeping, in order; of equal ones, the first."""
-    ranked = sorted((candidate for line in lines for candidate in _candidates(line)), key=lambda found: found[:3])
+    ranked = sorted((candidate for line in lines for candidate in candidates_of(line)), key=lambda found: found[:3])
     best: dict[str, Sentence] = {}
     for negative, position, order, text, kind, line in ranked:
         if len(best) == limit:
@@ -301,8 +304,10 @@ def keep_sentences(lines: Iterable[Line], limit: int = KEPT_PER_SEGMENT) -> tupl
     return tuple(sorted(best.values(), key=lambda sentence: (sentence.position, sentence.order)))
 
 
-def _candidates(line: Line) -> Iterator[tuple[float, int, int, str, Kind, Line]]:
-    """Yields the sentences of a message, each with its worth below zero, so that the smallest is the best."""
+@remembering(KNOWN_LINES)
+def candidates_of(line: Line) -> tuple[tuple[float, int, int, str, Kind, Line], ...]:
+    """Returns the sentences of a message, each with its worth below zero, so that the smallest is the best."""
+    found = []
     for order, text in enumerate(units(line.text)):
         words = word_count(text)
         if words < 2:  # noqa: PLR2004 - "x", of which a long text may have very many
@@ -311,7 +316,8 @@ def _candidates(line: Line) -> Iterator[tuple[float, int, int, str, Kind, Line]]
         # "Thanks!" and "Let me know if I can help." say nothing later; "Decided: Flask." does.
         if kind is Kind.PLAIN and (words < FEWEST_WORDS or is_filler(text)):
             continue
-        yield -_worth(text, words, kind, line), line.position, order, text, kind, line
+        found.append((-_worth(text, words, kind, line), line.position, order, text, kind, line))
+    return tuple(found)
 
 
 def _worth(text: str, words: int, kind: Kind, line: Line) -> float:
@@ -340,14 +346,15 @@ def choose(kept: Sequence[Sentence], costs: Sequence[int], budget_tokens: int) -
 def _ranked(kept: Sequence[Sentence], costs: Sequence[int], budget: int, limit: int) -> list[int]:
     """Returns the indexes of at most `limit` sentences within a budget, in the order in which they were chosen."""
     pool = heapq.nsmallest(POOL, range(len(kept)), key=lambda i: (-kept[i].score, i))
-    frequency = Counter(term for i in pool for term in kept[i].terms)
-    weight = {term: math.log(1 + len(pool) / count) for term, count in frequency.items()}
+    frequency = Counter(chain.from_iterable(kept[i].terms for i in pool))
+    rarity = {count: math.log(1 + len(pool) / count) for count in {*frequency.values()}}
+    weight = {term: rarity[count] for term, count in frequency.items()}
     covered: set[str] = set()
     chosen: list[int] = []
     left = budget
 
     def gain(i: int) -> float:
-        new = math.fsum(weight[term] for term in kept[i].terms - covered)  # exact: sets have no fixed order
+        new = math.fsum(map(weight.__getitem__, kept[i].terms - covered))  # exact: sets have no fixed order
         return new * kept[i].score ** 2 / max(1, costs[i])
 
     # Gains only fall, so a stale one is an upper bound: the top that is still the top when renewed is the best.

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, choose, key_messages
-from langchain_ctxbudget.messages import clip_text, fences
+from langchain_ctxbudget.messages import clip_text, fences, remembering
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 KEY_MESSAGES = "key messages"
@@ -117,6 +117,9 @@ def _fitting(make: Callable[[int], list[SummaryLine]], count: Count, room_tokens
     return []
 
 
+_as_data = remembering(4_096)(fences.as_data)
+
+
 def _line(digest: Digest, said: Line | Sentence, text: str, *, value: float, made_by: str) -> SummaryLine:
     return SummaryLine(
         position=said.position,
@@ -144,7 +147,7 @@ def _sentences(
     lines: list[SummaryLine] = []
     for digest, sentence in candidates:
         mark = "[OPEN] " if sentence.kind is Kind.OPEN and "[OPEN]" not in sentence.text else ""
-        text = f"{mark}{fences.as_data(sentence.text)}"
+        text = f"{mark}{_as_data(sentence.text)}"
         lines.append(_line(digest, sentence, text, value=sentence.score, made_by=digest.made_by))
     costs = [count(line.text) for line in lines]
     of_span: dict[int, list[int]] = {}
