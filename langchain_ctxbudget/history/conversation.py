@@ -392,8 +392,8 @@ class OpenConversation:
         """Takes in what was read of the log, or all of it; messages before the first difference stay as they are."""
         position = 0 if whole else self._first_touched(news)
         self.blocks = [] if whole else self.blocks  # another log
-        old = self.entries[position:]
-        records = {} if whole else {r.place.key: r for r in (*(entry.record for entry in old), *self.doubles)}
+        old = [(self.table.record(at), self.table.ids[at]) for at in range(position, len(self.table))]
+        records = {} if whole else {r.place.key: r for r in (*(record for record, _ in old), *self.doubles)}
         records = {key: r for key, r in records.items() if key not in news.changed}
         records |= {key: record for key, record in news.changed.items() if record is not None and not whole}
         records |= {record.place.key: record for record in news.messages}
@@ -405,7 +405,7 @@ class OpenConversation:
 
         folded = fold(in_order(records.values()), known)
         pairs = zip(old, folded.messages, strict=False)
-        differ = (i for i, (o, (r, m)) in enumerate(pairs) if o.record != r or o.id != m.id)
+        differ = (i for i, (before, (record, message)) in enumerate(pairs) if before != (record, message.id))
         same = next(differ, min(len(old), len(folded.messages)))
         if position + same < len(self.entries):
             self.table = self.table.first(position + same)
@@ -428,7 +428,8 @@ class OpenConversation:
         """Returns the position of the first message that news may change."""
         changed = [record for record in news.changed.values() if record is not None]
         orders = [record.place.order for record in (*news.messages[:1], *changed)]
-        starts = [bisect_left(self.entries, order, key=lambda entry: entry.record.place.order) for order in orders]
+        every = range(len(self.table))
+        starts = [bisect_left(every, order, key=lambda at: self.table.place(at).order) for order in orders]
         starts += [at for key in news.changed if (at := self.entries.at_place(key)) is not None]
         return min(starts, default=len(self.entries))
 
@@ -443,9 +444,9 @@ class OpenConversation:
 
     def places_of(self, message_id: str) -> list[Place]:
         """Returns where a message's records are, its doubles among them; nowhere where there is no such message."""
-        entry = self.entry(message_id)
+        position = self.positions.get(message_id)
         doubles = (double.place for double in self.doubles if double.to_message().id == message_id)
-        return [] if entry is None else [entry.record.place, *doubles]
+        return [] if position is None else [self.table.place(position), *doubles]
 
     def pin(self, pins: Mapping[str, Preservation]) -> None:
         """Makes these the pins; only messages whose preservation changes are shown and counted anew."""

@@ -159,7 +159,7 @@ class Editor:
                     f"The new message has the id {message.id!r}, but is to stand for {message_id!r}. Leave its id out"
                 )
             named = message.model_copy(update={"id": message_id})
-            old = self.conversation.entries[self.conversation.positions[message_id]].record
+            old = self.conversation.table.record(self.conversation.positions[message_id])
             is_other = MessageRecord.of(named, old.place).text != old.text
             edited = [Said(named, fingerprint(named), named=True)] if is_other else []
             return Difference([message_id], edited=edited)
@@ -238,8 +238,9 @@ class Editor:
         if was_known:
             conversation.sent_read = len(conversation.entries)
         own = {record.place.key: one.id for record, one in zip(made, new, strict=True)}
-        newest = takewhile(lambda _: own, reversed(conversation.entries))
-        shown = ((own.pop(entry.record.place.key, None), entry.id) for entry in newest)
+        table = conversation.table
+        newest = takewhile(lambda _: own, reversed(range(len(table))))
+        shown = ((own.pop(table.place(at).key, None), table.ids[at]) for at in newest)
         return {key: name for key, name in shown if key is not None and key != name}
 
     def _change(
@@ -261,21 +262,22 @@ class Editor:
             for number, place in enumerate(conversation.places_of(one.id)):
                 changed[place.key] = None if number else MessageRecord.of(one.message, place)
         for key in removed:
-            entry, places = conversation.entry(key), conversation.places_of(key)
+            places = conversation.places_of(key)
             if on_removal == "forget":
                 places = [*places, *conversation.archived.get(key, ())]
             changed |= {place.key: None for place in places}
-            if on_removal == "archive" and entry is not None:
-                changed[entry.record.place.key] = entry.record.model_copy(update={"archived": True})
+            if on_removal == "archive" and (at := conversation.positions.get(key)) is not None:
+                record = entries.record(at)
+                changed[record.place.key] = record.model_copy(update={"archived": True})
         if not changed:
             return
         first = min((at for key in changed if (at := entries.at_place(key)) is not None), default=len(entries))
         doubles = () if moved else conversation.doubles  # what has moved is a double for now
         twice: dict[str, MessageRecord | None] = {record.place.key: None for record in doubles}
-        for entry in [entries[at] for key in conversation.renamed if (at := entries.at_place(key)) is not None]:
+        for at in [at for key in conversation.renamed if (at := entries.at_place(key)) is not None]:
             # Still without a name of its own where it had none: others may find that another one is called so, too.
-            place = entry.record.place
-            twice[place.key] = MessageRecord.of(entry.message, place, named=entry.record.named)
+            place, entry = entries.place(at), entries[at]
+            twice[place.key] = MessageRecord.of(entry.message, place, named=entry.named)
         changed = twice | changed
         derived = yield from self._stale(first, changed)
         notice = ChangeRecord(changed=tuple(changed))

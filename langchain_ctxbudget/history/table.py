@@ -75,7 +75,12 @@ class Entry:
     """One message and what is known about it, but for what depends on how tokens are counted."""
 
     id: str
-    record: MessageRecord
+    source: str
+    """The JSON of its record."""
+    named: bool
+    """The application gave it its id."""
+    state: int
+    """The number of the agent's state that it comes from; see `Place`."""
     message: BaseMessage
     """As it was given."""
     sent: BaseMessage
@@ -112,7 +117,9 @@ class Entry:
         return cls(
             **known._asdict(),
             id=str(message.id),
-            record=record,
+            source=record.text,
+            named=record.named,
+            state=record.place.state,
             message=message,
             sent=_sent(message, heading, preservation),
             speaker=speaker(message),
@@ -125,11 +132,6 @@ class Entry:
         """Returns the same message with another pin."""
         preservation = pinned or preservation_of(self.message)
         return replace(self, preservation=preservation, sent=_sent(self.message, self.heading, preservation))
-
-    @property
-    def state(self) -> int:
-        """The number of the agent's state that it comes from; see `Place`."""
-        return self.record.place.state
 
     @property
     def is_quotable(self) -> bool:
@@ -290,6 +292,11 @@ class MessageTable(Columns, Sequence[Entry]):
         numbers = {name: int(fact[name]) for name in ("clock", "number", "state")}
         return Place(lane=str(list(self._words)[fact["lane"]]), **numbers)
 
+    def record(self, position: int) -> MessageRecord:
+        """Returns the record of a message."""
+        entry = self[position]
+        return MessageRecord(place=self.place(position), text=entry.source, named=entry.named)
+
     def at_place(self, key: str) -> int | None:
         """Returns the position of the message of a record, by the record's key."""
         lane, _, number = key.rpartition("/")
@@ -441,7 +448,7 @@ class MessageTable(Columns, Sequence[Entry]):
         """Returns the texts of some messages."""
         if known := self._sealed.get(first):
             return known.packed
-        return zlib.compress(b"\0".join(entry.record.text.encode() for entry in self[first:end]), 1)
+        return zlib.compress(b"\0".join(entry.source.encode() for entry in self[first:end]), 1)
 
     def packed(self, first: int, end: int, pinned: Iterable[int]) -> tuple[dict[str, Any], Arrays]:
         """Returns some messages but for their texts as plain data and arrays, as if none was pinned."""
