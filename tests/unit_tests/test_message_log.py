@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
@@ -52,6 +52,7 @@ _RECORDS = st.lists(
 ).map(lambda rows: [record(at(c, lane, n), text, key) for n, (c, lane, text, key) in enumerate(rows)])
 
 
+@settings(deadline=None)
 @given(_RECORDS)
 def test_no_id_stands_for_two_messages_and_no_record_is_lost(records: list[MessageRecord]) -> None:
     result = fold(in_order(records))
@@ -60,6 +61,7 @@ def test_no_id_stands_for_two_messages_and_no_record_is_lost(records: list[Messa
     assert len(ids) + len(result.doubles) == len(records)
 
 
+@settings(deadline=None)
 @given(_RECORDS, st.data())
 def test_a_conversation_read_in_parts_is_the_one_read_at_once(
     records: list[MessageRecord], data: st.DataObject
