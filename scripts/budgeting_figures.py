@@ -40,9 +40,10 @@ from langchain_ctxbudget.demo import (
 )
 from langchain_ctxbudget.errors import BudgetError
 from langchain_ctxbudget.replay import replay
-from langchain_ctxbudget.report.plots import BELOW, BudgetFigure, plot_replay, plot_what_if
+from langchain_ctxbudget.report.plots import LEGEND, BudgetFigure, plot_replay, plot_what_if
 from langchain_ctxbudget.report.view import OVERHEAD, colours_of, label_of
 
+BELOW = {**LEGEND, "loc": "outside lower left", "ncols": 5, "columnspacing": 1.4}
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
 BUDGET_TOKENS, MESSAGE_TOKENS, KEPT = 8_000, 75, 6
 LENGTHS = range(0, 401, 5)

@@ -106,7 +106,7 @@ def _show(context: AssembledContext, options: argparse.Namespace) -> None:
         console.print(Text(text if number == len(context.messages) else _shortened(text)), soft_wrap=True)
     console.print()
     console.rule("[bold]the report")
-    console.print(Text.from_ansi(report.to_text(width=console.width)), soft_wrap=True)
+    console.print(Text(report.to_text(console.width)), soft_wrap=True)
     if options.items:
         rows: list[Row] = []
         for layer in report.layers:

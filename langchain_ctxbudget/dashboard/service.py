@@ -1,7 +1,8 @@
 """The API's operations, and the types of what they are asked and answer.
 
 An operation is a method of the service, which is told the user and gives only what is theirs. pydantic checks what it
-is asked; answers are plain dicts.
+is asked; answers are plain dicts. Kept reports name their items by id, and the texts are read where they are kept: so
+nothing that was erased since comes back.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
+from langchain_core.messages import HumanMessage
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
@@ -23,8 +25,8 @@ from langchain_ctxbudget.budget import (
     THRESHOLDS,
     TIERS,
     Documents,
-    Forced,
     Layer,
+    Reason,
     Status,
     TierName,
     UsageLimits,
@@ -32,28 +34,19 @@ from langchain_ctxbudget.budget import (
     standing,
     tier_of,
 )
-from langchain_ctxbudget.dashboard.transcripts import (
-    Recent,
-    SaidMessage,
-    Transcript,
-    Transcripts,
-    steady_messages,
-    with_previews,
-)
-from langchain_ctxbudget.errors import BudgetError, FactError, InputError, StoreDataError
-from langchain_ctxbudget.flow import adrive
-from langchain_ctxbudget.messages import Preservation
-from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, amounts, read_snapshot_items
+from langchain_ctxbudget.errors import FactError, InputError, StoreDataError
+from langchain_ctxbudget.flow import Flow, adrive, batch
+from langchain_ctxbudget.history import Entry, OpenConversation
+from langchain_ctxbudget.messages import Preservation, plain_text, preservation_of
+from langchain_ctxbudget.pipeline import ContextPipeline, ContextSnapshot, amounts, pins_place, read_snapshot_items
 from langchain_ctxbudget.prompt import NOTHING_ELSE, Request, merged
-from langchain_ctxbudget.report import ContextReport, HistoryStrategy, LayerReport, ReportItem
+from langchain_ctxbudget.report import JOINED, ContextReport, HistoryStrategy, LayerReport, ReportItem, preview
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import Scope
+from langchain_ctxbudget.stores import PinsRecord, Scope
 
 UNKNOWN, CONFLICT = 404, 409
 AT_ONCE = 8
-"""Conversations that are read at a time for the list of them, of which a first look reads each whole."""
-KEPT_FORECASTS = 32
-"""Prompts whose candidates are kept, of all users together."""
+"""Conversations that are read at a time for the list of them."""
 UNASKED = "What do you know?"
 """The question of a conversation in which its user has said nothing."""
 TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L2": 2, "L3": 2, "L4": 4, "L5": 1, "L6": 4, "L7": 1}
@@ -61,9 +54,9 @@ TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L2": 2, "L3": 2, "L4": 4,
 TIER_OF_SOURCE = {"memories": 2, "documents": 3}
 INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""
-
-LONGEST_ID, LONGEST_MESSAGE = 2_000, 10_000
-"""Characters."""
+SAID, KNOWN = (Layer.ARC, Layer.HISTORY, Layer.MESSAGE), (Layer.PREFERENCES, Layer.TOPICS, Layer.ENTITIES)
+LONGEST_ID, LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 10_000, 10_000
+"""Characters that are taken of an id and of a question, and shown of a message."""
 MOST_POSITION = 2**31 - 1
 MOST_MESSAGES = 200
 """In one answer."""
@@ -102,12 +95,6 @@ class FactPin(Body):
 
 
 Pin: TypeAlias = MessagePin | FactPin
-
-
-class Force(Body):
-    """Parts of a prompt that are let in however little of a usage limit is left."""
-
-    force_include: Annotated[list[Forced], Field(max_length=16)]
 
 
 class SessionSummary(TypedDict):
@@ -196,9 +183,52 @@ class SessionUsage(TypedDict):
 class Settings(TypedDict):
     """The settings that apply to the user."""
 
-    force_include: list[Forced]
     usage_limits: UsageLimits | None
     max_context_tokens: int
+
+
+class SaidMessage(TypedDict):
+    """A message of a conversation; its position counts from 1, and a long text ends with an ellipsis."""
+
+    position: int
+    id: str
+    role: str
+    name: str | None
+    text: str
+    created_at: str | None
+    preservation: Preservation | None
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The messages of a conversation, and where each stands."""
+
+    entries: Sequence[Entry]
+    positions: Mapping[str, int]
+
+    def text(self, item: ReportItem, steady: int) -> str:
+        """Returns what an item stands for: a message, the first of several, or the source of a summary's line."""
+        if item.reason is Reason.SUMMARY:
+            number = item.id.removeprefix("message ")
+            at = int(number) - 1 if number.isdecimal() else -1
+            return plain_text(self.entries[at].message) if 0 <= at < steady else ""
+        place = self.positions.get(item.id, self.positions.get(item.id.split(JOINED)[0]))
+        return "" if place is None else plain_text(self.entries[place].message)
+
+    def steady(self, report: ContextReport) -> int:
+        """Returns how many messages, from the first on, are where they were: all of the report's, or 0.
+
+        A report names older messages by their positions alone, and the newest by their ids, too. Where the last one has
+        not moved, neither has anything before it.
+        """
+        ids = [
+            item.id
+            for item in report.layer(Layer.HISTORY).items
+            if item.status is not Status.OMITTED and item.reason not in (Reason.SUMMARY, Reason.PINNED)
+        ]
+        last = self.positions.get(ids[-1].split(JOINED)[-1]) if ids else None
+        end = report.coverage[-1].last if report.coverage else 0
+        return end if last is not None and last + 1 == end else 0
 
 
 class RefusedError(Exception):
@@ -219,9 +249,6 @@ class DashboardService:
 
     def __init__(self, pipeline: ContextPipeline) -> None:
         self._pipeline = pipeline
-        self._transcripts = Transcripts(pipeline)
-        self._forecasts: Recent[tuple[Scope, str, str], ContextReport] = Recent(KEPT_FORECASTS)
-        """By conversation, message and the conversation's version."""
 
     async def sessions(self, user_id: str) -> Sessions:
         """The conversations of the user, the last updated first."""
@@ -271,7 +298,11 @@ class DashboardService:
         """Some messages of a conversation, by their positions."""
         scope, transcript = await self._open(user_id, session_id)
         end = min(first - 1 + MOST_MESSAGES, last or MOST_POSITION)
-        return {"messages": await self._transcripts.with_pins(scope, transcript.messages[first - 1 : end])}
+        [found] = await adrive(batch(self._pipeline.store, [pins_place(scope)]))
+        value: dict[str, Any] | None = getattr(found, "value", None)
+        pins = PinsRecord.read(value, "the pins").pins if value is not None else {}
+        chosen = enumerate(transcript.entries[first - 1 : end], first)
+        return {"messages": [_said(place, entry, pins) for place, entry in chosen]}
 
     async def usage(self, user_id: str, session_id: Id) -> SessionUsage:
         """The use of a conversation, and of its user in this month."""
@@ -290,8 +321,7 @@ class DashboardService:
         """The settings that apply to the user."""
         applied = await self._settings(user_id)
         limits = None if applied.usage_limits is None else UsageLimits.of(applied.usage_limits)
-        budget, forced = applied.max_context_tokens, list(applied.force_include)
-        return {"force_include": forced, "usage_limits": limits, "max_context_tokens": budget}
+        return {"usage_limits": limits, "max_context_tokens": applied.max_context_tokens}
 
     async def pin(self, user_id: str, body: Pin) -> Pin:
         """Say what is to become of a message when its conversation is compacted, or that a fact is kept."""
@@ -306,36 +336,48 @@ class DashboardService:
             raise RefusedError(CONFLICT, str(error)) from error
         except InputError as error:
             raise RefusedError(UNKNOWN, "There is no such message or fact") from error
-        finally:
-            self._forget_forecasts(user_id)
         return body
-
-    async def force(self, user_id: str, body: Force) -> Settings:
-        """Say what is let in however little of a usage limit is left; saved as the user's settings."""
-        saved = await self._pipeline.aget_settings(user_id=user_id)
-        forced = {"force_include": list(dict.fromkeys(body.force_include))}
-        await self._pipeline.asave_settings({**saved, **forced}, user_id=user_id)
-        self._forget_forecasts(user_id)
-        return await self.settings(user_id)
 
     async def _open(self, user_id: str, session_id: str) -> tuple[Scope, Transcript]:
         scope = Scope(user_id, session_id)
-        transcript = await self._transcripts.read(scope)
-        if transcript is None:
+        transcript = await self._read(scope)
+        if not transcript.entries and session_id not in await self._pipeline.alist_conversations(user_id=user_id):
             raise RefusedError(UNKNOWN, "There is no such session")
         return scope, transcript
+
+    async def _read(self, scope: Scope) -> Transcript:
+        def read(conversation: OpenConversation) -> Flow[Transcript]:
+            yield from ()
+            return Transcript(conversation.entries, conversation.positions)
+
+        return await adrive(self._pipeline.engine.workspace.recall(scope, read))
 
     async def _preview(
         self, scope: Scope, transcript: Transcript, message: str | None, budget: int | None
     ) -> ContextStatus:
-        asked = message if message is not None else transcript.asked or UNASKED
-        report = await self._forecast(scope, asked, transcript.version, budget)
+        said = (one.message for one in reversed(transcript.entries) if isinstance(one.message, HumanMessage))
+        asked = message or next((text for one in said if (text := plain_text(one)).strip()), UNASKED)
+        request = NOTHING_ELSE if budget is None else Request(settings={"max_context_tokens": budget})
+        report = await adrive(self._pipeline.engine.forecast(scope, asked, request))
         steady = report.coverage[-1].last if report.coverage else 0
         return await self._as_status(scope, "preview", report, datetime.now(UTC), steady)
 
     async def _shown(self, scope: Scope, transcript: Transcript, kept: ContextSnapshot) -> ContextStatus:
-        report = await with_previews(kept.report, transcript, scope, self._pipeline, self._transcripts)
-        return await self._as_status(scope, "snapshot", report, kept.created_at, steady_messages(report, transcript))
+        """The status of a kept report, whose items quote what they stand for as far as it is still there."""
+        knowledge, user, steady = self._pipeline.knowledge, scope.user_id, transcript.steady(kept.report)
+        texts = {topic.id: topic.label for topic in await knowledge.alist_topics(user_id=user)}
+        texts |= {entity.id: entity.name for entity in await knowledge.alist_entities(user_id=user)}
+        texts |= {fact.id: fact.text for fact in await knowledge.alist_facts(user_id=user, include_ended=True)}
+
+        def quoted(layer: LayerReport, item: ReportItem) -> ReportItem:
+            is_said = layer.layer in SAID or item.source == "messages"
+            is_known = layer.layer in KNOWN or item.source == "memories"
+            text = transcript.text(item, steady) if is_said else texts.get(item.id, "") if is_known else ""
+            return item if item.preview else replace(item, preview=preview(text))
+
+        layers = (replace(one, items=tuple(quoted(one, item) for item in one.items)) for one in kept.report.layers)
+        report = replace(kept.report, layers=tuple(layers))
+        return await self._as_status(scope, "snapshot", report, kept.created_at, steady)
 
     async def _as_status(
         self, scope: Scope, source: Source, report: ContextReport, at: datetime, steady: int
@@ -352,43 +394,19 @@ class DashboardService:
             "steady_messages": steady,
         }
 
-    async def _forecast(self, scope: Scope, message: str, version: str, budget: int | None) -> ContextReport:
-        """The report of the prompt for a message.
-
-        Without a budget it is worked out anew, so that everything that has changed since is in it. With one, the
-        candidates that were found before are allocated again, in a worker thread.
-        """
-        key = (scope, message, version)
-        report = None if budget is None else self._forecasts.recall(key)
-        if report is None:
-            try:
-                report = await adrive(self._pipeline.engine.forecast(scope, message, NOTHING_ELSE))
-            except BudgetError:
-                if budget is None:
-                    raise
-                # The settings' own budget is too small; this one may not be.
-                request = Request(settings={"max_context_tokens": budget})
-                return await adrive(self._pipeline.engine.forecast(scope, message, request))
-            self._forecasts.keep(key, report)
-        return report if budget is None else await asyncio.to_thread(report.reallocate, budget)
-
-    def _forget_forecasts(self, user_id: str) -> None:
-        for key in [key for key in self._forecasts if key[0].user_id == user_id]:
-            del self._forecasts[key]
-
     async def _settings(self, user_id: str) -> ContextSettings:
         """The pipeline's settings under those that the user has saved, as far as these can be used."""
         saved = await self._pipeline.aget_settings(user_id=user_id)
         return merged(self._pipeline.settings, {"user": saved}, None, [])[0]
 
     async def _summary(self, scope: Scope) -> SessionSummary:
-        messages, last_said = await self._transcripts.outline(scope)
-        latest = await self._latest(scope)
+        transcript, latest = await self._read(scope), await self._latest(scope)
+        said = transcript.entries[-1].message.additional_kwargs.get("created_at") if transcript.entries else None
         report = latest.report if latest else None
         return {
             "session_id": scope.conversation_id,
-            "messages": messages,
-            "last_updated": latest.created_at if latest else _moment(last_said),
+            "messages": len(transcript.entries),
+            "last_updated": latest.created_at if latest else _moment(said),
             "snapshots": len(await adrive(read_snapshot_items(self._pipeline.store, scope))) if latest else 0,
             "total_tokens": report.total_tokens if report else None,
             "budget_tokens": report.budget_tokens if report else None,
@@ -465,10 +483,25 @@ def _pruning_strategy(report: ContextReport, thresholds: tuple[float, ...]) -> P
     }
 
 
-def _moment(text: str | None) -> datetime | None:
+def _said(position: int, entry: Entry, pins: Mapping[str, Preservation]) -> SaidMessage:
+    """A message as the page shows it; what `pin` said of it outweighs its own wish."""
+    message, text = entry.message, plain_text(entry.message)
+    at = message.additional_kwargs.get("created_at")
+    return {
+        "position": position,
+        "id": entry.id,
+        "role": message.type,
+        "name": message.name,
+        "text": text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…",
+        "created_at": at if isinstance(at, str) else None,
+        "preservation": pins.get(entry.id, preservation_of(message)),
+    }
+
+
+def _moment(said: object) -> datetime | None:
     """A time as messages give it, taken for UTC where it does not say; None where it is none."""
     try:
-        at = datetime.fromisoformat(text or "")
+        at = datetime.fromisoformat(str(said))
     except ValueError:
         return None
     return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,8 +1,6 @@
-"""Reports and replays as pictures (the extra `plots`: matplotlib).
+"""Reports and replays as pictures (the extra `plots`: matplotlib), made without pyplot's state.
 
-Every function returns a matplotlib `Figure`. pyplot is not used, so no backend and no state is touched; a notebook
-shows the figure, and `figure.savefig("budget.svg")` keeps it. A layer has the same colour in every figure; the colours
-stay apart for the colour-blind.
+A notebook shows the figure, `figure.savefig("budget.svg")` keeps it. Colours stay apart for the colour-blind.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ from langchain_ctxbudget.report.view import (
     colours_of,
     label_of,
     plural,
-    states_in_words,
 )
 
 try:
@@ -34,12 +31,10 @@ try:
 except ImportError as error:  # pragma: no cover - the tests have it
     raise ImportError("Plots need matplotlib: pip install 'langchain-ctxbudget[plots]'") from error
 
-ReportData: TypeAlias = ContextReport | Mapping[str, Any]
-"""A report, or its data."""
 Parts: TypeAlias = Mapping[str, int]
 """Tokens by part of the request (layers, overhead, free), or messages by state."""
 
-INK, FAINT, PALE_GREY, GRID, WHITE = "#222222", "#8A8A8A", "#B0B0B0", "#E6E6E6", "#FFFFFF"
+INK, PALE_GREY, GRID, WHITE = "#222222", "#B0B0B0", "#E6E6E6", "#FFFFFF"
 WIDTH, DPI = 8.0, 100
 """Inches and dots per inch: 800 pixels."""
 MOST_NARROW = 40
@@ -49,9 +44,8 @@ STRATEGY_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B
 THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
 PERCENT = FuncFormatter(lambda value, _: f"{value:.0%}")
 DASHED: dict[str, Any] = {"linestyle": (0, (4, 2))}
-_LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 1.0, "handleheight": 1.0, "fontsize": 9}
-BESIDE = {**_LEGEND, "loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
-BELOW = {**_LEGEND, "loc": "outside lower left", "ncols": 5, "columnspacing": 1.4}
+LEGEND: dict[str, Any] = {"frameon": False, "handlelength": 1.0, "handleheight": 1.0, "fontsize": 9}
+BESIDE = {**LEGEND, "loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "borderaxespad": 0.0}
 
 
 class HasData(Protocol):
@@ -75,30 +69,26 @@ class BudgetFigure(Figure):
         return buffer.getvalue()
 
 
-def plot_what_if(reports: Sequence[ReportData], *, shares: bool = False) -> BudgetFigure:
+def plot_what_if(reports: Sequence[ContextReport], *, shares: bool = False) -> BudgetFigure:
     """Draws the same prompt at several budgets, or by several strategies: its layers, and the states of the messages.
 
     Args:
-        reports: from `ContextPipeline.what_if`, or any others; one column each, in the given order. They are named by
-            their strategies where all have one budget.
+        reports: at least one, from `ContextPipeline.what_if` for instance; a column each, in the given order. They are
+            named by their strategies where all have one budget.
         shares: True shows shares of their budget instead of tokens.
-
-    Raises:
-        ValueError: there are no reports.
     """
-    many = _reports(reports)
-    wholes = [report.budget_tokens if shares else 1 for report in many]
+    wholes = [report.budget_tokens if shares else 1 for report in reports]
     figure = _new_figure(5.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(1.7, 1))
-    layers = _stacked_columns(upper, [_used_parts(report) for report in many], wholes)
-    for place, (report, whole) in enumerate(zip(many, wholes, strict=True), 1):
+    layers = _stacked_columns(upper, [_used_parts(report) for report in reports], wholes)
+    for place, (report, whole) in enumerate(zip(reports, wholes, strict=True), 1):
         at, used = (place, report.budget_tokens / whole), f"{report.total_tokens:,}"
         upper.annotate(used, at, (0, 2), textcoords="offset points", ha="center", color=INK, fontsize=9)
-    states = _stacked_columns(lower, [_states(report) for report in many], [1] * len(many))
-    strategies = [_words(report.allocation_strategy, 16) for report in many]
-    same_budget = len({report.budget_tokens for report in many}) == 1 < len(set(strategies))
-    names = strategies if same_budget else [f"{report.budget_tokens:,}" for report in many]
-    lower.set_xticks(range(1, len(many) + 1), names)
+    states = _stacked_columns(lower, [_states(report) for report in reports], [1] * len(reports))
+    strategies = [_words(report.allocation_strategy, 16) for report in reports]
+    same_budget = len({report.budget_tokens for report in reports}) == 1 < len(set(strategies))
+    names = strategies if same_budget else [f"{report.budget_tokens:,}" for report in reports]
+    lower.set_xticks(range(1, len(reports) + 1), names)
     _tidy(upper, y=PERCENT if shares else THOUSANDS, labels=("", "share of the budget" if shares else "tokens"))
     _tidy(lower, y=THOUSANDS, labels=("" if same_budget else "budget, tokens", "messages"))
     upper.legend(handles=layers[::-1], **BESIDE)
@@ -109,61 +99,26 @@ def plot_what_if(reports: Sequence[ReportData], *, shares: bool = False) -> Budg
     )
 
 
-def plot_frontier(reports: ReportData | Sequence[ReportData]) -> BudgetFigure:
-    """Draws every message of the conversation as a strip, oldest at the left, by its state in the prompt.
-
-    Args:
-        reports: one prompt, or several of the same conversation: a strip each, named by its budget.
-
-    Raises:
-        ValueError: there are no reports.
-    """
-    many = _reports(reports if isinstance(reports, Sequence) else [reports])
-    counts = [report.coverage_counts() for report in many]
-    total = max(sum(parts.values()) for parts in counts)
-    figure = _new_figure(1.35 + 0.42 * len(many))
-    axes = figure.subplots()
-    for place, report in enumerate(many):
-        for state, (_, colour) in reversed(STATES.items()):  # rare ones last, and never thinner than a hairline
-            spans = [(p.first - 0.5, p.last - p.first + 1) for p in report.coverage if p.state == state]
-            edge = "#D0D0D0" if state == "omitted" else colour
-            if spans:
-                axes.broken_barh(spans, (place - 0.36, 0.72), facecolor=colour, edgecolor=edge, linewidth=0.5)
-    axes.set_ylim(len(many) - 0.5, -0.5)
-    axes.set_xlim(0.5, max(1, total) + 0.5)
-    named = range(len(many)) if len(many) > 1 else []
-    axes.set_yticks(named, [f"{many[place].budget_tokens:,}" for place in named])
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    _tidy(axes, x=THOUSANDS, labels=("message", "budget" if named else ""))
-    figure.legend(handles=[_patch(name) for name, (said, _) in STATES.items() if any(c[name] for c in counts)], **BELOW)
-    said = f" in {many[0].budget_tokens:,} tokens: {states_in_words(counts[0])}" if len(many) == 1 else ""
-    return _headline(figure, f"{total:,} messages{said}" if total else "No messages yet")
-
-
-def plot_turns(reports: Sequence[ReportData]) -> BudgetFigure:
+def plot_turns(reports: Sequence[ContextReport]) -> BudgetFigure:
     """Draws the prompts of a conversation in order: layers, budget, and the share that each has of the one before.
 
     Args:
-        reports: in the order of the turns.
-
-    Raises:
-        ValueError: there are no reports.
+        reports: at least one, in the order of the turns.
     """
-    many = _reports(reports)
-    columns = [{name: tokens for name, tokens in _used_parts(report).items() if name != FREE} for report in many]
-    budgets = [report.budget_tokens for report in many]
-    steps = [number for number, report in enumerate(many, 1) if report.stability.compaction_step]
+    columns = [{name: tokens for name, tokens in _used_parts(report).items() if name != FREE} for report in reports]
+    budgets = [report.budget_tokens for report in reports]
+    steps = [number for number, report in enumerate(reports, 1) if report.stability.compaction_step]
     figure = _new_figure(4.6)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.2, 1))
-    layers = _stacked_columns(upper, columns, [1] * len(many))
-    edges = [place + 0.5 for place in range(len(many) + 1)]
+    layers = _stacked_columns(upper, columns, [1] * len(reports))
+    edges = [place + 0.5 for place in range(len(reports) + 1)]
     upper.stairs(budgets, edges, baseline=None, color=INK, linewidth=1.2, **DASHED)
     top = max(*budgets, *(sum(parts.values()) for parts in columns)) * 1.1
     upper.set_ylim(0, top)
     samples: list[Any] = [Line2D([], [], color=INK, linewidth=1.2, label="budget", **DASHED)]
     if steps:
         samples += upper.plot(steps, [top * 0.965] * len(steps), "v", color=INK, markersize=5, label="compaction step")
-    shares = [report.stability.prompt_share or 0 for report in many]
+    shares = [report.stability.prompt_share or 0 for report in reports]
     lower.stairs(shares, edges, fill=True, color=STATES["verbatim"][1], alpha=0.75)
     lower.set_ylim(0, 1)
     lower.set_yticks([0, 0.5, 1])
@@ -172,64 +127,35 @@ def plot_turns(reports: Sequence[ReportData]) -> BudgetFigure:
     _tidy(upper, y=THOUSANDS, labels=("", "tokens"))
     _tidy(lower, x=THOUSANDS, y=PERCENT, labels=("prompt", "as before"))
     upper.legend(handles=[*samples, *layers[::-1]], **BESIDE)
-    counted = f"{plural(len(many), 'prompt')}, {plural(len(steps), 'compaction step')}"
+    counted = f"{plural(len(reports), 'prompt')}, {plural(len(steps), 'compaction step')}"
     return _headline(figure, f"{counted}; below: what a prompt shares with the last one")
 
 
 def plot_replay(result: HasData) -> BudgetFigure:
-    """Draws a panel per strategy with the tokens of every turn, cached ones pale, and below their running cost.
-
-    Args:
-        result: a `ReplayResult`.
-    """
+    """Draws the tokens of every turn of a `ReplayResult`, a line per strategy, and below what they cost so far."""
     data = result.to_dict()
-    tracks, price_share = data["strategies"], data["price_share"]
-    heights = [*[0.78] * len(tracks), 2.5]
-    figure = _new_figure(0.7 + sum(heights))
-    *panels, below = figure.subplots(len(tracks) + 1, 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
-    most = max((turn["tokens"] for track in tracks for turn in track["turns"]), default=0) or 1
+    price_share = data["price_share"]
+    figure = _new_figure(5.2)
+    upper, lower = figure.subplots(2, 1, sharex=True)
     lines: list[tuple[float, Line2D]] = []
-    for place, (axes, track) in enumerate(zip(panels, tracks, strict=True)):
-        colour, turns = STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)], track["turns"]
-        _replay_panel(axes, track, colour)
-        axes.set_ylim(0, most * 1.05)
+    for place, track in enumerate(data["strategies"]):
+        look: dict[str, Any] = {"color": STRATEGY_COLOURS[place % len(STRATEGY_COLOURS)], "linewidth": 1.5}
+        turns = track["turns"]
+        numbers = [turn["number"] for turn in turns]
+        upper.plot(numbers, [turn["tokens"] for turn in turns], **look)
         sums = list(accumulate(turn["tokens"] - (1 - price_share) * turn["cached_tokens"] for turn in turns))
-        [line] = below.plot([turn["number"] for turn in turns], sums, color=colour, linewidth=1.8)
+        [line] = lower.plot(numbers, sums, **look)
         end = sums[-1] if sums else 0.0
         missing = f"\n({len(track['failures']):,} prompts missing)" if track["failures"] else ""
-        line.set_label(f"{_words(track['name'])}: {end:,.0f}{missing}")
+        cached = f"{track['tokens']:,} sent, {track['cached_share']:.0%} cached"
+        line.set_label(f"{_words(track['name'])}: {end:,.0f}{missing}\n{cached}")
         lines.append((end, line))
-    below.set_ylim(bottom=0)
-    numbers = [turn["number"] for track in tracks for turn in track["turns"]] or [1]
-    below.set_xlim(min(numbers) - 0.5, max(numbers) + 0.5)
-    below.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-    _tidy(below, x=THOUSANDS, y=THOUSANDS, labels=("turn", "paid for so far"))
-    below.legend(handles=[line for _, line in sorted(lines, key=lambda one: -one[0])], **BESIDE)
-    pale = f"pale: as in the prompt before, at {price_share:g} of the price"
-    return _headline(figure, f"Tokens of every turn ({pale}), and what they cost")
-
-
-def _replay_panel(axes: Axes, track: Mapping[str, Any], colour: str) -> None:
-    """Draws the turns of one strategy: its tokens, and at the bottom of each the new ones."""
-    turns = {turn["number"]: turn for turn in track["turns"]}
-    places = range(min(turns, default=1), max(turns, default=1) + 1)
-    edges = [place - 0.5 for place in (*places, places[-1] + 1)]
-    sent = [turns[place]["tokens"] if place in turns else 0 for place in places]
-    new = [total - turns[place]["cached_tokens"] if total else 0 for place, total in zip(places, sent, strict=True)]
-    axes.stairs(new, edges, fill=True, color=colour, linewidth=0)
-    axes.stairs(sent, edges, baseline=new, fill=True, color=colour, alpha=0.35, linewidth=0)
-    if track["budget_tokens"] is not None:
-        axes.axhline(track["budget_tokens"], color=FAINT, linewidth=0.8, **DASHED)
-    name = f"{_words(track['name'])}\n{track['tokens']:,} sent\n{track['cached_share']:.0%} cached"
-    axes.text(1.02, 0.5, name, transform=axes.transAxes, va="center", color=INK, fontsize=9)
-    axes.locator_params(axis="y", nbins=3)
-    _tidy(axes, y=THOUSANDS)
-
-
-def _reports(reports: Sequence[ReportData]) -> list[ContextReport]:
-    if not reports:
-        raise ValueError("A plot needs at least one report")
-    return [one if isinstance(one, ContextReport) else ContextReport.from_dict(one) for one in reports]
+    for axes, label in ((upper, "sent"), (lower, "paid for so far")):
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
+        _tidy(axes, x=THOUSANDS, y=THOUSANDS, labels=("turn" if axes is lower else "", label))
+    lower.legend(handles=[line for _, line in sorted(lines, key=lambda one: -one[0])], **BESIDE)
+    return _headline(figure, f"Tokens of every turn, and what they cost (cached ones at {price_share:g} of the price)")
 
 
 def _used_parts(report: ContextReport) -> Parts:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -15,14 +15,10 @@ from langchain_ctxbudget.budget import Forced, Layer, Reason, Status, TierName, 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.messages import Repair
 
-if TYPE_CHECKING:
-    from langchain_ctxbudget.report.words import Explanation, ReportDiff
-
 SCHEMA_VERSION: Literal[3] = 3
 LISTED_OMISSIONS = 50
 """Omitted candidates of a layer that are listed one by one; further ones are counted per reason."""
 PREVIEW_CHARACTERS = 80
-NAMED_PROBLEMS = 3
 _METADATA = (
     *("total_tokens", "budget_tokens", "window_tokens", "output_reserve_tokens"),
     *("count_mode", "tokenizer", "allocation_strategy", "history_strategy"),
@@ -189,13 +185,7 @@ class ContextReport:
         return self
 
     def reallocate(self, budget: int) -> ContextReport:
-        """Returns the report of another budget: allocation and selection run again on the same candidates.
-
-        Nothing is read or written and no model is called. Messages that would be compacted at the other budget, but
-        were verbatim, are ranked by their words alone.
-
-        Args:
-            budget: the budget of the whole request, in tokens.
+        """Returns the report of another budget, in tokens: the same candidates, nothing read, written or asked.
 
         Raises:
             BudgetTooSmallError: what must be sent does not fit into it.
@@ -207,11 +197,7 @@ class ContextReport:
         return rerun(budget)
 
     def layer(self, layer: Layer | str) -> LayerReport:
-        """Returns a layer by its short name, for instance `"L5"`, or by the name of a custom layer.
-
-        Raises:
-            ValueError: there is no such layer.
-        """
+        """Returns a layer by its short name, for instance `"L5"`, or by the name of a custom layer."""
         for part in self.layers:
             if part.layer == layer:
                 return part
@@ -226,12 +212,7 @@ class ContextReport:
         return counts
 
     def to_dict(self, *, texts: bool = True) -> dict[str, Any]:
-        """Returns plain data, ready for JSON; `json_schema` describes it.
-
-        Args:
-            texts: False leaves out whatever somebody has said, written or named, and gives the number of repairs and
-                failures; such data cannot be read back.
-        """
+        """Returns plain data, ready for JSON; without `texts` nothing that somebody said, wrote or named."""
         data: dict[str, Any] = _adapter().dump_python(self, mode="json")
         if not texts:
             del data["window_detail"]
@@ -245,22 +226,16 @@ class ContextReport:
         """Reads a report from the data of `to_dict`.
 
         Raises:
-            InputError: another schema version, data that is no report, or one whose numbers do not add up; says what
-                is wrong with it.
+            InputError: another schema version, data that is no report, or one whose numbers do not add up.
         """
-        if not isinstance(data, Mapping):
-            raise InputError(f"A report is read from a mapping of its fields, not {type(data).__name__}")
-        version = data.get("schema_version")
+        version = data.get("schema_version") if isinstance(data, Mapping) else None
         if version != SCHEMA_VERSION:
-            newer = isinstance(version, int) and version > SCHEMA_VERSION
-            advice = "; it was written by a newer version of this package: update it" if newer else ""
-            raise InputError(f"A report of schema version {version!r} cannot be read, only {SCHEMA_VERSION}{advice}")
+            raise InputError(f"A report of schema version {version!r} cannot be read, only {SCHEMA_VERSION}")
         try:
             report = _adapter().validate_python(data)
         except ValidationError as error:
-            problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-            more = [f"and {len(problems) - NAMED_PROBLEMS} more"] if len(problems) > NAMED_PROBLEMS else []
-            raise InputError(f"This is no report: {'; '.join([*problems[:NAMED_PROBLEMS], *more])}") from None
+            first = error.errors()[0]
+            raise InputError(f"This is no report: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         if problem := next(_sum_problems(report), None):
             raise InputError(f"This is no report: {problem}")
         return report
@@ -271,40 +246,23 @@ class ContextReport:
         dialect, name = "https://json-schema.org/draft/2020-12/schema", "urn:langchain-ctxbudget:context-report"
         return {"$schema": dialect, "$id": f"{name}:{SCHEMA_VERSION}", **_adapter().json_schema(mode="serialization")}
 
-    def diff(self, other: ContextReport) -> ReportDiff:
-        """Compares this report with another one of the conversation, in numbers and in words.
-
-        Args:
-            other: the earlier one, or one from `reallocate`.
+    def explain(self, what: str | int) -> str:
+        """Says in words what became of an item, or of a message by its position from 1, and why.
 
         Raises:
-            InputError: it is no report, or of another user or another conversation.
+            InputError: this report does not know it. Of messages that are neither verbatim nor retrieved it knows the
+                positions only; `ContextPipeline.coverage` has their ids.
         """
-        if not isinstance(other, ContextReport):
-            raise InputError(f"A report is compared with another ContextReport, not with {type(other).__name__}")
-        from langchain_ctxbudget.report.words import difference  # noqa: PLC0415 - when it is asked for
+        from langchain_ctxbudget.report.view import explained  # noqa: PLC0415 - when it is asked for
 
-        return difference(self, other)
-
-    def explain(self, what: str | int) -> Explanation:
-        """Explains the fate of a message or an item, and its reason.
-
-        Args:
-            what: the id of a message or of an item, as in `items`; or the position of a message, from 1.
-
-        Raises:
-            InputError: this report does not know it; says what is nearest. Of messages that are neither verbatim nor
-                retrieved it knows the positions only; `ContextPipeline.coverage` has their ids.
-        """
-        from langchain_ctxbudget.report.words import explanation  # noqa: PLC0415 - when it is asked for
-
-        return explanation(self, what)
+        lines = explained(self, what)
+        if not lines:
+            last = self.coverage[-1].last if self.coverage else 0
+            raise InputError(f"This report knows no {what!r}: it has messages 1 to {last:,} and the ids of its items")
+        return "\n".join(lines)
 
     def to_metadata(self) -> dict[str, str | int | float | bool]:
-        """Returns the numbers of the report for a trace: 25 flat keys at most, nothing that anybody said, no ids.
-
-        The rest of the total is custom layers and `overhead_tokens`. Unknown numbers are left out.
-        """
+        """Returns the numbers of the report for a trace: 25 flat keys at most, nothing that anybody said, no ids."""
         used = {part.layer: part.used_tokens for part in self.layers}
         values: dict[str, str | int | float | bool | None] = {
             **{name: getattr(self, name) for name in _METADATA},
@@ -318,30 +276,14 @@ class ContextReport:
         }
         return {f"ctxbudget_{name}": value for name, value in values.items() if value is not None}
 
-    def to_text(self, width: int | None = None, *, colour: bool | None = None) -> str:
-        """Draws a bar chart for terminals and logs.
+    def to_text(self, width: int = 80) -> str:
+        """Draws a bar chart for terminals and logs, at least 40 columns wide."""
+        from langchain_ctxbudget.report.view import render_text  # noqa: PLC0415 - when it is asked for
 
-        Args:
-            width: columns to use, at least 40; None: those of the terminal, 80 where there is none.
-            colour: True gives bars the colours of their layers; None: where standard output is a terminal and
-                `NO_COLOR` is not set. Colours change nothing else.
-        """
-        from rich.console import Console  # noqa: PLC0415 - when something is drawn
-
-        from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_text  # noqa: PLC0415
-
-        terminal = Console()
-        if width is None:
-            width = terminal.width if terminal.is_terminal else PLAIN_WIDTH
-        if colour is None:
-            colour = terminal.is_terminal and not terminal.no_color and terminal.color_system is not None
-        return render_text(self, width=width, colour=colour)
+        return render_text(self, width)
 
     def __str__(self) -> str:
-        """Draws the chart in 80 columns and without colours, wherever it is written."""
-        from langchain_ctxbudget.report.view import PLAIN_WIDTH, render_text  # noqa: PLC0415 - when it is asked for
-
-        return render_text(self, width=PLAIN_WIDTH)
+        return self.to_text()
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: ANN401, FBT001, ARG002 - IPython's interface
         printer.text(str(self))

@@ -1,4 +1,4 @@
-"""A report as a text chart (seed 000) and as a card for notebooks: the same numbers, words and colours.
+"""A report as a text chart (seed 000), as a card for notebooks, and in words: the same numbers, words and colours.
 
 The card has no scripts, styles in its elements only, and everything that was said escaped. Colours of texts and
 backgrounds are the notebook's own, so that it is readable in light and in dark ones. The numbers stand in `data-`
@@ -33,15 +33,21 @@ STATES: dict[CoverageState, tuple[str, str]] = {
     "omitted": ("left out", "#FFFFFF"),
 }
 """Words and colour for the state of a message."""
+STATE_MEANS = {
+    "verbatim": "It is sent word for word, in L6.",
+    "retrieved": "It was found for the current message and is quoted in L5.",
+    "summarized": "A summary or a shortened form stands for it; the recall tool quotes it word for word.",
+    "omitted": "Nothing in this prompt stands for it. It is still stored, and the recall tool quotes it.",
+}
 TIER_COLOURS = {"healthy": "#2E8B57", "caution": "#B8A000", "warning": "#D78700", "critical": "#C62828"}
-ALARMS = {"Failed": "#D70000", "Squeezed": "#D78700"}
 JOINED = " + "
 """Between the ids of a call and its results, which are one item."""
-PLAIN_WIDTH, LEAST_WIDTH = 80, 40
-"""Columns where there is no terminal, and the fewest that a chart has."""
+LEAST_WIDTH = 40
+"""The fewest columns of a chart."""
 FULL, EMPTY = "█", "░"
-MIN_BAR, MAX_BAR = 8, 60
+MIN_BAR, MAX_BAR, LABEL, MAX_LABEL = 8, 60, 16, 21
 FACT_INDENT = 11
+LEAST_SCORE = 0.005
 _SHARES = {0.5: "half", 0.25: "a quarter", 0.125: "an eighth"}
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters, directions of writing, and halves of characters, which cannot be printed at all."""
@@ -52,7 +58,6 @@ _LINE = "1px solid rgba(128,128,128,0.35)"
 _CARD = "max-width:60em;overflow-x:auto;font-family:system-ui,sans-serif;font-size:13px;line-height:1.45;color:inherit"
 _TABLE = "table-layout:auto;border-collapse:collapse;width:100%;margin:6px 0;color:inherit;font-size:inherit"
 """All of it is said here, because notebooks have styles for tables: JupyterLab makes columns of one width."""
-_ROW = "background:none"
 _CELL = "padding:1px 8px 1px 0;border:none;text-align:left;vertical-align:top;white-space:nowrap"
 _WORDS = f"{_CELL};white-space:normal;overflow-wrap:anywhere;width:100%"
 _NUMBER = f"{_CELL};text-align:right;font-variant-numeric:tabular-nums"
@@ -64,7 +69,7 @@ _FAINT = "opacity:0.7"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One row of a chart: a layer, or overhead that no layer owns."""
+    """One row of a chart: a layer, overhead that no layer owns, or the total."""
 
     name: str
     label: str
@@ -72,26 +77,23 @@ class Part:
     share: float
     colour: str
     layer: LayerReport | None = None
-    """None: overhead."""
+    """None: no layer, and nothing was planned for it."""
 
     @property
-    def planned(self) -> str:
-        """The planned tokens in words; nothing is planned for overhead."""
-        return f"{self.layer.allocated_tokens:,}" if self.layer else ""
+    def cells(self) -> tuple[str, str, str]:
+        """What stands below `used`, `share` and `planned`."""
+        return f"{self.tokens:,}", f"{self.share:.1%}", f"{self.layer.allocated_tokens:,}" if self.layer else ""
 
 
 def parts_of(report: ContextReport) -> list[Part]:
-    """Returns the parts of a prompt, layers first; their tokens add up to its total."""
-    budget, colours = report.budget_tokens, colours_of(layer.layer for layer in report.layers)
-    layers = (
-        Part(one.layer, label_of(one.layer), one.used_tokens, one.used_tokens / budget, colours[one.layer], one)
-        for one in report.layers
-    )
-    overhead = (
-        Part(name, name.capitalize(), tokens, tokens / budget, OTHERS[OVERHEAD])
-        for name, tokens in report.overhead_tokens.items()
-    )
-    return [*layers, *overhead]
+    """Returns the parts of a prompt, layers first; the last one is their total."""
+    colours = colours_of(layer.layer for layer in report.layers)
+    found = [(one.layer, label_of(one.layer), one.used_tokens, colours[one.layer], one) for one in report.layers]
+    overhead = [(name, name.capitalize(), n, OTHERS[OVERHEAD], None) for name, n in report.overhead_tokens.items()]
+    return [
+        Part(name, label, tokens, tokens / report.budget_tokens, colour, layer)
+        for name, label, tokens, colour, layer in (*found, *overhead, ("", "Total", report.total_tokens, "", None))
+    ]
 
 
 def label_of(layer: str) -> str:
@@ -116,11 +118,7 @@ def states_in_words(counts: Mapping[CoverageState, int]) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Returns a number and its noun.
-
-    >>> plural(1, "message"), plural(1_200, "message")
-    ('1 message', '1,200 messages')
-    """
+    """Returns a number and its noun, such as `1 message` and `1,200 messages`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -180,102 +178,83 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
 
 def _usage(usage: UsageState) -> str:
     """Returns the tier of a prompt: the share that is left of a limit, and what the tier lets in."""
-    cost = usage.limit.endswith("cost")
-    used, allowed = (f"${part:,.2f}" if cost else f"{part:,.0f}" for part in (usage.used, usage.allowed))
-    means = ", ".join(words for name, words in tier_in_words(usage.tier).items() if name not in usage.forced)
-    forced = f"{', '.join(usage.forced)} forced" if usage.forced else ""
+    tier = next(tier for tier in TIERS if tier.name == usage.tier)
+    history = plural(tier.history_messages, "message") if tier.history_messages else "the last exchange"
+    budget = f"{_SHARES.get(tier.budget_share, '')} of the budget if that suffices"
+    means = {
+        "knowledge": "" if tier.knowledge_items is None else plural(tier.knowledge_items, "item"),
+        "documents": {"full": "", "summary": "summaries", "none": "no documents"}[tier.documents],
+        "history": "" if tier.history_messages is None else history,
+        "budget": budget if tier.budget_share in _SHARES else "",
+    }
+    lets_in = ", ".join(words for name, words in means.items() if words and name not in usage.forced)
+    money = "$" if usage.limit.endswith("cost") else ""
+    used, allowed = (f"{money}{part:,.{2 if money else 0}f}" for part in (usage.used, usage.allowed))
     left = f"{usage.left:.0%} of {usage.limit} left ({used} of {allowed} used)"
-    return f"{usage.tier}: {'; '.join(filter(None, (left, means, forced)))}"
+    forced = f"{', '.join(usage.forced)} forced" if usage.forced else ""
+    return f"{usage.tier}: {'; '.join(filter(None, (left, lets_in, forced)))}"
 
 
-def tier_in_words(name: str) -> dict[str, str]:
-    """Returns the most that a tier lets in, under the names of `force_include`.
+def explained(report: ContextReport, what: str | int) -> list[str]:
+    """Returns lines about a message or an item; none where the report does not know it."""
+    lines, name = list[str](), f"message {what}" if isinstance(what, int) else what
+    for around in report.coverage:
+        if isinstance(what, int) and around.first <= what <= around.last:
+            span = f", as are messages {around.first}-{around.last}" if around.first < around.last else ""
+            lines.append(f"{name} of {report.coverage[-1].last:,}: {STATES[around.state][0]}{span}")
+            lines.append(f"  {STATE_MEANS[around.state]}")
+    for layer in report.layers:
+        for item in layer.items:
+            if name in (item.id, *item.id.split(JOINED)):  # results are one item with their call
+                would = "it would have cost " if item.status is Status.OMITTED else ""
+                where = ", ".join(filter(None, (label_of(layer.layer), item.source, item.status)))
+                lines.append(f"{item.id}: {where}, {would}{plural(item.tokens, 'token')}")
+                lines.append(f"  {item.reason}: {item.reason.meaning}.")
+                scores = sorted(item.scores.items(), key=lambda score: -abs(score[1]))
+                parts = ", ".join(f"{part} {score:+.2f}" for part, score in scores if abs(score) >= LEAST_SCORE)
+                lines += [f"  ranked by: {parts}"] if parts else []
+                lines += [f'  "{item.preview}"'] if item.preview else []
+    return list(map(shown, lines))
 
-    >>> tier_in_words("caution")
-    {'history': '5 messages', 'budget': 'half of the budget if that suffices'}
-    """
-    tier = next(tier for tier in TIERS if tier.name == name)
-    words = {}
-    if tier.knowledge_items is not None:
-        words["knowledge"] = plural(tier.knowledge_items, "item")
-    if tier.documents != "full":
-        words["documents"] = {"summary": "summaries", "none": "no documents"}[tier.documents]
-    if tier.history_messages is not None:
-        words["history"] = plural(tier.history_messages, "message") if tier.history_messages else "the last exchange"
-    if tier.budget_share in _SHARES:
-        words["budget"] = f"{_SHARES[tier.budget_share]} of the budget if that suffices"
-    return words
 
-
-def render_text(report: ContextReport, *, width: int = PLAIN_WIDTH, colour: bool = False) -> str:
-    """Draws a bar chart with the facts below it.
-
-    Args:
-        report: any report.
-        width: columns to use, at least 40. Below 51 columns there is no room for planned tokens.
-        colour: True gives bars the colours of their layers, as in the plots; the text is the same.
-    """
-    budget, total = report.budget_tokens, report.total_tokens
-    parts = [*parts_of(report), Part("", "Total", total, total / budget, "")]
+def render_text(report: ContextReport, width: int) -> str:
+    """Draws a bar chart with the facts below it; `ContextReport.to_text` says how wide."""
     from rich.console import Console  # noqa: PLC0415 - when something is drawn
     from rich.text import Text  # noqa: PLC0415
 
-    rows = [(f"{part.tokens:,}", f"{part.share:.1%}", part.planned) for part in parts]
-    free = (f"{budget - total:,}", "", "")
-    label_width, bar_width, widths = _columns([*rows, free], width)
+    budget, parts, width = report.budget_tokens, parts_of(report), max(LEAST_WIDTH, width)
+    free = (f"{budget - report.total_tokens:,}", "", "")
+    longest = (max(map(len, cells)) + 1 for cells in zip(free, *(part.cells for part in parts), strict=True))
+    columns = [max(least, most) for least, most in zip((9, 7, 11), longest, strict=True)]
+    while len(columns) > 1 and LABEL + MIN_BAR + sum(columns) > width:
+        columns.pop()
+    label_width = max(MIN_BAR, min(MAX_LABEL, width - MIN_BAR - sum(columns)))
+    bar_width = min(MAX_BAR, max(1, width - label_width - sum(columns)))
+
+    def fitted(text: str, columns: int) -> str:
+        label = Text(shown(text))
+        label.truncate(max(1, columns), overflow="ellipsis", pad=True)
+        return label.plain
 
     def line(label: str, bar: str, cells: Sequence[str]) -> str:
-        numbers = "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True) if width)
-        return f"{_fitted(shown(label), label_width - 1)} {bar or ' ' * bar_width}{numbers}".rstrip()
+        numbers = "".join(f"{cell:>{room}}" for cell, room in zip(cells, columns, strict=False))
+        return f"{fitted(label, label_width - 1)} {bar or ' ' * bar_width}{numbers}".rstrip()
 
-    def drawn(part: Part, cells: Sequence[str]) -> str:
+    def drawn(part: Part) -> str:
         filled = max(0, min(bar_width, round(part.share * bar_width))) or int(part.tokens > 0)
-        full = _painted(FULL * filled, part.colour) if colour and part.colour else FULL * filled
         label = part.label if part.name in LAYER_COLOURS else f"   {part.label}"
-        return line(label, full + EMPTY * (bar_width - filled), cells)
+        return line(label, FULL * filled + EMPTY * (bar_width - filled), part.cells)
 
-    breadth = label_width + bar_width + sum(widths)
+    breadth = label_width + bar_width + sum(columns)
     heading, tokens = f"CONTEXT BUDGET{' (forecast)' if report.forecast else ''}", f"{budget:,} tokens"
-    rule = "─" * breadth
-    *bars, last = map(drawn, parts, rows)
-    top = f"{_fitted(heading, max(1, breadth - len(tokens) - 1))} {tokens}", line("", "", ("used", "share", "planned"))
-    lines = [*top, rule, *bars, rule, last, line("   Free", "", free), ""]
-    alarms = ALARMS | ({"Usage": TIER_COLOURS[report.usage.tier]} if report.usage else {})
+    rule, (*bars, total) = "─" * breadth, map(drawn, parts)
+    top = f"{fitted(heading, breadth - len(tokens) - 1)} {tokens}", line("", "", ("used", "share", "planned"))
+    lines = [*top, rule, *bars, rule, total, line("   Free", "", free), ""]
     for label, text in facts(report):
-        name = _painted(label, alarms[label]) if colour and label in alarms else label
-        first, *rest = Text(shown(" ".join(text.split()))).wrap(Console(), breadth - FACT_INDENT) or [Text()]
-        lines.append(f"{name}{' ' * (FACT_INDENT - len(label))}{first.plain}".rstrip())
-        lines += [f"{' ' * FACT_INDENT}{more.plain.rstrip()}" for more in rest]
+        wrapped = Text(shown(" ".join(text.split()))).wrap(Console(), breadth - FACT_INDENT)
+        labels = [label, *[""] * len(wrapped)]
+        lines += [f"{label:<{FACT_INDENT}}{part.plain}".rstrip() for label, part in zip(labels, wrapped, strict=False)]
     return "\n".join(lines)
-
-
-def _columns(rows: Sequence[Sequence[str]], width: int) -> tuple[int, int, Sequence[int]]:
-    """Returns the widths of label, bar and numbers, the widest that leave room for bars; 0 leaves numbers out."""
-    longest = (max(map(len, cells)) + 1 for cells in zip(*rows, strict=True))
-    used, share, planned = (max(least, most) for least, most in zip((9, 7, 11), longest, strict=True))
-    all_three, without_planned, used_only = (used, share, planned), (used, share, 0), (used, 0, 0)
-    layouts = ((21, all_three), (16, all_three), (16, without_planned), (8, without_planned), (8, used_only))
-    room = max(LEAST_WIDTH, width)
-    fitting = (layout for layout in layouts if room - layout[0] - sum(layout[1]) >= MIN_BAR)
-    label, numbers = next(fitting, layouts[-1])
-    return label, min(MAX_BAR, max(1, room - label - sum(numbers))), numbers
-
-
-def _fitted(text: str, columns: int) -> str:
-    """Returns a text in exactly so many columns: filled up with spaces, or cut with an ellipsis."""
-    from rich.text import Text  # noqa: PLC0415 - when something is drawn
-
-    fitted = Text(text)
-    fitted.truncate(columns, overflow="ellipsis", pad=True)
-    return fitted.plain
-
-
-def _painted(text: str, colour: str) -> str:
-    """Returns a text in the nearest colour of a terminal's 256."""
-    from rich.color import ColorSystem  # noqa: PLC0415 - when something is drawn
-    from rich.style import Style  # noqa: PLC0415
-
-    return Style(color=colour).render(text, color_system=ColorSystem.EIGHT_BIT)
 
 
 def render_html(report: ContextReport) -> str:
@@ -283,26 +262,17 @@ def render_html(report: ContextReport) -> str:
     budget, total, parts = report.budget_tokens, report.total_tokens, parts_of(report)
     title = "Context budget (forecast)" if report.forecast else "Context budget"
     used = f" {total:,} of {budget:,} tokens ({total / budget:.1%}), {budget - total:,} free"
-    sizes = [(part.label, part.tokens, part.colour) for part in parts] + [("Free", budget - total, OTHERS[FREE])]
+    sizes = [*((one.label, one.tokens, one.colour) for one in parts[:-1]), ("Free", budget - total, OTHERS[FREE])]
     whole = (_part(size, colour, title=f"{name}: {size:,} tokens") for name, size, colour in sizes if size > 0)
     return _tag(
         "div",
         _tag("div", _tag("b", _text(title)), _text(used)),
         _tag("div", *whole, style=f"{_BAR};border:{_LINE}"),
         _layers(report, parts),
-        _table("facts", (), (_fact(report, label, said) for label, said in facts(report))),
+        _table((), (_fact(report, label, said) for label, said in facts(report))),
         _items(report, {part.name: part.colour for part in parts}),
         style=_CARD,
-        data_ctxbudget_report=report.schema_version,
-        data_budget_tokens=budget,
-        data_total_tokens=total,
     )
-
-
-def render_lines(title: str, lines: Sequence[str]) -> str:
-    """Draws a few lines of text below a title; those that begin with spaces belong to the one before."""
-    drawn = (_tag("div", _text(line.strip()), style="margin-left:1.5em" * line.startswith(" ")) for line in lines)
-    return _tag("div", _tag("b", _text(title)), *drawn, style=_CARD)
 
 
 def _tag(name: str, *inside: str, **attributes: object) -> str:
@@ -316,15 +286,16 @@ def _text(text: str) -> str:
     return escape(shown(text))
 
 
-def _table(part: str, titles: Sequence[tuple[str, str]], rows: Iterable[str]) -> str:
+def _table(titles: Sequence[tuple[str, str]], rows: Iterable[str]) -> str:
     heads = [_tag("th", _text(title), style=f"{style};font-weight:normal;{_FAINT}") for title, style in titles]
-    head = _tag("thead", _tag("tr", *heads, style=_ROW)) if heads else ""
-    return _tag("table", head, _tag("tbody", *rows), style=_TABLE, data_part=part)
+    head = _tag("thead", _tag("tr", *heads, style="background:none")) if heads else ""
+    return _tag("table", head, _tag("tbody", *rows), style=_TABLE)
 
 
 def _row(cells: Iterable[tuple[str, str]], style: str = "", **attributes: object) -> str:
     """Returns a row of cells, each as style and HTML."""
-    return _tag("tr", *(_tag("td", inside, style=look) for look, inside in cells), style=_ROW + style, **attributes)
+    drawn = (_tag("td", inside, style=look) for look, inside in cells)
+    return _tag("tr", *drawn, style=f"background:none{style}", **attributes)
 
 
 def _part(size: float, colour: str, **attributes: object) -> str:
@@ -334,33 +305,25 @@ def _part(size: float, colour: str, **attributes: object) -> str:
 
 
 def _layers(report: ContextReport, parts: Sequence[Part]) -> str:
+    """Draws used tokens (full) of planned ones (pale), layer by layer."""
     scale = max(report.budget_tokens, *(layer.allocated_tokens for layer in report.layers))
-
-    def bar(part: Part) -> str:
-        """Draws used tokens (full) of planned ones (pale)."""
-        full = max(0, part.tokens)
-        pale = part.layer.allocated_tokens - full if part.layer else 0
-        drawn = (
-            _tag("div", style=f"width:{100 * size / scale:.3f}%;min-width:2px;background:{part.colour};{style}")
-            for size, style in ((full, _EDGE), (pale, "opacity:0.28"))
-            if size > 0
-        )
-        return _tag("div", *drawn, style=_BAR)
-
-    def row(part: Part, drawn: str, style: str, **attributes: object) -> str:
-        numbers = ((_NUMBER, cell) for cell in (f"{part.tokens:,}", f"{part.share:.1%}", part.planned))
-        return _row([(f"{_CELL};{_SHORT}", _text(part.label)), (_WORDS, drawn), *numbers], style, **attributes)
-
     rows = []
     for part in parts:
-        kind: dict[str, object] = {"data_layer" if part.layer else "data_overhead": part.name}
-        if part.layer:
-            kind["data_layer_overhead_tokens"] = part.layer.overhead_tokens
-        rows.append(row(part, bar(part), "", data_used_tokens=part.tokens, **kind))
-    total = Part("", "Total", report.total_tokens, report.total_tokens / report.budget_tokens, "")
-    rows.append(row(total, "", ";font-weight:bold", data_total=total.tokens))
+        full = max(0, part.tokens)
+        pale = part.layer.allocated_tokens - full if part.layer else 0
+        bar = [
+            _tag("div", style=f"width:{100 * size / scale:.3f}%;min-width:2px;background:{part.colour};{style}")
+            for size, style in ((full, _EDGE), (pale, "opacity:0.28"))
+            if size > 0 and part.colour
+        ]
+        kind = "data_layer" if part.layer else "data_overhead" if part.name else "data_total"
+        data: dict[str, object] = {kind: part.name or part.tokens, "data_used_tokens": part.tokens}
+        data |= {"data_layer_overhead_tokens": part.layer.overhead_tokens} if part.layer else {}
+        cells = [(f"{_CELL};{_SHORT}", _text(part.label)), (_WORDS, _tag("div", *bar, style=_BAR if part.name else ""))]
+        cells += [(_NUMBER, cell) for cell in part.cells]
+        rows.append(_row(cells, "" if part.name else ";font-weight:bold", **data))
     titles = ("layer", _CELL), ("", _WORDS), ("used", _NUMBER), ("share", _NUMBER), ("planned", _NUMBER)
-    return _table("layers", titles, rows)
+    return _table(titles, rows)
 
 
 def _fact(report: ContextReport, label: str, said: str) -> str:
@@ -368,8 +331,7 @@ def _fact(report: ContextReport, label: str, said: str) -> str:
     if label == "History" and report.coverage:
         drawn += _strip(report.coverage)
     if label == "Usage" and report.usage:
-        square = "display:inline-block;width:0.7em;height:0.7em;margin-right:0.4em"
-        drawn = _tag("span", style=f"{square};background:{TIER_COLOURS[report.usage.tier]}") + drawn
+        drawn = _tag("span", "■ ", style=f"color:{TIER_COLOURS[report.usage.tier]}") + drawn
     return _row([(f"{_CELL};{_FAINT}", _text(label)), (_WORDS, drawn)], data_fact=label)
 
 
@@ -378,16 +340,13 @@ def _strip(coverage: Sequence[CoverageRange]) -> str:
     cells, step = [], ceil(len(coverage) / MOST_CELLS)
     for start in range(0, len(coverage), step):
         parts = coverage[start : start + step]
-        first, last = parts[0].first, parts[-1].last
         counts: Counter[CoverageState] = Counter()
         for part in parts:
             counts[part.state] += part.last - part.first + 1
         [(state, _)] = counts.most_common(1)
-        span = f"message {first:,}" if first == last else f"messages {first:,}-{last:,}"
-        title = f"{span}: {STATES[state][0] if len(counts) == 1 else states_in_words(counts)}"
-        numbers = {f"data_{name}": count for name, count in counts.items()}
-        cells.append(_part(last - first + 1, STATES[state][1], title=title, data_first=first, **numbers))
-    return _tag("div", *cells, style=f"{_BAR};height:0.6em;border:{_LINE}", data_part="history")
+        title = f"messages {parts[0].first:,}-{parts[-1].last:,}: {states_in_words(counts)}"
+        cells.append(_part(counts.total(), STATES[state][1], title=title))
+    return _tag("div", *cells, style=f"{_BAR};height:0.6em;border:{_LINE}")
 
 
 def _items(report: ContextReport, colours: Mapping[str, str]) -> str:
@@ -396,7 +355,7 @@ def _items(report: ContextReport, colours: Mapping[str, str]) -> str:
     rows = (row for layer in report.layers for row in _item_rows(layer, colours[layer.layer]))
     titles = ("layer", _CELL), ("", _CELL), ("why", _CELL), ("tokens", _NUMBER), ("", _WORDS)
     label = f"{plural(count, 'item')}{f' and {more:,} more that are left out' if more else ''}"
-    return _tag("details", _tag("summary", _text(label), style="cursor:pointer"), _table("items", titles, rows))
+    return _tag("details", _tag("summary", _text(label), style="cursor:pointer"), _table(titles, rows))
 
 
 def _item_rows(layer: LayerReport, colour: str) -> Iterator[str]:
@@ -405,14 +364,9 @@ def _item_rows(layer: LayerReport, colour: str) -> Iterator[str]:
     for item in layer.items:
         why = ", ".join(filter(None, (item.reason.replace("_", " "), item.source)))
         texts = [(_CELL, _text(item.status)), (_CELL, _text(why)), (_NUMBER, f"{item.tokens:,}")]
-        yield _row(
-            [mark, *texts, (_WORDS, _text(item.preview))],
-            f";{_FAINT}" * (item.status is Status.OMITTED),
-            title=item.id,
-            data_item_layer=layer.layer,
-            data_status=item.status,
-            data_tokens=item.tokens,
-        )
+        data = {"data_item_layer": layer.layer, "data_status": item.status, "data_tokens": item.tokens}
+        style = f";{_FAINT}" * (item.status is Status.OMITTED)
+        yield _row([mark, *texts, (_WORDS, _text(item.preview))], style, title=item.id, **data)
     for reason, count in layer.more_omitted.items():
         words = _text(f"{count:,} more: {reason.replace('_', ' ')}")
         yield _row([mark, (_CELL, "omitted"), (_CELL, words)], f";{_FAINT}", data_more=count)

@@ -11,16 +11,12 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
-from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.patches import StepPatch
 from matplotlib.text import Text
 
 from langchain_ctxbudget import ContextPipeline, ContextReport
 from langchain_ctxbudget.replay import ReplayResult, replay
-from langchain_ctxbudget.report import STATES
-from langchain_ctxbudget.report.plots import STRATEGY_COLOURS, plot_frontier, plot_replay, plot_what_if
+from langchain_ctxbudget.report.plots import plot_replay, plot_what_if
 from langchain_ctxbudget.settings import CustomLayer
 
 ROOT = Path(__file__).parents[2]
@@ -68,28 +64,13 @@ def test_columns_of_a_what_if_add_up_to_the_budget(reports: list[ContextReport])
     assert list(columns.values()) == pytest.approx([300, 1_200, 8_000])
 
 
-def test_every_message_has_its_place_in_the_strip(reports: list[ContextReport]) -> None:
-    [axes] = plot_frontier(reports[1]).axes
-    drawn = {to_hex(spans.get_facecolor()[0]).upper(): spans.get_paths() for spans in axes.collections}
-    for state, count in reports[1].coverage_counts().items():
-        places = [path.vertices[:, 0] for path in drawn.get(STATES[state][1], [])]
-        assert sum(place.max() - place.min() for place in places) == count
-    [first, *_, last] = reports[1].coverage
-    assert axes.get_xlim() == (first.first - 0.5, last.last + 0.5)
-
-
-def steps_of(axes: Axes) -> list[StepPatch]:
-    return [patch for patch in axes.patches if isinstance(patch, StepPatch)]
-
-
-def test_a_replay_has_a_panel_per_strategy_as_high_as_what_it_sent(replayed: ReplayResult) -> None:
-    figure = plot_replay(replayed)
-    *panels, _ = figure.axes
-    assert len(panels) == len(replayed.tracks)
-    for axes, track, colour in zip(panels, replayed.tracks, STRATEGY_COLOURS, strict=False):
-        assert {to_hex(steps.get_facecolor()).upper() for steps in steps_of(axes)} == {colour}
-        assert list(steps_of(axes)[-1].get_data().values) == [turn.tokens for turn in track.turns]
-        assert any(f"{track.tokens:,} sent" in text for text in texts(figure))
+def test_a_replay_has_what_every_strategy_sent_and_paid(replayed: ReplayResult) -> None:
+    sent, paid = plot_replay(replayed).axes
+    assert [list(line.get_ydata()) for line in sent.get_lines()] == [
+        [turn.tokens for turn in track.turns] for track in replayed.tracks
+    ]
+    ends = [list(line.get_ydata())[-1] for line in paid.get_lines()]
+    assert ends == pytest.approx([track.effective_tokens for track in replayed.tracks])
 
 
 def test_any_name_is_drawn_as_it_is_written() -> None:

@@ -200,10 +200,9 @@ def with_history(**changes):
 def test_what_is_no_report_or_does_not_add_up_is_refused_with_what_is_wrong():
     backwards = [{"first": first, "last": last, "state": "verbatim"} for first, last in ((1, 9), (5, 12))]
     cases = [
-        ({"schema_version": 4}, "schema version 4 cannot be read, only 3; .*newer version"),
         ({"schema_version": 2}, "schema version 2 cannot be read, only 3$"),
         ({"total_tokens": "many"}, "no report: total_tokens: Input should"),
-        ({"layers": [{"layer": "L0"}]}, r"layers\.0\.title: Field required; .*; and 2 more$"),
+        ({"layers": [{"layer": "L0"}]}, r"layers\.0\.title: Field required$"),
         ({"total_tokens": 16}, "total_tokens is 16, but its layers and overhead_tokens add up to 15"),
         ({"overhead_tokens": {}}, "total_tokens is 15, but its layers and overhead_tokens add up to 5"),
         ({"layers": with_history(used_tokens=6)}, "used_tokens of layer L6 is 6, but its items and overhead are 5"),

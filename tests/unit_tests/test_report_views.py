@@ -5,11 +5,13 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from langchain_ctxbudget.budget import Reason, Status
+from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report import ReportItem
 from langchain_ctxbudget.report.view import EMPTY, FULL, render_html, render_text
 from tests.unit_tests.test_report import example, reports
@@ -26,13 +28,12 @@ def rows(text):
 @settings(deadline=None, max_examples=40)
 @given(reports(), st.integers(40, 140))
 def test_a_chart_adds_up_to_its_total_within_its_columns_with_numbers_below_each_other(report, width):
-    drawn, coloured = (render_text(report, width=width, colour=colour) for colour in (False, True))
+    drawn = render_text(report, width)
     chart = rows(drawn)
     *parts, total = (int(row["used"].replace(",", "")) for row in chart)
     assert sum(parts) == total == report.total_tokens
     assert len({row.end("used") for row in chart}) == 1
     assert max(map(cell_len, drawn.split("\n"))) <= width
-    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == drawn
 
 
 def test_the_chart_says_what_happened():
@@ -45,7 +46,7 @@ def test_the_chart_says_what_happened():
         ({"forecast": True}, f"{'CONTEXT BUDGET (forecast)':<53}{'1,000 tokens':>27}"),
         ({"timings_ms": {"open": 1.0, "assemble": 2.5}}, "Time       3.5 ms (open 1.0, assemble 2.5)"),
     ]:
-        assert line in render_text(example(**changes)).splitlines()
+        assert line in render_text(example(**changes), 80).splitlines()
 
 
 @dataclass
@@ -95,6 +96,10 @@ class Card(HTMLParser):
             for row in self.having("data-layer")
         }
 
+    def overhead(self):
+        """Tokens that no layer owns, by their name."""
+        return {row["data-overhead"]: int(row["data-used-tokens"]) for row in self.having("data-overhead")}
+
     def total(self):
         """Of the whole prompt."""
         [row] = self.having("data-total")
@@ -138,7 +143,7 @@ def test_hostile_texts_are_shown_as_they_are_written():
     card = Card(report._repr_html_())
     assert not {"script", "img"} & {name for name, _ in card.elements}
     assert "<script>alert(1)</script>" in " ".join(card.texts)
-    for drawn in (card.html, render_text(report)):
+    for drawn in (card.html, render_text(report, 80)):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\ud800-\udfff]", drawn)
 
 
@@ -147,3 +152,40 @@ def test_a_layer_that_gives_back_tokens_has_an_empty_bar():
     assert [row["data-used-tokens"] for row in Card(card).having("data-overhead")] == ["-500"]
     assert "flex:-" not in card
     assert "width:-" not in card
+
+
+# In words
+
+
+def one_item(**changes):
+    quote = ReportItem(
+        id="call-1 + doc-1",
+        tokens=41,
+        status=Status.INCLUDED,
+        reason=Reason.RELEVANT,
+        preview="- Prices of labels",
+        source="documents",
+        scores={"lexical": 0.5, "dense": 1.75, "length": -2.0, "date": 0.0},
+    )
+    items = (replace(quote, **changes),)
+    return example(
+        layers=tuple(replace(part, items=items) if part.layer == "L5" else part for part in example().layers)
+    )
+
+
+def test_an_item_and_a_message_are_explained_with_their_reason():
+    assert one_item().explain("doc-1").splitlines() == [
+        "call-1 + doc-1: L5 Retrieval, documents, included, 41 tokens",
+        "  relevant: found for the current message, and worth its tokens.",
+        "  ranked by: length -2.00, dense +1.75, lexical +0.50",
+        '  "- Prices of labels"',
+    ]
+    assert "\x1b" not in one_item(id="<b>\x1b[2J").explain("<b>\x1b[2J")
+    for position, line in [
+        (30, "message 30 of 40: behind the summary, as are messages 1-30"),
+        (31, "message 31 of 40: retrieved"),
+    ]:
+        assert example().explain(position).splitlines()[0] == line
+    for unknown in (0, 41, "m2"):
+        with pytest.raises(InputError, match=f"knows no {unknown!r}: it has messages 1 to 40"):
+            example().explain(unknown)

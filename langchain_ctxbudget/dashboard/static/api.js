@@ -2,8 +2,6 @@
 
 const BASE = "api/context";
 const UNREACHABLE = "The dashboard's server does not answer. Is “ctxbudget dashboard” still running?";
-const NO_TOKEN =
-  "This dashboard asks for its token. Open it once with “?token=…” at the end of its address, as the command printed it.";
 
 /** An answer that is an error; `status` is 0 where nobody answered, `body` what else the answer says. */
 export class ApiError extends Error {
@@ -32,7 +30,6 @@ async function request(path, { query = {}, body, signal } = {}) {
   }
   const data = await answer.json().catch(() => ({}));
   if (answer.ok) return data;
-  if (answer.status === 401) throw new ApiError(401, NO_TOKEN, data);
   throw new ApiError(answer.status, data.error ?? `The server answered with ${answer.status}.`, data);
 }
 
@@ -50,5 +47,4 @@ export const api = {
   pinMessage: (session, id, preservation) =>
     request("/pins", { body: { session_id: session, message_id: id, preservation } }),
   pinFact: (id, pinned) => request("/pins", { body: { fact_id: id, pinned } }),
-  force: (names) => request("/force", { body: { force_include: names } }),
 };

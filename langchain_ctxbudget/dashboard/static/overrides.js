@@ -1,9 +1,9 @@
-// What a person decides over the head of the package: pins, and what is let in whatever the usage limits say.
+// What a person decides over the head of the package: pins.
 
 import { api } from "./api.js";
 import { count, el, fill, plural, said } from "./dom.js";
 import { SEARCHED } from "./messages.js";
-import { FORCED, PRESERVATIONS } from "./words.js";
+import { PRESERVATIONS } from "./words.js";
 
 const FACT = "fact/";
 const EXCERPT = 90;
@@ -58,37 +58,3 @@ function others(entries) {
 }
 
 const shortened = (text) => (text.length > EXCERPT ? `${text.slice(0, EXCERPT)}…` : text);
-
-/** Switches for what usage limits may not hold back. */
-export function showForced({ settings, changed, failed }) {
-  const place = document.getElementById("force");
-  if (!settings) return fill(place, el("p", { class: "hint" }, "The settings could not be read."));
-  const forced = new Set(settings.force_include);
-  const save = (name, wanted) => {
-    const names = Object.keys(FORCED).filter((other) => (other === name ? wanted : forced.has(other)));
-    api.force(names).then(() => changed(names), (problem) => {
-      showForced({ settings, changed, failed });
-      failed(problem);
-    });
-  };
-  return fill(
-    place,
-    el("p", { class: "hint" }, settings.usage_limits ? "However little of a usage limit is left; saved for this user." : "However little of a usage limit is left; saved for this user. No limit is set at present."),
-    el(
-      "ul",
-      { class: "switches" },
-      Object.entries(FORCED).map(([name, [title, meaning]]) =>
-        el(
-          "li",
-          {},
-          el(
-            "label",
-            { class: "check switch" },
-            el("input", { type: "checkbox", role: "switch", checked: forced.has(name), name, data: { key: `force ${name}` }, on: { change: (event) => save(name, event.target.checked) } }),
-            el("span", {}, el("strong", {}, title), " ", el("span", { class: "muted" }, meaning)),
-          ),
-        ),
-      ),
-    ),
-  );
-}

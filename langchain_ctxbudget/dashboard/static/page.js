@@ -6,7 +6,7 @@ import { el, fill, plural, said, visible, when } from "./dom.js";
 import { Frontier } from "./frontier.js";
 import { Items } from "./items.js";
 import { Messages } from "./messages.js";
-import { showForced, showPins } from "./overrides.js";
+import { showPins } from "./overrides.js";
 import { messagesOf } from "./report.js";
 import { addressOf, isAddressable, sessionInAddress, showSessions } from "./sessions.js";
 import { showBudget, showStrategy, showUsage } from "./summary.js";
@@ -97,7 +97,6 @@ function shows(picked, read, isQuiet) {
   whatIf.show(picked, view.current.current_context, view.settings);
   showSessions(view);
   showUsage(view.usage, view.settings);
-  showForced({ settings: view.settings, failed, changed: forcedChanged });
   draw();
   if (isOther && NARROW.matches) node("picker").open = false;
   lookAhead();
@@ -185,11 +184,6 @@ function pinsChanged(words) {
   announce(words);
   drawPins();
   frontier.read();
-  load(view.session, { isQuiet: true });
-}
-
-function forcedChanged(names) {
-  announce(names.length ? `Saved: ${names.join(", ")} always let in.` : "Saved: the usage limits decide.");
   load(view.session, { isQuiet: true });
 }
 
