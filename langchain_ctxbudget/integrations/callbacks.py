@@ -44,9 +44,7 @@ class ContextUsageHandler(BaseCallbackHandler):
     of the pipeline's latest, word for word, change nothing, and are not counted: `pipeline.usage.record` counts them.
 
     Attributes:
-        observed: the number of usages that the pipeline has taken.
-        ignored: the number that could not be used, each with a warning in the log that says why.
-        unmatched: the number of calls whose prompt is none of the pipeline's latest, as where a message was added.
+        observed: the number of usages that the pipeline has taken. Others are in the log, with the reason.
 
     Example:
         >>> from langchain_core.language_models import GenericFakeChatModel
@@ -69,7 +67,7 @@ class ContextUsageHandler(BaseCallbackHandler):
     def __init__(self, pipeline: ContextPipeline) -> None:
         """Serves the pipeline that makes the prompts."""
         super().__init__()
-        self.observed = self.ignored = self.unmatched = 0
+        self.observed = 0
         self._pipeline = pipeline
         self._runs: dict[UUID, ContextReport] = {}
         self._mutex = new_mutex()
@@ -86,11 +84,11 @@ class ContextUsageHandler(BaseCallbackHandler):
         if _left_to_others.get():
             return
         report = self._pipeline.engine.recent.find(messages[0])
+        if report is None:
+            _logger.info("Run %s answers none of the latest prompts: its usage is not observed", run_id)
+            return
         with self._mutex:
-            if report is None:
-                self.unmatched += 1
-            else:
-                self._runs[run_id] = report
+            self._runs[run_id] = report
             if len(self._runs) > _RUNS:
                 del self._runs[next(iter(self._runs))]
 
@@ -102,15 +100,13 @@ class ContextUsageHandler(BaseCallbackHandler):
         answer = next((one for one in said if isinstance(one, AIMessage) and one.usage_metadata), None)
         if report is None or answer is None:
             return
-        taken = True
         try:
             self._pipeline.observe_usage(answer, report=report, model=model_of(answer))
         except InputError as error:
             _logger.warning("The usage of run %s is ignored: %s", run_id, error)
-            taken = False
-        with self._mutex:
-            self.observed += taken
-            self.ignored += not taken
+        else:
+            with self._mutex:
+                self.observed += 1
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:  # noqa: ANN401, ARG002
         """Forgets the run: it has no usage."""

@@ -69,12 +69,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
     """
 
     def __init__(self, conversation_id: str, *, user_id: str, pipeline: ContextPipeline) -> None:
-        """Names a conversation; nothing is read or written.
-
-        Args:
-            conversation_id: the conversation; `session_id` in LangChain's terms.
-            user_id: its user.
-            pipeline: the pipeline that keeps it; the same for all histories.
+        """Names a conversation (`session_id` in LangChain's terms); nothing is read or written.
 
         Raises:
             InvalidSettingsError: `pipeline` is something else.
@@ -103,14 +98,7 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         return await self.pipeline.aget_messages(**self._ids)
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Appends messages; those whose id the conversation knows already are left alone.
-
-        A message without an id gets one from its content and its occurrence: a second "yes" is a second message.
-
-        Raises:
-            MessageConflictError: an id is known with other content; nothing was written.
-            UnsupportedContentError: something that is not a message, or a `RemoveMessage`.
-        """
+        """Appends messages, as `ContextPipeline.add_messages`: those whose id is known already are left alone."""
         self.pipeline.add_messages(messages, **self._ids)
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -136,12 +124,8 @@ class BudgetedChatMessageHistory(BaseChatMessageHistory):
         its own, and between two such steps a window only grows at its end, so that a provider's cache of the prompt
         hits.
 
-        Args:
-            max_tokens: the most that the messages cost, counted by `pipeline.token_counter.count_messages`.
-
         Raises:
             BudgetTooSmallError: there is no room even for a line that says that messages are left out.
-            InputError: `max_tokens` is no whole number of at least 1.
         """
         return window_of(self.pipeline.engine, self._scope, max_tokens)
 

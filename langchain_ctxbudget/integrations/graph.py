@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NotRequired, Unpack
+from typing import Annotated, Any, NotRequired
 
 from langchain_core.messages import AnyMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.channels.untracked_value import UntrackedValue
-from langgraph.config import get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
@@ -19,12 +18,10 @@ from typing_extensions import TypedDict
 from langchain_ctxbudget.errors import InvalidSettingsError, MessageConflictError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.options import (
-    PipelineOptions,
     ReportInState,
     in_state,
     newest,
     pipeline_of,
-    progress,
     request_of,
     require_report,
 )
@@ -90,14 +87,13 @@ def build_context_graph(
     runtime_store: bool = True,
     agent: str | None = None,
     report: ReportInState = "none",
-    **options: Unpack[PipelineOptions],
 ) -> CompiledStateGraph[ContextState, RunContext, ContextInput, ContextOutput]:
     """Builds the context pipeline as a compiled graph, to invoke, or to add as a node to a graph with `messages`.
 
     The conversation in the store is first made equal to the messages before the current turn (`sync`); a state that has
-    nothing of what is stored goes on from the store. The messages in state are not changed. Each node sends a custom
-    stream event. User and conversation are the run's (`user_id`, `thread_id`, or a `RunContext`), as are `persona_id`,
-    `device_id` and `context_settings`; without a thread a run is a conversation of its own, in memory only.
+    nothing of what is stored goes on from the store. The messages in state are not changed. User and conversation are
+    the run's (`user_id`, `thread_id`, or a `RunContext`), as are `persona_id`, `device_id` and `context_settings`;
+    without a thread a run is a conversation of its own, in memory only.
 
     Args:
         pipeline: the pipeline, or the settings of one that is made here.
@@ -109,14 +105,10 @@ def build_context_graph(
         runtime_store: True keeps conversations in the store that the graph was compiled with, where there is one.
         agent: the agent's name where several work in one thread: each has a conversation of its own then.
         report: what the graph gives of its report: `"none"`, its `"numbers"`, or also the `"texts"` that it quotes.
-        options: other arguments of `ContextPipeline`, where no pipeline is given.
 
     Returns:
         a graph from `{"messages": [...]}` to `{"llm_input_messages": [...], "ctxbudget_turn": {...}}`, with a `report`
         where asked for.
-
-    Raises:
-        InvalidSettingsError: a pipeline and options, an option that there is not, or a prompt that is no text.
 
     Example:
         >>> from langchain_ctxbudget import build_context_graph
@@ -129,7 +121,7 @@ def build_context_graph(
     if given is not None and not isinstance(given, str):
         raise InvalidSettingsError(f"prompt must be a string or a SystemMessage, not {type(given).__name__}")
     asked = Request(instructions=(given,) if given else (), tools=tools, response_format=response_format)
-    nodes = _Nodes(pipeline_of(pipeline, options), default_user, runtime_store, agent, asked, require_report(report))
+    nodes = _Nodes(pipeline_of(pipeline), default_user, runtime_store, agent, asked, require_report(report))
     graph = StateGraph(ContextState, RunContext, input_schema=ContextInput, output_schema=ContextOutput)
     for name, before in BEFORE.items():
         graph.add_node(name, nodes.node(name))
@@ -164,9 +156,8 @@ class _Nodes:
         return RunnableLambda(run, asynchronous, name=name)
 
     def _step(self, name: str, state: ContextState, config: RunnableConfig) -> Flow[dict[str, Any]]:
-        """Runs a step, reports it to the stream, and returns the update of the state."""
+        """Runs a step, and returns the update of the state."""
         session = yield from self._brought_to(name, state, config)
-        get_stream_writer()(progress(name, session))
         context = session.context
         if context is None:
             on_its_way = _OnItsWay(f"prompt for {session.conversation.scope.conversation_id!r}: {name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, NotRequired, Unpack
+from typing import Annotated, Any, NotRequired
 
 from langchain.agents.middleware.types import (
     AgentMiddleware,
@@ -29,12 +29,10 @@ from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.flow import Flow, adrive, drive
 from langchain_ctxbudget.integrations.callbacks import observed_elsewhere
 from langchain_ctxbudget.integrations.options import (
-    PipelineOptions,
     ReportInState,
     in_state,
     newest,
     pipeline_of,
-    progress,
     request_of,
     require_report,
 )
@@ -51,7 +49,7 @@ from langchain_ctxbudget.messages import (
     split_turn,
 )
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, Run, Session, described, is_task, run_of
-from langchain_ctxbudget.prompt import EPHEMERAL, LAST_STEP, STEPS, AssembledContext, Request
+from langchain_ctxbudget.prompt import EPHEMERAL, AssembledContext, Request
 from langchain_ctxbudget.retrieval import has_recall_tool
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.tokens import is_of_one_call
@@ -106,7 +104,6 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         runtime_store: bool = True,
         agent: str | None = None,
         report: ReportInState = "none",
-        **options: Unpack[PipelineOptions],
     ) -> None:
         """Sets up; nothing is read, written or loaded before it is needed.
 
@@ -119,13 +116,9 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
             agent: the agent's name where several work in one thread: each has a conversation of its own then.
             report: what the agent's state has of its last report, as `ctxbudget_report`: `"none"`, its `"numbers"`, or
                 also the `"texts"` that it quotes.
-            options: other arguments of `ContextPipeline`, where no pipeline is given.
-
-        Raises:
-            InvalidSettingsError: a pipeline and options, or an unknown option.
         """
         super().__init__()
-        self.pipeline = pipeline_of(pipeline, options)
+        self.pipeline = pipeline_of(pipeline)
         self._default_user, self._runtime_store, self._agent = default_user, runtime_store, agent
         self._report = require_report(report)
         recall = create_recall_tool(self.pipeline, default_user=default_user, runtime_store=runtime_store, agent=agent)
@@ -167,8 +160,6 @@ class ContextBudgetMiddleware(AgentMiddleware[ContextBudgetState, Any, Any]):
         asked = Request(tools=tools, response_format=response_format)
         wanted = request_of(run, get_config(), request.state, [*problems, *failures], asked)
         session = yield from engine.answer(run.scope, history, turn, wanted)
-        for name in (*STEPS, LAST_STEP) if request.runtime else ():
-            request.runtime.stream_writer(progress(name, session))
         context = session.context
         assert context is not None  # noqa: S101 - the last step sets it
         messages: list[Any] = list(context.messages)

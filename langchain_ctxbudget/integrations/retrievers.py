@@ -6,12 +6,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.callbacks import (
-    AsyncCallbackManagerForRetrieverRun,
-    CallbackManagerForRetrieverRun,
-    Callbacks,
-)
-from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig, ensure_config
 from pydantic import ConfigDict, Field, ValidationError
@@ -23,13 +19,15 @@ from langchain_ctxbudget.history import Conversation
 from langchain_ctxbudget.integrations.options import invalid_fields, require_pipeline
 from langchain_ctxbudget.knowledge import facts_layer
 from langchain_ctxbudget.pipeline import ContextPipeline, Engine, current_runtime, run_of
-from langchain_ctxbudget.retrieval import Hit, Sources, document, reranked, search
+from langchain_ctxbudget.retrieval import Hit, Sources, document, search
 from langchain_ctxbudget.settings import SOURCES, Source
 from langchain_ctxbudget.stores import Scope, require_id
 from langchain_ctxbudget.tokens import Count
 
 SEPARATOR = "\n\n"
 """Stands between two documents where they are joined, as in `create_retriever_tool`; counted with them."""
+RANKED = 50
+"""The number of documents that are ranked; at least `k`."""
 _NO_CONVERSATION = "-"
 
 _log = logging.getLogger(__name__)
@@ -40,16 +38,14 @@ class BudgetedRetriever(BaseRetriever):
 
     It is the search that prompts retrieve with. Documents come best first. Their metadata have `id`, `found_in`
     (`conversations`, `memories` or `documents`), `source`, `title`, `date`, `speaker`, `score`, its parts as `scores`,
-    and `tokens`; a message's `conversation_id` and `reference`; a document's own, as `KnowledgeBase.search` gives them;
-    and a `warning` where the reranker failed.
+    and `tokens`; a message's `conversation_id` and `reference`; a document's own, as `KnowledgeBase.search` gives them.
+    To rerank them, put LangChain's `ContextualCompressionRetriever` around it.
 
     The user is `user_id`, else the run's, else `default_user`. A run that names another user than `user_id` is refused.
     Each call may have its own `k` and `max_tokens`: `retriever.invoke(query, k=1)`.
 
     Raises:
-        ForeignUserError: in a call: the run's user is not `user_id`, or not the one whom the server has authenticated.
-        InputError: in a call: the query is not a string.
-        InvalidSettingsError: a field has a value or a name that is not known; in a call: `k` or `max_tokens` has.
+        InvalidSettingsError: a field has a value or a name that is not known.
         MissingScopeError: an id is empty; in a call: there is no user.
 
     Example:
@@ -78,10 +74,6 @@ class BudgetedRetriever(BaseRetriever):
     max_tokens: int | None = Field(default=None, strict=True, ge=1)
     """The most tokens, a blank line between each two of them included; a document that does not fit is skipped."""
     sources: tuple[Source, ...] = Field(default=SOURCES, min_length=1)
-    reranker: BaseDocumentCompressor | None = None
-    """Puts the found documents into a better order, before they are cut to `k` and `max_tokens`."""
-    fetch_k: int = Field(default=50, strict=True, ge=1)
-    """The number of documents that are ranked; at least `k`."""
     runtime_store: bool = True
     """True lets the store that a graph was compiled with outweigh the pipeline's."""
     tags: list[str] | None = Field(default=["ctxbudget"])
@@ -99,13 +91,7 @@ class BudgetedRetriever(BaseRetriever):
             raise InvalidSettingsError("user_id is the user of every run, so default_user has no use: leave one out")
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
-        """Returns the documents for a query, best first.
-
-        Args:
-            input: the query; for white space alone, nothing is found.
-            config: of the run; may name the user.
-            kwargs: `k` and `max_tokens` for this call.
-        """
+        """Returns the documents for a query, best first; `k` and `max_tokens` may be given for this call."""
         return super().invoke(input, config, run_config=config, **kwargs)
 
     async def ainvoke(self, input: str, config: RunnableConfig | None = None, **kwargs: Any) -> list[Document]:  # noqa: A002, ANN401 - as the base class has it
@@ -116,24 +102,23 @@ class BudgetedRetriever(BaseRetriever):
         self,
         query: str,
         *,
-        run_manager: CallbackManagerForRetrieverRun,
+        run_manager: CallbackManagerForRetrieverRun,  # noqa: ARG002 - as the base class has it
         **given: Any,  # noqa: ANN401
     ) -> list[Document]:
-        return drive(self._documents(query, run_manager.get_child(), **given))
+        return drive(self._documents(query, **given))
 
     async def _aget_relevant_documents(
         self,
         query: str,
         *,
-        run_manager: AsyncCallbackManagerForRetrieverRun,
+        run_manager: AsyncCallbackManagerForRetrieverRun,  # noqa: ARG002 - as the base class has it
         **given: Any,  # noqa: ANN401
     ) -> list[Document]:
-        return await adrive(self._documents(query, run_manager.get_child(), **given))
+        return await adrive(self._documents(query, **given))
 
     def _documents(
         self,
         query: str,
-        callbacks: Callbacks,
         *,
         run_config: RunnableConfig | None = None,
         k: int | None = None,
@@ -154,17 +139,11 @@ class BudgetedRetriever(BaseRetriever):
         if not query.strip():
             return []
         engine = self.pipeline.engine.over(run.store if self.runtime_store else None)
-        hits = yield from self._hits(engine, run.scope.user_id, query, max(self.fetch_k, k or 0))
-        problem = None
-        if self.reranker is not None:
-            hits, problem = yield from reranked(hits, query, self.reranker, callbacks=callbacks)
-        if problem:
-            _log.warning("%s", problem)
+        hits = yield from self._hits(engine, run.scope.user_id, query, max(RANKED, k or 0))
         count = self.pipeline.token_counter.count_text
         found = [document(hit) for hit in _fitting(hits, count, k, max_tokens)]
         for each in found:
-            own = {"tokens": count(each.page_content), **({"warning": problem} if problem else {})}
-            each.metadata = beside(each.metadata, own)
+            each.metadata = beside(each.metadata, {"tokens": count(each.page_content)})
         return found
 
     def _hits(self, engine: Engine, user_id: str, query: str, limit: int) -> Flow[list[Hit]]:

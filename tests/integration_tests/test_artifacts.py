@@ -61,7 +61,7 @@ def test_an_agent_goes_on_with_it_in_this_turn_and_in_the_next(make: Any) -> Non
 def test_neither_prompt_nor_graph_nor_window_has_one_and_the_turn_keeps_its_own() -> None:
     pipeline, given = ContextPipeline(store=InMemoryStore()), turn({"metres": 5})
     assert artifacts(pipeline.assemble(given, **SCOPE).messages) == [None]
-    state = build_context_graph(store=InMemoryStore()).invoke({"messages": turn(threading.Lock())}, CONFIG)
+    state = build_context_graph().invoke({"messages": turn(threading.Lock())}, CONFIG)
     assert artifacts(state["llm_input_messages"]) == [None]
     history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
     history.add_messages(given)

@@ -132,7 +132,7 @@ def test_a_process_that_ends_without_closing_anything_has_written_it(tmp_path: P
 
 
 def test_a_call_that_the_middleware_observes_is_not_counted_again_by_a_handler(store: Store) -> None:
-    budget = ContextBudgetMiddleware(SETTINGS, store=store, default_user="ada", recall_tool=False)
+    budget = ContextBudgetMiddleware(ContextPipeline(SETTINGS, store=store), default_user="ada", recall_tool=False)
     model = GenericFakeChatModel(messages=iter([AIMessage("Good day!", usage_metadata=USAGE)]))
     handler = ContextUsageHandler(budget.pipeline)
     config: Any = {"configurable": {"thread_id": "c1"}, "callbacks": [handler]}

@@ -127,7 +127,7 @@ def delegate(task: str, call_id: Annotated[str, InjectedToolCallId]) -> Command[
 
 def test_sub_agents_that_hand_their_state_over_at_once_do_not_clash() -> None:
     calls = wants("delegate", "delegate", "delegate", task="a part")
-    middleware = ContextBudgetMiddleware(report="numbers", store=InMemoryStore())
+    middleware = ContextBudgetMiddleware(report="numbers")
     agent = create_agent(scripted(calls, "All done."), [delegate], middleware=[middleware])
     state = ask(agent, HumanMessage("Do it all."))
     assert state["messages"][-1].text == "All done."

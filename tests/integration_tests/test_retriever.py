@@ -115,9 +115,7 @@ def test_a_wrong_field_is_an_error_that_names_it() -> None:
     for name, values in {
         "k": [0, True, "3"],
         "max_tokens": [0, 1.5],
-        "fetch_k": [0, None],
         "sources": [["web"], []],
-        "reranker": ["lexical"],
         "top_k": [3],
     }.items():
         for value in values:

@@ -94,28 +94,21 @@ def test_where_nothing_traces_langsmith_is_not_loaded() -> None:
 # -- the package's own ways in
 
 OURS = {"thread_id": "c1", "user_id": "ada"}
-NODES = ["detect_topics", "compute_budget", "fetch_bundles", "compact_history", "retrieve", "assemble"]
 
 
 def ours(*callbacks: BaseCallbackHandler) -> RunnableConfig:
     return {"callbacks": list(callbacks), "configurable": OURS}
 
 
-def test_the_middleware_describes_the_runs_of_the_model_and_tells_what_every_step_did() -> None:
+def test_the_middleware_describes_the_runs_of_the_model() -> None:
     recorder = Recorder()
-    events = list(
-        agent(ContextBudgetMiddleware(recall_tool=False, store=InMemoryStore())).stream(
-            ASKED, ours(recorder), stream_mode="custom"
-        )
-    )
-    assert [event["ctxbudget"]["step"] for event in events] == 2 * NODES
-    assert events[-1]["ctxbudget"]["tokens"] <= events[-1]["ctxbudget"]["budget_tokens"]
+    agent(ContextBudgetMiddleware(recall_tool=False)).invoke(ASKED, ours(recorder))
     assert len(recorder.models) == 2
     assert all(TOTAL in run["metadata"] and "ctxbudget" in run["tags"] for run in recorder.models)
 
 
 MADE: dict[str, Callable[[], Any]] = {
-    "assemble": lambda: build_context_graph(store=InMemoryStore()),
+    "assemble": build_context_graph,
     "context_budget": lambda: ContextPipeline(store=InMemoryStore()).as_runnable(),
 }
 """By the name of the run that makes the prompt."""
