@@ -34,6 +34,7 @@ from langchain_ctxbudget.budget import (
     standing,
     tier_of,
 )
+from langchain_ctxbudget.documents import KnowledgeBase
 from langchain_ctxbudget.errors import FactError, InputError, StoreDataError
 from langchain_ctxbudget.flow import Flow, adrive, batch
 from langchain_ctxbudget.history import Entry, OpenConversation
@@ -54,7 +55,7 @@ TIER_OF_LAYER: Mapping[str, int] = {"L0": 1, "L1": 1, "L2": 2, "L3": 2, "L4": 4,
 TIER_OF_SOURCE = {"memories": 2, "documents": 3}
 INSTRUCTIONS = ("manner ", "preference ")
 """Beginnings of the ids of items that say how to answer, and not what is known."""
-SAID, KNOWN = (Layer.ARC, Layer.HISTORY, Layer.MESSAGE), (Layer.PREFERENCES, Layer.TOPICS, Layer.ENTITIES)
+SAID = (Layer.ARC, Layer.HISTORY, Layer.MESSAGE)
 LONGEST_ID, LONGEST_MESSAGE, LONGEST_TEXT = 2_000, 10_000, 10_000
 """Characters that are taken of an id and of a question, and shown of a message."""
 MOST_POSITION = 2**31 - 1
@@ -367,12 +368,16 @@ class DashboardService:
         knowledge, user, steady = self._pipeline.knowledge, scope.user_id, transcript.steady(kept.report)
         texts = {topic.id: topic.label for topic in await knowledge.alist_topics(user_id=user)}
         texts |= {entity.id: entity.name for entity in await knowledge.alist_entities(user_id=user)}
+        for shelf in (
+            KnowledgeBase(self._pipeline.store, shared=True),
+            KnowledgeBase(self._pipeline.store, user_id=user),
+        ):
+            texts |= {document.id: document.title for document in await shelf.alist()}
         texts |= {fact.id: fact.text for fact in await knowledge.alist_facts(user_id=user, include_ended=True)}
 
         def quoted(layer: LayerReport, item: ReportItem) -> ReportItem:
             is_said = layer.layer in SAID or item.source == "messages"
-            is_known = layer.layer in KNOWN or item.source == "memories"
-            text = transcript.text(item, steady) if is_said else texts.get(item.id, "") if is_known else ""
+            text = transcript.text(item, steady) if is_said else texts.get(item.id.partition("#")[0], "")
             return item if item.preview else replace(item, preview=preview(text))
 
         layers = (replace(one, items=tuple(quoted(one, item) for item in one.items)) for one in kept.report.layers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -51,7 +51,6 @@ def replay(
     embeddings: Embeddings | None = None,
     price_share: float | None = None,
     price: Price | None = None,
-    min_cached_tokens: int = 0,
     evidence: Mapping[int, Iterable[str]] | None = None,
     first_turn: int = 1,
     on_turn: Callable[[str, int], None] | None = None,
@@ -61,10 +60,9 @@ def replay(
     Args:
         messages: the conversation, oldest message first.
         strategies: names, or settings. An allocation strategy (`"elastic"`, `"ratio"`, `"fixed"`, `"dynamic"`,
-            `"prioritized"`, or a mapping such as `{"strategy": "ratio", "borrow": True}`); an emphasis (`"recall"`,
-            `"cache"`); `"recency"` (LangChain's `trim_messages`, the newest messages that fit); `"full"` (the whole
-            history, no limit); or a mapping of any other settings. A number behind a name is another budget:
-            `"recency@4000"`.
+            `"prioritized"`, or a mapping with its parameters); an emphasis (`"recall"`, `"cache"`); `"recency"`
+            (LangChain's `trim_messages`, the newest messages that fit); `"full"` (the whole history, no limit); or a
+            mapping of any other settings. A number behind a name is another budget: `"recency@4000"`.
         budget: the most that a prompt may cost, in tokens.
         system_prompt: of every prompt; default: the system messages that the conversation begins with.
         tools: sent with every prompt of every strategy.
@@ -73,14 +71,13 @@ def replay(
         embeddings: for retrieval; default: the package's own.
         price_share: the price of a cached token, as a share of one that is not; default: the price's, else 0.1.
         price: of the model, so that costs are told in US dollars, too.
-        min_cached_tokens: a common prefix below this counts as not cached (OpenAI caches from 1,024 on).
         evidence: ids of the messages that a turn is about, by the turn's number.
         first_turn: prompts are made from this turn on; what comes before it is only stored.
         on_turn: called behind every turn with the strategy's name and the turn's number.
 
     Raises:
         InputError: nothing to replay, a strategy that is not known or named twice, a share that is none, evidence
-            for a turn or with a message that does not exist.
+            for a turn that does not exist.
     """
     instructions, said = split_instructions(checked(messages, "messages"))
     turns = split_turns(said)
@@ -88,35 +85,39 @@ def replay(
         raise InputError("Nothing to replay: the conversation has no answer of a model that follows a message")
     if price_share is None:
         price_share = _cached_price_share(price)
-    _require_numbers(budget, price_share, min_cached_tokens)
-    named = _evidence(evidence or {}, said, len(turns))
-    prompt = system_prompt or "\n\n".join(instructions)
-    contenders = [
-        contender(one, budget, system_prompt=prompt, tools=tools, model=model, settings=settings, embeddings=embeddings)
-        for one in strategies
-    ]
+    if budget < 1 or not 0 <= price_share <= 1:
+        raise InputError(f"budget must be at least 1 token and price_share from 0 to 1, not {budget} and {price_share}")
+    if unknown := sorted(set(evidence or ()) - set(range(1, len(turns) + 1))):
+        raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {len(turns)}")
+    named = {number: set(ids) for number, ids in (evidence or {}).items()}
+    options: dict[str, Any] = {"settings": settings, "embeddings": embeddings, "tools": tools, "model": model}
+    options["system_prompt"] = system_prompt or "\n\n".join(instructions)
+    contenders = [contender(one, budget, **options) for one in strategies]
     names = [one.name for one in contenders]
     if not names or len(set(names)) < len(names):
         raise InputError(f"strategies must be at least one, each of them once, not {names}")
     counter, input_price = counter_for(model), None if price is None else price.input
-    tracks: list[Track] = []
+
+    def passed(run: _Run, number: int) -> Turn | None:
+        turn, made = turns[number - 1], None
+        if number < first_turn:
+            run.contender.keep(turn)
+        else:
+            made = run.through(number, turn, [message for message in said if message.id in named.get(number, ())])
+        if on_turn:
+            on_turn(run.contender.name, number)
+        return made
+
+    tracks = []
     for one in contenders:
-        run = _Run(one, counter, counter.count_tools(tools), min_cached_tokens)
-        done: list[Turn] = []
         with closing(one):
-            for number, turn in enumerate(turns, start=1):
-                if number < first_turn:
-                    one.keep(turn)
-                elif gone := run.through(number, turn, named.get(number)):
-                    done.append(gone)
-                if on_turn:
-                    on_turn(one.name, number)
+            run = _Run(one, counter, counter.count_tools(tools))
+            done = [made for number in range(1, len(turns) + 1) if (made := passed(run, number))]
         tracks.append(Track.of(one.name, one.budget, done, price_share=price_share, input_price=input_price))
     return ReplayResult(
         messages=len(said),
         budget_tokens=budget,
         price_share=price_share,
-        min_cached_tokens=min_cached_tokens,
         tokenizer=counter.name,
         count_mode=counter.mode,
         input_price=input_price,
@@ -150,29 +151,6 @@ def _cached_price_share(price: Price | None) -> float:
     return 1.0 if price.cached_input is None else price.cached_input / price.input
 
 
-def _require_numbers(budget: int, price_share: float, min_cached_tokens: int) -> None:
-    for rule, value, sound in (
-        ("budget must be at least 1 token", budget, budget >= 1),
-        ("price_share must be from 0 to 1", price_share, 0 <= price_share <= 1),
-        ("min_cached_tokens must be at least 0", min_cached_tokens, min_cached_tokens >= 0),
-    ):
-        if not sound:
-            raise InputError(f"{rule}, not {value!r}")
-
-
-def _evidence(
-    evidence: Mapping[int, Iterable[str]], messages: Sequence[BaseMessage], turns: int
-) -> dict[int, list[BaseMessage]]:
-    """Returns the messages that each turn is about."""
-    if unknown := sorted(set(evidence) - set(range(1, turns + 1))):
-        raise InputError(f"evidence is for turns {unknown}, but the conversation has turns 1 to {turns}")
-    named = {number: tuple(ids) for number, ids in evidence.items()}
-    known = {message.id for message in messages}
-    if strangers := dict.fromkeys(one for ids in named.values() for one in ids if one not in known):
-        raise InputError(f"evidence: the conversation has no messages {', '.join(map(repr, strangers))}")
-    return {number: [message for message in messages if message.id in ids] for number, ids in named.items()}
-
-
 class Prompt(NamedTuple):
     """One prompt, and the states of the messages before its turn."""
 
@@ -187,12 +165,11 @@ class Assembled:
     The clock stands at the time of the last message that tells its time, so that equal replays are equal.
     """
 
-    def __init__(self, name: str, pipeline: ContextPipeline, tools: Sequence[Any]) -> None:
-        self.name = name
-        self.budget: int | None = pipeline.settings.max_context_tokens
-        self.tools = tools
-        self.time = datetime(2000, 1, 1, tzinfo=UTC)
-        self.pipeline = pipeline
+    def __init__(self, name: str, settings: ContextSettings, tools: Sequence[Any], **options: Any) -> None:  # noqa: ANN401 - of a `ContextPipeline`
+        self.name, self.tools, self.time = name, tools, datetime(2000, 1, 1, tzinfo=UTC)
+        self.budget: int | None = settings.max_context_tokens
+        own: dict[str, Any] = {"store": InMemoryStore(), "writer_id": "replay", "clock": lambda: self.time}
+        self.pipeline = ContextPipeline(settings, **own, **options)
 
     def prompt(self, turn: Sequence[BaseMessage]) -> Prompt:
         """Assembles the prompt for the turn so far; a `BudgetError` or `EmptyMessageError` says why it cannot."""
@@ -209,11 +186,9 @@ class Assembled:
             self.pipeline.flush()  # or what is learned by the next turn is a matter of luck
 
     def _pass_by(self, message: BaseMessage) -> None:
-        try:
+        with suppress(ValueError):
             said = datetime.fromisoformat(str(message.additional_kwargs.get("created_at")))
-        except ValueError:
-            return
-        self.time = max(self.time, said if said.tzinfo else said.replace(tzinfo=UTC))
+            self.time = max(self.time, said if said.tzinfo else said.replace(tzinfo=UTC))
 
     def close(self) -> None:
         """Closes the pipeline."""
@@ -226,11 +201,9 @@ class Window:
     def __init__(
         self, name: str, budget: int | None, *, system_prompt: str, tools: Sequence[Any], model: str | None
     ) -> None:
-        self.name = name
-        self.budget = budget
+        self.name, self.budget, self.counter = name, budget, counter_for(model)
         self.system = [SystemMessage(system_prompt)] if system_prompt else []
         self.history: list[BaseMessage] = []
-        self.counter = counter_for(model)
         self.tools_tokens = self.counter.count_tools(tools)
 
     def prompt(self, turn: Sequence[BaseMessage]) -> Prompt:
@@ -260,17 +233,14 @@ def contender(
     strategy: Strategy,
     budget: int,
     *,
+    settings: ContextSettings | Mapping[str, Any] | None = None,
+    embeddings: Embeddings | None = None,
     system_prompt: str = "",
     tools: Sequence[Any] = (),
     model: str | None = None,
-    settings: ContextSettings | Mapping[str, Any] | None = None,
-    embeddings: Embeddings | None = None,
 ) -> Assembled | Window:
-    """Returns the maker of a strategy's prompts; the arguments are those of `replay`.
-
-    Raises:
-        InvalidSettingsError: there is no such strategy, or one of its parameters or settings is none.
-    """
+    """Returns the maker of a strategy's prompts; the arguments are those of `replay`."""
+    common: dict[str, Any] = {"system_prompt": system_prompt, "tools": tools, "model": model}
     own: Mapping[str, Any]
     if isinstance(strategy, Mapping):
         name, own = _label(strategy), {"allocation": strategy} if "strategy" in strategy else strategy
@@ -281,25 +251,14 @@ def contender(
         if base not in NAMES:
             raise InvalidSettingsError(
                 f"There is no strategy {base!r} to replay; there are {', '.join(NAMES)}, each also with another budget "
-                f"(recency@4000), and settings as JSON"
+                f"(recency@4000), and settings"
             )
         budget = int(other) if at else budget
         name, own = f"{base}@{budget}" if at else base, {"emphasis" if base in EMPHASES else "allocation": base}
         if base in (RECENCY, FULL):
-            limit = budget if base == RECENCY else None
-            return Window(name, limit, system_prompt=system_prompt, tools=tools, model=model)
+            return Window(name, budget if base == RECENCY else None, **common)
     made = ContextSettings(learn=False).override(settings).override({"max_context_tokens": budget, **own})
-    pipeline = ContextPipeline(
-        made,
-        system_prompt=system_prompt,
-        model=model,
-        store=InMemoryStore(),
-        embeddings=embeddings,
-        writer_id="replay",
-        clock=lambda: found.time,
-    )
-    found = Assembled(name, pipeline, tools)
-    return found
+    return Assembled(name, made, embeddings=embeddings, **common)
 
 
 def _label(settings: Mapping[str, Any]) -> str:
@@ -312,48 +271,42 @@ def _label(settings: Mapping[str, Any]) -> str:
 class _Run:
     """One strategy on its way through a conversation."""
 
-    def __init__(self, one: Assembled | Window, counter: TokenCounter, tools: int, min_cached_tokens: int) -> None:
+    def __init__(self, one: Assembled | Window, counter: TokenCounter, tools: int) -> None:
         self.contender = one
         self.counter = counter  # the strategies have counters of their own, so that none is faster for another's work
-        self.tools_tokens, self.min_cached_tokens = tools, min_cached_tokens
+        self.tools_tokens = tools
         self.before: Sequence[BaseMessage] = ()
         self.costs: Mapping[int, int] = {}  # of the last prompt's messages, by their identity in memory
 
-    def through(self, number: int, turn: list[BaseMessage], asked: Sequence[BaseMessage] | None) -> Turn | None:
+    def through(self, number: int, turn: list[BaseMessage], asked: Sequence[BaseMessage]) -> Turn | None:
         """Makes the prompts of a turn, then stores it; None where it has no prompt."""
-        started, counting_time = time.perf_counter(), 0.0
-        told: Prompt | None = None
-        tokens: list[int] = []
-        failures: list[str] = []
-        cached = steps = without = 0
+        seconds, told = 0.0, None
+        tokens, failures = list[int](), list[str]()
+        cached = steps = 0
         places = _answers(turn)
         for place in places:
-            so_far = turn[:place]
+            started = time.perf_counter()
             try:
-                told = self.contender.prompt(so_far)
+                told = self.contender.prompt(turn[:place])
             except (BudgetError, EmptyMessageError) as error:
                 failures.append(f"turn {number}: {type(error).__name__}: {error}")
                 continue
-            counting = time.perf_counter()
+            finally:
+                seconds += time.perf_counter() - started
             costs = [self.costs.get(id(message)) or self.counter.count_message(message) for message in told.messages]
             shared = common_prefix(told.messages, costs, self.before, self.counter).tokens
-            shared += self.tools_tokens if self.before else 0
-            cached += shared if shared >= self.min_cached_tokens else 0
+            cached += shared + (self.tools_tokens if self.before else 0)
             tokens.append(self.tools_tokens + sum(costs) + self.counter.count_messages([]))
             steps += told.compaction_step
-            question = so_far[0].text
-            without += bool(question) and not any(question in one.text for one in told.messages[-len(so_far) :])
             self.before = told.messages
             self.costs = {id(message): cost for message, cost in zip(told.messages, costs, strict=True)}
-            counting_time += time.perf_counter() - counting
+        started = time.perf_counter()
         self.contender.keep(turn)
-        ms = (time.perf_counter() - started - counting_time) * 1000
-        found: float | None = None
-        if asked is not None:
-            text = one_line("\n".join(message.text for message in told.messages)) if told else ""
-            found = sum(one_line(plain_text(message)) in text for message in asked) / max(1, len(asked))
+        seconds += time.perf_counter() - started
         if not places:
             return None
+        text = one_line("\n".join(message.text for message in told.messages)) if told else ""
+        found = sum(one_line(plain_text(message)) in text for message in asked)
         return Turn(
             number=number,
             calls=len(tokens),
@@ -362,8 +315,7 @@ class _Run:
             largest_tokens=max(tokens, default=0),
             messages=told.states if told else {},
             compaction_steps=steps,
-            without_question=without,
             failures=tuple(failures),
-            evidence=found if asked else None,
-            ms=ms,
+            evidence=found / len(asked) if asked else None,
+            ms=seconds * 1000,
         )

@@ -1,4 +1,4 @@
-"""The numbers of a replay, by strategy and turn, and the tables that show them."""
+"""The numbers of a replay, by strategy and turn, and the table that shows them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report import STATES, CoverageState
 
-LONGEST_NAME = 34
+LONGEST_NAME = 24
 """Characters; a longer name is cut."""
 MOST_FAILURES = 3
 """Prompts that could not be made of which the reason is told, per strategy."""
-MISSING = "* Prompts are missing, which cost nothing: compare what a prompt that was made costs, in effective tokens."
+MISSING = "* Prompts are missing, which cost nothing: compare what a prompt that was made costs."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,6 @@ class Turn:
     messages: Mapping[CoverageState, int]
     """States of the messages before the turn, in the last of its prompts."""
     compaction_steps: int
-    without_question: int
-    """Prompts that do not have the message that they are to answer."""
     failures: tuple[str, ...]
     """The reasons of prompts that could not be made."""
     evidence: float | None
@@ -68,13 +66,11 @@ class Track:
     """The states of earlier messages, as shares of all of them over all turns; all 0 where there were none."""
     compaction_steps: int
     """The number of times that the beginning of the prompt was rewritten."""
-    without_question: int
     failures: tuple[str, ...]
     evidence: float | None
     """The mean over the turns for which evidence was named."""
     median_ms: float = field(compare=False)
     """Milliseconds per turn."""
-    slowest_ms: float = field(compare=False)
     cost: float | None
     """The price of all prompts in US dollars, without answers; None where it is not known."""
 
@@ -82,15 +78,7 @@ class Track:
     def of(
         cls, name: str, budget: int | None, turns: Sequence[Turn], *, price_share: float, input_price: float | None
     ) -> Track:
-        """Adds up the turns of a strategy.
-
-        Args:
-            name: of the strategy.
-            budget: the most that a prompt may cost, in tokens; None: no limit.
-            turns: those in which an answer was given.
-            price_share: the price of a cached token, as a share of one that is not.
-            input_price: US dollars for a million tokens that no cache has; None: not known.
-        """
+        """Adds up the turns of a strategy; `input_price` is US dollars for a million tokens that no cache has."""
         tokens, cached = sum(turn.tokens for turn in turns), sum(turn.cached_tokens for turn in turns)
         calls, effective = sum(turn.calls for turn in turns), tokens - (1 - price_share) * cached
         counts = {state: sum(turn.messages.get(state, 0) for turn in turns) for state in STATES}
@@ -108,11 +96,9 @@ class Track:
             largest_tokens=max((turn.largest_tokens for turn in turns), default=0),
             message_shares={state: count / max(1, sum(counts.values())) for state, count in counts.items()},
             compaction_steps=sum(turn.compaction_steps for turn in turns),
-            without_question=sum(turn.without_question for turn in turns),
             failures=tuple(failure for turn in turns for failure in turn.failures),
             evidence=statistics.fmean(evidence) if evidence else None,
             median_ms=statistics.median(turn.ms for turn in turns) if turns else 0.0,
-            slowest_ms=max((turn.ms for turn in turns), default=0.0),
             cost=None if input_price is None else effective * input_price / 1_000_000,
         )
 
@@ -135,8 +121,6 @@ class ReplayResult:
     budget_tokens: int
     price_share: float
     """The price of a cached token, as a share of one that is not."""
-    min_cached_tokens: int
-    """A shorter common prefix was not counted as cached."""
     tokenizer: str
     count_mode: str
     input_price: float | None
@@ -144,11 +128,7 @@ class ReplayResult:
     tracks: tuple[Track, ...]
 
     def track(self, name: str) -> Track:
-        """Returns the track of one strategy.
-
-        Raises:
-            InputError: it is not among them.
-        """
+        """Returns the track of one strategy."""
         if found := next((track for track in self.tracks if track.name == name), None):
             return found
         raise InputError(f"No strategy {name!r} was replayed; there are {', '.join(t.name for t in self.tracks)}")
@@ -159,42 +139,28 @@ class ReplayResult:
         return {**data, "strategies": data.pop("tracks")}
 
     def to_text(self) -> str:
-        """Draws aligned tables: sent tokens and their cost, then the states of earlier messages."""
-        tracks = self.tracks
-        missing = any(track.failures for track in tracks)
-        columns = {
-            "strategy": (names := [f"{_short(t.name)}{'*' if t.failures else ''}" for t in tracks]),
-            "prompts": [f"{t.calls:,}" for t in tracks],
-            "tokens": [f"{t.tokens:,}" for t in tracks],
-            "largest": [f"{t.largest_tokens:,}" for t in tracks],
-            "cached": [f"{t.cached_share:.0%}" for t in tracks],
-            "effective": [f"{t.effective_tokens:,.0f}" for t in tracks],
+        """Draws an aligned table: what each strategy sent and costs, and what became of earlier messages."""
+        columns: dict[str, list[str]] = {
+            "strategy": [f"{_short(t.name)}{'*' if t.failures else ''}" for t in self.tracks],
+            "prompts": [f"{t.calls:,}" for t in self.tracks],
+            "tokens": [f"{t.tokens:,}" for t in self.tracks],
+            "cached": [f"{t.cached_share:.0%}" for t in self.tracks],
+            "effective": [f"{t.effective_tokens:,.0f}" for t in self.tracks],
+            "a prompt": [f"{t.effective_per_prompt:,.0f}" if t.effective_per_prompt else "-" for t in self.tracks],
+            "US $": [f"{t.cost:,.4f}" if t.cost is not None else "" for t in self.tracks],
+            "steps": [f"{t.compaction_steps:,}" for t in self.tracks],
+            "left out": [f"{t.message_shares['omitted']:.0%}" for t in self.tracks],
+            "evidence": [f"{t.evidence:.0%}" if t.evidence is not None else "" for t in self.tracks],
+            "ms": [f"{t.median_ms:,.0f}" for t in self.tracks],
         }
-        if missing:
-            per_prompt = [t.effective_per_prompt for t in tracks]
-            columns["a prompt"] = [f"{mean:,.1f}" if mean else "-" for mean in per_prompt]
-        if self.input_price is not None:
-            columns["US $"] = [f"{t.cost:,.4f}" for t in tracks]
-        columns |= {"ms": [f"{t.median_ms:,.1f}" for t in tracks], "slowest": [f"{t.slowest_ms:,.0f}" for t in tracks]}
-        became = {"strategy": names}
-        for state in STATES:
-            title = {"summarized": "summary", "omitted": "left out"}.get(state, state)
-            became[title] = [f"{t.message_shares[state]:.1%}" for t in tracks]
-        became["steps"] = [f"{t.compaction_steps:,}" for t in tracks]
-        if any(t.evidence is not None for t in tracks):
-            became["evidence"] = [f"{t.evidence:.1%}" if t.evidence is not None else "-" for t in tracks]
-        notes = [*([MISSING] if missing else []), *(note for track in tracks for note in _notes(track))]
-        least = f", from {self.min_cached_tokens:,} tokens on" if self.min_cached_tokens else ""
+        notes = [MISSING] if any(track.failures for track in self.tracks) else []
+        notes += [note for track in self.tracks for note in _notes(track)]
         counts = f"{self.count_mode} counts ({self.tokenizer})"
         lines = [
             f"{self.messages:,} messages, {self.budget_tokens:,} tokens for a prompt; {counts}",
-            f"cached: as in the prompt before, at {self.price_share:g} of the price{least}",
-            "ms: of a turn, median and slowest",
+            f"cached: as in the prompt before, at {self.price_share:g} of the price; ms: of a turn, the median",
             "",
-            *_table(columns),
-            "",
-            "Earlier messages, over all turns:",
-            *_table(became),
+            *_table({title: cells for title, cells in columns.items() if any(cells)}),
         ]
         return "\n".join([*lines, *(["", *notes] if notes else [])])
 
@@ -217,11 +183,6 @@ def _short(name: str) -> str:
 
 
 def _notes(track: Track) -> Iterator[str]:
-    name, failures = _short(track.name), track.failures
-    if track.without_question:
-        yield f"{name}: {track.without_question:,} prompts do not have the message that they are to answer."
-    if failures:
-        yield f"{name}: {len(failures):,} prompts could not be made."
+    if failures := track.failures:
+        yield f"{_short(track.name)}: {len(failures):,} prompts could not be made."
         yield from (f"  {line}" for failure in failures[:MOST_FAILURES] for line in failure.splitlines())
-        if len(failures) > MOST_FAILURES:
-            yield f"  ... and {len(failures) - MOST_FAILURES:,} more"

@@ -48,7 +48,7 @@ def test_it_compares_four_strategies(capsys: pytest.CaptureFixture[str], chat_fi
     code, out, err = run(capsys, chat_file, "--budget", 300)
     assert code == 0
     lines = out.splitlines()
-    assert [sum(line.startswith(name) for line in lines) for name in DEFAULT_STRATEGIES] == [2, 2, 2, 2]
+    assert [sum(line.startswith(name) for line in lines) for name in DEFAULT_STRATEGIES] == [1, 1, 1, 1]
     assert lines[0].startswith(f"{2 * TURNS} messages, 300 tokens for a prompt; exact counts (o200k_base)")
     assert f"{4 * TURNS}/{4 * TURNS}" in err  # the progress is not in what may be piped on
 

@@ -143,7 +143,7 @@ def test_every_call_of_a_loop_is_counted_with_what_it_has_so_far() -> None:
 def test_two_replays_are_equal_apart_from_timings() -> None:
     first, second = (replay(LONG, DEFAULT_STRATEGIES, budget=BUDGET, system_prompt=SYSTEM) for _ in range(2))
     assert first == second
-    assert first.tracks[0].slowest_ms > 0
+    assert first.tracks[0].median_ms > 0
 
 
 def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None:
@@ -152,10 +152,9 @@ def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None
     assert [turn.calls for turn in package.turns] == [0, 1, 1]
     [failure] = package.failures
     assert failure.startswith("turn 1: BudgetTooSmallError")
-    assert (window.failures, window.without_question, package.without_question) == ((), 1, 0)
+    assert window.failures == ()
     text = str(replay(messages, ["elastic", "recency"], budget=BUDGET))
     assert "elastic: 1 prompts could not be made." in text
-    assert "recency: 1 prompts do not have the message that they are to answer." in text
 
 
 @pytest.mark.parametrize(

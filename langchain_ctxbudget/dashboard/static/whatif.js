@@ -1,4 +1,4 @@
-// The what-if slider: the same candidates at another budget, live, and what differs.
+// The what-if slider: the next prompt at another budget, live, and what differs.
 
 import { api, ApiError } from "./api.js";
 import { count, debounced, el, fill, said, signed } from "./dom.js";
