@@ -96,7 +96,6 @@ def run_import(options: argparse.Namespace) -> None:
         task = progress.add_task("messages", total=sum(len(found.messages) for found in conversations))
         for found in conversations:
             scope, messages = {"user_id": user, "conversation_id": found.conversation_id}, found.messages
-            known = {one.id for one in pipeline.get_messages(**scope)}
             if options.replace:
                 pipeline.sync(messages, **scope)
             for start in range(0, len(messages), IMPORT_BATCH):
@@ -104,11 +103,10 @@ def run_import(options: argparse.Namespace) -> None:
                 if not options.replace:
                     pipeline.add_messages(batch, **scope)
                 progress.advance(task, len(batch))
-            new = sum(one.id not in known for one in pipeline.get_messages(**scope))
-            rows.append((found.conversation_id, found.title or "", f"{len(messages):,}", f"{new:,}"))
+            rows.append((found.conversation_id, found.title or "", f"{len(messages):,}"))
         problems = [] if options.no_learn else _learn(pipeline, conversations, user, progress)
         learned = {kind: len(items) for kind, items in _known(pipeline, user, SHOWN_AT_ONCE).items()}
-    print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages", "new"), rows, numbers=2)
+    print_table(f"{options.file.name} → {options.store}", ("conversation", "title", "messages"), rows, numbers=1)
     if problems:
         tell(f"{len(problems):,} conversations could not be learned from: {problems[0]}", style="red")
     if options.no_learn:

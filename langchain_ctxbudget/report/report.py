@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from langchain_ctxbudget.budget import Forced, Layer, Reason, Status, TierName, title_of
 from langchain_ctxbudget.errors import InputError
@@ -126,8 +126,6 @@ class ContextReport:
         8
     """
 
-    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
-
     user_id: str
     conversation_id: str
     budget_tokens: Positive
@@ -239,12 +237,6 @@ class ContextReport:
         if problem := next(_sum_problems(report), None):
             raise InputError(f"This is no report: {problem}")
         return report
-
-    @classmethod
-    def json_schema(cls) -> dict[str, Any]:
-        """Returns the JSON schema (draft 2020-12) of `to_dict`'s data; `$id` ends with its version."""
-        dialect, name = "https://json-schema.org/draft/2020-12/schema", "urn:langchain-ctxbudget:context-report"
-        return {"$schema": dialect, "$id": f"{name}:{SCHEMA_VERSION}", **_adapter().json_schema(mode="serialization")}
 
     def explain(self, what: str | int) -> str:
         """Says in words what became of an item, or of a message by its position from 1, and why.

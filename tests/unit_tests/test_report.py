@@ -6,7 +6,6 @@ import pickle
 from dataclasses import replace
 from itertools import pairwise
 
-import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,22 +174,13 @@ def test_ranges_put_every_message_in_its_state_and_are_as_few_as_can_be(coverage
     assert all(a.state != b.state for a, b in pairwise(parts))
 
 
-SCHEMA = ContextReport.json_schema()
-VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 DATA = example().to_dict()
 
 
 @settings(deadline=None, max_examples=30)
 @given(reports())
-def test_a_report_is_what_its_schema_says_and_comes_back_from_json_as_it_was(report):
-    VALIDATOR.validate(report.to_dict())
+def test_a_report_comes_back_from_json_as_it_was(report):
     assert ContextReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
-
-
-def test_every_field_of_a_report_is_in_the_schema_and_other_data_is_not_what_it_says():
-    assert set(DATA) == set(SCHEMA["properties"]) == set(SCHEMA["required"])
-    for change in ({"total_tokens": "many"}, {"layers": [{}]}, {"count_mode": "guessed"}, {"schema_version": 2}):
-        assert not VALIDATOR.is_valid({**DATA, **change})
 
 
 def with_history(**changes):
