@@ -125,7 +125,10 @@ def _endpoint(
             if "body" in question.model_fields:
                 if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
                     return _told(NO_JSON, "Send the body as application/json")  # other sites can send other kinds
-                given = {"body": json.loads(await request.body())}
+                try:
+                    given = {"body": json.loads(await request.body())}
+                except (ValueError, RecursionError):
+                    return _told(BAD, "The body is no JSON that can be read")
             found = await handler(service, user, **dict(question.model_validate(given)))
             data = json.dumps(answer.dump_python(found, mode="json"), separators=(",", ":"), allow_nan=False)
             return Response(data, media_type="application/json")  # in ASCII: texts may hold what UTF-8 cannot
@@ -150,8 +153,6 @@ def _refused(error: Exception, asked: str) -> Response:
     if isinstance(error, ValidationError):
         problems = (f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}" for one in error.errors())
         return _told(BAD, "; ".join(dict.fromkeys(problems)))
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
-        return _told(BAD, "The body is no JSON that can be read")
     if isinstance(error, BudgetError):
         return _told(CONFLICT, f"{error.problem.removesuffix(':')}. {error.advice}", floors=error.floors)
     if isinstance(error, RefusedError | InputError):

@@ -18,6 +18,7 @@ from langgraph.store.memory import InMemoryStore
 from langgraph.types import interrupt
 from pydantic import Field, SecretStr
 
+from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from langchain_ctxbudget.settings import CustomLayer
 from tests.integration_tests.strict_openai_server import StrictOpenAIServer
@@ -70,8 +71,10 @@ def wants(*names: str, key: str = "k", **arguments: Any) -> AIMessage:
 
 def budget(tokens: int = BUDGET_TOKENS, *, recall_tool: bool = False, **options: Any) -> ContextBudgetMiddleware:
     settings = {"max_context_tokens": tokens, **options.pop("settings", {})}
-    options = {"store": InMemoryStore(), "report": "texts", **options}
-    return ContextBudgetMiddleware(settings, recall_tool=recall_tool, **options)
+    own = {name: options.pop(name) for name in ("default_user", "runtime_store", "agent") if name in options}
+    report = options.pop("report", "texts")
+    pipeline = ContextPipeline(settings, **{"store": InMemoryStore(), **options})
+    return ContextBudgetMiddleware(pipeline, recall_tool=recall_tool, report=report, **own)
 
 
 def agent_of(model: Any, *middleware: Any, tools: Sequence[Any] = (), **options: Any) -> Any:

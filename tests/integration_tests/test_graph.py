@@ -67,9 +67,8 @@ def test_a_prompt_is_begun_again_where_another_run_changed_the_conversation_mean
         return ["one item"]
 
     layers = [CustomLayer(name="files", items=interfering, ideal_tokens=100)]
-    graph = build_context_graph(
-        {"max_context_tokens": 4_000, "layers": layers}, system_prompt="You help.", store=InMemoryStore()
-    )
+    settings = {"max_context_tokens": 4_000, "layers": layers}
+    graph = build_context_graph(ContextPipeline(settings, system_prompt="You help.", store=InMemoryStore()))
     state = invoke(graph, {"messages": [*chat(2), HumanMessage("And now?", id="q")]}, CONFIG)
     assert [message.id for message in state["llm_input_messages"][1:]] == [*(m.id for m in chat(2)), "o", "f", "q"]
 

@@ -76,7 +76,7 @@ def test_it_is_drawn(capsys: pytest.CaptureFixture[str], chat_file: Path, tmp_pa
     ("arguments", "problem"),
     [
         (["--price", "a-model-of-mine"], "InputError: --price: no price is known for 'a-model-of-mine'"),
-        (["--price-share", "2"], "InputError: price_share must be from 0 to 1"),
+        (["--price-share", "2"], "InputError: budget must be at least 1 token and price_share from 0 to 1"),
         (["--compare", "elastc"], "InvalidSettingsError: There is no strategy 'elastc' to replay; there are elastic"),
         (["--budget", "0"], "InputError: budget must be at least 1 token"),
     ],

@@ -84,13 +84,6 @@ async def test_a_report_has_numbers_alone_or_texts_as_it_is_asked_for(way: str) 
 
 
 @every_way
-async def test_events_of_a_stream_have_numbers_only(way: str) -> None:
-    events = await streamed(WAYS[way][0](make_pipeline()), "custom")
-    assert len(events) == 6
-    assert SECRET.lower() not in str(events).lower()
-
-
-@every_way
 def test_another_wish_for_the_report_is_refused(way: str) -> None:
     with pytest.raises(InvalidSettingsError, match="'none', 'numbers' or 'texts'"):
         WAYS[way][0](make_pipeline(), report="all")

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents import create_agent
-from langchain_core.callbacks import Callbacks
-from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import (
     RunnableConfig,
@@ -123,40 +122,6 @@ def test_a_wrong_field_is_an_error_that_names_it() -> None:
                 make_retriever(pipeline, **{name: value})
     with pytest.raises(InvalidSettingsError, match="default_user"):
         make_retriever(pipeline, default_user="bob", user_id="ada")
-
-
-# Reranking
-
-
-class Answering(BaseDocumentCompressor):
-    """Gives back whatever its function makes of the documents."""
-
-    answer: Any
-
-    def compress_documents(self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None) -> Any:
-        return self.answer(documents)
-
-
-def unreachable(_documents: Sequence[Document]) -> Any:
-    raise ConnectionError("no route to the model")
-
-
-def test_where_a_reranker_answers_wrongly_the_order_stands_and_it_is_told(
-    invoke: Invoke, caplog: pytest.LogCaptureFixture
-) -> None:
-    pipeline = make_pipeline()
-    plain = texts(invoke(make_retriever(pipeline), QUERY))
-    for answer, says in [
-        (unreachable, "ConnectionError: no route to the model"),
-        (lambda _: None, "NoneType in place of documents"),
-        (lambda found: [*found, Document("Made up.")], "that it was not given"),
-        (lambda found: [found[1], found[1]], "twice"),
-    ]:
-        caplog.clear()
-        found = invoke(make_retriever(pipeline, reranker=Answering(answer=answer)), QUERY)
-        assert texts(found) == plain
-        assert {document.metadata["warning"] for document in found} == {*caplog.messages}
-        assert says in caplog.text
 
 
 @pytest.mark.parametrize(("user", "is_found"), [("ada", True), ("eve", False)])
