@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import tiktoken.registry
+from hypothesis import settings
 from langchain_openai import ChatOpenAI
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import WorkStealingScheduling  # type: ignore[import-untyped]
@@ -15,6 +16,9 @@ from langchain_ctxbudget.tokens import vocab
 from tests.servers import chroma_server, in_memory, postgres
 
 __all__ = ["chroma_server", "postgres"]
+
+settings.register_profile("package", deadline=None)  # other work may share the machine
+settings.load_profile("package")
 
 
 @pytest.hookimpl(optionalhook=True)

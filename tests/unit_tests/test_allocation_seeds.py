@@ -7,8 +7,6 @@ is given more than it holds.
 
 from __future__ import annotations
 
-import pytest
-
 from langchain_ctxbudget.budget import (
     DynamicAllocation,
     ElasticAllocation,
@@ -38,9 +36,7 @@ def check(strategy, sizes, *tokens):
 # Seed 000, "The Master Budget Algorithm", and its example: "50K budget, 300-message conversation (120K tokens),
 # 2 topics detected, 1 entity, depth=standard".
 #
-# Its figure: L0 350, L1 500, L2 4,200, L3 400, L4 2,800, L5 3,500, L6 37,750 (76 %), L7 500. That is not what its
-# formulas give, and its own cap of history is 60 %. What they give:
-#
+# Its figure gives L6 76 %, past its own cap of 60 %, and is not what its formulas give. They give:
 #   pressure    min(1, 120,000 / (50,000 * 0.7)) = 1
 #   L2 topics   50,000 * 0.12 = 6,000; two topics * 1.3 = 7,800; pressure 1 * 0.4 (its code; its comment says 0.5):
 #               * 0.6 = 4,680; cap 25 % = 12,500; priority 85, as two topics are knowledge-heavy
@@ -136,9 +132,8 @@ TOPIC = {"topic_count": 1, "topic_tokens": 9_000}
 LONG = {"total_tokens": 10_000, "message_tokens": 1_000}
 
 
-@pytest.mark.parametrize(
-    ("layer", "sizes", "ideal"),
-    [
+def test_seed_000_ideals():
+    for layer, sizes, ideal in (
         # Topics without a conversation, so no pressure: 12,000 * 0.12 = 1,440 by depth and number; the cap is 3,000.
         ("L2", {**TOPIC, "depth": "minimal"}, 720),
         ("L2", {**TOPIC}, 1_440),
@@ -165,45 +160,37 @@ LONG = {"total_tokens": 10_000, "message_tokens": 1_000}
         ("L6", {**LONG, "history_tokens": 10_000, "message_count": 40, "prioritize_history": False}, 3_500),
         ("L6", {**LONG, "history_tokens": 50_000, "message_count": 40}, 4_680),
         ("L6", {**LONG, "history_tokens": 50_001, "message_count": 40}, 3_900),
-    ],
-)
-def test_seed_000_ideals(layer, sizes, ideal):
-    allocation = SEED.allocate(situation(**{"total_tokens": 12_000, **sizes}))
-    assert next(spec.ideal_tokens for spec in allocation.specs if spec.layer == layer) == ideal
+    ):
+        allocation = SEED.allocate(situation(**{"total_tokens": 12_000, **sizes}))
+        assert next(spec.ideal_tokens for spec in allocation.specs if spec.layer == layer) == ideal
 
 
 # Seed 001: "Memory gets 25% of remaining, clamped to min/max", 150 to 500.
 
 
-@pytest.mark.parametrize(
-    ("left", "expected"),
-    [
+def test_seed_001_memory_gets_a_quarter_of_what_is_left_between_150_and_500():
+    for left, expected in (
         (-500, 150),
         (599, 150),  # 149.75
         (604, 151),
         (1_999, 499),  # 499.75
         (8_192 - 5_000 - 1_000, 500),  # the seed's call: window less conversation less reserve = 2,192; 25 % is 548
-    ],
-)
-def test_seed_001_memory_gets_a_quarter_of_what_is_left_between_150_and_500(left, expected):
-    assert memory_tokens(left) == expected
+    ):
+        assert memory_tokens(left) == expected
 
 
-@pytest.mark.parametrize(
-    ("held", "expected"),
-    [
-        (60, 100 + 60),  # all that is known
-        (4_000, 100 + 275),  # 1,500 - 300 - 100 = 1,100 are left; a quarter of them
-    ],
-)
-def test_seed_001_memories_stand_beside_preferences_within_their_own_rule(held, expected):
+def test_seed_001_memories_stand_beside_preferences_within_their_own_rule():
     # What is left is what system prompt and preferences leave. The seed also takes the conversation off: a conversation
     # gives way here, and would leave nothing whenever it is long. Nor is the message taken off: what is known stands at
     # the beginning of the prompt, which must not change with every message.
-    sizes = {"total_tokens": 1_500, "identity_tokens": 300, "message_tokens": 100, "preferences_tokens": 100}
-    talk = situation(**sizes, memory_tokens=held)
-    assert preferences_demand(talk, talk.free_tokens).ideal_tokens == expected
-    assert ElasticAllocation().allocate(talk).tokens[Layer.PREFERENCES] == expected
+    for held, expected in (
+        (60, 100 + 60),  # all that is known
+        (4_000, 100 + 275),  # 1,500 - 300 - 100 = 1,100 are left; a quarter of them
+    ):
+        sizes = {"total_tokens": 1_500, "identity_tokens": 300, "message_tokens": 100, "preferences_tokens": 100}
+        talk = situation(**sizes, memory_tokens=held)
+        assert preferences_demand(talk, talk.free_tokens).ideal_tokens == expected
+        assert ElasticAllocation().allocate(talk).tokens[Layer.PREFERENCES] == expected
 
 
 # Seed 002, "The Budget-Ratio Principle": 32,768 token window, a system prompt of about 300 tokens.
@@ -255,9 +242,10 @@ def test_seed_004_fixed_has_the_defaults_of_its_window():
 FOUR_THOUSAND = {"total_tokens": 4_096, "overhead_tokens": 36, "message_tokens": 60, "entity_tokens": 9_000}
 
 
-@pytest.mark.parametrize(
-    ("turns", "entities", "history", "knowledge", "retrieval"),
-    [
+def test_seed_004_dynamic_follows_turns_and_entities():
+    # A turn of the seed is what one participant says, so a turn is a message. System is 400 in every row: 400 of
+    # preferences fit, as there is no system prompt.
+    for turns, entities, history, knowledge, retrieval in (
         (3, 1, 600, 600, 2_400),  # 15 / 15 / 60 %
         (4, 1, 1_200, 800, 1_600),  # 30 / 20 / 40 %
         (10, 1, 1_200, 800, 1_600),
@@ -267,32 +255,25 @@ FOUR_THOUSAND = {"total_tokens": 4_096, "overhead_tokens": 36, "message_tokens":
         (3, 11, 600, 780, 2_220),
         (10, 11, 1_200, 1_040, 1_360),
         (11, 11, 1_600, 1_300, 700),
-    ],
-)
-def test_seed_004_dynamic_follows_turns_and_entities(turns, entities, history, knowledge, retrieval):
-    # A turn of the seed is what one participant says, so a turn is a message. System is 400 in every row: 400 of
-    # preferences fit, as there is no system prompt.
-    talk = {"preferences_tokens": 1_000, "message_count": turns, "history_tokens": 20_000, "entity_count": entities}
-    tokens = DynamicAllocation().allocate(situation(**FOUR_THOUSAND, **talk)).tokens
-    assert tokens[Layer.ARC] + tokens[Layer.HISTORY] == history
-    assert tokens[Layer.TOPICS] + tokens[Layer.ENTITIES] == knowledge
-    assert (tokens[Layer.RETRIEVAL], tokens[Layer.PREFERENCES]) == (retrieval, 400)
+    ):
+        talk = {"preferences_tokens": 1_000, "message_count": turns, "history_tokens": 20_000, "entity_count": entities}
+        tokens = DynamicAllocation().allocate(situation(**FOUR_THOUSAND, **talk)).tokens
+        assert tokens[Layer.ARC] + tokens[Layer.HISTORY] == history
+        assert tokens[Layer.TOPICS] + tokens[Layer.ENTITIES] == knowledge
+        assert (tokens[Layer.RETRIEVAL], tokens[Layer.PREFERENCES]) == (retrieval, 400)
 
 
-@pytest.mark.parametrize(
-    ("turns", "history", "knowledge"),
-    [
+def test_seed_004_dynamic_without_chunks_shares_retrieval_between_history_and_entities():
+    # "No RAG available" is here: the whole conversation is in the prompt, so nothing of it is to be retrieved.
+    for turns, history, knowledge in (
         (3, 1_800, 1_800),  # 600 + 2,400 / 2 each
         (10, 2_000, 1_600),  # 1,200 + 1,600 / 2 and 800 + 1,600 / 2
         (11, 2_100, 1_500),  # 1,600 + 1,000 / 2 and 1,000 + 1,000 / 2
-    ],
-)
-def test_seed_004_dynamic_without_chunks_shares_retrieval_between_history_and_entities(turns, history, knowledge):
-    # "No RAG available" is here: the whole conversation is in the prompt, so nothing of it is to be retrieved.
-    talk = {**FOUR_THOUSAND, "message_count": turns, "history_tokens": history, "entity_count": 1}
-    assert check(DynamicAllocation(), talk, 0, 0, 0, knowledge, 0, 0, history, 60).fits_whole
-    longer = DynamicAllocation().allocate(situation(**{**talk, "history_tokens": history + 1}))
-    assert (longer.fits_whole, longer.tokens[Layer.RETRIEVAL] > 0) == (False, True)
+    ):
+        talk = {**FOUR_THOUSAND, "message_count": turns, "history_tokens": history, "entity_count": 1}
+        assert check(DynamicAllocation(), talk, 0, 0, 0, knowledge, 0, 0, history, 60).fits_whole
+        longer = DynamicAllocation().allocate(situation(**{**talk, "history_tokens": history + 1}))
+        assert (longer.fits_whole, longer.tokens[Layer.RETRIEVAL] > 0) == (False, True)
 
 
 def test_seed_004_prioritized_fills_in_order_until_full():

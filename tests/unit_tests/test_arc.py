@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.history import Line
@@ -10,7 +10,6 @@ from langchain_ctxbudget.history.arc import (
     ARTIFACTS,
     DECISIONS,
     FOCUS,
-    LIGHT_ITEMS,
     MOST_QUESTIONS,
     NARRATIVE,
     OPEN,
@@ -81,7 +80,6 @@ def test_what_a_conversation_leaves_open():
     assert len(alive(*(f"[OPEN] Who feeds animal{i} at place{i}?" for i in range(60)))) == MOST_QUESTIONS
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([text for pair in ANSWERED + NOT_ANSWERED for text in pair])), st.integers(0, 10))
 def test_reading_in_parts_is_reading_at_once(texts, cut):
     lines = lines_of(*texts)
@@ -133,17 +131,6 @@ def test_every_section_says_its_part_in_words_that_were_said():
     assert (line.position, line.first, line.end) == (2, 2, 3)
 
 
-def test_a_strategy_has_its_sections_and_its_length():
-    for strategy, story in [("windowed", 1), ("compacted", 3), ("multi_level", 5)]:
-        lines = made(lines_of(*TALK, *TALK[:8]), strategy)
-        shown = {NARRATIVE, DECISIONS, OPEN} if strategy == "windowed" else set(SECTIONS)
-        assert {line.heading for line in lines} == shown
-        assert len(of(NARRATIVE, lines)) == story
-    words = "oak tar roof sail hull rope mast deck keel anchor".split()
-    lines = lines_of(*(f"We decided on {word} from {word}ville." for word in words))
-    assert [len(of(DECISIONS, made(lines, it))) for it in ("windowed", "compacted")] == [LIGHT_ITEMS, len(words)]
-
-
 def test_of_decisions_on_one_matter_the_newest_stands():
     for older, newer in [
         ("We decided on oak for the boat.", "So we decided: oak for the boat."),
@@ -193,7 +180,6 @@ WORDS = st.sampled_from("bike blue decided: Redis 42 [OPEN] Berlin main.py the o
 TEXTS = st.lists(st.lists(WORDS, max_size=9).map(" ".join), max_size=4).map(". ".join)
 
 
-@settings(deadline=None)
 @given(st.lists(TEXTS, max_size=20), st.sampled_from(["windowed", "compacted", "multi_level"]), st.integers(-10, 600))
 def test_lines_are_items_by_value_and_a_choice_is_within_its_budget_in_order(texts, strategy, budget):
     lines = lines_of(*texts)

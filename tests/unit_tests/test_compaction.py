@@ -1,24 +1,16 @@
 """Where verbatim history begins, and the tree of what stands before it."""
 
-from dataclasses import dataclass, replace
-from hashlib import blake2b
-from itertools import pairwise
-
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.history import Line
 from langchain_ctxbudget.history.compact import move_cut, stays, strategy_for
 from langchain_ctxbudget.history.tree import (
     FAN_OUT,
     FINE_NODES,
-    SEGMENT_CHARACTERS,
-    KnownDigests,
-    Spans,
     Tree,
     frontier,
-    node_at,
 )
+from tests.conversations import opened
 
 
 @st.composite
@@ -62,7 +54,6 @@ def test_the_newest_messages_stay_where_they_are_kept():
     assert moved([10] * 8, [True] + [False] * 7, room=20, keep=3) == 5  # no place is safe
 
 
-@settings(deadline=None)
 @given(histories(), limits())
 def test_the_cut_is_within_the_history_and_safe_and_the_newest_messages_stay(history, limit):
     costs, safe, starts = history
@@ -72,7 +63,6 @@ def test_the_cut_is_within_the_history_and_safe_and_the_newest_messages_stay(his
     assert cut in {0, len(costs), len(costs) - limit["keep"]} or safe[cut]
 
 
-@settings(deadline=None)
 @given(histories(), limits())
 @example(([1, 1, 1, 1], [True, False, False, False], set()), {"room": 4, "keep": 1, "target": 0.5, "trigger": 1.0})
 def test_what_stays_is_what_is_kept_or_half_way_to_the_trigger_or_one_group_that_the_room_holds(history, limit):
@@ -107,43 +97,13 @@ def test_work_is_bounded_by_the_room_and_not_by_the_conversation():
     assert reads[0] == reads[1] < 200
 
 
-@dataclass(frozen=True)
-class Message:
-    """A message as the tree reads it."""
-
-    text: str
-    id: str = ""
-    safe_cut: bool = True
-    preservation: str | None = None
-    date: str | None = None
-    digest: str = ""
-
-    @property
-    def fingerprint(self) -> str:
-        return blake2b(self.text.encode(), digest_size=16).hexdigest()
-
-    def as_line(self, position: int) -> Line:
-        return Line(position, "ada", self.date, self.text, from_user=True)
-
-
-def messages(count: int) -> list[Message]:
-    return [Message(f"The message number {i} is here.", id=str(i)) for i in range(count)]
-
-
-def grown(found: list[Message], size: int = 20) -> Tree:
+def grown(found, size=20):
     return Tree(size).grow(found)
-
-
-def test_segments_have_about_the_wanted_number_of_messages():
-    starts = grown(messages(20_000)).starts
-    assert 19 <= 20_000 / len(starts) <= 22
-    assert all(16 <= end - first <= 26 for first, end in pairwise(starts))
-    assert grown([Message("x" * (SEGMENT_CHARACTERS // 4))] * 10).starts == (0, 4, 8)
 
 
 @given(st.lists(st.text(max_size=3), max_size=120), st.integers(2, 30), st.integers(0, 120))
 def test_a_tree_is_the_same_whether_messages_come_at_once_one_by_one_or_again(texts, size, again):
-    found = [Message(text, id=str(i)) for i, text in enumerate(texts)]
+    found = opened(*texts).entries
     tree = whole = grown(found, size)
     for end in range(min(again, len(found)), len(found) + 1):
         tree = tree.shortened(end).grow(found[:end])
@@ -163,16 +123,3 @@ def test_a_frontier_covers_every_segment_once_and_is_coarser_the_older(segments)
     assert all(levels.count(level) <= FINE_NODES + FAN_OUT - 1 for level in levels)
     assert levels.count(1) >= min(segments, FINE_NODES)
     assert len(frontier(range(5_001), 5_000)) <= 35
-
-
-def test_a_key_follows_from_the_content_of_a_span_wherever_it_stands():
-    found = messages(600)
-    tree = grown(found)
-    keys = {node: tree.key(node) for node in tree.complete(600)}
-    assert len(set(keys.values())) == len(keys)
-    assert None not in keys.values()
-    dropped = [*found[:-1], replace(found[-1], preservation="drop"), *messages(50)]
-    assert tree.shortened(599).grow(dropped).keys[0][: len(tree.keys[0]) - 1] == tree.keys[0][:-1]
-    first = node_at(tree.starts, 1, 0)
-    moved = Spans([Message("Before.", id="x"), *found], grown([Message("Before.", id="x"), *found]), KnownDigests())
-    assert tree.key(first) == moved.content(replace(first, first=1, end=first.end + 1))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.history import Line, choose, keep_sentences
@@ -17,7 +17,6 @@ from langchain_ctxbudget.history.extractive import (
     POOL,
     Kind,
     digest_messages,
-    importance,
     key_messages,
     kind_of,
     merge,
@@ -42,7 +41,7 @@ LINES = st.lists(st.tuples(TEXTS, st.booleans()), max_size=25).map(
 KINDS = {
     Kind.DECISION: (
         "We decided on Redis.|Let's go with blue.|AGREED: Friday.|New launch date: Saturday 17 October."
-        "|Note it as final: no late fees.|Then they voted: no late fees.|Recorded: launch on 17 October."
+        "|Note it as final: no late fees.|Recorded: launch on 17 October."
         "|Yesterday we picked oak.|The plan was approved."
     ),
     Kind.OPEN: (
@@ -58,30 +57,11 @@ KINDS = {
         "|If it remains unresolved, write it down.|Update it whenever a request is approved or rejected."
     ),
 }
-MORE_AND_LESS = [
-    ("one two three four", "one two"),
-    ("it is red?", "it is red."),
-    ("We decided on it.", "We dreamed on it."),
-    ("Broken is the thing.", "Lovely is the thing."),
-    ("see main.py for it", "see mainpy for it"),
-    ("call run() for it", "call run for it"),
-    ("- one\n- two", "one\ntwo"),
-    ("to be decided now", "to be painted now"),
-    ("我住在柏林的一个小房子里", "我住"),
-]
 
 
 def test_a_sentence_decides_leaves_open_or_is_plain():
     for kind, sentences in KINDS.items():
         assert [text for text in sentences.split("|") if kind_of(text) is not kind] == []
-
-
-def test_what_a_summary_must_not_lose_counts():
-    def score(text):
-        return importance(text, from_user=False)
-
-    assert [pair for pair in MORE_AND_LESS if score(pair[0]) <= score(pair[1])] == []
-    assert importance("My bike is blue", from_user=True) == score("My bike is blue") + 5
 
 
 def test_small_talk_is_not_kept_and_what_matters_weighs_more():
@@ -97,7 +77,6 @@ def test_small_talk_is_not_kept_and_what_matters_weighs_more():
         assert first.score > second.score, (more.text, less.text)
 
 
-@settings(deadline=None)
 @given(LINES, st.integers(0, 10))
 def test_kept_sentences_are_the_best_of_the_messages_own_in_order(lines, limit):
     everything, kept = keep_sentences(lines, 10_000), keep_sentences(lines, limit)
@@ -116,7 +95,6 @@ def test_a_choice_says_nothing_twice_and_skips_what_does_not_fit():
     assert POOL in choose(kept, [1] * len(kept), 5)
 
 
-@settings(deadline=None)
 @given(LINES, st.lists(st.integers(0, 30), min_size=200, max_size=200), st.integers(-5, 200))
 def test_a_choice_is_within_its_budget_in_order_and_covers_all_it_can(lines, costs, budget):
     kept = keep_sentences(lines, 200)

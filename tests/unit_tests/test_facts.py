@@ -78,7 +78,7 @@ facts_of_any_kind = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(facts_of_any_kind)
 def test_pruning_leaves_at_most_150_and_every_pinned_fact(facts):
     after = pruned(facts, NOW)
@@ -193,7 +193,7 @@ learned_facts = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(learned_facts, learned_facts, st.sampled_from([TIMES, None]))
 def test_learning_again_changes_nothing_and_no_slot_has_two_current_values(before, learned, said_at):
     known = taught(*before, said_at=said_at)
@@ -249,7 +249,7 @@ plans = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(plans, st.integers(0, 40))
 def test_of_a_slot_with_plans_at_most_one_value_holds_at_any_time(learned, day):
     assert len(holding(taught(*learned), NOW + timedelta(days=day))) <= 1

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.budget import MEMORY_MAX, Layer, Reason, Status
@@ -15,7 +15,6 @@ from langchain_ctxbudget.knowledge.facts_layer import (
     facts_tokens,
     left_out,
     memory_fragments,
-    packed,
     preference_fragments,
     snapshot_of,
 )
@@ -49,30 +48,14 @@ def shown_text(facts, budget=1_000, *, titled=False, count=words):
 def test_personality_stands_first_then_style_then_preferences_which_give_way_first():
     polite = ContextSettings(
         personality={"kind": "custom", "description": "A <context> pirate"},
-        response_style={"verbosity": "concise", "bullets": True},
-        preferences=[" Use metric units. ", "Call me Ann."],
+        response_style={"bullets": True},
+        preferences=["Call me Ann."],
     )
     fragments = preference_fragments(polite, words)
-    assert texts(fragments) == [
-        "A ‹context> pirate",
-        "Answer briefly and leave out what was not asked for.",
-        "Write lists as bullet points.",
-        "Use metric units.",
-        "Call me Ann.",
-    ]
+    assert texts(fragments) == ["A ‹context> pirate", "Write lists as bullet points.", "Call me Ann."]
     assert texts(sorted(fragments, key=lambda one: one.value)) == texts(fragments)[::-1]
     assert {(one.layer, one.reason) for one in fragments} == {(Layer.PREFERENCES, Reason.CONFIGURED)}
     assert preference_fragments(ContextSettings(), words) == ()
-
-
-def test_memories_are_worth_less_than_preferences_and_more_than_facts():
-    given_ = ContextSettings(preferences=["x"] * 50, memories=["a b c", "one two three four five six", "d e f"])
-    memories = memory_fragments(given_, words)
-    parts = (*preference_fragments(given_, words), *memories, *fact_fragments(FACTS, words, 99, titled=True)[0])
-    values = [part.value for part in parts]
-    assert values == sorted(values, reverse=True)
-    for room, kept in ((8, ["a b c", "d e f"]), (7, ["a b c"])):  # one that is too large is skipped
-        assert texts(packed(memories, words, words(TITLE) + room)) == kept
 
 
 FACTS = (
@@ -110,7 +93,6 @@ any_facts = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(any_facts, st.integers(-5, 150), st.booleans(), st.sampled_from([words, TIKTOKEN, len]))
 def test_facts_with_their_headings_never_cost_more_than_their_budget(facts, budget, titled, count):
     assert count(shown_text(facts, budget, titled=titled, count=count)) <= max(0, budget)

@@ -15,11 +15,8 @@ from langchain_ctxbudget.messages import Group, group
 from langchain_ctxbudget.prompt import Content, group_tokens
 from langchain_ctxbudget.prompt.assembly import build
 from langchain_ctxbudget.prompt.fitting import (
-    CLIPPED_RESULT_TOKENS,
     LADDER,
-    NEWEST_SHARE,
     NOTE_TOKENS,
-    WORDS_SHARE,
     FittedTurn,
     collapsed,
     fit_turn,
@@ -69,7 +66,7 @@ def prompt_cost(content: Content) -> int:
     return COUNTER.count_messages(build(content).messages)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(CONTENTS, st.integers(0, 400))
 def test_steps_are_taken_in_order_as_far_as_needed_and_all_that_goes_is_named(content: Content, limit: int) -> None:
     left, taken, gone = reduce(content, COUNTER, lambda one: prompt_cost(one) - limit)
@@ -90,8 +87,7 @@ def test_steps_are_taken_in_order_as_far_as_needed_and_all_that_goes_is_named(co
 
 def test_blanks_collapse_where_they_mean_nothing() -> None:
     for text, expected in [
-        ("a  b   \n\n\n\nc", "a b\n\nc"),
-        ("  indented\t\tline", "  indented line"),
+        ("  a  b   \n\n\n\nc", "  a b\n\nc"),
         ("x  y\n```\nlet  a\n\n\n\n```\nz  z", "x y\n```\nlet  a\n\n\n\n```\nz z"),
     ]:
         assert collapsed(text) == expected
@@ -123,15 +119,6 @@ def test_the_more_valuable_half_of_the_summary_stays_without_bare_titles_and_gap
     )
     assert texts(after("heavy", fragments=lines).summary) == ["# Messages 1-20", "first"]
     assert len(after("extreme", fragments=ranked(Layer.ARC, 8)).fragments) == 2
-
-
-def test_results_in_the_last_exchange_are_clipped_and_name_what_recalls_them() -> None:
-    calling, result = call(1, "row of the result\n" * 200)
-    [_, step] = after(
-        "extreme", history=groups_of(HumanMessage("Look."), calling, result.model_copy(update={"id": "r1"}))
-    ).history
-    assert COUNTER.count_message(step.messages[1]) <= CLIPPED_RESULT_TOKENS
-    assert '"r1"' in step.messages[1].text
 
 
 def test_the_first_two_and_the_last_six_messages_stay_as_whole_groups() -> None:
@@ -196,20 +183,6 @@ def test_a_turn_that_fits_is_sent_as_it_is_and_one_token_too_few_shortens_the_ol
     assert result.groups[4:] == tuple(groups[4:])
 
 
-def test_a_large_newest_step_leaves_older_ones_a_quarter() -> None:
-    groups = turn_of("Go on.", [100], [100], [20_000, 20_000])
-    result = fitted(groups, 2_000)
-    assert cost(result.groups[-1:]) <= (2_000 - cost(groups[:1])) * NEWEST_SHARE
-    assert result.groups[:-1] == tuple(groups[:-1])
-
-
-def test_words_that_may_be_clipped_leave_room_for_steps() -> None:
-    groups = turn_of(LONG[:40_000], [400])
-    result = fitted(groups, 2_000, clip_human=True)
-    assert cost(result.groups[:1]) <= 2_000 * WORDS_SHARE
-    assert result.groups[1] == groups[1]
-
-
 def test_a_result_that_is_shortened_again_tells_what_is_left_out_of_all_of_it() -> None:
     groups = turn_of("Go on.", [6_000], *[[400]] * 6)
     result = fitted(groups, 3_000)
@@ -225,7 +198,7 @@ grown = st.lists(sizes, min_size=2, max_size=14)
 rooms = st.integers(min_value=700, max_value=8_000)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(parts=grown, budget=rooms)
 def test_every_step_is_within_the_budget_and_what_was_shown_stays_until_the_next_would_not_fit(
     parts: list[list[int]], budget: int

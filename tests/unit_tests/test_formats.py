@@ -55,9 +55,6 @@ def texts(conversation: ConversationFile) -> list[object]:
     return [message.content for message in conversation.messages]
 
 
-# --- OpenAI and LangChain -------------------------------------------------------------------------------------
-
-
 def test_openai_messages_are_read_from_every_container() -> None:
     as_list, several = json.dumps(HELLO).encode(), lines(*HELLO)
     for data in (
@@ -68,31 +65,20 @@ def test_openai_messages_are_read_from_every_container() -> None:
         assert [(m.type, m.content) for m in conversation.messages] == [("human", "Hello"), ("ai", "Good morning")]
 
 
-def test_every_openai_role_has_its_message_class() -> None:
+def test_calls_of_openai_are_read_also_where_their_arguments_are_broken() -> None:
     def call(arguments: object) -> dict[str, Any]:
         return {"id": "c1", "type": "function", "function": {"name": "find", "arguments": arguments}}
 
-    parts = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
     broken = ['{"q": ', "[1]", "none", '"text"']
-    messages = one(
+    calling, failed = one(
         [
-            {"role": "developer", "content": "Be brief"},
-            {"role": "user", "content": parts, "name": "Maya"},
             {"role": "assistant", "tool_calls": [call('{"q": "rye"}'), call(""), call(None), call({})]},
-            {"role": "tool", "tool_call_id": "c1", "content": "found"},
-            {"role": "assistant", "content": None, "tool_calls": [call(text) for text in broken]},
-            {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}, "weight": 1},
-            {"role": "function", "name": "f", "content": "done"},
+            {"role": "assistant", "content": None, "tool_calls": [call(text) for text in broken], "weight": 1},
         ]
     ).messages
-    classes = [SystemMessage, HumanMessage, AIMessage, ToolMessage, AIMessage, AIMessage, FunctionMessage]
-    assert [type(m) for m in messages] == classes
-    assert messages[0].additional_kwargs["__openai_role__"] == "developer"
-    assert (messages[1].name, messages[1].content) == ("Maya", parts)
-    assert [made["args"] for made in messages[2].tool_calls] == [{"q": "rye"}, {}, {}, {}]
-    assert messages[4].tool_calls == []
-    assert [made["args"] for made in messages[4].invalid_tool_calls] == broken
-    assert messages[5].additional_kwargs == {"function_call": {"name": "f", "arguments": "{}"}, "weight": 1}
+    assert [made["args"] for made in calling.tool_calls] == [{"q": "rye"}, {}, {}, {}]
+    assert (failed.tool_calls, failed.additional_kwargs["weight"]) == ([], 1)
+    assert [made["args"] for made in failed.invalid_tool_calls] == broken
 
 
 def test_times_become_created_at() -> None:
@@ -112,14 +98,7 @@ LANGCHAIN: list[BaseMessage] = [
     SystemMessage("Be kind", id="s"),
     HumanMessage("Find rye", id="h", name="Maya", additional_kwargs={"created_at": "2026-08-03T09:12:00"}),
     HumanMessage([{"type": "text", "text": "Look"}, {"type": "image", "url": "u"}], id="parts"),
-    AIMessage(
-        "",
-        id="a",
-        tool_calls=[{"name": "find", "args": {"q": {"deep": [1]}}, "id": "c1", "type": "tool_call"}],
-        invalid_tool_calls=[{"name": "g", "args": "{", "id": "c2", "error": "bad", "type": "invalid_tool_call"}],
-        usage_metadata={"input_tokens": 3, "output_tokens": 4, "total_tokens": 7},
-        response_metadata={"model_name": "m"},
-    ),
+    AIMessage("", id="a", tool_calls=[{"name": "find", "args": {"q": {"deep": [1]}}, "id": "c1", "type": "tool_call"}]),
     ToolMessage("found", id="t", tool_call_id="c1", name="find", artifact={"rows": 2}, status="error"),
     FunctionMessage("done", id="f", name="old"),
     ChatMessage("hm", id="c", role="critic"),
@@ -138,9 +117,6 @@ def test_langchain_messages_come_back_equal_from_every_form_and_container() -> N
 
 def test_only_messages_are_constructed() -> None:
     assert complaint([{"lc": 1, "type": "constructor", "id": ["langchain_core", "PromptTemplate"], "kwargs": {}}])
-
-
-# --- ChatGPT --------------------------------------------------------------------------------------------------
 
 
 def said(key: str, parent: str | None, role: object, *parts: object, **more: Any) -> Any:
@@ -199,9 +175,6 @@ def test_only_what_was_said_is_read() -> None:
     assert [m.type for m in one(export(said("1", "root", "tool", "2", name="python"))).messages] == ["ai"]
 
 
-# --- Claude and evaluation sets ---------------------------------------------------------------------------------
-
-
 def test_a_claude_export_is_read() -> None:
     at = "2026-08-03T09:12:00Z"
     said = [
@@ -227,9 +200,6 @@ def test_the_first_speaker_of_an_evaluation_is_the_human() -> None:
     assert empty.messages == []
 
 
-# --- ids and titles -------------------------------------------------------------------------------------------
-
-
 def test_a_conversation_without_an_id_keeps_its_name_when_it_goes_on() -> None:
     shorter, longer = one(HELLO), one([*HELLO, {"role": "user", "content": "More"}])
     assert shorter == one(HELLO)
@@ -250,23 +220,17 @@ def test_a_title_is_matched_exactly_first_then_in_part() -> None:
         pick_conversation([])
 
 
-# --- refusals -------------------------------------------------------------------------------------------------
-
 REFUSED = {
     b"": "the file: Expecting value",
     b"[]": "the file: has no messages",
-    b"7": "conversation 1: neither a message nor a conversation",
     b"hello": "the file: Expecting value: line 1 column 1",
     b'{"role": "user", "content": ""}\n{"role": user}\n{}': "line 2: Expecting value",
     b'{"role": "user"}\n\xff\xfe': "the file: 'utf-8' codec can't decode byte 0xff in position 17",
     b"PK\x03\x04zip\xff": "the file: 'utf-8' codec",
     b"[" * 100_000: "the file: maximum recursion depth",
     b'[{"role": "user"}]': "message 1: Message dict must contain",
-    b'[{"role": "user", "content": 7}]': "message 1: 2 validation errors",
     b'[{"role": "bot", "content": ""}]': "message 1: Unexpected message type: 'bot'",
     b'[{"role": "tool", "content": ""}]': "message 1: 'tool_call_id' is missing",
-    b'[{"role": "user", "content": ""}, 7]': "message 2: ",
-    b'[{"type": "human", "data": {}}]': "message 1: ",
     b'{"messages": []}\n{"messages": [{}]}': "conversation 2: message 1: ",
     b'{"hello": 1}': "openai",
 }
@@ -290,37 +254,25 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
             read_conversations(path)
 
 
-# --- properties -----------------------------------------------------------------------------------------------
-
 WORDS = (
-    "role content messages type data lc kwargs id tool_calls function name arguments args mapping current_node message "
-    "author parts content_type parent values channel_values checkpoint turns speaker text time created_at title weight "
-    "additional_kwargs response_metadata usage_metadata invalid_tool_calls tool_call_id metadata create_time status"
+    "role content messages type data kwargs id tool_calls function arguments mapping current_node message author parts "
+    "parent turns speaker text time created_at additional_kwargs invalid_tool_calls tool_call_id chat_messages sender"
 ).split()
 VALUES = "user assistant tool system human ai chat constructor AIMessageChunk HumanMessage root code thoughts".split()
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.sampled_from(VALUES)
-keys = st.sampled_from(WORDS) | st.text(max_size=3)
 json_values = st.recursive(
-    leaves, lambda part: st.lists(part, max_size=4) | st.dictionaries(keys, part, max_size=6), max_leaves=12
+    leaves,
+    lambda part: st.lists(part, max_size=4) | st.dictionaries(st.sampled_from(WORDS), part, max_size=6),
+    max_leaves=12,
 )
 optional = dict.fromkeys(WORDS[2:], json_values) | dict.fromkeys(["role", "type"], st.sampled_from(VALUES))
 messages_like = st.fixed_dictionaries({"content": st.text(max_size=3) | json_values}, optional=optional)
-nodes_like = st.fixed_dictionaries({"message": json_values}, optional={"parent": st.sampled_from(VALUES)})
-documents = (
-    json_values
-    | st.lists(messages_like, max_size=3)
-    | st.fixed_dictionaries({"mapping": st.dictionaries(st.sampled_from(VALUES), nodes_like, max_size=4)})
-    | st.fixed_dictionaries({"chat_messages": st.lists(messages_like, max_size=2)})
-)
-anything = (
-    st.binary(max_size=60)
-    | documents.map(lambda value: json.dumps(value).encode())
-    | st.tuples(st.lists(documents, max_size=3), st.integers(0, 30)).map(lambda x: lines(*x[0])[: -x[1] or None])
-)
+documents = json_values | st.lists(messages_like, max_size=3)
+anything = st.binary(max_size=60) | st.lists(documents, max_size=3).map(lambda values: lines(*values))
 
 
 @given(anything)
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(ConversationFormatError):
         assert all(conversation.conversation_id for conversation in parse_conversations(data))

@@ -73,11 +73,8 @@ def floor(name: str) -> int:
     return next(number for number, rooms in enumerate(FLOORS) if name in rooms)
 
 
-def test_all_is_the_public_list() -> None:
+def test_the_public_names_can_be_imported_and_no_other() -> None:
     assert langchain_ctxbudget.__all__ == PUBLIC
-
-
-def test_every_public_name_can_be_imported_and_no_other() -> None:
     assert {name for name in PUBLIC if not hasattr(langchain_ctxbudget, name)} == set()
     with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
         langchain_ctxbudget.Nonsense  # noqa: B018

@@ -206,11 +206,3 @@ def test_where_another_process_erases_the_user_nothing_is_kept() -> None:
         drive(known.save(here, "ada", mine, replace(mine, facts=(fact("mine"),))))
     assert drive(known.read_all(here, "ada")) == NOTHING
     assert here.search(("ctxbudget",)) == []
-
-
-def test_what_is_no_longer_known_is_expected_on_no_device() -> None:
-    store = InMemoryStore()
-    before = save(store, STATE)
-    write(store, records.PRESENCE.put("ada", device("phone", "t")))
-    save(store, replace(before, topics=()))
-    assert [one.predicted_topics for one in drive(records.PRESENCE.all(store, "ada"))] == [()]

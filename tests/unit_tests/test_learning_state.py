@@ -6,10 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, FunctionMessage, HumanMessage, SystemMessage, ToolMessage
-from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget.flow import batch, drive
-from langchain_ctxbudget.history import OpenConversation
 from langchain_ctxbudget.knowledge import (
     BY_RULES,
     BY_USER,
@@ -19,11 +16,9 @@ from langchain_ctxbudget.knowledge import (
     ProgressRecord,
     Source,
     TopicProfile,
-    records,
 )
-from langchain_ctxbudget.knowledge.learner import take
 from langchain_ctxbudget.knowledge.learning import MOST_PROFILES, Work, as_said, others_in, time_of, updated, without
-from langchain_ctxbudget.knowledge.records import Highlight, Learned, PhraseRecord, TopicConversation
+from langchain_ctxbudget.knowledge.records import Learned, PhraseRecord, TopicConversation
 from tests.conversations import COUNTER, SCOPE, opened
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -65,16 +60,6 @@ def test_what_a_model_has_written_goes_with_any_message_that_it_comes_from() -> 
     assert [left.id for left in without(Knowledge(facts=tuple(facts)), "c1", CUT).facts] == [BY_RULES]
 
 
-def test_a_topic_loses_what_was_said_about_it() -> None:
-    highlights = tuple(Highlight(text=f"said in {one}", source=source(one)) for one in ("m0", "m1"))
-    topic = TopicProfile(
-        id="t", slug="t", label="T", is_dirty=False, highlights=highlights, sources=(source("m0"), source("m1"))
-    )
-    [left] = without(Knowledge(topics=(topic,)), "c1", CUT).topics
-    assert left.highlights == highlights[:1]
-    assert left.sources == (source("m0"),)
-
-
 def phrase(*sources: Source, **counts: int) -> PhraseRecord:
     return PhraseRecord(phrase="p", label="P", sources=sources, counts=tuple(counts.items()))
 
@@ -104,19 +89,6 @@ def test_of_too_many_topics_the_least_important_go() -> None:
     state = updated(Knowledge(topics=tuple(many), links=links), todo, Learned(), NOW)
     assert {one.id for one in many} - {one.id for one in state.topics} == {"topic/t2", "topic/t3"}
     assert {name for name, _ in state.links} == {one.id for one in state.topics}
-
-
-def taken(store: InMemoryStore, of: OpenConversation, at_least: int = 1) -> Work | None:
-    return drive(take(store, of, COUNTER, at_least=at_least))
-
-
-def learned(store: InMemoryStore, of: OpenConversation) -> list[int]:
-    """Learns until nothing is new; how many messages were taken each time."""
-    sizes = []
-    while (work := taken(store, of)) is not None:
-        drive(batch(store, [records.written(records.progress_place(SCOPE), work.done)]))
-        sizes.append(len(work.entries) - work.first)
-    return sizes
 
 
 def test_results_of_tools_are_read_where_that_is_asked_for_and_told_from_what_the_assistant_says() -> None:

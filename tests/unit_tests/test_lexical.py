@@ -4,13 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.messages import terms
-from langchain_ctxbudget.search import AFTER, LexicalIndex, limit, links, pack, passage, pieces, shrink_to, subjects
+from langchain_ctxbudget.search import LexicalIndex, limit, links, passage, pieces, subjects
 from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1
-from langchain_ctxbudget.search.vectors import NEVER
 
 TEXT = st.lists(st.sampled_from("abcdef"), max_size=12)
 TEXTS = st.lists(TEXT, max_size=20)
@@ -45,7 +44,6 @@ def naive_bm25(texts, query):
     return result
 
 
-@settings(deadline=None)
 @given(TEXTS, TEXTS, TEXT)
 def test_scores_are_those_of_bm25_however_texts_were_added_and_with_another_index_as_background(texts, more, query):
     first, second = index_of(texts), index_of(more)
@@ -58,7 +56,6 @@ def test_scores_are_those_of_bm25_however_texts_were_added_and_with_another_inde
     assert first.distinct.tolist() == [len(set(text)) for text in [*texts, *more]]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), TEXT), max_size=20), TEXT)
 def test_a_group_scores_like_one_text_of_all_its_terms(begins_and_texts, query):
     groups = np.cumsum([begins for begins, _ in begins_and_texts], dtype=np.int32)
@@ -70,7 +67,6 @@ def test_a_group_scores_like_one_text_of_all_its_terms(begins_and_texts, query):
     assert index.scores(query, groups=groups) == pytest.approx(naive_bm25(joined, query))
 
 
-@settings(deadline=None)
 @given(LONG, WANTED, st.integers(0, 200))
 def test_a_passage_is_whole_pieces_that_fit_and_no_other_has_more_of_the_wanted_terms(text, wanted, most):
     found = pieces(text)
@@ -94,43 +90,6 @@ def test_a_passage_is_whole_pieces_that_fit_and_no_other_has_more_of_the_wanted_
         assert wanted_terms(*part) == best > 0
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(1, 30)), st.integers(-5, 100), st.randoms(use_true_random=False))
-def test_packing_takes_what_fits_at_its_turn_and_asks_each_price_once(costs, budget, random):
-    order, asked, left = random.sample(range(len(costs)), len(costs)), [], budget
-    taken = pack(order, lambda i: asked.append(i) or costs[i], budget, 1)
-    assert taken == [i for i in order if i in taken]
-    assert len(asked) == len(set(asked))
-    for number in order:
-        assert (number in taken) == (costs[number] <= left)
-        left -= costs[number] if number in taken else 0
-
-
-def words(text):
-    return len(text.split())
-
-
-@pytest.mark.parametrize(
-    ("text", "budget", "shrunk"),
-    [
-        ("One two.  Three.", 3, "One two.  Three."),
-        ("One two. Three four. Five.", 3, "One two. …"),
-        *[("One two. Three four.", budget, None) for budget in (-1, 0, 2)],
-    ],
-)
-def test_a_text_shrinks_to_its_first_sentences_that_fit(text, budget, shrunk):
-    assert shrink_to(text, words, budget) == shrunk
-
-
-@settings(deadline=None)
-@given(st.lists(st.sampled_from(["One.", "Two two.", "Three three.\n", "字。"]), max_size=200), st.integers(0, 40))
-def test_a_shrunk_text_fits_and_is_counted_a_logarithmic_number_of_times(parts, budget):
-    counted = []
-    shrunk = shrink_to(" ".join(parts), lambda text: counted.append(text) or len(text), budget)
-    assert shrunk is None or len(shrunk) <= budget
-    assert len(counted) <= (10 if budget else 0)
-
-
 COOKING, CYCLING = [1.0, 0.0], [0.0, 1.0]
 
 
@@ -150,21 +109,3 @@ def test_a_subject_begins_where_what_follows_a_users_words_is_unlike_what_was():
     limits = np.full(4, limit("text", from_user=True), np.float32)
     assert subjects(np.array([3, 3, 4, 6], np.int32), np.ones(4, np.float32), limits).tolist() == [0, 0, 1, 2]
     assert not subjects(np.zeros(4, np.int32), np.zeros(0, np.float32), limits).any()  # texts without vectors
-
-
-def test_who_greets_begins_a_subject_more_easily():
-    plain = limit("What next?", from_user=True)
-    assert all(
-        limit(text, from_user=True) > plain for text in ["Hello. All is done.", "hi!", "Good morning", "  I'm back"]
-    )
-    assert all(limit(text, from_user=True) == plain for text in ["Highlands", "Heyday", "Say hi to her", ""])
-
-
-@settings(deadline=None)
-@given(st.integers(AFTER, 20), st.integers(0, 12), st.integers(0, 5))
-def test_links_are_final_when_enough_has_followed_and_can_be_made_of_the_newest_alone(size, start, seed):
-    rows = np.random.default_rng(seed).standard_normal((size, 3)).astype(np.float32)
-    final = size - AFTER
-    assert links(rows[:-1])[:final] == pytest.approx(links(rows)[:final], abs=1e-6)
-    assert links(rows, min(start, size)) == pytest.approx(links(rows)[min(start, size) :], abs=1e-6)
-    assert (links(vectors(COOKING, [-1.0, 0.0], [0.0, 0.0])) > NEVER).all()

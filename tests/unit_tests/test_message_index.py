@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
@@ -53,7 +52,7 @@ def known(index, view):
     }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(messages, stops)
 def test_messages_read_bit_by_bit_are_known_as_those_read_at_once(given, stops):
     view, index = conversation(given), MessageIndex()
@@ -62,7 +61,7 @@ def test_messages_read_bit_by_bit_are_known_as_those_read_at_once(given, stops):
     assert known(read(view, index=index), view) == known(read(view), view)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(messages, st.integers(0, 40), messages)
 def test_a_shortened_index_goes_on_as_one_that_never_knew_the_others(given, length, more):
     view = conversation(given)
@@ -98,11 +97,11 @@ def test_a_user_may_begin_another_subject_within_a_session():
         assert read(conversation(said), vectors=vectors).subjects().tolist() == subjects
 
 
-@pytest.mark.parametrize("pin", ["drop", "summarize"])
-def test_a_pinned_message_is_not_quotable_and_costs_what_it_is_shown_as_until_the_pin_is_taken_off(pin):
-    view = conversation(["one", HumanMessage("two " * 2_000, id="m1"), AIMessage("", id="m2")])
-    index, pinned = read(view, index=view.table.search_index), view.table.pinned({"m1": pin}, ["m1"])
-    assert pinned.quotable.values.tolist() == [True, False, False]
-    assert pinned.costs(view.counter).tokens[1] < 2_000 < view.costs[1]
-    assert pinned.search_index is index  # nothing is read again
-    assert pinned.pinned({}, ["m1"]).quotable.values.tolist() == view.quotable.tolist() == [True, True, False]
+def test_a_pinned_message_is_not_quotable_and_costs_what_it_is_shown_as_until_the_pin_is_taken_off():
+    for pin in ("drop", "summarize"):
+        view = conversation(["one", HumanMessage("two " * 2_000, id="m1"), AIMessage("", id="m2")])
+        index, pinned = read(view, index=view.table.search_index), view.table.pinned({"m1": pin}, ["m1"])
+        assert pinned.quotable.values.tolist() == [True, False, False]
+        assert pinned.costs(view.counter).tokens[1] < 2_000 < view.costs[1]
+        assert pinned.search_index is index  # nothing is read again
+        assert pinned.pinned({}, ["m1"]).quotable.values.tolist() == view.quotable.tolist() == [True, True, False]

@@ -1,19 +1,26 @@
-"""The pure parts of the message log: one order and one message for every id, which lanes are asked for, bookmarks."""
+"""Records, scopes and labels; the pure parts of the message log."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.store.memory import InMemoryStore
 
+from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
+from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
+from langchain_ctxbudget.errors import InputError, MissingScopeError, StoreDataError
 from langchain_ctxbudget.flow import drive
-from langchain_ctxbudget.history import OpenConversation
+from langchain_ctxbudget.history import OpenConversation, TurnBlock
 from langchain_ctxbudget.history.log import Heads, News, append, fold, in_order, read_heads, read_new
 from langchain_ctxbudget.messages import content_id, fingerprint
-from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope
+from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Scope, label, storable, stored
 from tests.conversations import COUNTER
 
 ADAS = Scope("ada", "c1")
@@ -52,7 +59,6 @@ _RECORDS = st.lists(
 ).map(lambda rows: [record(at(c, lane, n), text, key) for n, (c, lane, text, key) in enumerate(rows)])
 
 
-@settings(deadline=None)
 @given(_RECORDS)
 def test_no_id_stands_for_two_messages_and_no_record_is_lost(records: list[MessageRecord]) -> None:
     result = fold(in_order(records))
@@ -61,7 +67,6 @@ def test_no_id_stands_for_two_messages_and_no_record_is_lost(records: list[Messa
     assert len(ids) + len(result.doubles) == len(records)
 
 
-@settings(deadline=None)
 @given(_RECORDS, st.data())
 def test_a_conversation_read_in_parts_is_the_one_read_at_once(
     records: list[MessageRecord], data: st.DataObject
@@ -101,3 +106,121 @@ def test_what_is_embedded_is_what_may_be_quoted_and_is_read_without_it() -> None
         assert value.get("said") == said
         assert {key: part for key, part in value.items() if key != "said"} == record.to_value()
         assert MessageRecord.read(value, "x") == record
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=[]), min_size=1)  # lone surrogates included
+PLACE = Place(clock=1, lane="w", number=0)
+
+
+@given(ANY_TEXT, ANY_TEXT)
+def test_labels_are_different_and_plain_and_none_is_the_beginning_of_another(first: str, second: str) -> None:
+    assert (label(first) == label(second)) == (first == second)
+    assert label(first).isascii()
+    assert not set(label(first)) & set(".%_")
+    assert not label(first + second).startswith(label(first))
+    assert first == second or not label(second).startswith(label(first))
+    assert (Scope(first, "c").namespace("x") == Scope(second, "c").namespace("x")) == (first == second)
+
+
+@given(st.recursive(ANY_TEXT | st.none() | st.booleans() | st.integers(), st.lists))
+def test_what_is_stored_reads_back_and_has_no_text_that_postgres_refuses(inner: Any) -> None:
+    value = {"text": inner}
+    plain = storable(value)
+    text = json.dumps(plain, ensure_ascii=False)
+    assert stored(plain) == value
+    assert "\\u0000" not in text.replace("\\\\", "")
+    assert text.encode()
+
+
+def test_a_scope_without_an_id_is_refused() -> None:
+    wrong: list[Any] = ["", None, 5, b"ada", ["ada"]]
+    for missing in wrong:
+        with pytest.raises(MissingScopeError, match="user_id must be a non-empty string, not "):
+            Scope(missing, "c1")
+        with pytest.raises(MissingScopeError, match="conversation_id must be a non-empty string, not "):
+            Scope("ada", missing)
+
+
+def test_a_message_comes_back_from_its_record_as_it_was_given() -> None:
+    for message in (
+        HumanMessage("hi", id="m1", name="ada", additional_kwargs={"created_at": "2024-05-01"}),
+        HumanMessage([{"type": "image_url", "image_url": {"url": "https://x.invalid"}}], id="m2"),
+        AIMessage("", id="m3", tool_calls=[{"name": "f", "args": {"a": [1, None]}, "id": "c"}]),
+        AIMessage("", id="m4", invalid_tool_calls=[{"name": "f", "args": "{", "id": "c", "error": "e"}]),
+        ToolMessage("x", id="m5", tool_call_id="c", status="error", artifact={"rows": 2}),
+    ):
+        value = json.loads(json.dumps(MessageRecord.of(message, PLACE).to_value()))
+        assert MessageRecord.read(value, "x").to_message() == message
+
+
+def test_a_record_of_something_else_is_refused_with_its_place() -> None:
+    with pytest.raises(StoreDataError, match="lane 'w' is not a LaneRecord"):
+        LaneRecord.read({"clock": "soon"}, "lane 'w'")
+    with pytest.raises(StoreDataError, match="colour"):
+        LaneRecord.read({"clock": 1, "count": 1, "colour": "red"}, "x")
+    for message in ({}, {"type": "dream", "data": {}}, {"type": "human"}, {"type": "tool", "data": {}}):
+        with pytest.raises(StoreDataError, match="message 'w/0' is no message"):
+            MessageRecord(place=PLACE, text=json.dumps(message)).to_message()
+
+
+QUESTION = HumanMessage("What did we decide?", id="h1")
+LINE = Fragment(layer=Layer.RETRIEVAL, id="m3", text="- user: The roof is blue.\n", tokens=9, reason=Reason.RELEVANT)
+BLOCK = TurnBlock.of([QUESTION], 0, "before", (LINE,), {Layer.RETRIEVAL: {Reason.NO_ROOM: 3}})
+
+fragments = st.builds(
+    Fragment,
+    layer=st.sampled_from([Layer.TOPICS, Layer.RETRIEVAL, "open files", "日程"]),
+    id=st.text(max_size=8),
+    text=st.text(st.characters(), max_size=40),
+    tokens=st.integers(0, 10**6),
+    reason=st.sampled_from(list(Reason)),
+    status=st.sampled_from(list(Status)),
+    section=st.sampled_from(["", "## Topics\n"]),
+    heading=st.text(max_size=8),
+    value=st.floats(allow_nan=False, allow_infinity=False),
+    covers=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
+
+
+def as_saved(block: TurnBlock) -> Any:
+    return json.loads(json.dumps(block.to_dict()))
+
+
+@given(
+    parts=st.lists(fragments, max_size=4).map(tuple), counts=st.dictionaries(st.sampled_from(Reason), st.integers(0))
+)
+def test_a_block_comes_back_from_json_as_it_was(parts: tuple[Fragment, ...], counts: dict[Reason, int]) -> None:
+    block = TurnBlock.of([QUESTION], 0, "before", parts, {Layer.TOPICS: counts})
+    assert TurnBlock.from_dict(as_saved(block)) == block
+
+
+def test_a_block_is_for_its_message_and_for_no_other() -> None:
+    same = HumanMessage("What did we decide?", id="h1")
+    assert BLOCK.is_for(same, "before")
+    assert not BLOCK.is_for(same, "before that")
+    for other in (
+        HumanMessage("What did we decide?", id="h2"),
+        HumanMessage("What did we decide? And when?", id="h1"),
+        HumanMessage([{"type": "text", "text": "What did we decide?"}], id="h1"),
+    ):
+        assert not BLOCK.is_for(other, "before")
+
+
+def test_every_counter_counts_the_lines_itself_whatever_the_state_says() -> None:
+    saved = as_saved(BLOCK)
+    saved["fragments"][0]["tokens"] = -1_000
+    for counter in (TiktokenCounter(), EstimatingCounter()):
+        [line] = TurnBlock.from_dict(saved).counted(counter)
+        assert line == replace(LINE, tokens=counter.count_text(LINE.text))
+
+
+def test_what_is_no_block_is_refused() -> None:
+    saved = as_saved(BLOCK)
+    for data in (
+        None,
+        {},
+        {**saved, "fragments": [{"text": "no layer"}]},
+        {**saved, "left_out": {"L5": {"no_room": "x"}}},
+    ):
+        with pytest.raises(InputError, match="The context block in the state cannot be read: "):
+            TurnBlock.from_dict(data)

@@ -40,13 +40,6 @@ def test_a_heartbeat_says_what_is_open_now() -> None:
     assert (known.last_navigation_path, known.local_time) == ("/chat", local)  # not told again, so as before
 
 
-def test_the_history_has_each_place_once_in_a_row_and_the_fifty_newest() -> None:
-    known = after(*((n * MINUTE, beat(path)) for n, path in enumerate(["/", "/", "/a", None, "/a", "/", "/b"])))
-    assert [visit.path for visit in known.navigation_history] == ["/", "/a", "/", "/b"]
-    known = after(*((n * SECOND, beat(f"/{n}")) for n in range(60)))
-    assert [visit.path for visit in known.navigation_history] == [f"/{n}" for n in range(10, 60)]
-
-
 def topic(name: str, days_ago: float | None = None) -> TopicProfile:
     return TopicProfile(id=name, slug=name, label=name, last_engaged_at=_ago(days_ago))
 

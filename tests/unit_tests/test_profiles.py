@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, ToolMessage
 
 from langchain_ctxbudget.knowledge import (
     BY_USER,
@@ -17,7 +16,6 @@ from langchain_ctxbudget.knowledge import (
     ProgressRecord,
     Source,
     TopicProfile,
-    profiles,
     still_there,
 )
 from langchain_ctxbudget.knowledge.learning import Work, updated
@@ -33,7 +31,6 @@ from langchain_ctxbudget.knowledge.profiles import (
     topic_id,
 )
 from langchain_ctxbudget.knowledge.records import (
-    MOST_SOURCES,
     Learned,
     LearnedEntity,
     LearnedTopic,
@@ -143,11 +140,6 @@ def test_a_message_counts_once_however_often_it_names_something() -> None:
     assert count(once) == (once, [(3, 3), (2, 2)])  # taken again, it counts no more
 
 
-def test_results_of_tools_do_not_count_and_answers_begin_no_exchange() -> None:
-    for message, expected in ((AIMessage("Beer."), (1, 0)), (ToolMessage("Beer.", tool_call_id="1"), (0, 0))):
-        assert count(KNOWN, [message])[1][0] == expected
-
-
 def test_after_a_change_the_whole_conversation_is_counted_again() -> None:
     elsewhere = TopicConversation(topic_id=BEER.id, conversation_id="c2", messages=7)
     before = count(Knowledge(topics=(BEER,), entities=(SARAH,), links={(BEER.id, "c2"): elsewhere}))[0]
@@ -179,21 +171,6 @@ def test_nothing_is_a_part_of_itself() -> None:
     known = topics(known, "C three", parent="B two")
     known = topics(known, "A one", parent="C three")
     assert {one.label: one.parent_slug for one in known} == {"A one": None, "B two": "a-one", "C three": "b-two"}
-
-
-def test_nothing_grows_for_ever() -> None:
-    known: tuple[TopicProfile, ...] = ()
-    people: tuple[EntityProfile, ...] = ()
-    for number in range(MANY):
-        aliases, message_ids = (f"alias {number}",), (f"m{number}",)
-        known = topics(known, "Beer", aliases=aliases, message_ids=message_ids)
-        long = {"facts": (f"fact {number} " + "x" * 500,), "attributes": ((f"a{number}", "v" * 500),)}
-        people = entities(people, "Sarah", **long, aliases=aliases, message_ids=message_ids)
-    for profile in (*known, *people):
-        assert (len(profile.aliases), len(profile.sources)) == (profiles.MOST_ITEMS, MOST_SOURCES)
-    [sarah] = people
-    assert len(sarah.facts) == len(sarah.attributes) == profiles.MOST_ITEMS
-    assert max(map(len, sarah.facts)) == len(sarah.attributes[0][1]) == profiles.MOST_CHARACTERS
 
 
 def test_a_full_name_completes_a_first_name_and_a_first_name_that_two_have_is_nobodys() -> None:

@@ -1,16 +1,10 @@
-"""The latest prompts: found by what they say in every form, forgotten in order, safe among threads."""
+"""The latest prompts: found by what they say in every form, and forgotten in order."""
 
-from __future__ import annotations
-
-import base64
 import json
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from langchain_core.messages import (
     AIMessage,
-    BaseMessage,
     HumanMessage,
     SystemMessage,
     ToolMessage,
@@ -26,85 +20,47 @@ from langchain_ctxbudget.stores import Scope
 from tests.unit_tests.test_report import example
 
 REPORT = example()
-SCOPE = Scope("ada", "c1")
-BOOKS: Any = None
 
 
-def picture(seed: int) -> str:
-    return base64.b64encode(bytes((seed * n) % 251 for n in range(60))).decode()
+def prompt(*, city="Köln", text="Thanks."):
+    image = {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
+    return [
+        SystemMessage("You are helpful."),
+        HumanMessage("Which flight? ✈", name="ada", id="m1"),
+        AIMessage("", tool_calls=[{"id": "c1", "name": "find", "args": {"city": city}, "type": "tool_call"}], id="m2"),
+        ToolMessage("LH 1", tool_call_id="c1", name="find"),
+        HumanMessage([{"type": "text", "text": "And these?"}, image, {"type": "text", "text": text}]),
+    ]
 
 
-def call(**changes: Any) -> dict[str, Any]:
-    return {"id": "c1", "name": "find_flight", "args": {"city": "Köln", "seats": 2}, "type": "tool_call"} | changes
-
-
-PROMPT: list[BaseMessage] = [
-    SystemMessage("You are helpful."),
-    HumanMessage("Which flight? ✈", name="ada", id="m1"),
-    AIMessage("", tool_calls=[call()], id="m2"),
-    ToolMessage("LH 1", tool_call_id="c1", name="find_flight"),
-    HumanMessage(
-        [
-            {"type": "text", "text": "And these?"},
-            {"type": "image", "base64": picture(7), "mime_type": "image/png"},
-            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture(13)}"}},
-            {"type": "image", "url": "https://example.org/a.png"},
-            {"type": "file", "base64": picture(17), "mime_type": "application/pdf"},
-            {"text": "Thanks."},
-        ]
-    ),
-]
-
-
-def through_json(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    return messages_from_dict(json.loads(json.dumps([message_to_dict(message) for message in messages])))
-
-
-def with_a_cache_marker(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
-    block = {"type": "text", "text": messages[0].text, "cache_control": {"type": "ephemeral"}}
-    return [messages[0].model_copy(update={"content": [block]}), *messages[1:]]
-
-
-def holding(messages: Sequence[BaseMessage] = PROMPT) -> RecentPrompts:
+def holding(*prompts):
     recent = RecentPrompts()
-    recent.note(messages, lambda: REPORT, SCOPE, BOOKS)
+    for messages in prompts:
+        recent.note(messages, lambda: REPORT, Scope("ada", "c1"), None)
     return recent
 
 
-def test_a_prompt_is_found_in_every_form() -> None:
-    for form in (list, through_json, with_a_cache_marker):
-        assert holding().find(form(PROMPT)) == REPORT
+def test_a_prompt_is_found_in_every_form_and_another_one_is_not():
+    recent, one = holding(prompt()), prompt()
+    for same in (one, messages_from_dict(json.loads(json.dumps([message_to_dict(message) for message in one])))):
+        assert recent.find(same) == REPORT
+    for other in (
+        prompt(city="Oslo"),
+        prompt(text="Thanks"),
+        one[:-1],
+        [*one, AIMessage("Well.")],
+        [one[1], one[0], *one[2:]],
+    ):
+        assert recent.find(other) is None
 
 
-def image(data: str) -> HumanMessage:
-    words = {"type": "text", "text": "What is this?"}
-    return HumanMessage([words, {"type": "image", "base64": data, "mime_type": "image/png"}])
-
-
-OTHERS: list[tuple[list[BaseMessage], list[BaseMessage]]] = [
-    ([HumanMessage("Hello")], [HumanMessage("Hello!")]),
-    ([HumanMessage("Hello")], [SystemMessage("Hello")]),
-    ([HumanMessage("a"), HumanMessage("b")], [HumanMessage("b"), HumanMessage("a")]),
-    ([HumanMessage("a"), HumanMessage("b")], [HumanMessage(["a", "human", "b"])]),
-    ([AIMessage("", tool_calls=[call()])], [AIMessage("", tool_calls=[call(args={"city": "Oslo"})])]),
-    ([ToolMessage("1", tool_call_id="a")], [ToolMessage("1", tool_call_id="b")]),
-]
-
-
-def test_another_prompt_is_not_found() -> None:
-    for one, other in OTHERS:
-        assert holding(one).find(other) is None
-
-
-def test_the_oldest_prompt_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_prompt_is_forgotten_first(monkeypatch):
     monkeypatch.setattr(recent_prompts, "MOST_REPORTS", 2)
-    recent = RecentPrompts()
-    for name in "abc":
-        recent.note([HumanMessage(name)], lambda: REPORT, SCOPE, BOOKS)
+    recent = holding(*([HumanMessage(name)] for name in "abc"))
     assert [recent.find([HumanMessage(name)]) is not None for name in "abc"] == [False, True, True]
 
 
-def test_candidates_are_not_kept() -> None:
+def test_candidates_are_not_kept():
     pipeline = ContextPipeline()
     context = pipeline.assemble("Hello", user_id="ada", conversation_id="c1")
     found = pipeline.last_report(user_id="ada", conversation_id="c1")

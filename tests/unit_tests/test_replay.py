@@ -146,6 +146,16 @@ def test_two_replays_are_equal_apart_from_timings() -> None:
     assert first.tracks[0].median_ms > 0
 
 
+def test_settings_are_a_strategy() -> None:
+    for strategy, name in (
+        ({"strategy": "prioritized", "order": ["history"]}, "prioritized: history"),
+        ({"emphasis": "cache", "keep_messages": 2}, "emphasis=cache, keep_messages=2"),
+    ):
+        [track] = replay(LONG, [strategy], budget=BUDGET).tracks
+        assert track.name == name
+        assert track.turns != turns_of(LONG, "elastic")
+
+
 def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None:
     messages = [HumanMessage("drill " * 1_000, id="big"), AIMessage("That is long.", id="b"), *LONG[:4]]
     package, window = replay(messages, ["elastic", "recency"], budget=BUDGET).tracks
@@ -157,14 +167,11 @@ def test_a_message_that_does_not_fit_is_told_and_the_next_turn_goes_on() -> None
     assert "elastic: 1 prompts could not be made." in text
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
+def test_numbers_out_of_range_are_an_error() -> None:
+    for options, problem in (
         ({"budget": 0}, "budget must be at least 1"),
         ({"price_share": 1.5}, "price_share"),
         ({"evidence": {TURNS + 1: ["q0"]}}, "turns 1 to 24"),
-    ],
-)
-def test_numbers_out_of_range_are_an_error(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        replay(LONG, ["full"], **{"budget": BUDGET, **options})
+    ):
+        with pytest.raises(InputError, match=problem):
+            replay(LONG, ["full"], **{"budget": BUDGET, **options})

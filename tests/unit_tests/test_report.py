@@ -138,7 +138,6 @@ def reports(draw):
     )
 
 
-@settings(deadline=None)
 @given(st.integers(0, 120), st.integers(0, 120), st.integers(0, 20))
 def test_every_candidate_is_listed_or_counted(omitted, included, more):
     items = [item(status=Status.OMITTED)] * omitted + [item()] * included
@@ -164,7 +163,7 @@ def state(position, cut, covered, marks):
     return marks.get(position, before if position < cut else "verbatim")
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(coverages())
 def test_ranges_put_every_message_in_its_state_and_are_as_few_as_can_be(coverage):
     total, cut, covered, marks = coverage
@@ -177,7 +176,7 @@ def test_ranges_put_every_message_in_its_state_and_are_as_few_as_can_be(coverage
 DATA = example().to_dict()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(reports())
 def test_a_report_comes_back_from_json_as_it_was(report):
     assert ContextReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report

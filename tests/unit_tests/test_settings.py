@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 import pickle
 from typing import Any
 
@@ -14,10 +13,10 @@ from hypothesis import strategies as st
 from langchain_core.exceptions import LangChainException
 
 from langchain_ctxbudget import errors
-from langchain_ctxbudget.budget import TIERS, Forced, UsageLimits, relaxed, standing, tier_of
+from langchain_ctxbudget.budget import TIERS, UsageLimits, standing, tier_of
 from langchain_ctxbudget.budget.tiers import LIMITS
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
-from langchain_ctxbudget.settings import STYLE_LINES, ContextSettings, Entity, Personality, ResponseStyle, Topic
+from langchain_ctxbudget.settings import STYLE_LINES, ContextSettings, Personality, ResponseStyle
 
 TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
 FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
@@ -50,16 +49,6 @@ def test_what_is_no_setting_is_refused_with_field_limit_and_value() -> None:
     for message, changes in REFUSED.items():
         with pytest.raises(InvalidSettingsError, match=message):
             ContextSettings().override(changes)
-
-
-def test_settings_can_come_from_json_and_are_hashable() -> None:
-    data = {"topics": [TOPIC], "entities": [{"name": "Ada", "context": "y", "aliases": ["Countess"]}]}
-    settings = ContextSettings(**json.loads(json.dumps(data)))
-    assert settings == ContextSettings(
-        topics=(Topic(**TOPIC),), entities=(Entity(name="Ada", context="y", aliases=("Countess",)),)
-    )
-    assert settings.entities[0].names == ("Ada", "Countess")
-    assert len({settings, ContextSettings(), ContextSettings(preferences=["x"]), ContextSettings()}) == 3
 
 
 def test_an_override_changes_what_it_names() -> None:
@@ -101,20 +90,6 @@ def test_the_most_restrictive_limit_counts(limits: dict[str, int], used: Any) ->
     assert standing(UsageLimits(), amounts) is None
 
 
-def test_what_is_forced_is_as_in_the_first_tier_and_nothing_else_changes() -> None:
-    fields: dict[Forced, str] = {
-        "knowledge": "knowledge_items",
-        "documents": "documents",
-        "history": "history_messages",
-        "budget": "budget_share",
-    }
-    for forced, field in fields.items():
-        for tier in TIERS:
-            free = relaxed(tier, [forced])
-            assert getattr(free, field) == getattr(TIERS[0], field)
-            assert all(getattr(free, other) == getattr(tier, other) for other in fields.values() if other != field)
-
-
 PERSONALITIES = (
     "helpful",
     "conversational",
@@ -139,18 +114,15 @@ def test_instructions_stand_in_the_order_of_the_fields_the_personality_first():
     assert Personality.of(PERSONALITIES[3]).text == "You are a pirate.\nSpeak so."
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "message"),
-    [
+def test_a_wrong_value_is_refused_with_the_choices():
+    for setting, value, message in (
         ("personality", "rude", "'helpful', 'expert', 'conversational' or 'custom', not 'rude'"),
         ("personality", "expert", "personality.domain must be a non-empty string for 'expert'"),
         ("response_style", {"style": "rude"}, "'formal', 'professional', 'casual' or 'friendly', not 'rude'"),
         ("response_style", {"links": 1}, "response_style.links must be a valid boolean, not 1"),
-    ],
-)
-def test_a_wrong_value_is_refused_with_the_choices(setting, value, message):
-    with pytest.raises(InvalidSettingsError, match=message):
-        ContextSettings(**{setting: value})
+    ):
+        with pytest.raises(InvalidSettingsError, match=message):
+            ContextSettings(**{setting: value})
 
 
 ALL = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, CtxBudgetError)]

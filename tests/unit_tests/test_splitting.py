@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +17,7 @@ def chunks_of(text: str, chunk_tokens: int = 32, overlap_tokens: int = 0) -> lis
     return Splitter(COUNTER, chunk_tokens, overlap_tokens).split(Part(text))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(st.sampled_from("ab .\n#,字é\U0001f642\t"), max_size=600), st.integers(0, 8))
 def test_without_white_space_nothing_is_lost(text: str, overlap: int) -> None:
     chunks = chunks_of(text, 16, overlap)
@@ -61,9 +60,8 @@ TWO = (("One", "a/README.md"), ("Two", "b/README.md"))
 THREE = (("First thing", "one.txt"), ("Second thing", "two.txt"), ("Third thing", "three.txt"))
 
 
-@pytest.mark.parametrize(
-    ("said", "documents", "found"),
-    [
+def test_documents_are_known_by_file_path_address_or_title() -> None:
+    for said, documents, found in (
         *((it, [GUIDE], [0]) for it in ("What does setup.md say?", "See docs/linux/setup.md.", "see linux/SETUP.md.")),
         *((it, [GUIDE], [0]) for it in ("The Linux  setup guide is wrong.", "`setup.md`")),
         *((it, [GUIDE], []) for it in ("What does mysetup.md say?", "setup.mdx", "my setup", "linux", "Linux Setup")),
@@ -75,9 +73,5 @@ THREE = (("First thing", "one.txt"), ("Second thing", "two.txt"), ("Third thing"
         ("What does b/README.md say?", TWO, [1]),
         ("What does README.md say?", TWO, [0, 1]),
         ("one.txt and two.txt|now three.txt|and one.txt", THREE, [0, 2, 1]),
-    ],
-)
-def test_documents_are_known_by_file_path_address_or_title(
-    said: str, documents: list[tuple[str, str]], found: list[int]
-) -> None:
-    assert newest_mentions([names_of(title, source) for title, source in documents], said.split("|")) == found
+    ):
+        assert newest_mentions([names_of(title, source) for title, source in documents], said.split("|")) == found

@@ -17,10 +17,10 @@ from langchain_ctxbudget.errors import SummaryError
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history import Line, model_summaries
 from langchain_ctxbudget.history.extractive import Kind
-from langchain_ctxbudget.history.model_summaries import SCHEMA, ChatModelSummarizer, SummaryRequest
+from langchain_ctxbudget.history.model_summaries import ChatModelSummarizer, SummaryRequest
 from langchain_ctxbudget.history.tree import Node
 from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS
-from tests.scripted_models import Awaiting, Calling, Scripted, hang, released
+from tests.scripted_models import Awaiting, Scripted, hang, released
 
 COUNTER = TiktokenCounter()
 RUNS = [(drive, Scripted), (lambda flow: asyncio.run(adrive(flow)), Scripted)]
@@ -138,19 +138,6 @@ def test_a_bad_reply_is_asked_for_again_and_then_a_summary_error(ask):
     assert all(thread.daemon for thread in hanging)  # none keeps the interpreter alive
 
 
-async def test_cancelling_cancels_the_task_and_the_loop_goes_on_meanwhile():
-    for kind in (Scripted, Awaiting):
-        task = asyncio.create_task(adrive(ChatModelSummarizer(kind(script=[hang])).summarize(asking(), COUNTER)))
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-    go_on = threading.Event()
-    model = Scripted(script=[lambda: "Ada takes oak." if go_on.wait(30) else ""])
-    asyncio.get_running_loop().call_later(0.01, go_on.set)
-    assert texts(await adrive(ChatModelSummarizer(model).summarize(asking(), COUNTER))) == ["Ada takes oak."]
-
-
 def test_an_interruption_passes_and_a_models_own_cancellation_is_a_failure():
     with pytest.raises(KeyboardInterrupt):
         digest_of(KeyboardInterrupt())
@@ -173,16 +160,6 @@ def test_the_prompt_shows_the_messages_and_what_was_before_them_as_data():
     assert human.encode()
     assert (human.count("</context>"), human.count("</conversation_summary>")) == (1, 2)
     assert human.rstrip().endswith("</context>")
-
-
-def test_a_model_that_takes_a_schema_gets_it_and_is_asked_in_words_the_last_time():
-    model = Calling(script=["", "Ada takes oak."])
-    sent = prompts(asking(), model)
-    assert model.schemas == [SCHEMA, True, False]
-    assert ["Reply with one JSON object" in system for system, _ in sent] == [False, True]
-    plain = Scripted(script=["Ada takes oak."])
-    prompts(asking(), plain)
-    assert plain.tags == [["nostream"]]  # kept out of what an agent streams
 
 
 def test_every_word_reaches_the_model_within_its_window():
@@ -251,7 +228,7 @@ ANY = st.recursive(ITEMS, lambda inner: st.lists(inner) | st.dictionaries(st.sam
 
 
 @given(st.text(st.sampled_from("abcXYZ019 .!?\n-*[]ö語🙂"), max_size=3_000), ANY, ANY, st.integers(0, 300))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_digest_of_any_reply_is_within_its_cap_and_in_order(summary, decisions, questions, cap_tokens):
     reply = as_json(summary=f"Oak. {summary}", key_decisions=decisions, open_questions=questions)
     digest = digest_of(reply, cap_tokens=cap_tokens)
@@ -263,8 +240,7 @@ def test_a_digest_of_any_reply_is_within_its_cap_and_in_order(summary, decisions
 
 
 def test_a_summarizer_is_known_by_its_model_and_its_wording(monkeypatch):
-    bound = ChatModelSummarizer(Scripted(script=["Ada takes oak."]).bind(temperature=0))
-    assert texts(drive(bound.summarize(asking(), COUNTER))) == ["Ada takes oak."]
+    bound = ChatModelSummarizer(Scripted(script=[""]).bind(temperature=0))
     plain = ChatModelSummarizer(Scripted(script=[""]))
     assert (bound.model.name, bound.fingerprint) == (plain.model.name, plain.fingerprint)
     before = plain.fingerprint

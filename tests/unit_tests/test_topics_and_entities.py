@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.budget import Layer, Reason, Status
@@ -127,7 +127,6 @@ def made(case):
     return rendered(text, settings_, knowledge, topic_tokens=topic_tokens, entity_tokens=entity_tokens)
 
 
-@settings(deadline=None)
 @given(cases())
 def test_what_is_shown_is_within_its_budget_and_everything_is_accounted_for(case):
     result = made(case)
@@ -196,15 +195,15 @@ def test_what_is_not_shown_is_listed_or_counted_with_the_reason():
 DIRTY, PAST, LASTING = {"is_dirty": True}, {"expires_at": NOW}, {"expires_at": None}
 
 
-@pytest.mark.parametrize("make", [learned_topic, learned_entity])
-def test_a_text_that_is_behind_what_is_known_is_shown_as_stale(make):
-    for profile, bundle, stale in (({}, {}, 0), (DIRTY, {}, 1), ({}, DIRTY, 1), ({}, PAST, 1), ({}, LASTING, 0)):
-        one = make("Redis", **profile)
-        knowledge = known(one, bundles=[bundle_of(one, **bundle)])
-        [fragment] = rendered("redis", knowledge=knowledge).fragments
-        assert fragment.reason is (Reason.STALE if stale else Reason.DETECTED)
-        found = detect("redis", ContextSettings(), knowledge, now=NOW)
-        assert (found.hits, found.misses) == (([], [one.id]) if stale else ([one.id], []))
-    uncompiled = known(make("Redis"), bundles=[])
-    assert reasons("redis", ContextSettings(), uncompiled) == {make("Redis").id: Reason.NOT_COMPILED}
-    assert detect("redis", ContextSettings(), uncompiled, now=NOW).misses == [make("Redis").id]
+def test_a_text_that_is_behind_what_is_known_is_shown_as_stale():
+    for make in (learned_topic, learned_entity):
+        for profile, bundle, stale in (({}, {}, 0), (DIRTY, {}, 1), ({}, DIRTY, 1), ({}, PAST, 1), ({}, LASTING, 0)):
+            one = make("Redis", **profile)
+            knowledge = known(one, bundles=[bundle_of(one, **bundle)])
+            [fragment] = rendered("redis", knowledge=knowledge).fragments
+            assert fragment.reason is (Reason.STALE if stale else Reason.DETECTED)
+            found = detect("redis", ContextSettings(), knowledge, now=NOW)
+            assert (found.hits, found.misses) == (([], [one.id]) if stale else ([one.id], []))
+        uncompiled = known(make("Redis"), bundles=[])
+        assert reasons("redis", ContextSettings(), uncompiled) == {make("Redis").id: Reason.NOT_COMPILED}
+        assert detect("redis", ContextSettings(), uncompiled, now=NOW).misses == [make("Redis").id]
