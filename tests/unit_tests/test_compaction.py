@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from langchain_ctxbudget.history.compact import move_cut, stays, strategy_for
+from langchain_ctxbudget.history.compact import move_cut, strategy_for
 from langchain_ctxbudget.history.tree import (
     FAN_OUT,
     FINE_NODES,
@@ -76,25 +76,6 @@ def test_what_stays_is_what_is_kept_or_half_way_to_the_trigger_or_one_group_that
 def test_the_strategies_begin_at_the_ratios_of_the_seed():
     found = [strategy_for(tokens, 100) for tokens in (100, 250, 251, 800, 801)]
     assert found == ["windowed", "windowed", "compacted", "compacted", "multi_level"]
-
-
-class Counted:
-    def __init__(self):
-        self.reads = 0
-
-    def __call__(self, _position):
-        self.reads += 1
-        return 10
-
-
-def test_work_is_bounded_by_the_room_and_not_by_the_conversation():
-    reads = []
-    for length in (1_000, 100_000):
-        cost = Counted()
-        stays(cost, 0, length, 800)
-        move_cut(cost, [True] * length, {0}, room_tokens=1_000, trigger=0.8, target=0.4, keep=6)
-        reads.append(cost.reads)
-    assert reads[0] == reads[1] < 200
 
 
 def grown(found, size=20):

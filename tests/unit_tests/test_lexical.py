@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from langchain_ctxbudget.messages import terms
-from langchain_ctxbudget.search import LexicalIndex, limit, links, passage, pieces, subjects
+from langchain_ctxbudget.search import LexicalIndex, passage, pieces
 from langchain_ctxbudget.search.lexical import BM25_B, BM25_K1
 
 TEXT = st.lists(st.sampled_from("abcdef"), max_size=12)
@@ -88,24 +88,3 @@ def test_a_passage_is_whole_pieces_that_fit_and_no_other_has_more_of_the_wanted_
     else:
         assert part in spans
         assert wanted_terms(*part) == best > 0
-
-
-COOKING, CYCLING = [1.0, 0.0], [0.0, 1.0]
-
-
-def vectors(*rows):
-    return np.array(rows, np.float32)
-
-
-def numbers(rows, *, from_user=True):
-    limits = np.full(len(rows), limit("text", from_user=from_user), np.float32)
-    return subjects(np.zeros(len(rows), np.int32), links(vectors(*rows)), limits).tolist()
-
-
-def test_a_subject_begins_where_what_follows_a_users_words_is_unlike_what_was():
-    assert numbers([COOKING] * 5 + [CYCLING] * 5) == [0] * 5 + [1] * 5
-    assert numbers([COOKING] * 5 + [CYCLING] + [COOKING] * 5) == [0] * 11  # one strange text is no subject
-    assert numbers([COOKING] * 5 + [CYCLING] * 5, from_user=False) == [0] * 10
-    limits = np.full(4, limit("text", from_user=True), np.float32)
-    assert subjects(np.array([3, 3, 4, 6], np.int32), np.ones(4, np.float32), limits).tolist() == [0, 0, 1, 2]
-    assert not subjects(np.zeros(4, np.int32), np.zeros(0, np.float32), limits).any()  # texts without vectors

@@ -16,7 +16,6 @@ from langchain_ctxbudget.knowledge import (
     ProgressRecord,
     Source,
     TopicProfile,
-    still_there,
 )
 from langchain_ctxbudget.knowledge.learning import Work, updated
 from langchain_ctxbudget.knowledge.profiles import (
@@ -117,14 +116,12 @@ TEXTS = ("I like beer.", "Nothing.", "Ale with Sarah!", "Sarah.", "Beer and beer
 Counts = list[tuple[int, int]]
 
 
-def count(
-    state: Knowledge, texts: Any = TEXTS, first: int = 0, end: int | None = None, *, changed: bool = False
-) -> tuple[Knowledge, Counts]:
+def count(state: Knowledge, texts: Any = TEXTS, first: int = 0, end: int | None = None) -> tuple[Knowledge, Counts]:
     """Counts a conversation from a message on; returns messages and exchanges about beer and Sarah."""
     whole = opened(*texts)
-    seen, there = whole.seen_with(COUNTER), still_there(whole) if changed else None
+    seen = whole.seen_with(COUNTER)
     entries, progress = seen.entries[:end], ProgressRecord()
-    work = Work(scope=SCOPE, entries=entries, costs=seen.costs, first=first, progress=progress, there=there, epoch=0)
+    work = Work(scope=SCOPE, entries=entries, costs=seen.costs, first=first, progress=progress, there=None, epoch=0)
     after = updated(state, work, Learned(), NOW)
     found = [after.links.get((thing.id, "c1")) for thing in (BEER, SARAH)]
     return after, [(one.messages, one.exchanges) if one else (0, 0) for one in found]
@@ -138,15 +135,6 @@ def test_a_message_counts_once_however_often_it_names_something() -> None:
     assert numbers == [(3, 3), (2, 2)]
     assert count(KNOWN, first=4)[1][0] == (1, 1)  # what came before it was known does not count
     assert count(once) == (once, [(3, 3), (2, 2)])  # taken again, it counts no more
-
-
-def test_after_a_change_the_whole_conversation_is_counted_again() -> None:
-    elsewhere = TopicConversation(topic_id=BEER.id, conversation_id="c2", messages=7)
-    before = count(Knowledge(topics=(BEER,), entities=(SARAH,), links={(BEER.id, "c2"): elsewhere}))[0]
-    after, numbers = count(before, ["Beer.", "No."], 1, changed=True)
-    assert numbers == [(1, 1), (0, 0)]
-    assert after.links[BEER.id, "c2"] == elsewhere
-    assert (after.topics[0].total_messages, after.entities[0].total_messages) == (8, 0)
 
 
 def topics(known: tuple[TopicProfile, ...], *labels: str, **fields: Any) -> tuple[TopicProfile, ...]:

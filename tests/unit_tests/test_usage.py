@@ -98,11 +98,6 @@ def test_in_which_order_usages_are_added_does_not_matter(a: Usage, b: Usage, c: 
     assert total([a, b]).total_tokens == a.total_tokens + b.total_tokens
 
 
-def test_small_costs_lose_nothing() -> None:
-    call = usage_of(metadata(1), "gpt-5-nano", PRICES)
-    assert total([call] * 10_000).cost == 10_000 * 0.05 / 1e6
-
-
 PRICED = {
     "gpt-4o": "gpt-4o openai/gpt-4o openai:gpt-4o openrouter/openai/gpt-4o gpt-4o-2024-08-06 openai/gpt-4o-2024-08-06",
     "gpt-4o-2024-05-13": "gpt-4o-2024-05-13",
