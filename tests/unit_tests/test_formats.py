@@ -242,12 +242,6 @@ def test_a_file_that_fits_no_format_is_refused_with_its_place() -> None:
     assert all(name in complaint({}) for name in ("openai", "langchain", "chatgpt", "claude", "evaluation"))
 
 
-def test_a_file_that_is_cut_off_is_refused_with_where_it_ends() -> None:
-    whole = json.dumps([{"role": "user", "content": "Rye"}]).encode()
-    for length in range(1, len(whole)):
-        assert re.search(r"the file: .* line 1 column", complaint(whole[:length]))
-
-
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.json", tmp_path, f"{tmp_path}/\0"):
         with pytest.raises(ConversationFormatError, match=re.escape(str(tmp_path))):

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import EstimatingCounter, TiktokenCounter
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
-from langchain_ctxbudget.errors import InputError, MissingScopeError, StoreDataError
+from langchain_ctxbudget.errors import InputError, StoreDataError
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.history import OpenConversation, TurnBlock
 from langchain_ctxbudget.history.log import Heads, News, append, fold, in_order, read_heads, read_new
@@ -130,27 +130,6 @@ def test_what_is_stored_reads_back_and_has_no_text_that_postgres_refuses(inner: 
     assert stored(plain) == value
     assert "\\u0000" not in text.replace("\\\\", "")
     assert text.encode()
-
-
-def test_a_scope_without_an_id_is_refused() -> None:
-    wrong: list[Any] = ["", None, 5, b"ada", ["ada"]]
-    for missing in wrong:
-        with pytest.raises(MissingScopeError, match="user_id must be a non-empty string, not "):
-            Scope(missing, "c1")
-        with pytest.raises(MissingScopeError, match="conversation_id must be a non-empty string, not "):
-            Scope("ada", missing)
-
-
-def test_a_message_comes_back_from_its_record_as_it_was_given() -> None:
-    for message in (
-        HumanMessage("hi", id="m1", name="ada", additional_kwargs={"created_at": "2024-05-01"}),
-        HumanMessage([{"type": "image_url", "image_url": {"url": "https://x.invalid"}}], id="m2"),
-        AIMessage("", id="m3", tool_calls=[{"name": "f", "args": {"a": [1, None]}, "id": "c"}]),
-        AIMessage("", id="m4", invalid_tool_calls=[{"name": "f", "args": "{", "id": "c", "error": "e"}]),
-        ToolMessage("x", id="m5", tool_call_id="c", status="error", artifact={"rows": 2}),
-    ):
-        value = json.loads(json.dumps(MessageRecord.of(message, PLACE).to_value()))
-        assert MessageRecord.read(value, "x").to_message() == message
 
 
 def test_a_record_of_something_else_is_refused_with_its_place() -> None:

@@ -20,26 +20,6 @@ def beat(path: str | None = "/", **rest: Any) -> Heartbeat:
     return Heartbeat(device_id=rest.pop("device_id", "phone"), path=path, **rest)
 
 
-def after(*beats: tuple[timedelta, Heartbeat]) -> ClientPresence:
-    """What is known after heartbeats, each so long after `NOW`."""
-    known: ClientPresence | None = None
-    for when, each in beats:
-        known = heartbeat(known, each, NOW + when)
-    assert known
-    return known
-
-
-def test_a_heartbeat_says_what_is_open_now() -> None:
-    first = beat("/chat", active_conversation_id="c1", visible_conversation_ids=["c2", "c3"], active_notebook_id="n")
-    known = after((0 * DAY, first))
-    assert (known.active_conversation_id, known.visible_conversation_ids) == ("c1", ("c2", "c3"))
-    assert (known.session_started_at, known.last_heartbeat_at, known.is_online) == (NOW, NOW, True)
-    local = NOW.astimezone(timezone(5.5 * HOUR))
-    known = after((0 * DAY, first), (MINUTE, beat(None, local_time=local)), (2 * MINUTE, beat(None)))
-    assert (known.active_conversation_id, known.visible_conversation_ids, known.active_notebook_id) == (None, (), None)
-    assert (known.last_navigation_path, known.local_time) == ("/chat", local)  # not told again, so as before
-
-
 def topic(name: str, days_ago: float | None = None) -> TopicProfile:
     return TopicProfile(id=name, slug=name, label=name, last_engaged_at=_ago(days_ago))
 

@@ -16,7 +16,7 @@ from langchain_ctxbudget import errors
 from langchain_ctxbudget.budget import TIERS, UsageLimits, standing, tier_of
 from langchain_ctxbudget.budget.tiers import LIMITS
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
-from langchain_ctxbudget.settings import STYLE_LINES, ContextSettings, Personality, ResponseStyle
+from langchain_ctxbudget.settings import STYLE_LINES, ContextSettings, Personality
 
 TOPIC = {"label": "Billing", "context": "Invoices go out on the 1st."}
 FILES = {"name": "files", "items": ["a.py"], "ideal_tokens": 10}
@@ -96,13 +96,6 @@ PERSONALITIES = (
     {"kind": "expert", "domain": " tax\nlaw "},
     {"kind": "custom", "description": " You are a pirate.\nSpeak so. "},
 )
-
-
-def test_every_choice_has_an_instruction_of_its_own():
-    said = [ResponseStyle.of({name: value}).lines for name, texts in STYLE_LINES.items() for value in texts]
-    assert {len(lines) for lines in said} == {1}
-    assert len(set(said)) == len(said) == 18
-    assert len({Personality.of(one).text for one in PERSONALITIES}) == 4
 
 
 def test_instructions_stand_in_the_order_of_the_fields_the_personality_first():
