@@ -28,7 +28,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> WorkSte
 
 
 def pytest_configure() -> None:
-    """What a test writes to `tmp_path` is written to memory."""
     if folder := in_memory():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
 

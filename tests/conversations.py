@@ -30,7 +30,6 @@ NO_PROMPT = LastPrompt(
 
 
 def opened(*messages: BaseMessage | str) -> OpenConversation:
-    """Returns an open conversation; a text is the user's, with an id of its position: m0, m1, and so on."""
     return editing.detached(
         SCOPE, [HumanMessage(it, id=f"m{number}") if isinstance(it, str) else it for number, it in enumerate(messages)]
     )
@@ -39,15 +38,12 @@ def opened(*messages: BaseMessage | str) -> OpenConversation:
 def conversation(
     messages: Sequence[BaseMessage | str], counter: TokenCounter = COUNTER, turn: Sequence[BaseMessage] = ()
 ) -> Conversation:
-    """Returns a conversation as a prompt sees it, after a prompt for a turn."""
     made = opened(*messages)
     made.last = replace(NO_PROMPT, turn=turn)
     return made.seen_with(counter)
 
 
 class BagOfWords(Embeddings):
-    """Embeddings that note the texts they are asked for."""
-
     def __init__(self) -> None:
         self.asked: list[str] = []
 

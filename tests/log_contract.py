@@ -36,8 +36,6 @@ FEW = settings(
 
 
 class Elsewhere(BaseStore):
-    """A store as another process has it: the same records, none of the locks."""
-
     def __init__(self, store: BaseStore) -> None:
         self.store = store
 
@@ -133,7 +131,6 @@ class ByHand:
 
 
 def said(*texts: str) -> list[BaseMessage]:
-    """A message for every text, which is also its id."""
     return [HumanMessage(text, id=text) for text in texts]
 
 
@@ -301,7 +298,6 @@ class Story:
         self.begin()
 
     def begin(self) -> None:
-        """In a conversation that nobody knows."""
         self.scope = {"user_id": "ada", "conversation_id": uuid4().hex}
         self.model: list[tuple[str, str]] = []
         self.archived: list[str] = []
@@ -379,7 +375,6 @@ class Story:
 
 
 def play(store: BaseStore, call: Call, seed: int, turns: int) -> None:
-    """Play a random story; in the end every pipeline, a new one among them, shows what the list says."""
     with pipelines(store, 4) as (*known, new):
         story = Story(known, call, seed)
         for number in range(turns):

@@ -37,8 +37,6 @@ class Scripted(BaseChatModel):
 
 
 class Awaiting(Scripted):
-    """The same with a coroutine of its own."""
-
     async def _agenerate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any) -> ChatResult:
         if self.script == [hang]:
             await asyncio.sleep(3_600)
@@ -46,8 +44,6 @@ class Awaiting(Scripted):
 
 
 class Calling(Scripted):
-    """Can be bound to a schema; answers a request in words with its last entry."""
-
     schemas: list[Any] = Field(default_factory=list)
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:

@@ -106,7 +106,6 @@ def postgres() -> Iterator[str]:
 
 @contextmanager
 def new_chroma_database(url: str) -> Iterator[str]:
-    """The name of a new, empty database of a Chroma server, deleted at the end."""
     name = f"test-{uuid4().hex}"
     databases = f"{url}/api/v2/tenants/default_tenant/databases"
     headers = {"Content-Type": "application/json"}
@@ -117,7 +116,6 @@ def new_chroma_database(url: str) -> Iterator[str]:
 
 @contextmanager
 def new_postgres_schema(dsn: str) -> Iterator[str]:
-    """A connection string whose tables are in a new, empty schema, deleted at the end."""
     name = f"test_{uuid4().hex}"
     # Deleting waits for whoever uses it: not without end.
     with psycopg.connect(dsn, autocommit=True, options="-c lock_timeout=10s") as connection:

@@ -29,7 +29,6 @@ NewStore = Callable[..., BaseStore]
 
 
 def embed(texts: list[str]) -> list[list[float]]:
-    """A bag of words: texts that share words are similar, and it is the same in every process."""
     vectors = []
     for text in texts:
         vector = [0.0] * 64
@@ -65,13 +64,10 @@ class Failing(InMemoryStore):
 
 
 def place_of(op: Op) -> Collection[str]:
-    """The labels that an operation is about."""
     return getattr(op, "namespace", None) or getattr(op, "namespace_prefix", ())
 
 
 class _Pool(AsyncConnectionPool[AsyncConnection[DictRow]]):
-    """Opens when it is first used, so that a store is made without awaiting anything."""
-
     async def getconn(self, timeout: float | None = None) -> AsyncConnection[DictRow]:  # noqa: ASYNC109 - theirs
         await self.open()
         return await super().getconn(timeout)
@@ -129,7 +125,6 @@ async def new_stores(
 
 @contextmanager
 def _postgres_store(request: pytest.FixtureRequest, index: IndexConfig | None) -> Iterator[tuple[PostgresStore, str]]:
-    """A store with its tables in a schema of its own, and the address of that."""
     with (
         new_postgres_schema(request.getfixturevalue("postgres")) as dsn,
         PostgresStore.from_conn_string(dsn, index=cast("PostgresIndexConfig | None", index)) as store,

@@ -279,7 +279,7 @@ class Editor:
             place, entry = entries.place(at), entries[at]
             twice[place.key] = MessageRecord.of(entry.message, place, named=entry.named)
         changed = twice | changed
-        derived = yield from self._stale(first, changed)
+        derived = yield from self._stale(first, changed, forgets=on_removal == "forget" and bool(edited or removed))
         notice = ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))
         heads, conversation.heads = conversation.heads, None  # a write that fails half-way is read again
@@ -289,7 +289,7 @@ class Editor:
         yield from self._commit([notice], News([], changed))
         conversation.untold.difference_update(changed)
 
-    def _stale(self, first: int, changed: Collection[str]) -> Flow[list[PutOp]]:
+    def _stale(self, first: int, changed: Collection[str], *, forgets: bool) -> Flow[list[PutOp]]:
         """Returns the deletions of what was derived from the messages from a position on."""
         scope, trees = self.scope, self.conversation.table.trees.values()
         places = [GetOp(scope.namespace(CUTS), CUTS), GetOp(scope.namespace(blocks.BLOCKS), blocks.HEAD)]
@@ -303,11 +303,13 @@ class Editor:
             stay = tuple(cut for cut in cuts if max(cut.position, cut.cleared) <= first)
             value = CutsRecord(cuts=stay).to_value() if stay else None
             deletions.append(PutOp(scope.namespace(CUTS), CUTS, value, index=False))
-        # Any block that was sent may quote what is changed; of what a model wrote, what stands before it stays.
+        # Any block that was sent may quote what is changed. Of what a model wrote, what stands before it stays, and all
+        # of it where the message may still be told of: what it says of other messages serves on.
         gone = yield from bulk.read_all(self.store, scope.namespace(SENT))
-        stand = {key for tree in trees for node in tree.complete(first) if (key := tree.key(node))}
-        written = yield from bulk.read_all(self.store, scope.namespace(COMPACTIONS))
-        gone += [item for item in written if item.key.partition("-")[0] not in stand]
+        if forgets:
+            stand = {key for tree in trees for node in tree.complete(first) if (key := tree.key(node))}
+            written = yield from bulk.read_all(self.store, scope.namespace(COMPACTIONS))
+            gone += [item for item in written if item.key.partition("-")[0] not in stand]
         return [*deletions, *(PutOp(item.namespace, item.key, None) for item in gone)]
 
     def _commit(

@@ -37,7 +37,6 @@ def run() -> Iterator[Run]:
 
 
 async def _end() -> None:
-    """Let nothing on this loop outlive it: an asynchronous Postgres store has a task for as long as it exists."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -62,7 +61,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def new_store(request: pytest.FixtureRequest) -> Iterator[BaseStore]:
-    """A new store, of the kind that is asked for."""
     with blocking_stores(request.param, request) as new:
         yield new()
         # What still learns or summarizes needs the store.
@@ -75,7 +73,6 @@ FIRST = {
     "test_isolation",
     "test_kills",
     "test_many_writers",
-    "test_real_conversations",
 }
 """Modules of tests that take minutes: they begin first, so that no worker ends long after the others."""
 LONG = {
@@ -83,7 +80,6 @@ LONG = {
     "test_chroma_server",
     "test_chroma_store",
     "test_dashboard_api",
-    "test_examples",
     "test_export_and_erase",
     "test_kills",
     "test_many_writers",

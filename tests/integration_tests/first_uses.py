@@ -125,8 +125,6 @@ def first_use(way: str, kind: str, results: Any) -> None:
     recorder, buster = Recorder(), import_module("blockbuster.blockbuster")
 
     class Noted(buster.BlockingError):  # type: ignore[name-defined, misc]
-        """Told also where the package degrades and goes on."""
-
         def __init__(self, function: str) -> None:
             super().__init__(function)
             recorder.note(function)

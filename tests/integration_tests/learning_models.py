@@ -16,22 +16,18 @@ _COLOUR, _LIKES = re.compile(r"My favourite colour is (\w+)\."), re.compile(r"I 
 
 
 def asks_to_learn(prompt: str) -> bool:
-    """Whether a prompt asks for what is to be learned, and not for a summary."""
     return MESSAGES_HEADING in prompt
 
 
 def new_messages(prompt: str) -> list[tuple[int, str]]:
-    """The messages of the user that are to be learned from, with their numbers."""
     return [(int(number), text) for number, text in _NEW.findall(prompt.rpartition(MESSAGES_HEADING)[2])]
 
 
 def fact(text: str, number: int, **fields: Any) -> dict[str, Any]:
-    """A fact as a model gives it."""
     return {"text": text, "category": "preference", "confidence": 0.9, "messages": [number], **fields}
 
 
 def read(prompt: str) -> str:
-    """What the messages of a prompt say that the user likes."""
     if not asks_to_learn(prompt):
         return summary("They talked.")
     facts = []
@@ -42,12 +38,9 @@ def read(prompt: str) -> str:
 
 
 class Reader(Scripted):
-    """Learns by `read`, or as another answer has it."""
-
     def __init__(self, **fields: Any) -> None:
         super().__init__(**{"answer": read, **fields})
 
     @property
     def learned(self) -> list[str]:
-        """The prompts that asked it to learn."""
         return [prompt for prompt in self.read if asks_to_learn(prompt)]

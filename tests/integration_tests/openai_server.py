@@ -25,17 +25,11 @@ Measure = Callable[[Mapping[str, Any]], int]
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with an answer."""
-
     status: int = 200
     body: bytes | None = None
-    """Sent instead of the answer."""
     cut: bool = False
-    """The connection ends in the middle of the answer."""
     ends_early: bool = False
-    """The answer is half, and says that it is whole."""
     hangs: bool = False
-    """The answer comes when the server stops."""
 
 
 def refuses(status: int) -> Fault:
@@ -52,7 +46,6 @@ def says(text: str) -> Mapping[str, Any]:
 
 
 def calls(*wanted: tuple[str, str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """An answer that calls tools: an id, a name and arguments for each."""
     made = [
         {"id": key, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for key, name, arguments in wanted
@@ -77,7 +70,6 @@ class OpenAIServer:
         return f"http://127.0.0.1:{self._http.server_port}/v1"
 
     def reply(self, path: str, body: Mapping[str, Any]) -> tuple[int, Mapping[str, Any]]:
-        """The status and the body of an answer."""
         if path != CHAT_COMPLETIONS:
             return 404, {"error": {"message": f"no {path}"}}
         return 200, self.complete(body)

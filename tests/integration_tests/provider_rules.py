@@ -27,7 +27,6 @@ _NOT_JUDGED = {"assistant": ("reasoning", "web_search_call"), "tool": ("image_ur
 
 
 def check_openai(messages: Sequence[BaseMessage]) -> list[str]:
-    """What OpenAI's Chat Completions would refuse in a request with these messages."""
     sent = [_convert_message_to_dict(message) for message in messages]
     for message in sent:
         if message["role"] in _NOT_JUDGED and isinstance(message["content"], list):
@@ -38,7 +37,6 @@ def check_openai(messages: Sequence[BaseMessage]) -> list[str]:
 
 
 def check_anthropic(messages: Sequence[BaseMessage]) -> list[str]:
-    """What Anthropic's Messages would refuse in a request with these messages."""
     try:
         body = ANTHROPIC._get_request_payload(list(messages))
     except (ValueError, TypeError, KeyError, UserWarning) as error:
@@ -67,7 +65,6 @@ _KEYS = {
 
 
 def anthropic_problems(body: Body) -> list[str]:
-    """What Anthropic's Messages refuses in a request; empty for a good one."""
     messages = body["messages"]
     found = [*_system(body.get("system"))]
     if not messages or messages[0]["role"] != "user":

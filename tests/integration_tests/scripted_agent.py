@@ -107,7 +107,6 @@ class Turn:
     steps: tuple[tuple[Wanted, ...], ...]
     answer: str
     decision: str = ""
-    """What the user says to an interrupt."""
 
     @property
     def message(self) -> HumanMessage:

@@ -90,7 +90,6 @@ dynamic = st.builds(lambda borrow: {"strategy": "dynamic", "borrow": borrow}, st
 
 
 def prioritized(own: Sequence[str] = ()) -> st.SearchStrategy[Any]:
-    """Orders of some or all layers, those of the application's own among them."""
     orders = st.lists(st.sampled_from((*LAYERS, *own)), unique=True, max_size=len(LAYERS) + len(own))
     return st.just("prioritized") | orders.map(lambda order: {"strategy": "prioritized", "order": order})
 
@@ -120,7 +119,6 @@ def _fails(request: LayerRequest) -> list[str]:
 
 @st.composite
 def own_layers(draw: st.DrawFn) -> tuple[CustomLayer, ...]:
-    """Layers of the application's own: given items, or a function, which may fail."""
     names = draw(st.lists(st.sampled_from(OWN_NAMES), unique=True, max_size=2))
     return tuple(_own_layer(draw, name) for name in names)
 
@@ -143,7 +141,6 @@ def _own_layer(draw: st.DrawFn, name: str) -> CustomLayer:
 
 @st.composite
 def settings_by_strategy(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
-    """The same settings with an allocation of every kind, without a budget."""
     plain = {**draw(_plain_settings), "layers": draw(own_layers())}
     choices = allocations([layer.name for layer in plain["layers"]])
     return {kind: {**plain, "allocation": draw(values)} for kind, values in choices.items()}

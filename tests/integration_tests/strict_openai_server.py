@@ -64,7 +64,6 @@ def _name(value: object, where: str) -> Problems:
 
 
 def _function(function: Body, where: str) -> Problems:
-    """A function that is called: its name, and its arguments as the text of a JSON object."""
     yield from _known_keys(function, ("name", "arguments"), where)
     yield from _name(function.get("name"), where)
     try:
@@ -253,7 +252,6 @@ def _json(value: object) -> str:
 
 @cache
 def count(text: str) -> int:
-    """Tokens of a text in o200k_base."""
     return len(vocab.encoding().encode_ordinary(text))
 
 
@@ -265,14 +263,35 @@ LEAST_IMAGE_TOKENS = 85 + 170
 def recount(body: Body) -> int:
     """Input tokens of a request, by OpenAI's cookbook, "How to count tokens with tiktoken".
 
-    It has 3 tokens per message, its role and content, a name and one more, and 3 for the reply. Tools and a response
-    format are counted as compact JSON, calls as `langchain-openai` does, by name and arguments, an image as the
-    smallest one.
+    It has 3 tokens per message, its role and content, a name and one more, and 3 for the reply. Tools are counted by
+    its section 7 and not below their compact JSON, as a response format is; calls as `langchain-openai` does, by name
+    and arguments, an image as the smallest one.
     """
+    tools = [tool for tool in body.get("tools") or () if "function" in tool]
     tokens = 3 + sum(map(_message_tokens, body["messages"]))
-    tokens += sum(count(_json(tool)) for tool in body.get("tools") or ())
+    tokens += max(_tool_tokens(tools), sum(count(_json(tool)) for tool in tools))
     answer_format = body.get("response_format")
     return tokens + (count(_json(answer_format)) if answer_format else 0)
+
+
+def _tool_tokens(tools: Sequence[Mapping[str, Any]]) -> int:
+    """OpenAI's cookbook, "How to count tokens with tiktoken", section 7, with the constants of gpt-4o."""
+
+    def described(schema: Mapping[str, Any]) -> str:
+        description = str(schema.get("description", ""))
+        return description.removesuffix(".")
+
+    tokens = 0
+    for function in (given["function"] for given in tools):
+        tokens += 7 + count(f"{function['name']}:{described(function)}")
+        properties = function.get("parameters", {}).get("properties", {})
+        tokens += 3 if properties else 0
+        for key, schema in properties.items():
+            tokens += 3
+            if "enum" in schema:
+                tokens += -3 + sum(3 + count(str(item)) for item in schema["enum"])
+            tokens += count(f"{key}:{schema.get('type', '')}:{described(schema)}")
+    return tokens + 12 if tools else 0
 
 
 def _message_tokens(message: Body) -> int:
@@ -311,7 +330,6 @@ class StrictOpenAIServer(OpenAIServer):
         self.refused: list[str] = []
 
     def reply(self, path: str, body: Body) -> tuple[int, Body]:
-        """Judge a request, and answer it if it is good."""
         told, code = "; ".join(chat_problems(body)), None
         if not told and self.max_tokens is not None and (tokens := self.measure(body)) > self.max_tokens:
             code = "context_length_exceeded"

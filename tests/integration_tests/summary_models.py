@@ -17,13 +17,11 @@ USER = {"user_id": "ada", "conversation_id": "c1"}
 
 
 def summary(text: str, **fields: object) -> str:
-    """A reply in the form that is asked for."""
     lists: dict[str, object] = {"key_decisions": [], "open_questions": [], "code_artifacts": []}
     return json.dumps({"summary": text, **lists, "narrative": "", **fields})
 
 
 def learned(*marks: str) -> str:
-    """A reply that tells a fact, a topic and an entity for every mark."""
     facts = [{"text": f"Knows {mark}", "category": "project", "messages": [1]} for mark in marks]
     topics = [{"label": f"Trains of {mark}", "messages": [1]} for mark in marks]
     entities = [{"name": f"Company {mark}", "type": "organization", "messages": [1]} for mark in marks]
@@ -45,7 +43,6 @@ class Scripted(BaseChatModel):
 
     @property
     def read(self) -> list[str]:
-        """Every prompt so far."""
         return self._read
 
     def _generate(
@@ -68,12 +65,10 @@ WORDS = (
 
 
 def words(number: int, count: int) -> str:
-    """So many words, other ones for every number."""
     return " ".join(WORDS[(number * 7 + place * (number % 5 + 1)) % len(WORDS)] for place in range(count))
 
 
 def exchange(number: int, size: int = 20) -> Sequence[BaseMessage]:
-    """A question and an answer that no other exchange has."""
     return [
         HumanMessage(f"Sentinel{number:04}q asks about the {words(number, size)}.", id=f"q{number}"),
         AIMessage(f"Sentinel{number:04}a answers with the {words(number + 3, size * 2)}.", id=f"a{number}"),

@@ -34,8 +34,6 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Process:
-    """A process of its own over a store that others use, too; it counts what it is asked to do."""
-
     def __init__(self, store: BaseStore, embeddings: Embeddings | None = None, writer: str = "w") -> None:
         self.counter, self.embeddings = TiktokenCounter(), embeddings or BagOfWords()
         self.store = Counting(Elsewhere(store))
@@ -86,7 +84,6 @@ def filled(count: int = 200) -> InMemoryStore:
 
 
 def log_alone(store: InMemoryStore) -> InMemoryStore:
-    """The same conversation, of which no block is stored."""
     other = InMemoryStore()
     other.batch(
         [PutOp(i.namespace, i.key, i.value) for i in store.search((), limit=10_000) if i.namespace != NAMESPACE]

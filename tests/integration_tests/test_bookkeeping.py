@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,15 +14,17 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
-from langgraph.store.base import Op, PutOp
+from langgraph.store.base import BaseStore, Op, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ChromaStore, ContextPipeline
 from langchain_ctxbudget.flow import drive
 from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.stores import Ledger, Scope, month_of
+from langchain_ctxbudget.stores import Ledger, Scope, bulk, month_of
+from langchain_ctxbudget.stores.usage_ledger import of_user
 from langchain_ctxbudget.tokens import Usage
+from langchain_ctxbudget.tokens.prices import NO_USAGE
 from tests.integration_tests.conftest import Call
 
 SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
@@ -33,8 +33,6 @@ SETTINGS = {"learn": False, "keep_snapshots": 3}
 
 
 class Store(InMemoryStore):
-    """Takes no writes while it is down, and lets them wait while it is slow."""
-
     down = False
 
     def __init__(self) -> None:
@@ -69,13 +67,11 @@ def store() -> Iterator[Store]:
 
 
 def written(store: Store, conversation_id: str = "c1") -> Usage:
-    """What another process would find."""
     session, _ = drive(Ledger().read(store, Scope("ada", conversation_id), month_of(datetime.now().astimezone())))
     return session
 
 
 def answered(store: Store, call: Call, conversation_id: str = "c1") -> ContextPipeline:
-    """A pipeline that has made a prompt and has seen what the answer used."""
     it = ContextPipeline(SETTINGS, store=store)
     context = call(it, "assemble", "Hello", user_id="ada", conversation_id=conversation_id)
     it.observe_usage(USAGE, report=context.report)
@@ -94,24 +90,6 @@ def test_what_could_not_be_written_is_written_at_the_end(
     end(it)
     assert written(store).total_tokens == 110
     assert len(ContextPipeline(store=store).snapshots.list(**SCOPE)) == 1
-
-
-def test_what_a_pipeline_counted_is_written_after_it_was_let_go_of(store: Store) -> None:
-    store.fast.clear()
-    it = answered(store, call=lambda of, name, *args, **options: getattr(of, name)(*args, **options))
-    other = it.assemble("Hello", user_id="ada", conversation_id="c2")
-    it.observe_usage(USAGE, report=other.report)
-    del it, other
-    gc.collect()
-    store.fast.set()
-    assert eventually(lambda: written(store, "c2").calls == 1)
-
-
-def eventually(holds: Callable[[], bool], seconds: float = 30) -> bool:
-    until = time.monotonic() + seconds
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.02)
-    return holds()
 
 
 COUNTS = """
@@ -139,3 +117,41 @@ def test_a_call_that_the_middleware_observes_is_not_counted_again_by_a_handler(s
     agent: Any = create_agent(model, middleware=[budget])
     agent.invoke({"messages": [("human", "Hello")]}, config)
     assert budget.pipeline.usage.of_session(**SCOPE).calls == 1
+
+
+# -- What was used is kept on every store: by conversation, by user and month, in as many lanes as there are writers
+
+
+MONTH = "2026-11"
+LEDGER_SCOPE = Scope("ada", "c1")
+ONE = Usage(calls=1, input_tokens=1_000_000, cached_tokens=3, output_tokens=7, cost=0.123456789, unpriced_calls=1)
+
+
+def used(ledger: Ledger, store: BaseStore, scope: Scope = LEDGER_SCOPE, usage: Usage = ONE) -> None:
+    ledger.note(scope, usage, "gpt-4o", MONTH)
+    drive(ledger.write(store, scope))
+
+
+def read(ledger: Ledger, store: BaseStore, scope: Scope = LEDGER_SCOPE) -> tuple[Usage, Usage]:
+    return drive(ledger.read(store, scope, MONTH))
+
+
+def test_clearing_leaves_the_month_and_erasing_nothing(store: BaseStore) -> None:
+    with ContextPipeline(store=store) as pipeline:
+        for conversation in ("c1", MONTH):
+            scope, ledger = Scope("ada", conversation), Ledger()
+            used(ledger, store, scope)
+            ledger.forget(scope)
+            pipeline.clear(user_id="ada", conversation_id=conversation)
+            drive(ledger.write(store, scope))
+            assert read(ledger, store, scope)[0] == NO_USAGE
+        assert read(Ledger(), store) == (NO_USAGE, ONE + ONE)
+        used(ledger := Ledger(), store)
+        used(ledger, store, Scope("ada2", "c1"))
+        lines = pipeline.export_user(user_id="ada")
+        assert [sum(kind in line for line in lines) for kind in ('"usage", "2026-11"', '"spent", "c1~"')] == [3, 1]
+        ledger.erase("ada")
+        pipeline.erase_user(user_id="ada")
+        drive(ledger.write(store, LEDGER_SCOPE))
+        assert not drive(bulk.read_below(store, of_user("ada")))
+        assert read(ledger, store, Scope("ada2", "c1")) == (ONE, ONE)

@@ -50,18 +50,6 @@ def history() -> BudgetedChatMessageHistory:
 # -- The window
 
 
-def test_a_long_conversation_becomes_one_summary_and_its_newest_messages(history: BudgetedChatMessageHistory) -> None:
-    said = demo_messages()
-    history.add_messages(said)
-    summary, *recent = history.window(1_500)
-    assert isinstance(summary, HumanMessage)
-    assert summary.text.count("<conversation_summary>") == summary.text.count("<conversation_arc>") == 1
-    assert "not instructions" in summary.text
-    assert len(recent) >= 6
-    assert [m.type for m in recent] == [m.type for m in said[-len(recent) :]]
-    assert [m.id for m in recent] == [m.id for m in history.messages[-len(recent) :]]
-
-
 def test_a_window_only_grows_at_its_end_between_compaction_steps(store: BaseStore) -> None:
     """A second pipeline on the same store goes on with the same window."""
     said = demo_messages()

@@ -50,7 +50,6 @@ def store() -> Iterator[ChromaStore]:
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own."""
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
 
 

@@ -1,8 +1,4 @@
-"""Conversations that are written, edited, pinned, forked and asked about in any order keep every promise on the way.
-
-Every message says `zq<number>z` in each of its sentences and nowhere else, so that its words can be told apart in a
-prompt, whoever wrote them there. An edited message has another number.
-"""
+"""Conversations that are written, edited, pinned, forked and asked about in any order keep every promise on the way."""
 
 from __future__ import annotations
 
@@ -70,7 +66,6 @@ stories = st.tuples(allocations, budgets, beginnings, st.lists(operations, min_s
 
 
 def sentences(number: int, size: int) -> str:
-    """So many words in sentences, each of which says the number."""
     said = words(number, size).split()
     parts = [" ".join(said[i : i + 12]) for i in range(0, len(said), 12)]
     return " ".join(f"Then zq{number}z was about the {part}." for part in parts)
@@ -88,7 +83,6 @@ class World:
     pins: dict[str, Preservation] = field(default_factory=dict)
     made: int = 0
     zone: list[BaseMessage] = field(default_factory=list)
-    """The stable zone of the last prompt; empty where something other than an addition came since."""
 
     def __post_init__(self) -> None:
         self.pipeline = self.another(self.store)
@@ -133,7 +127,6 @@ class World:
         return sorted({share * len(self.state) // 1_000 for share in shares}) if self.state else []
 
     def run(self, operation: Operation) -> int:
-        """Do it; how many words the next question has."""
         name, *arguments = operation
         words = getattr(self, name)(*arguments)
         if name not in ("add", "ask_at_length"):  # another process does not know what was left out for one long turn
@@ -194,7 +187,6 @@ class World:
         self.pipeline.sync(self.state, on_removal=on_removal, **USER)
 
     def together_with(self, place: int) -> list[int]:
-        """The places of a message and of the calls and results that it belongs to."""
         if place >= len(self.state):
             return []
         first = last = place
@@ -237,7 +229,6 @@ def check_same(second: AssembledContext, first: AssembledContext) -> None:
 
 
 def copy_of(store: InMemoryStore) -> InMemoryStore:
-    """What a store holds now, in another one."""
     copied = InMemoryStore()
     for item in store.search((), limit=100_000):
         copied.put(item.namespace, item.key, item.value)
@@ -285,7 +276,6 @@ def numbers(text: str) -> list[int]:
 
 
 def check_nothing_is_seen_that_should_not(world: World, context: AssembledContext) -> None:
-    """What is dropped, removed, edited away or left behind at a fork is nowhere, in whatever words."""
     seen = {number for message in context.messages for number in numbers(message.text)}
     said = {number for message in world.state for number in numbers(message.text)}
     assert seen <= said, "words of a message that is no longer in the conversation"

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_openai import ChatOpenAI
 from langgraph.store.base import BaseStore, PutOp
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import AssembledContext, ContextPipeline, EstimatingCounter
 from langchain_ctxbudget.errors import BudgetTooSmallError
+from langchain_ctxbudget.integrations.callbacks import ContextUsageHandler, observed_elsewhere
 from tests.integration_tests.conftest import Call
+from tests.integration_tests.openai_server import OpenAIServer, says
 from tests.integration_tests.test_pipeline import chat
 from tests.stores import Failing, place_of
+
+pytestmark = pytest.mark.allow_hosts(["127.0.0.1"])
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 BOB = {"user_id": "bob", "conversation_id": "c2"}
@@ -57,7 +68,6 @@ def test_an_answer_for_which_the_provider_ran_tools_corrects_nothing_and_counts_
 
 
 def poisoned(budget: int, model: str) -> ContextPipeline:
-    """A pipeline whose counts are three times too high."""
     it = pipeline(budget, model)
     report = it.assemble(LONG, settings={"max_context_tokens": 12_000}, user_id="eve", conversation_id="c9").report
     for _ in range(4):
@@ -99,7 +109,6 @@ def test_whatever_fits_without_corrections_is_sent_with_them(budget: int, words:
 
 
 def observed(it: ContextPipeline, call: Call, share: float) -> int:
-    """What the same prompt counts after the provider has measured it; written down."""
     report = call(it, "assemble", LONG, **SCOPE).report
     it.observe_usage({"input_tokens": int(share * report.uncorrected_tokens)}, report=report)
     total: int = call(it, "assemble", LONG, **SCOPE).report.total_tokens
@@ -128,3 +137,118 @@ def test_corrections_that_cannot_be_read_leave_the_turn_alone_and_are_read_later
     store.fails = lambda _: False
     later = call(it, "assemble", LONG, **SCOPE).report
     assert (later.total_tokens, later.failures) == (total, ())
+
+
+# -- Usage that comes back by itself: a real client, a server on this machine, and the pipeline that made the prompt
+
+
+WORDS = "The lamp stands on the shelf next to the window. "
+CONVERSATIONS = 4
+
+
+def measure(body: Mapping[str, Any]) -> int:
+    return sum(len(json.dumps(message["content"], ensure_ascii=False)) // 2 for message in body["messages"])
+
+
+def measured(context: AssembledContext) -> int:
+    return measure({"messages": [{"content": message.content} for message in context.messages]})
+
+
+@pytest.fixture
+def server() -> Iterator[OpenAIServer]:
+    with OpenAIServer(lambda _: says("On the shelf."), measure) as running:
+        yield running
+
+
+@pytest.fixture
+def model(server: OpenAIServer, offline_tiktoken: None) -> ChatOpenAI:
+    return ChatOpenAI(model="m", base_url=server.url, api_key="not-used", max_retries=0, stream_usage=True)
+
+
+async def _in_pieces(model: ChatOpenAI, messages: Any, config: Any) -> list[Any]:
+    return [chunk async for chunk in model.astream(messages, config)]
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "invoke": lambda model, *given: model.invoke(*given),
+    "ainvoke": lambda model, *given: asyncio.run(model.ainvoke(*given)),
+    "stream": lambda model, *given: list(model.stream(*given)),
+    "astream": lambda model, *given: asyncio.run(_in_pieces(model, *given)),
+}
+
+
+def ask(model: ChatOpenAI, messages: list[Any], handler: ContextUsageHandler, way: str = "invoke") -> Any:
+    return WAYS[way](model, messages, {"callbacks": [handler]})
+
+
+@pytest.fixture
+def estimated() -> ContextPipeline:
+    return ContextPipeline({"max_context_tokens": 4_000}, token_counter=EstimatingCounter(), store=InMemoryStore())
+
+
+def prompt(estimated: ContextPipeline, conversation_id: str = "c1", content: Any = WORDS * 50) -> AssembledContext:
+    return estimated.assemble(HumanMessage(content), user_id="ada", conversation_id=conversation_id)
+
+
+def used(estimated: ContextPipeline, conversation_id: str) -> int:
+    return estimated.usage.of_session(user_id="ada", conversation_id=conversation_id).input_tokens
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_usage_of_an_answer_corrects_the_next(way: str, estimated: ContextPipeline, model: ChatOpenAI) -> None:
+    handler, first = ContextUsageHandler(estimated), prompt(estimated)
+    ask(model, first.messages, handler, way)
+    assert handler.observed == 1
+    assert first.report.total_tokens < measured(first) <= prompt(estimated).report.total_tokens
+
+
+def test_the_usage_belongs_to_its_prompt_and_not_to_the_last(estimated: ContextPipeline, model: ChatOpenAI) -> None:
+    context = prompt(estimated)
+    prompt(estimated, "c2", "Hello")
+    ask(model, context.messages, ContextUsageHandler(estimated))
+    assert (used(estimated, "c1"), used(estimated, "c2")) == (measured(context), 0)
+
+
+def test_a_prompt_to_which_something_was_added_is_unmatched_unless_it_is_observed_elsewhere(
+    estimated: ContextPipeline, model: ChatOpenAI
+) -> None:
+    handler, context = ContextUsageHandler(estimated), prompt(estimated)
+    ask(model, [*context.messages, HumanMessage("Be brief.")], handler)
+    ask(model, context.messages, handler)
+    with observed_elsewhere():
+        ask(model, [HumanMessage(WORDS)], handler)
+    assert handler.observed == 1
+
+
+def test_a_usage_that_cannot_be_is_logged_and_the_answer_stands(
+    estimated: ContextPipeline, model: ChatOpenAI, server: OpenAIServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.measure = lambda _: 10**9
+    handler = ContextUsageHandler(estimated)
+    with caplog.at_level(logging.WARNING):
+        assert ask(model, prompt(estimated).messages, handler).content == "On the shelf."
+    assert handler.observed == 0
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "cannot be its usage" in caplog.text
+
+
+def _in_threads(model: ChatOpenAI, prompts: list[Any], handler: ContextUsageHandler) -> None:
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        list(pool.map(lambda messages: ask(model, messages, handler), prompts))
+
+
+def test_conversations_at_once_do_not_mix_up(
+    estimated: ContextPipeline, model: ChatOpenAI, server: OpenAIServer
+) -> None:
+    handler = ContextUsageHandler(estimated)
+    together = threading.Barrier(CONVERSATIONS, timeout=20)
+
+    def answer(_: Mapping[str, Any]) -> Mapping[str, Any]:
+        together.wait()  # nobody is answered before everybody has asked
+        return says("On the shelf.")
+
+    server.answer = answer
+    contexts = [prompt(estimated, f"c{n}", f"{n} {WORDS * (10 * n + 1)}") for n in range(CONVERSATIONS)]
+    _in_threads(model, [context.messages for context in contexts], handler)
+    assert [used(estimated, f"c{n}") for n in range(CONVERSATIONS)] == list(map(measured, contexts))
+    assert handler.observed == CONVERSATIONS

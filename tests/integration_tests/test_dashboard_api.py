@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,12 +24,13 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.memory import InMemoryStore
 from starlette.requests import Request
 
-from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextReport, KnowledgeBase
+from langchain_ctxbudget import ChromaStore, ContextPipeline, ContextReport
 from langchain_ctxbudget.cli.__main__ import main
 from langchain_ctxbudget.dashboard import create_app
 from langchain_ctxbudget.dashboard.app import OPERATIONS
 from langchain_ctxbudget.dashboard.service import LONGEST_ID
 from langchain_ctxbudget.errors import InvalidSettingsError, MissingScopeError
+from tests.integration_tests.summary_models import Scripted
 from tests.servers import LOOPBACK
 
 ADA = {"user_id": "ada", "conversation_id": "trip"}
@@ -48,7 +50,6 @@ def talk(name: str, turns: int = 20) -> list[BaseMessage]:
 
 
 def two_users() -> ContextPipeline:
-    """Two users with a long conversation each; nothing is learned, so that nothing happens meanwhile."""
     settings = {"max_context_tokens": 700, "keep_snapshots": 5, "learn": False}
     made = ContextPipeline(settings, system_prompt="You plan trips.", store=InMemoryStore())
     made.add_messages(talk("belem"), **ADA)
@@ -62,7 +63,6 @@ def pipeline() -> ContextPipeline:
 
 
 def kept(pipeline: ContextPipeline, question: str = "Where to?", **scope: str) -> ContextReport:
-    """The report of a prompt that is kept as a snapshot."""
     report = pipeline.assemble(question, **(scope or ADA)).report
     assert pipeline.flush(30)
     return report
@@ -166,22 +166,39 @@ async def test_a_budget_that_is_too_small_is_a_conflict_that_names_the_floors(pi
     assert 5 < shown["current_context"]["total_tokens"] <= 600
 
 
+@pytest.mark.parametrize("has_model", [False, True])
+async def test_looking_writes_nothing_asks_no_model_and_leaves_the_next_prompts_as_they_were(has_model: bool) -> None:
+    model, noon = Scripted(), datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+    def made() -> ContextPipeline:
+        about: dict[str, Any] = {"writer_id": "w", "clock": lambda: noon, "summary_model": model if has_model else None}
+        settings = {"max_context_tokens": 900, "keep_snapshots": 3, "learn": False}
+        it = ContextPipeline(settings, store=InMemoryStore(), **about)
+        it.add_messages(talk("belem"), **ADA)
+        kept(it, "Where were we?")
+        it.add_messages(talk("alfama", 3), **ADA)
+        return it
+
+    def comparable(report: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in report.items() if name not in ("timings_ms", "tokenizer_calls")}
+
+    seen, unseen = made(), made()
+    stored, asked = sorted(seen.export_user(user_id="ada")), len(model.read)
+    async with served(seen) as client:
+        for path in ("sessions", "status", "snapshots", "messages", "usage", "settings"):
+            await get(client, path, session_id="trip")
+        tried: list[dict[str, Any]] = [{}, {"message": "word " * 300}, {"budget": 3_000}, {}]
+        shown = [await get(client, "preview", **{"session_id": "trip", "message": "And now?"} | one) for one in tried]
+    assert seen.flush(30)
+    assert (sorted(seen.export_user(user_id="ada")), len(model.read)) == (stored, asked)
+    first, *_, last = [comparable(one["current_context"]) for one in shown]
+    for number, question in enumerate(("And now?", "And then?")):
+        one, other = (it.assemble(question, **ADA) for it in (seen, unseen))
+        assert one.messages == other.messages
+        assert number or first == last == comparable(json.loads(json.dumps(one.report.to_dict())))
+
+
 # What items quote
-
-
-async def test_the_items_of_a_snapshot_quote_what_they_stand_for(pipeline: ContextPipeline) -> None:
-    more = {"source": "guide.txt", "title": "Guide"}
-    KnowledgeBase(pipeline.store, user_id="ada").add("The tower of Belem opens at nine.", metadata=more)
-    said = HumanMessage("The tower of Belem was full.", id="m1")
-    pipeline.add_messages([said], user_id="ada", conversation_id="50%/a")
-    live = kept(pipeline, "When does the tower of Belem open on day 3?").to_dict()
-    async with served(pipeline) as client:
-        shown = (await get(client, "status", session_id="trip"))["current_context"]
-    quoted = {item["id"]: item["preview"] for layer in shown["layers"] for item in layer["items"]}
-    assert quoted["belem-a19"].startswith("On day 19 you see the tower")
-    assert "50%25%2Fa/m1" in quoted
-    assert "Guide" in {item["preview"] for item in items_of(shown, "L5") if item["source"] == "documents"}
-    assert [item["id"] for item in items_of(live, "L5")] == [item["id"] for item in items_of(shown, "L5")]
 
 
 async def test_what_was_deleted_is_not_quoted_again(pipeline: ContextPipeline) -> None:
@@ -305,8 +322,6 @@ def test_whatever_is_asked_is_answered_without_a_fault_and_without_anything_of_o
 
 
 class BrokenStore(InMemoryStore):
-    """A store that stops working."""
-
     broken = False
 
     async def abatch(self, ops: Any) -> Any:

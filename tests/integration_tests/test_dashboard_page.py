@@ -100,8 +100,6 @@ def served(app: ASGIApp) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Site:
-    """A dashboard, and the pipeline whose store it shows."""
-
     url: str
     pipeline: ContextPipeline
 
@@ -119,8 +117,6 @@ def site() -> Iterator[Site]:
 
 @dataclass(frozen=True)
 class Visit:
-    """A page, and everything that it did besides showing something."""
-
     page: Page
     problems: list[str]
     requests: list[str]
@@ -169,7 +165,6 @@ def shown_total(page: Page) -> int:
 
 
 def legend(page: Page) -> dict[str, int]:
-    """Tokens by layer, as the legend says."""
     rows = page.locator("#legend tbody tr").all()
     return {str(row.get_attribute("data-layer")): number(row.locator(".used")) for row in rows}
 
@@ -197,22 +192,6 @@ def test_a_session_shows_the_numbers_of_the_api(site: Site, visit: Visitor, sess
     assert states(page) == counts
     items = sum(len(part["items"]) for part in report["layers"])
     expect(page.locator("#items [role=status]")).to_contain_text(f"{items} items of {items}")
-
-
-def test_the_slider_shows_what_the_api_says_of_that_budget(site: Site, visit: Visitor) -> None:
-    page = visit().opens(site.url, LONG)
-    totals = set()
-    for step in ("180", "240", "330"):
-        page.locator("#budget-slider").fill(step)
-        budget = int(page.locator("#budget-number").input_value())
-        expect(page.locator("#what-if-result")).to_contain_text(f"With a budget of {budget:,} tokens")
-        report = site.ask("preview", session_id=LONG, budget=budget)["current_context"]
-        assert shown_total(page) == number(page.locator("#what-if-total")) == report["total_tokens"] <= budget
-        assert legend(page) == used(report)
-        totals.add(report["total_tokens"])
-    assert len(totals) == 3
-    page.locator("#reset").click()
-    assert shown_total(page) == site.ask("status", session_id=LONG)["current_context"]["total_tokens"]
 
 
 def test_hostile_text_is_shown_as_text_and_nothing_of_it_runs(site: Site, visit: Visitor) -> None:

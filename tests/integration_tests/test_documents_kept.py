@@ -36,7 +36,6 @@ def require_whole(store: BaseStore, documents: dict[str, str]) -> None:
 
 
 def small(store: BaseStore) -> KnowledgeBase:
-    """Splits into many chunks."""
     return KnowledgeBase(store, user_id="ada", chunk_tokens=16, chunk_overlap_tokens=0)
 
 
@@ -77,7 +76,6 @@ for version in range(int(sys.argv[2]), 1000):
 
 
 def given(version: int) -> list[Document]:
-    """Documents of which every version has other texts."""
     return [named(words(10 * version + number, 8), f"doc{number}") for number in range(4)]
 
 
@@ -134,8 +132,6 @@ def test_adding_again_heals_a_document_whose_chunks_are_gone(store: BaseStore, t
 
 
 class Sometimes(LocalEmbeddings):
-    """Embeddings that can be broken."""
-
     broken = True
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from langgraph.store.base import BaseStore, IndexConfig
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.flow import adrive, drive
 from langchain_ctxbudget.history import OtherConversations
-from langchain_ctxbudget.history.log import FEWEST_EACH, OVERFETCH
+from langchain_ctxbudget.history.log import OVERFETCH
 from langchain_ctxbudget.search import Candidate
 from tests import log_contract
 from tests.integration_tests.conftest import Call
@@ -40,8 +40,6 @@ def _wrapped_stores_tell_of_their_index(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Reader:
-    """The flow in its blocking and its awaited form."""
-
     def __init__(self, store: BaseStore) -> None:
         self.store = store
 
@@ -72,32 +70,6 @@ def at(conversation: str, user: str = "ada") -> dict[str, str]:
 
 def texts(found: Sequence[Candidate]) -> list[str]:
     return [candidate.text for candidate in found]
-
-
-def test_a_candidate_is_a_message_of_another_conversation_as_it_was_said(store: BaseStore, call: Call) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    when = {"created_at": "2026-03-01T10:00:00Z"}
-    told = HumanMessage("The violet lantern\nis at the harbour.", id="m/1", name="Ada", additional_kwargs=when)
-    call(pipeline, "add_messages", [*said("porridge"), told, AIMessage("Understood.", id="m2")], **at("c.1/a"))
-    call(pipeline, "add_messages", said(QUERY), **at("open"))
-    found = {candidate.id: candidate for candidate in call(Reader(store), "find")}
-    assert set(found) == {"c.1%2Fa/porridge", "c.1%2Fa/m/1", "c.1%2Fa/m2"}
-    one = found["c.1%2Fa/m/1"]
-    assert (one.text, one.title, one.speaker, one.date) == (told.text, "c.1/a", "Ada", "2026-03-01")
-    assert (one.source, one.kind) == ("conversations", "experience")
-    assert [found[f"c.1%2Fa/{key}"].place for key in ("porridge", "m/1", "m2")] == [0, 1, 2]
-    assert found["c.1%2Fa/m2"].speaker == "assistant"
-
-
-@pytest.mark.parametrize("index", [None], ids=["plain"])
-def test_without_an_index_the_last_messages_of_every_recent_conversation_are_candidates(
-    store: BaseStore, call: Call
-) -> None:
-    pipeline = ContextPipeline(SETTINGS, store=store)
-    for thread, count in (("c1", 3), ("c2", 40), ("open", 60)):
-        call(pipeline, "add_messages", said(*(f"{thread}.{number}" for number in range(count))), **at(thread))
-    found = call(Reader(store), "find", limit=2 * FEWEST_EACH)
-    assert set(texts(found)) == {*(f"c1.{n}" for n in range(3)), *(f"c2.{n}" for n in range(27, 40))}
 
 
 def test_what_was_taken_out_or_is_not_to_be_quoted_is_no_candidate(store: BaseStore, call: Call) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.messages import BaseMessage, HumanMessage
-from langgraph.store.base import BaseStore, Op, PutOp, Result
+from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import BudgetedChatMessageHistory, ChromaStore, ContextPipeline, create_recall_tool
@@ -56,7 +56,6 @@ def fill(pipeline: ContextPipeline, user: str, word: str) -> None:
 
 
 def everything(store: BaseStore) -> list[str]:
-    """All that a store can be asked for, also through one that is bound to an event loop."""
     items = store.search((), limit=100_000)
     namespaces = store.list_namespaces(limit=100_000)
     if isinstance(store, InMemoryStore):  # goes on listing those that are empty
@@ -65,7 +64,6 @@ def everything(store: BaseStore) -> list[str]:
 
 
 def traces(texts: Iterable[object]) -> list[object]:
-    """What tells of the user who left."""
     return [text for text in texts if any(word in str(text) for word in (SECRET, ADA, label(ADA)))]
 
 
@@ -167,49 +165,10 @@ def test_what_the_model_was_writing_does_not_come_back(store: BaseStore, which: 
         assert traces(everything(store)) == []
 
 
-class Meddled(InMemoryStore):
-    """Does something once, just before a record of a kind is written."""
-
-    kind = ""
-    meddle: Callable[[], object] = staticmethod(lambda: None)
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        every = list(ops)
-        kinds = {op.namespace[2] for op in every if isinstance(op, PutOp) and op.value is not None}
-        if self.kind in kinds:
-            self.kind = ""
-            self.meddle()
-        return super().batch(every)
-
-
-@pytest.mark.parametrize("kind", ["compactions", "cuts", "pins"])
-def test_what_another_pipeline_is_just_writing_does_not_come_back(kind: str) -> None:
-    """Of one process: its pipelines over a store share the lock of a conversation."""
-    store = Meddled()
-    with new_pipeline(store) as writing, new_pipeline(store) as other:
-        for number in range(8):
-            writing.add_messages(told(number, SECRET), **SCOPE)
-        erasing = threading.Thread(target=other.erase_user, kwargs={"user_id": ADA})
-
-        def meddle() -> None:
-            erasing.start()
-            erasing.join(0.3)
-
-        store.meddle, store.kind = meddle, kind
-        if kind == "pins":
-            writing.pin("q1", **SCOPE)
-        else:
-            writing.assemble("What was it about?", **SCOPE)
-        assert erasing.ident
-        erasing.join()
-        assert traces(everything(store)) == []
-
-
 # By SQL
 
 
 def rows(folder: Path) -> Iterator[tuple[str, str]]:
-    """Every row of every table of a Chroma folder."""
     with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database:
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
@@ -217,8 +176,6 @@ def rows(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 class Letters:
-    """Embeddings that are made of the text: a vector tells what it was made from."""
-
     def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         return [[float(text.count(letter)) + 0.5 for letter in "abcdefgh"] for text in texts]
 
@@ -227,7 +184,6 @@ INDEX: Any = {"dims": 8, "embed": Letters(), "fields": ["$"]}
 
 
 def work_and_erase(store: BaseStore) -> None:
-    """Ada and Grace; an application's own items of theirs are indexed, and Ada is erased."""
     with new_pipeline(store) as pipeline:
         fill(pipeline, ADA, SECRET)
         fill(pipeline, GRACE, "nothing")

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, convert_to_messages
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import ContextPipeline
+from langchain_ctxbudget import ContextPipeline, build_context_graph
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
 from tests.integration_tests.agents import ListedState, agent_of, scripted
 from tests.integration_tests.conftest import Call
@@ -27,8 +27,6 @@ def words(messages: Sequence[BaseMessage]) -> list[str]:
 
 
 class Process:
-    """One that keeps nothing of its own: an agent over a store that others have written to."""
-
     def __init__(self, store: InMemoryStore, saver: InMemorySaver | None = None) -> None:
         self.pipeline = ContextPipeline({"max_context_tokens": 4_000, "learn": False}, store=store)
         self.options: dict[str, Any] = {"checkpointer": saver or InMemorySaver()}
@@ -43,10 +41,7 @@ class Process:
 
 
 class Middleware(Process):
-    """An agent with the middleware."""
-
     def ask(self, said: str, answer: str, *others: BaseMessage) -> list[BaseMessage]:
-        """What the model sees, when it gives an answer."""
         model = scripted(answer)
         middleware = ContextBudgetMiddleware(self.pipeline, recall_tool=False)
         agent = agent_of(model, middleware, **self.options)
@@ -55,24 +50,18 @@ class Middleware(Process):
 
 
 class WithoutIds(Middleware):
-    """An agent whose messages have no ids."""
-
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.options |= {"state_schema": ListedState}
 
 
 class NewestAlone(Middleware):
-    """An agent without a checkpointer that is given the newest message."""
-
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.options = {"checkpointer": None}
 
 
 class Synced(Process):
-    """An application that calls `sync` itself."""
-
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.messages: list[BaseMessage] = []
@@ -128,7 +117,6 @@ def test_that_it_goes_on_from_the_store_is_in_the_report_and_once_in_the_log(
 
 
 def archived(pipeline: ContextPipeline) -> list[str]:
-    """The words that are kept aside."""
     values = [json.loads(line)["value"] for line in pipeline.export_user(user_id="ada")]
     return sorted(json.loads(value["text"])["data"]["content"] for value in values if value.get("archived"))
 
@@ -163,3 +151,49 @@ def test_an_agent_s_state_that_was_emptied_has_lost_its_messages(*, restarted: b
     assert agent.stored() == ["q2", "a2"]
     assert agent.failures() == []
     assert archived(agent.pipeline) == ["a0", "a1", "q0", "q1"]
+
+
+# -- Callers that keep no ids: every turn brings the whole conversation again
+
+
+def human(number: int) -> dict[str, str]:
+    return {"role": "user", "content": f"Tell me something about subject {number}, its makers and its history."}
+
+
+def ai(number: int) -> dict[str, str]:
+    return {"role": "assistant", "content": f"Subject {number} is broad; here are {number + 3} remarks on its makers."}
+
+
+def whole(turns: int) -> list[dict[str, str]]:
+    return [message for n in range(turns) for message in (human(n), ai(n))] + [human(turns)]
+
+
+def unnamed() -> ContextPipeline:
+    return ContextPipeline({"max_context_tokens": 700, "learn": False}, store=InMemoryStore())
+
+
+def prompt(pipeline: ContextPipeline, messages: Any) -> tuple[list[BaseMessage], dict[str, Any]]:
+    state = build_context_graph(pipeline, report="texts").invoke({"messages": messages}, CONFIG)
+    return state["llm_input_messages"], state["report"]
+
+
+def test_prompts_are_those_of_messages_with_ids() -> None:
+    pipeline = unnamed()
+    other = ContextPipeline(pipeline.settings, store=InMemoryStore())
+    for turn in range(20):
+        named = [m.model_copy(update={"id": f"m{n}"}) for n, m in enumerate(convert_to_messages(whole(turn)))]
+        (without, report), (with_ids, expected) = prompt(pipeline, whole(turn)), prompt(other, named)
+        assert words(without) == words(with_ids)
+        assert report["stability"] == expected["stability"]
+
+
+def test_an_edit_and_another_way_on_from_the_middle_are_stored_as_they_are_now() -> None:
+    pipeline = unnamed()
+    prompt(pipeline, whole(9))
+    before, changed = pipeline.get_messages(**SCOPE), whole(9)
+    changed[8] = {"role": "user", "content": "Forget what I asked there."}
+    branch = [*whole(4), {"role": "assistant", "content": "Something else."}, {"role": "user", "content": "And now?"}]
+    for now in (changed, branch):
+        prompt(pipeline, now)
+        assert words(pipeline.get_messages(**SCOPE)) == [message["content"] for message in now[:-1]]
+    assert [message.id for message in pipeline.get_messages(**SCOPE)[:8]] == [message.id for message in before[:8]]

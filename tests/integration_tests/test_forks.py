@@ -1,21 +1,14 @@
-"""What the child of a fork does with stores and pipelines of its parent: gunicorn --preload, Celery, multiprocessing.
-
-The time limits are for a child that hangs; nothing is measured.
-"""
+"""What the child of a fork does with stores and pipelines of its parent: gunicorn --preload, Celery."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
-from queue import SimpleQueue
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -32,8 +25,6 @@ SCOPE: Any = {"user_id": "ada", "conversation_id": "c1"}
 
 
 class Child:
-    """A forked process that does something; what it says or raises is `result`."""
-
     def __init__(self, work: Callable[[], Any]) -> None:
         context = multiprocessing.get_context("fork")
         self._results = context.SimpleQueue()
@@ -131,38 +122,3 @@ def test_a_pipeline_that_is_busy_goes_on_in_the_child_of_a_fork_with_workers_of_
                 assert tokens
                 assert flushed
                 assert learned
-
-
-def test_a_fork_in_the_middle_of_whatever_a_thread_makes_once_leaves_a_child_that_can_make_it_too() -> None:
-    said = [HumanMessage("I work on Project Apollo with Bob Smith in Berlin.", id="1")]
-    stopped: SimpleQueue[str] = SimpleQueue()
-    goes_on: SimpleQueue[None] = SimpleQueue()
-
-    def assemble() -> int:
-        return pipeline.assemble("How goes Project Apollo with Bob?", **SCOPE).report.total_tokens
-
-    def stop(frame: FrameType, event: str, _: Any) -> None:
-        caller = frame.f_back
-        if event == "call" and caller and caller.f_code is cached_property.__get__.__code__:
-            stopped.put(frame.f_code.co_name)
-            goes_on.get()
-
-    def work() -> None:
-        sys.setprofile(stop)
-        assemble()
-        stopped.put("")
-
-    with ContextPipeline({"learn_every": 1}, store=InMemoryStore()) as pipeline:
-        pipeline.add_messages(said, **SCOPE)
-        assert pipeline.flush(SAFETY_SECONDS)
-        assemble()
-        pipeline.knowledge.add_fact("Ada likes tea", user_id="ada")  # and what is known is new
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        made = []
-        while name := stopped.get(timeout=SAFETY_SECONDS):
-            made.append(name)
-            assert isinstance(Child(assemble).result(), int), name
-            goes_on.put(None)
-        thread.join()
-        assert made

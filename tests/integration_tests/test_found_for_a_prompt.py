@@ -16,7 +16,6 @@ from langchain_ctxbudget import (
     ContextPipeline,
     ContextReport,
     KnowledgeBase,
-    LocalEmbeddings,
 )
 from langchain_ctxbudget.budget import Reason, Status
 from tests.integration_tests.conftest import Call
@@ -41,7 +40,6 @@ def talk(exchanges: int) -> list[BaseMessage]:
 
 
 def filled(store: Any, **changes: Any) -> ContextPipeline:
-    """A user with two conversations, memories and a document."""
     settings = {"max_context_tokens": 1_500, "learn": False, "memories": MEMORIES, **changes.pop("settings", {})}
     pipeline = ContextPipeline(settings, system_prompt="You help.", store=store, writer_id="w", **changes)
     pipeline.add_messages(talk(100), **HERE)
@@ -79,18 +77,6 @@ def test_a_prompt_quotes_from_everything_that_a_user_has_blocking_and_awaited(in
     awaited = asyncio.run(filled(InMemoryStore(index=index)).aassemble(QUESTION, **HERE))
     assert context.messages == awaited.messages
     assert context.report.layers == awaited.report.layers
-
-
-@pytest.mark.parametrize("tokens", [600, 2_000])
-def test_what_is_said_by_hand_or_pinned_is_shown_in_a_small_budget_too(call: Call, tokens: int) -> None:
-    by_hand = {"identity": "Is allergic to penicillin", "preference": "Prefers French", "project": "Builds a boat"}
-    with filled(InMemoryStore(), settings={"max_context_tokens": tokens, "memories": ()}) as pipeline:
-        for category, fact in by_hand.items():
-            pipeline.knowledge.add_fact(fact, category=category, user_id="ada")
-        pinned = pipeline.knowledge.add_fact("Has a daughter called Mia", category="identity", user_id="ada")
-        pipeline.knowledge.pin(pinned.id, user_id="ada")
-        context = call(pipeline, "assemble", QUESTION, **HERE)
-        assert [fact for fact in (*by_hand.values(), pinned.text) if fact not in context.messages[0].text] == []
 
 
 # The report
@@ -155,43 +141,6 @@ def test_where_a_source_fails_the_prompt_goes_out_without_it(
     text, report = ask(call, pipeline)
     assert sources_of(text) == {"own", "conversations", "documents", "memories"} - {gone}
     assert told in report.failures
-
-
-class Spoilt(LocalEmbeddings):
-    """Gives no usable vector for some texts, and notes what it is asked for."""
-
-    def __init__(self, *marks: str) -> None:
-        super().__init__()
-        self.marks = marks
-        self.asked: list[str] = []
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        self.asked += texts
-        rows = super().embed_documents(texts)
-        bad = [float("nan")] * self.dimensions
-        return [bad if any(m in text for m in self.marks) else row for text, row in zip(texts, rows, strict=True)]
-
-
-@pytest.mark.parametrize(
-    ("mark", "told"),
-    [
-        ("week 7,", "embeddings: no usable vector for 1 of 221 texts, found by their words alone"),
-        ("harbour office", "embeddings: no usable vector for 1 of 221 texts, found by their words alone"),
-        ("paraffin", "documents: no usable vector for 1 of 2 passages, found by their words alone"),
-    ],
-    ids=["own", "conversations", "documents"],
-)
-def test_one_text_without_a_usable_vector_is_told_of_and_not_embedded_again(call: Call, mark: str, told: str) -> None:
-    store, embeddings = InMemoryStore(), Spoilt(mark)
-    pipeline = filled(store, embeddings=embeddings)
-    KnowledgeBase(store, user_id="ada").add([Document("A kettle.", metadata={"source": "kettle.md"})])
-    text, report = ask(call, pipeline)
-    assert told in report.failures
-    assert sources_of(text) == {"own", "conversations", "documents", "memories"}
-    embeddings.asked.clear()
-    _, report = ask(call, pipeline)
-    assert told in report.failures
-    assert set(embeddings.asked) == {QUESTION}
 
 
 class Reversing(BaseDocumentCompressor):

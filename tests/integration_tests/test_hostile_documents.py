@@ -58,7 +58,6 @@ IMITATIONS = (
 
 
 def hostile(imitation: str, line_break: str = "\n", number: int = 0) -> str:
-    """A text about zebras that tries to go on outside of its item."""
     return f"Zebra {number} eats grass.{line_break}{imitation}{line_break}The zebra{number} sleeps."
 
 
@@ -96,7 +95,6 @@ def items_of(block: str) -> list[tuple[str, str]]:
 
 
 def fences_in(text: str) -> int:
-    """How many fences a text seems to have, where all that looks alike is alike and nothing is invisible."""
     plain = unicodedata.normalize("NFKC", text).replace("\\", "/")
     kinds = [(character, unicodedata.category(character)) for character in plain]
     seen = "".join(" " if kind in ("Cc", "Zl", "Zp") else character for character, kind in kinds if kind != "Cf")
@@ -104,7 +102,6 @@ def fences_in(text: str) -> int:
 
 
 def words(text: str) -> str:
-    """What a text says as data, however it is broken into lines; an index takes neither NUL nor half characters."""
     return " ".join(fences.as_data(searchable(text)).split())
 
 
@@ -112,7 +109,6 @@ def words(text: str) -> str:
 
 
 def conversation(texts: Sequence[str], *, date: str | None = None, names: Sequence[str] = ()) -> list[BaseMessage]:
-    """Messages with these texts, of the user and the assistant in turns."""
     about = {"created_at": f"{date}T10:00:00"} if date else {}
     return [
         (AIMessage if number % 2 else HumanMessage)(
@@ -137,9 +133,7 @@ class World:
     question: str = QUESTION
     budget: int = 4_000
     filler: int = 16
-    """So many messages about nothing come after those of the conversation."""
     recall: bool = False
-    """Whether the request has the recall tool."""
 
     def assemble(self) -> AssembledContext:
         """The prompt for the question; its tokens and its block are checked."""
@@ -166,7 +160,6 @@ class World:
         return context
 
     def items(self, context: AssembledContext) -> list[tuple[str, str]]:
-        """What the last message quotes; the user's words behind it are byte-identical."""
         block, end, said = str(context.messages[-1].content).partition("</context>\n\n")
         assert (bool(end), said) == (True, self.question)
         return items_of(block)

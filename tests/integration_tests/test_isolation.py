@@ -1,9 +1,4 @@
-"""Users never see each other: random work of many users through every public way in, on every store.
-
-Every text that a user stores carries a mark of its owner, and the model that summarizes and learns repeats every mark
-that it reads, so that whatever crosses over shows. Conversations, messages and devices have the same ids with every
-user.
-"""
+"""Users never see each other: random work of many users through every public way in, on every store."""
 
 from __future__ import annotations
 
@@ -62,13 +57,11 @@ def mark(user: str) -> str:
 
 
 def spellings(user: str) -> list[str]:
-    """How an id may stand in what is returned, the longest first."""
     forms = {user, label(user), repr(user)[1:-1], json.dumps(user)[1:-1], json.dumps(label(user))[1:-1]}
     return sorted(forms, key=len, reverse=True)
 
 
 def answer(prompt: str) -> str:
-    """A summary, or what there is to learn: everything that was read, by its marks."""
     marks = sorted(set(MARK.findall(prompt)))
     return learned(*marks) if asks_to_learn(prompt) else summary(f"Seen: {' '.join(marks)}.")
 
@@ -93,12 +86,9 @@ class World:
     store: BaseStore
     rng: random.Random
     sizes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Messages ever added, by user and conversation."""
     erased: set[str] = field(default_factory=set)
     spent: Counter[tuple[str, str | None]] = field(default_factory=Counter)
-    """Tokens by user and conversation; without one, of the month."""
     foreign: dict[str, list[str]] = field(default_factory=lambda: defaultdict(lambda: ["none"]))
-    """Ids of anybody's bookmarks, items and snapshots."""
     number: int = 0
     done: set[str] = field(default_factory=set)
 
@@ -147,14 +137,12 @@ class World:
         return [kinds[number % 2](self.text(), id=f"m{number}") for number in range(first, first + 4)]
 
     def key(self) -> str:
-        """The id of a message that is probably there."""
         return f"m{self.rng.randrange(1 + self.sizes[self.user, self.conversation])}"
 
     def one_of(self, *choices: Any) -> Any:
         return self.rng.choice(choices)
 
     def other(self, kind: str, own: Sequence[str]) -> str:
-        """An id of one's own, at times of another user's."""
         self.foreign[kind] += own
         return self.rng.choice(own if own and self.rng.random() < 0.8 else self.foreign[kind][-40:])
 

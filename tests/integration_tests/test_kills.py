@@ -1,8 +1,4 @@
-"""A writer is killed at a random point, again and again: what it was told is there stays there, and work goes on.
-
-The writer is a process. It tells what it is about to do and, once the pipeline has returned, that it is done; so after
-a kill the log is as it was when the last thing was done, or what was under way is there too.
-"""
+"""A writer is killed at a random point, again and again: what it was told is there stays there, and work goes on."""
 
 from __future__ import annotations
 
@@ -43,15 +39,11 @@ Shown = tuple[str, str]
 
 
 class Doing(NamedTuple):
-    """One thing that the writer does."""
-
     name: str
-    """`add`, `edit`, `forget`, `archive`, `sync` or `assemble`."""
     new: Sequence[Shown] = ()
     edited: Sequence[Shown] = ()
     removed: Sequence[str] = ()
     moved: Sequence[str] = ()
-    """Those that come last from now on, before what is new."""
 
 
 def outcomes(shown: Sequence[Shown], doing: Doing) -> list[list[Shown]]:
@@ -76,7 +68,6 @@ def outcomes(shown: Sequence[Shown], doing: Doing) -> list[list[Shown]]:
 
 
 def opened(kind: str, place: str) -> AbstractContextManager[BaseStore]:
-    """A store that another process may have written to."""
     if kind == "postgres":
         return PostgresStore.from_conn_string(place)
     url, _, database = place.partition(" ")
@@ -169,7 +160,6 @@ def killed(kind: str, place: str, seed: int, after_seconds: float) -> tuple[list
 
 
 def possible(known: Sequence[Shown], lines: Sequence[Doing | str]) -> list[list[Shown]]:
-    """What the conversation may be after what a writer told; `known` is what it was before."""
     now = [list(known)]
     for line in lines:
         now = outcomes(now[-1], line) if isinstance(line, Doing) else now[-1:]

@@ -33,7 +33,6 @@ COUNTER = TiktokenCounter()
 
 
 def words(number: int, count: int = 60) -> str:
-    """Sentences that no other number has."""
     return " ".join(f"Item {number}-{part} is made of material m{number}x{part}." for part in range(count))
 
 
@@ -54,7 +53,6 @@ def sources(knowledge: KnowledgeBase) -> list[str]:
 
 
 def pdf(path: Path, *pages: str, title: str = "") -> Path:
-    """A PDF with a line of text per page."""
     with mpl.rc_context({"pdf.use14corefonts": True}), PdfPages(path, metadata={"Title": title}) as file:
         for text in pages:
             figure = Figure()
@@ -187,8 +185,6 @@ def test_what_makes_no_sense_is_refused(knowledge: KnowledgeBase, tmp_path: Path
 
 
 class Loader(BaseLoader):
-    """Gives what it was told to give, and raises what is an error."""
-
     def __init__(self, *items: Any) -> None:
         self.items = items
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -58,14 +58,12 @@ def human(*texts: str, first: int = 0, minute: int = 0) -> list[HumanMessage]:
 
 @contextmanager
 def opened(store: BaseStore | None = None, model: Reader | None = None, **settings: Any) -> Iterator[ContextPipeline]:
-    """A pipeline whose clock stands still."""
     store = InMemoryStore() if store is None else store
     with ContextPipeline(settings, store=store, summary_model=model, clock=lambda: NOW) as pipeline:
         yield pipeline
 
 
 def restarted(store: InMemoryStore) -> InMemoryStore:
-    """The same data, as another process would have it: nothing that this one keeps in memory goes with it."""
     new = InMemoryStore()
     new._data = copy.deepcopy(store._data)
     return new
@@ -86,18 +84,15 @@ def system(context: AssembledContext) -> str:
 
 
 def items(context: AssembledContext, layer: Layer) -> tuple[ReportItem, ...]:
-    """What a report says about a layer."""
     return next(one.items for one in context.report.layers if one.layer == layer)
 
 
 def everything(store: BaseStore, *path: str) -> list[str]:
-    """Every record below a path, as text."""
     found = store.search((ROOT, *path), limit=100_000)
     return sorted(json.dumps([item.namespace, item.key, item.value]) for item in found)
 
 
 def of_learning(store: BaseStore) -> list[str]:
-    """Every record that learning writes."""
     kinds = {records.KNOWLEDGE, records.LEARNING, records.SNAPSHOT}
     return [text for text in everything(store) if kinds & set(json.loads(text)[0])]
 
@@ -196,20 +191,6 @@ def test_where_it_is_switched_off_nothing_is_kept_or_shown(call: Call) -> None:
 # Taken back
 
 
-def test_nothing_in_the_store_tells_of_a_cleared_conversation(call: Call) -> None:
-    store = InMemoryStore()
-    with opened(store) as pipeline:
-        learn(pipeline, human(STORY[1], *FILLER[:4]), THERE)
-        learn(pipeline, human(*STORY))
-        pipeline.knowledge.heartbeat(device_id="d", **ADA)
-        pipeline.knowledge.prewarm(**ADA)
-        assert pipeline.flush(30)
-        call(pipeline, "clear", **HERE)
-        left = "".join(of_learning(store))
-        found = [word for word in ("amber", "sarah", "acme", "kettle", '"c1"', "c1/") if word in left.casefold()]
-        assert found == []
-
-
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
 @pytest.mark.parametrize("how", ["remove", "edit", "sync"])
 def test_what_came_from_a_message_goes_with_it(call: Call, how: str, *, again: bool) -> None:
@@ -246,8 +227,6 @@ class KilledError(Exception):
 
 
 class Mortal(InMemoryStore):
-    """Goes away before the n-th write of one record in what learning keeps."""
-
     def __init__(self) -> None:
         super().__init__()
         self.left: int | None = None
@@ -279,7 +258,6 @@ CHANGES = (
 
 
 def undisturbed() -> tuple[dict[str, Any], list[int]]:
-    """What is known after a story and its changes, and how many writes each of them took."""
     store = Mortal()
     with opened(store) as pipeline:
         learn(pipeline, human(*STORY))
@@ -396,7 +374,6 @@ def with_tools(first: int = 0) -> list[Any]:
 
 
 def credulous(prompt: str) -> str:
-    """What a model says that finds a fact in every message."""
     many = [fact(f"Likes number {number}", number) for number in range(1, 9)]
     return json.dumps({"facts": many, "topics": [], "entities": []}) if asks_to_learn(prompt) else answer(prompt)
 
@@ -469,7 +446,6 @@ PASTED = (
 
 
 def not_theirs() -> list[Any]:
-    """Contents of a user's message in which the hostile words are not the user's."""
     pasted = [[{"type": "text", "text": part} for part in ("<document>", HOSTILE, "</document>")]]
     return [*([block] for block in FOREIGN_BLOCKS), *pasted, *PASTED]
 
@@ -538,49 +514,6 @@ def test_where_the_model_fails_rules_learn_and_the_report_says_so() -> None:
 
 
 # While another process changes what is known of the same user
-
-
-class Shared(InMemoryStore):
-    """The data of another store, as a second process has it; something may happen there right before a write."""
-
-    def __init__(self, other: InMemoryStore | None = None) -> None:
-        super().__init__()
-        self.meanwhile: Callable[[], object] | None = None
-        self.happened = False
-        if other is not None:
-            self._data, self._vectors = other._data, other._vectors
-
-    def batch(self, ops: Iterable[Op]) -> list[Result]:
-        todo = list(ops)
-        if self.meanwhile and any(isinstance(op, PutOp) and records.KNOWLEDGE in op.namespace for op in todo):
-            work, self.meanwhile, self.happened = self.meanwhile, None, True
-            work()
-        return super().batch(todo)
-
-
-def deleting(pipeline: ContextPipeline, word: str, added: str) -> Callable[[], object]:
-    """Forget what has a word in it, by hand, and say something else."""
-
-    def work() -> None:
-        [fact] = [fact for fact in pipeline.knowledge.list_facts(**ADA) if word in fact.text]
-        pipeline.knowledge.delete(fact.id, **ADA)
-        pipeline.knowledge.add_fact(added, **ADA)
-
-    return work
-
-
-def test_what_is_deleted_elsewhere_while_something_is_learned_is_not_shown(call: Call) -> None:
-    store = Shared()
-    with opened(store) as one, opened(Shared(store)) as other:
-        learn(one, human(*STORY))
-        shown = system(call(one, "assemble", "Hello", **THERE))
-        store.meanwhile = deleting(other, "Lisbon", "Plays the cello")
-        learn(one, human("My favourite drink is tea.", *FILLER, first=6))
-        assert store.happened
-        assert texts(one) == texts(other)
-        after = system(call(one, "assemble", "Hello", **THERE))
-    assert ("Lisbon" in shown, "cello" in shown) == (True, False)
-    assert ("Lisbon" in after, "cello" in after) == (False, True)
 
 
 # What it costs

@@ -80,7 +80,6 @@ LEARNED = Knowledge(
 
 @contextmanager
 def opened(store: BaseStore | None = None, now: datetime = NOW, **settings: Any) -> Iterator[ContextPipeline]:
-    """A pipeline whose clock stands still, and that learns nothing by itself."""
     settings = {"learn_every": 1_000, "sources": [], **settings}
     with ContextPipeline(settings, store=InMemoryStore() if store is None else store, clock=lambda: now) as pipeline:
         yield pipeline
@@ -88,7 +87,6 @@ def opened(store: BaseStore | None = None, now: datetime = NOW, **settings: Any)
 
 @contextmanager
 def knowing(store: BaseStore | None = None) -> Iterator[ContextPipeline]:
-    """A pipeline that has learned from a conversation."""
     with opened(store) as pipeline:
         pipeline.add_messages(SAID, **HERE)
         drive(known.save(pipeline.store, "ada", NOTHING, LEARNED))
@@ -97,7 +95,6 @@ def knowing(store: BaseStore | None = None) -> Iterator[ContextPipeline]:
 
 
 def restarted(store: InMemoryStore) -> InMemoryStore:
-    """The same data, as another process would have it: nothing that this one keeps in memory goes with it."""
     new = InMemoryStore()
     new._data = copy.deepcopy(store._data)
     return new

@@ -28,7 +28,6 @@ Address = tuple[str, ...]
 
 
 def message(writer: int, number: int) -> BaseMessage:
-    """Every tenth is a word without an id, that all of them say."""
     return HumanMessage("yes") if number % 10 == 9 else HumanMessage(f"{writer} {number}", id=f"{writer}.{number}")
 
 
@@ -47,7 +46,6 @@ def connected(address: Address) -> Iterator[BaseStore]:
 
 
 def write(address: Address, writer: int, each: int, start: Any) -> None:
-    """What one process does."""
     with connected(address) as store, ContextPipeline(SETTINGS, store=store) as pipeline:
         start.wait(120)
         for number in range(each):
@@ -56,7 +54,6 @@ def write(address: Address, writer: int, each: int, start: Any) -> None:
 
 
 def in_order(messages: Sequence[BaseMessage], writer: int) -> None:
-    """A writer's own messages stand in its own order."""
     own = [int(m.text.split()[1]) for m in messages if m.text.startswith(f"{writer} ")]
     assert own == sorted(own)
 
@@ -113,7 +110,6 @@ def test_eight_processes_append_to_one_conversation(address: Address) -> None:
 def pipelines_of(
     kind: str, store: BaseStore, count: int, settings: Mapping[str, Any] | None = None
 ) -> list[ContextPipeline]:
-    """One that all share, one for each, or one for each that does not even share locks with the others."""
     if kind == "one pipeline":
         return [ContextPipeline(settings, store=store)] * count
     return [ContextPipeline(settings, store=store if kind == "one store" else Elsewhere(store)) for _ in range(count)]

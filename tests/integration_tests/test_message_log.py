@@ -76,8 +76,6 @@ def read(pipeline: ContextPipeline) -> Flow[list[BaseMessage]]:
 
 
 class World:
-    """Pipelines of several processes on one store, each about to do something."""
-
     def __init__(
         self, acts: Sequence[Act], *, before: Sequence[BaseMessage], opened: bool, joined: bool = False
     ) -> None:
@@ -95,12 +93,10 @@ class World:
         self.flows = [ByHand(act(pipeline)) for act, pipeline in zip(acts, self.pipelines, strict=True)]
 
     def another(self, writer_id: str | None = None) -> ContextPipeline:
-        """Learns nothing: that would be threads that no order is given to."""
         store = Elsewhere(self.store)
         return ContextPipeline({"learn": False}, store=store, writer_id=writer_id, token_counter=COUNTER)
 
     def views(self) -> list[list[tuple[str, str]]]:
-        """What every reader sees in the end, a new one among them."""
         readers = [*self.pipelines, self.observer, self.another()]
         return [shown(reader.get_messages(**ADA)) for reader in readers]
 

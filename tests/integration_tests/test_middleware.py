@@ -8,23 +8,18 @@ from itertools import product
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
 from langchain.agents.structured_output import AutoStrategy, ProviderStrategy, ToolStrategy
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
-from langchain_core.tools import tool
+from langchain_core.messages import HumanMessage, SystemMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
 from pydantic import BaseModel, Field
 
-from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from langchain_ctxbudget.pipeline import RunContext
 from tests.integration_tests.agents import (
     BUDGET_TOKENS,
     CONFIG,
-    Scripted,
     agent_of,
     ask,
     book,
@@ -188,33 +183,6 @@ async def test_many_conversations_at_once_keep_apart() -> None:
         kept = middleware.pipeline.get_messages(**scope)
         assert kept == agent.get_state(config).values["messages"]
         assert [message.text for message in kept[::2]] == ["Turn 0", "Turn 1", "Turn 2"]
-
-
-def delegating(
-    middleware: ContextBudgetMiddleware, parts: int, helpers: ContextBudgetMiddleware | None = None, **context: Any
-) -> tuple[Any, Scripted, Scripted]:
-    """An agent that has another one as a tool, with the same middleware or its own, and calls it so often at once."""
-    helper_model, model = scripted("Part done."), scripted(wants(*["delegate"] * parts, task="a part"), "All done.")
-    helper = create_agent(helper_model, [], middleware=[helpers or middleware], context_schema=RunContext)
-
-    @tool
-    def delegate(task: str) -> str:
-        """Have a helper do a task."""
-        made: list[AnyMessage] = helper.invoke({"messages": [HumanMessage(task)]}, **context)["messages"]
-        return made[-1].text
-
-    return agent_of(model, middleware, tools=[delegate], context_schema=RunContext), model, helper_model
-
-
-@pytest.mark.parametrize("context", [{}, {"context": RunContext(conversation_id="helper")}])
-def test_an_agent_as_a_tool_sees_its_task_alone_and_its_caller_goes_on(context: dict[str, Any]) -> None:
-    middleware = budget()
-    agent, model, helper = delegating(middleware, 1, **context)
-    state = ask(agent, {"messages": [*long_history(4), HumanMessage("Do it all.", id="q")]})
-    assert [[message.text for message in seen] for seen in helper.seen] == [["a part"]]
-    assert [message.type for message in model.seen[1][-3:]] == ["human", "ai", "tool"]
-    assert model.seen[1][: len(model.seen[0])] == model.seen[0]
-    assert middleware.pipeline.get_messages(user_id="ada", conversation_id="c1") == state["messages"]
 
 
 def test_a_model_that_cannot_bind_tools_answers_without_the_recall_tool_and_that_is_told() -> None:

@@ -24,7 +24,6 @@ USERS, MOST_HELD = 1_200, 1_050
 
 
 def secret() -> str:
-    """A word that stands in no text of this module."""
     return "".join(reversed("xuuqiznaz"))
 
 

@@ -24,8 +24,6 @@ SAID = (
 
 
 class Named(DeterministicFakeEmbedding):
-    """Embeddings of a name and a number of dimensions."""
-
     model: str
 
 

@@ -61,19 +61,6 @@ def test_the_prompt_is_that_of_a_pipeline_which_had_the_model_from_the_start() -
         assert refitted.report.layers == fresh.report.layers
 
 
-@pytest.mark.parametrize(("window", "answer"), [(800, 100), (2_000, 600), (8_000, 1_000), (100_000, 16_000)])
-def test_it_fits_the_window_of_the_other_model(chat_openai: ChatOpenAI, window: int, answer: int) -> None:
-    first = pipeline(20_000)
-    first.add_messages(chat(150), **SCOPE)
-    first.assemble(QUESTION, **SCOPE)
-    context = first.with_model(profiled(window, answer)).assemble(QUESTION, **SCOPE)
-    counted = chat_openai.get_num_tokens_from_messages(context.messages)
-    assert counted == context.report.total_tokens <= min(20_000, window - answer)
-    assert (context.report.window_tokens, context.report.window_source) == (window, "profile")
-    assert context.report.output_reserve_tokens == answer
-    check_adds_up(context)
-
-
 # Usage that was observed
 
 

@@ -35,7 +35,6 @@ CHAT = [HumanMessage("My build machine is called Wilma."), AIMessage("Noted.")]
 
 
 def image(width: int, height: int, detail: str = "auto") -> dict[str, Any]:
-    """The header of a PNG and nothing of the image: whoever decodes it fails."""
     header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBB", 13, b"IHDR", width, height, 8, 2, 0, 0, 0)
     url = "data:image/png;base64," + base64.b64encode(header + b"\0" * 300).decode()
     return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
@@ -58,7 +57,6 @@ def call_of(*ids: str) -> AIMessage:
 
 
 def turn_with(*results: Any, question: Any = "Why does it fail?") -> list[BaseMessage]:
-    """A question, one message with a call for every result, and the results."""
     ids = [f"call-{number}" for number in range(len(results))]
     answers = [ToolMessage(result, tool_call_id=key) for key, result in zip(ids, results, strict=True)]
     return [HumanMessage(question), call_of(*ids), *answers]
@@ -232,22 +230,3 @@ def test_a_system_prompt_over_its_share_of_the_window_is_an_error_that_says_so(c
 
 
 # In the history
-
-
-def with_a_log(line: str = "") -> list[BaseMessage]:
-    log = "\n".join(f"{number:04} INFO worker {number % 7} has done its part" for number in range(800))
-    said = log.replace("0400 INFO", f"0400 INFO {line}")
-    return [HumanMessage("Read it."), call_of("c"), ToolMessage(said, tool_call_id="c"), AIMessage("Done.")]
-
-
-@pytest.mark.parametrize("emphasis", ["recall", "balanced", "cache"])
-def test_a_huge_result_of_long_ago_makes_no_step_of_every_turn(emphasis: str) -> None:
-    it = pipeline(4_000, with_a_log(), emphasis=emphasis)
-    reports = []
-    for number in range(14):
-        reports.append(it.assemble(f"Where is part {number}?", **SCOPE).report)
-        said = AIMessage(f"It lies on shelf {number}, in room {number % 4}. " * 18)
-        it.add_messages([HumanMessage(f"Where is part {number}?"), said], **SCOPE)
-    assert sum(report.stability.compaction_step for report in reports) <= 1
-    used = [report.total_tokens for report in reports]
-    assert used == sorted(used), "it grows at its end"

@@ -12,7 +12,7 @@ from langgraph.store.base import BaseStore, Result
 from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import ContextPipeline, ContextSettings
-from langchain_ctxbudget.budget import Layer, Reason
+from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.errors import BlockedLoopError
 
 SCOPE = {"user_id": "ada@example.org", "conversation_id": "c.1"}
@@ -82,14 +82,6 @@ def test_a_long_and_a_short_message_in_turn_do_not_open_and_close_a_compacted_co
     questions = ["And now? " * 60, "And now?", "And now? " * 60, "And now?"]
     shown = [pipeline.assemble(question, **SCOPE).report.history_strategy for question in questions]
     assert shown == ["windowed"] * 4
-
-
-def test_a_conversation_that_begins_with_an_answer_gets_a_note_in_front(store: BaseStore) -> None:
-    pipeline = ContextPipeline(store=store)
-    pipeline.add_messages([AIMessage("Welcome!")], **SCOPE)
-    context = pipeline.assemble("Hello", **SCOPE)
-    assert [message.type for message in context.messages] == ["human", "ai", "human"]
-    assert [repair.kind for repair in context.report.repairs] == ["first_message"]
 
 
 def test_a_system_message_in_the_history_becomes_a_note(store: BaseStore) -> None:
@@ -180,10 +172,3 @@ def test_a_call_that_is_never_answered_does_not_empty_the_history(store: BaseSto
     pipeline.add_messages(messages, **SCOPE)
     report = pipeline.assemble("And now?", **SCOPE).report
     assert report.coverage_counts()["verbatim"] >= 4
-
-
-def test_a_message_left_out_by_a_repair_is_in_the_report(store: BaseStore) -> None:
-    pipeline = ContextPipeline(store=store)
-    pipeline.add_messages([HumanMessage("a", id="1"), ToolMessage("orphan", id="2", tool_call_id="x")], **SCOPE)
-    items = pipeline.assemble("b", **SCOPE).report.layer("L6").items
-    assert [(item.id, item.reason) for item in items] == [("1", Reason.RECENT), ("2", Reason.REPAIRED)]

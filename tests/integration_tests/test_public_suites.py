@@ -1,9 +1,4 @@
-"""The tests of other packages, from their source distributions, with this package put into them.
-
-pip fetches them, in the versions that are installed here, from the index that this machine has. They run twice in a
-process of their own, as they are and with us (`public_suites/with_ctxbudget.py`): whatever passes without us and makes
-an agent or a store must pass with us, apart from what is listed here, by reason.
-"""
+"""The tests of other packages, from their source distributions, with this package put into them."""
 
 from __future__ import annotations
 
@@ -73,17 +68,11 @@ IN_STORES = {
 
 
 class Suite(NamedTuple):
-    """Tests of another package."""
-
     package: str
     where: str
-    """What of ours stands in them, see `with_ctxbudget.py`."""
     chosen: tuple[str, ...]
-    """Arguments of pytest."""
     least: int
-    """So many of them at least make an agent or a store, and pass without us."""
     differences: Mapping[str, str] = {}
-    """Reasons, and the tests that fail for them."""
 
 
 STORE_TESTS = ("-k", "store or injectable or injected")
@@ -174,7 +163,6 @@ def unpacked(shared: Path, python: Path, package: str, folder: Path) -> Path:
 
 
 def pip(python: Path, *arguments: str) -> None:
-    """Run pip for an environment; where the index does not have something, or cannot be reached, that is said."""
     command = [sys.executable, "-m", "pip", "--python", str(python), "-q", "--no-input", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "No matching distribution found" in done.stderr and "Retrying (" not in done.stderr:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from langgraph.graph.state import CompiledStateGraph
 
 from langchain_ctxbudget import ContextSettings
 from tests.warm import Ran, run_all
@@ -38,13 +40,9 @@ END_OF_BLOCK = "\x1e"
 
 
 class Block(NamedTuple):
-    """A block of Python, and what stands below it."""
-
     code: str
     printed: str | None
-    """A `text` block: what it prints."""
     settings: str | None
-    """A `json` block: the settings that it makes."""
 
 
 def python_blocks(page: str) -> list[Block]:
@@ -58,7 +56,6 @@ BLOCKS = {name: python_blocks(page) for name, page in PAGES.items()}
 
 
 def program(name: str) -> str:
-    """All Python blocks of a page, one after the other."""
     parts: list[str] = []
     for block in BLOCKS[name]:
         parts.append(block.code)
@@ -70,7 +67,6 @@ def program(name: str) -> str:
 
 @cache
 def ran(*names: str) -> dict[str, Ran]:
-    """What became of the pages with these names; of `README`, of each of its blocks."""
     programs = {name: program(name) for name in names if name in PAGES}
     if "README" in names:
         programs |= {f"README {number}": code for number, code in enumerate(PYTHON)}
@@ -121,6 +117,139 @@ def test_every_link_of_a_page_leads_somewhere(name: str) -> None:
 
 
 def headings(page: Path) -> set[str]:
-    """The anchors of a page, as GitHub makes them."""
     found = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+# -- Every example runs, offline
+
+
+SAYS = {
+    "chain_with_history.py": "-> Number 214.",
+    "from_summarization_middleware.py": "after:                  Etch & Field, 38p, 16 October (3 of 3 facts sent",
+    "from_summary_buffer_memory.py": "after:                  Etch & Field, 38p, 16 October",
+    "knows_its_user.py": "superseded identity   Lives in Lisbon",
+    "middleware_agent.py": "-> Ines cannot.",
+    "react_agent.py": "ai:    On shelf 28-F.",
+    "recall_agent.py": "-> Yes: 03:15:00 INFO copied photos/7100.jpg",
+    "agent.py": "agent: You are Ada.",
+    "auth.py": "refused  {'config': {'configurable': {'user_id': 'bo'}}}",
+    "service.py": "no token:   401",
+    "usage_limits.py": "  critical      250",
+}
+"""What shows that an example still does what it is for."""
+
+
+PATHS = sorted((ROOT / "examples").rglob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def examples() -> dict[str, Ran]:
+    return {path.name: done for path, done in zip(PATHS, run_all(PATHS), strict=True)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [path.name for path in PATHS])
+def test_example_runs(examples: dict[str, Ran], name: str) -> None:
+    done = examples[name]
+    assert (done.code, done.err) == (0, "")
+    assert done.out.strip()
+    assert SAYS.get(name, "") in done.out
+
+
+def test_langgraph_json_takes_its_own_folder_along() -> None:
+    described = json.loads((ROOT / "examples" / "server" / "langgraph.json").read_text(encoding="utf-8"))
+    assert "." in described["dependencies"]
+
+
+@pytest.mark.slow
+def test_langgraph_json_names_a_graph() -> None:
+    folder = ROOT / "examples" / "server"
+    for target in json.loads((folder / "langgraph.json").read_text(encoding="utf-8"))["graphs"].values():
+        module, _, name = target.partition(":")
+        assert isinstance(runpy.run_path(str(folder / module))[name], CompiledStateGraph)
+
+
+# -- The notebooks are committed as they ran: in order, without errors, and with what the code says now
+
+
+NAMES = ("01_quickstart", "02_budget_playground", "03_history_and_recall", "04_agent", "05_your_own_chatgpt_export")
+MOST_LINES = 50
+"""Of one cell; more of it nobody reads."""
+MACHINE_PATHS = re.compile(r"(?<![\w.~/])/(?:home|root|tmp|usr|var|opt|mnt|work|Users|private)/\w|[A-Z]:\\Users")
+
+PROGRAM = """
+import ast, contextlib, io, json, sys
+
+shown = []
+for code in json.loads({codes!r}):
+    tree, out, html = ast.parse(code), io.StringIO(), ""
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    with contextlib.redirect_stdout(out):
+        exec(compile(tree, "cell", "exec"), globals())
+        value = eval(compile(ast.Expression(last.value), "cell", "eval"), globals()) if last else None
+    if hasattr(value, "_repr_html_"):
+        html = value._repr_html_() or ""
+    shown.append({{"text": out.getvalue(), "html": html, "picture": hasattr(value, "_repr_png_")}})
+print(json.dumps(shown))
+"""
+
+
+@cache
+def cells(name: str, kind: str = "code") -> list[dict[str, Any]]:
+    notebook = json.loads((ROOT / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))
+    return [cell for cell in notebook["cells"] if cell["cell_type"] == kind]
+
+
+def source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def printed(cell: dict[str, Any]) -> str:
+    return "".join("".join(output["text"]) for output in cell["outputs"] if output["output_type"] == "stream")
+
+
+def displayed(cell: dict[str, Any], kind: str) -> str:
+    return "".join("".join(output.get("data", {}).get(kind, "")) for output in cell["outputs"])
+
+
+def without_timings(card: str) -> str:
+    return re.sub(r'<tr [^>]*data-fact="Time">.*?</tr>', "", card)
+
+
+def test_there_are_these_notebooks_and_no_others() -> None:
+    assert tuple(sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_committed_as_it_ran(name: str) -> None:
+    """From the first cell to the last, without errors, warnings, paths of a machine and long lists."""
+    code = cells(name)
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} <= {"stream", "execute_result", "display_data"}
+    assert {output["name"] for output in outputs if output["output_type"] == "stream"} <= {"stdout"}
+    for cell in code:
+        assert not MACHINE_PATHS.search(printed(cell) + displayed(cell, "text/html") + displayed(cell, "text/plain"))
+        assert printed(cell).count("\n") <= MOST_LINES
+    assert any(displayed(cell, "image/png") for cell in code)
+    assert any("## The decision" in source(cell) for cell in cells(name, "markdown")[-3:])
+    assert f"notebooks/{name}.ipynb" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def notebooks() -> dict[str, Ran]:
+    programs = [PROGRAM.format(codes=json.dumps([source(cell) for cell in cells(name)])) for name in NAMES]
+    return dict(zip(NAMES, run_all(programs), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_its_outputs_are_what_its_code_gives_now(notebooks: dict[str, Ran], name: str) -> None:
+    """Texts and cards to the character, timings aside; of pictures only that there is one."""
+    assert notebooks[name].code == 0, notebooks[name].err
+    for cell, now in zip(cells(name), json.loads(notebooks[name].out), strict=True):
+        rerun = f"run it again: pytest --nbmake --overwrite notebooks/{name}.ipynb"
+        assert printed(cell) == now["text"], rerun
+        assert without_timings(displayed(cell, "text/html")) == without_timings(now["html"]), rerun
+        assert bool(displayed(cell, "image/png")) == now["picture"], rerun

@@ -12,14 +12,11 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.tools import BaseTool
 from langchain_core.tools import tool as tool_of_langchain
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, StateGraph
-from langgraph.graph.message import MessagesState
-from langgraph.prebuilt import ToolNode
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command, interrupt
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph, create_recall_tool
+from langchain_ctxbudget import ContextPipeline, create_recall_tool
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.retrieval.recall import QUOTES
 from tests.integration_tests.agents import scripted
@@ -122,29 +119,6 @@ def test_another_user_gets_nothing_whatever_the_arguments_say(invoke: Invoke) ->
 
 
 # In graphs
-
-
-def test_a_graph_reads_on_what_its_context_has_left_out(invoke: Invoke) -> None:
-    pipeline = ContextPipeline({"max_context_tokens": 800}, store=InMemoryStore())
-    log = ToolMessage(LOG, tool_call_id="call-0", id="m-log")
-    history = [
-        HumanMessage("Run it.", id="m-1"),
-        AIMessage("", id="m-2", tool_calls=[{"name": "run", "args": {}, "id": "call-0", "type": "tool_call"}]),
-        log,
-        AIMessage("It ran.", id="m-3"),
-    ]
-    graph = StateGraph(MessagesState)
-    graph.add_node("context", build_context_graph(pipeline))
-    graph.add_node("model", lambda state: {"messages": [asks(reference="m-log@5000")]})
-    graph.add_node("tools", ToolNode([create_recall_tool(pipeline, max_tokens=300)]))
-    graph.add_edge(START, "context")
-    graph.add_edge("context", "model")
-    graph.add_edge("model", "tools")
-    graph.add_edge("tools", END)
-    state = invoke(graph.compile(), {"messages": [*history, HumanMessage("What did it say?", id="m-4")]}, CONFIG)
-    answer = state["messages"][-1].content
-    assert answer.startswith(f"{QUOTES}#3@5000 tool: {LOG[5000:5050].splitlines()[0]}\n")
-    assert pipeline.token_counter.count_text(answer) <= 300
 
 
 # What a run brings along

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import pytest
+import requests
 from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
-from langchain_core.tools import InjectedToolCallId, tool
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.tools import BaseTool, InjectedToolCallId, tool
+from langchain_core.tracers import LangChainTracer
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
+from langsmith import Client
 
-from langchain_ctxbudget import ContextPipeline, build_context_graph
+from langchain_ctxbudget import BudgetedChatMessageHistory, ContextPipeline, build_context_graph
 from langchain_ctxbudget.errors import InvalidSettingsError
 from langchain_ctxbudget.integrations.middleware import ContextBudgetMiddleware
-from tests.integration_tests.agents import CONFIG, ask, long_history, scripted, wants
+from langchain_ctxbudget.pipeline import described
+from tests.integration_tests.agents import CONFIG, SCOPE, agent_of, ask, budget, long_history, look_up, scripted, wants
 
 SECRET = "Xylograph"
 """In the system prompt, a preference, a memory, a name of a topic, and what is said."""
@@ -125,3 +138,165 @@ def test_sub_agents_that_hand_their_state_over_at_once_do_not_clash() -> None:
     state = ask(agent, HumanMessage("Do it all."))
     assert state["messages"][-1].text == "All done."
     assert state["ctxbudget_report"]["conversation_id"] == "c1"
+
+
+# -- What tools hand to the application beside what the model reads: it can be anything, and no provider gets it
+
+
+class Unsaid:
+    def __repr__(self) -> str:
+        raise ValueError
+
+
+def itself() -> list[Any]:
+    ring: list[Any] = []
+    ring.append(ring)
+    return ring
+
+
+def with_artifact(artifact: object) -> BaseTool:
+    @tool(response_format="content_and_artifact")
+    def measure() -> tuple[str, Any]:
+        """Measure it."""
+        return "It is 5 m long.", artifact
+
+    return measure
+
+
+def turn(artifact: object) -> list[Any]:
+    result = ToolMessage("It is 5 m long.", tool_call_id="k0", artifact=artifact, id="r")
+    return [HumanMessage("How long is it?", id="h"), wants("measure"), result]
+
+
+def artifacts(messages: list[BaseMessage]) -> list[Any]:
+    return [message.artifact for message in messages if isinstance(message, ToolMessage)]
+
+
+@pytest.mark.parametrize(
+    "make", [threading.Lock, itself, Unsaid, lambda: iter("abc")], ids=["lock", "itself", "no repr", "iterator"]
+)
+def test_an_agent_goes_on_with_it_in_this_turn_and_in_the_next(make: Any) -> None:
+    artifact, middleware = make(), budget()
+    agent = agent_of(scripted(wants("measure"), "5 m."), middleware, tools=[with_artifact(artifact)], checkpointer=None)
+    state = ask(agent, HumanMessage("How long is it?"))
+    assert state["messages"][2].artifact is artifact
+    assert len(middleware.pipeline.get_messages(**SCOPE)) == 4
+    agent = agent_of(scripted("Fine."), budget(), checkpointer=None)
+    said = [*turn(artifact), AIMessage("5 m.", id="a"), HumanMessage("Thanks!", id="h2")]
+    assert ask(agent, {"messages": said})["messages"][2].artifact is artifact
+
+
+def test_neither_prompt_nor_graph_nor_window_has_one_and_the_turn_keeps_its_own() -> None:
+    pipeline, given = ContextPipeline(store=InMemoryStore()), turn({"metres": 5})
+    assert artifacts(pipeline.assemble(given, **SCOPE).messages) == [None]
+    state = build_context_graph().invoke({"messages": turn(threading.Lock())}, CONFIG)
+    assert artifacts(state["llm_input_messages"]) == [None]
+    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
+    history.add_messages(given)
+    assert artifacts(history.window(500)) == [None]
+    assert given[-1].artifact == {"metres": 5}
+
+
+def test_what_json_can_hold_is_stored() -> None:
+    pipeline, found = ContextPipeline(store=InMemoryStore()), Document("A bicycle.", metadata={"room": "cellar"})
+    pipeline.add_messages(turn([found]), **SCOPE)
+    assert pipeline.get_messages(**SCOPE)[-1].artifact == [found.model_dump()]
+
+
+# -- Reports in traces: on the model's run, on the run that made the prompt, and on no other
+
+
+TOTAL = "ctxbudget_total_tokens"
+
+
+REPORT = ContextPipeline(store=InMemoryStore()).assemble("Hi", user_id="ada", conversation_id="c1").report
+
+
+class Recorder(BaseCallbackHandler):
+    def __init__(self) -> None:
+        self.models: list[dict[str, Any]] = []
+        self.others: list[dict[str, Any]] = []
+
+    def on_chain_start(self, serialized: Any, inputs: Any, **kwargs: Any) -> None:
+        self.others.append(kwargs)
+
+    def on_tool_start(self, serialized: Any, input_str: str, **kwargs: Any) -> None:
+        self.others.append(kwargs)
+
+    def on_chat_model_start(self, serialized: Any, messages: list[list[BaseMessage]], **kwargs: Any) -> None:
+        self.models.append(kwargs)
+
+
+def agent(*middleware: AgentMiddleware) -> Any:
+    return create_agent(scripted(wants("look_up", topic="lamp"), "Here."), tools=[look_up], middleware=middleware)
+
+
+TRACED = {"messages": [HumanMessage("Where is the lamp?")]}
+
+
+def test_the_metadata_and_tags_around_it_are_there_too() -> None:
+    def look(_: object, config: RunnableConfig) -> tuple[int, list[str]]:
+        return config["metadata"]["mine"], config["tags"]
+
+    def body(_: object) -> tuple[int, list[str]]:
+        with described(REPORT):
+            return RunnableLambda(look).invoke(None)
+
+    found = RunnableLambda(body).invoke(None, {"metadata": {"mine": 1}, "tags": ["my-tag"]})
+    assert found == (1, ["my-tag", "ctxbudget"])
+
+
+class Post(requests.Session):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[dict[str, Any]] = []
+
+    def request(self, *_: Any, data: Any = None, **__: Any) -> requests.Response:
+        self.sent += [json.loads(data)] if data else []
+        response = requests.Response()
+        response.status_code, response._content = 202, b"{}"
+        return response
+
+
+def test_where_nothing_traces_langsmith_is_not_loaded() -> None:
+    code = (
+        "import sys\n"
+        "from langchain_ctxbudget.pipeline.runs import describe_run\n"
+        "describe_run(None)\n"
+        "sys.exit('langsmith.run_helpers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- the package's own ways in
+
+OURS = {"thread_id": "c1", "user_id": "ada"}
+
+
+def ours(*callbacks: BaseCallbackHandler) -> RunnableConfig:
+    return {"callbacks": list(callbacks), "configurable": OURS}
+
+
+def test_the_middleware_describes_the_runs_of_the_model() -> None:
+    recorder = Recorder()
+    agent(ContextBudgetMiddleware(recall_tool=False)).invoke(TRACED, ours(recorder))
+    assert len(recorder.models) == 2
+    assert all(TOTAL in run["metadata"] and "ctxbudget" in run["tags"] for run in recorder.models)
+
+
+MADE: dict[str, Callable[[], Any]] = {
+    "assemble": build_context_graph,
+    "context_budget": lambda: ContextPipeline(store=InMemoryStore()).as_runnable(),
+}
+"""By the name of the run that makes the prompt."""
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_the_posted_run_that_made_the_prompt_is_described_and_has_a_name_and_a_tag(name: str) -> None:
+    recorder = Recorder()
+    with Post() as post:
+        where: Any = {"api_url": "http://langsmith.invalid", "api_key": "not-used", "info": {}}
+        tracer = LangChainTracer(client=Client(**where, session=post, auto_batch_tracing=False))
+        asyncio.run(MADE[name]().ainvoke(TRACED, ours(tracer, recorder)))
+    assert {body["name"] for body in post.sent if TOTAL in body["extra"]["metadata"]} == {name}
+    assert next(run["name"] for run in recorder.others if "ctxbudget" in run["tags"]) == "context_budget"

@@ -32,7 +32,6 @@ SAID = (
     "We had soup for lunch.",
     "A bicycle tour along the river takes two days.",
 )
-QUERY = "Where is the bicycle?"
 
 Invoke = Callable[..., Any]
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -19,7 +18,6 @@ from pydantic import BaseModel
 from typing_extensions import TypedDict
 
 from langchain_ctxbudget import (
-    BudgetedRetriever,
     ContextPipeline,
     ContextSettings,
     build_context_graph,
@@ -72,8 +70,6 @@ class Thing:
 
 @dataclass
 class Application:
-    """A context that has nothing to do with users."""
-
     database: str = "db"
 
 
@@ -89,7 +85,6 @@ def run(runnable: Any, given: Any, configurable: dict[str, Any], context: Any = 
 
 
 def in_a_node(step: Any, store: InMemoryStore | None = None) -> Any:
-    """A graph of the application's own, with a context of any kind."""
     graph = StateGraph(MessagesState)
     graph.add_node("step", step)
     graph.add_edge(START, "step")
@@ -173,26 +168,6 @@ def test_a_context_s_conversation_persona_and_device_count() -> None:
     assert "persona" in report.settings_from
 
 
-@pytest.mark.parametrize("fixed", [True, False])
-def test_a_retriever_reads_for_the_user_of_any_context(fixed: bool) -> None:
-    pipeline = ContextPipeline(store=InMemoryStore())
-    pipeline.add_messages(MESSAGES, user_id="ada", conversation_id="t1")
-    whose: dict[str, Any] = {"user_id": "ada"} if fixed else {"default_user": "nobody"}
-    retriever = BudgetedRetriever(pipeline=pipeline, k=1, **whose)
-    found: list[str] = []
-
-    def step(_: Any) -> dict[str, Any]:
-        found.extend(document.page_content for document in retriever.invoke("Which boat?"))
-        return {}
-
-    graph = in_a_node(step)
-    graph.invoke(ASKED, {"configurable": THREAD}, context=Plain(user_id="ada"))
-    assert found == ["My boat is red."]
-    other = ForeignUserError if fixed else MissingScopeError
-    with pytest.raises(other):
-        graph.invoke(ASKED, {"configurable": THREAD}, context=Plain(user_id="eve" if fixed else None))
-
-
 # -- Runs without a thread
 
 ADA: dict[str, Any] = {"user_id": "ada"}
@@ -269,17 +244,6 @@ def test_erasing_and_clearing_reach_the_stores_of_runs() -> None:
     assert ContextPipeline(store=store).get_messages(**SCOPE) == []
     assert pipeline.erase_user(user_id="ada") > 0
     assert store.search(()) == []
-
-
-def test_flush_waits_for_summaries_in_the_stores_of_runs() -> None:
-    model = FakeListChatModel(responses=["They talked about many subjects."], sleep=0.05)
-    pipeline = ContextPipeline({"max_context_tokens": 800, "learn": False}, summary_model=model, store=InMemoryStore())
-    store = InMemoryStore()
-    in_a_node(build_context_graph(pipeline), store).invoke({"messages": [*chat(60), HumanMessage("And now?")]}, CONFIG)
-    assert pipeline.flush(30)
-    made = pipeline.engine.over(store)
-    assert drive(made.workspace.compactions(Scope("ada", "t1")))
-    pipeline.close()
 
 
 def of_openai(name: str = "gpt-4o") -> ChatOpenAI:

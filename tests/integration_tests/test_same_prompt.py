@@ -49,14 +49,12 @@ def simply(agent: Agent) -> None:
 
 
 def edited(agent: Agent) -> None:
-    """The user edits an early message, long after."""
     converse(agent, TURNS[:KEPT])
     agent.edit(HumanMessage("I meant the pear tree, of 21 April 2022. [turn 2]", id=f"turn{EARLY}-user"))
     converse(agent, TURNS[KEPT:])
 
 
 def rewound(agent: Agent) -> None:
-    """The user goes on from an earlier state, as if what came after it had never been said."""
     kept = list(converse(agent, TURNS[:KEPT]))
     converse(agent, TURNS[KEPT:INTERRUPTED])
     agent.rewind(kept)
@@ -64,7 +62,6 @@ def rewound(agent: Agent) -> None:
 
 
 def branched(agent: Agent) -> None:
-    """Another thread begins with what was said in this one."""
     said = converse(agent, TURNS[:KEPT])
     other = type(agent)(replace(agent.parts, thread="c2"))
     other.take_over(said)
@@ -72,7 +69,6 @@ def branched(agent: Agent) -> None:
 
 
 def prompts(way: type[Agent], story: Callable[[Agent], Any]) -> Prompts:
-    """What the model is sent while the story goes on."""
     with StrictOpenAIServer(SCRIPT.answer) as server, make_pipeline(BUDGET_TOKENS) as pipeline:
         story(way(Parts(model=model_at(server.url), pipeline=pipeline, tools=TOOLS, named_results=True)))
         return sent(server)
@@ -85,7 +81,6 @@ def sent(server: StrictOpenAIServer) -> Prompts:
 
 @cache
 def expected(story: Callable[[Agent], Any]) -> Prompts:
-    """What the model is sent by a loop around the plain object."""
     return prompts(WITH_TOOLS["loop"], story)
 
 
@@ -102,7 +97,6 @@ def test_every_way_gives_the_prompts_of_the_plain_object(story: Callable[[Agent]
 
 
 def until_interrupted(name: str, url: str, folder: Path) -> None:
-    """What the first process does: everything up to the user's decision."""
     with closing(ChromaStore(folder / "chroma")) as store, make_pipeline(BUDGET_TOKENS, store) as pipeline:
         agent = WITH_TOOLS[name](Parts(model=model_at(url), pipeline=pipeline, tools=TOOLS, named_results=True))
         converse(agent, TURNS[:INTERRUPTED])

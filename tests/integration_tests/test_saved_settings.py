@@ -87,42 +87,18 @@ def test_what_cannot_be_used_is_not_saved() -> None:
 
 
 def test_everything_that_is_plain_data_can_be_saved(store: BaseStore) -> None:
-    everything = {
-        "max_context_tokens": 5_000,
+    topic = {"label": "Billing", "aliases": ["invoice"], "context": "On the 1st."}
+    files = {"name": "files", "items": ["main.py"], "ideal_tokens": 50, "heading": "Open files"}
+    style = {"personality": {"kind": "expert", "domain": "tax law"}, "response_style": {"verbosity": "concise"}}
+    limits = {"month_tokens": 1_000_000, "thresholds": [0.7, 0.5, 0.2]}
+    chosen = {
+        "topics": [topic],
+        "layers": [files],
+        "usage_limits": limits,
         "window_tokens": 8_000,
-        "output_reserve_tokens": 500,
-        "max_system_share": 0.5,
-        "usage_limits": {"month_tokens": 1_000_000, "session_cost": 0.5, "thresholds": [0.7, 0.5, 0.2]},
-        "force_include": ["documents"],
-        "keep_snapshots": 5,
-        "allocation": {"strategy": "prioritized"},
-        "oversized_message": "clip",
-        "tool_reserve": 0.5,
-        "cache_markers": "anthropic",
-        "cache_lifetime_seconds": 300,
-        "layout": "system_first",
-        "depth": "deep",
-        "emphasis": "recall",
-        "sources": ["memories", "documents"],
-        "prioritize_history": False,
-        "include_entities": False,
-        "preferences": ["Kurz, bitte: 北京 🙂"],
-        "memories": ["Lives in Bonn."],
-        "topics": [{"label": "Billing", "aliases": ["invoice"], "context": "On the 1st."}],
-        "entities": [{"name": "Ben", "type": "person", "context": "A neighbour."}],
-        "layers": [{"name": "files", "items": ["main.py"], "ideal_tokens": 50, "heading": "Open files"}],
-        "keep_messages": 4,
-        "compaction_trigger": 0.7,
-        "compaction_target": 0.3,
-        "segment_messages": 30,
-        "summarize_in_background": False,
-        "learn": False,
-        "learn_every": 10,
-        "learn_from_tools": True,
-        "personality": {"kind": "expert", "domain": "tax law"},
-        "response_style": {"verbosity": "concise"},
+        "allocation": "ratio",
     }
-    assert set(everything) == set(ContextSettings.model_fields)
+    everything = {**ContextSettings().model_dump(mode="json"), **style, **chosen}
     pipeline = ContextPipeline(store=store)
     pipeline.save_settings(everything, user_id=USER)
     saved = pipeline.assemble("My invoice?", **SCOPE)

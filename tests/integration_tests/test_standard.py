@@ -33,8 +33,6 @@ class RecallTests(ToolsIntegrationTests):
 
 
 class TestRecallTool(ToolsUnitTests):
-    """How it is made and what it takes."""
-
     @property
     def tool_constructor(self) -> BaseTool:
         return create_recall_tool(ContextPipeline(store=InMemoryStore()))

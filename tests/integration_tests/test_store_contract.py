@@ -1,8 +1,4 @@
-"""The contract of a store on every back end; LangGraph's own keep it, so the contract is right.
-
-A subclass says its `kind` (`tests/stores.py`). `asynchronous` chooses the form of every call: only a store that has
-two classes for them runs every test in both.
-"""
+"""The contract of a store on every back end; LangGraph's own keep it, so the contract is right."""
 
 from __future__ import annotations
 
@@ -71,8 +67,6 @@ TEXTS = ["这是中文", "यह हिन्दी है", "Это 😀", "\u2
 
 
 class Store:
-    """The methods of a store, by one name whether they are awaited or not."""
-
     def __init__(self, store: BaseStore, *, asynchronous: bool) -> None:
         self.store, self.asynchronous = store, asynchronous
 
@@ -230,8 +224,6 @@ class StoreContract:
 
 
 class SqlStoreContract(StoreContract):
-    """What LangGraph's SQL stores do, and `InMemoryStore` does otherwise."""
-
     async def test_times_and_the_order_of_updates(self, store: Store) -> None:
         for key in ("a", "b", "c"):
             await store("put", ("n",), key, {"text": key})

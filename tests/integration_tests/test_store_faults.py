@@ -76,7 +76,6 @@ def test_damaged_records_give_typed_errors_or_empty_optional_layers(conversation
 
 
 def kind_of(namespace: tuple[str, ...]) -> str:
-    """The kind of records of a namespace; what is kept of a model belongs to no user and stands one label higher."""
     return namespace[2] if len(namespace) > 2 else namespace[1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Iterator, Mapping
@@ -39,8 +38,6 @@ background_or_not = pytest.mark.parametrize("background", [True, False], ids=["b
 
 
 class Gate:
-    """Holds the answers of a server back, for at most ten seconds; knows which were asked for and which were given."""
-
     def __init__(self) -> None:
         self.begun, self.open = threading.Event(), threading.Event()
         self.given = 0
@@ -81,7 +78,6 @@ def check_within_budget(context: AssembledContext) -> None:
 
 
 def check_extraction_stands(context: AssembledContext) -> None:
-    """The prompt holds words of the conversation itself, and none of the model's."""
     check_within_budget(context)
     assert context.report.summary_lines.keys() == {"extraction"}
     assert context.report.coverage_counts()["summarized"] > 0
@@ -89,7 +85,6 @@ def check_extraction_stands(context: AssembledContext) -> None:
 
 
 def is_all_by_model(context: AssembledContext) -> bool:
-    """Whether nothing waits for the model any more, and what it wrote is in the prompt."""
     shown = context.report.summaries_waiting == 0 and MODEL in context.report.summary_lines
     return shown and any(WORDS in message.text for message in context.messages[:2])
 
@@ -101,7 +96,6 @@ def check_told(context: AssembledContext) -> None:
 
 
 def two_turns(pipe: ContextPipeline) -> tuple[AssembledContext, AssembledContext]:
-    """A turn that compacts, and a later one."""
     pipe.add_messages(conversation(EXCHANGES), **USER)
     first = pipe.assemble("And now?", **USER)
     assert pipe.flush(60)
@@ -198,20 +192,6 @@ def test_a_turn_does_not_wait_for_a_model_that_hangs_and_the_next_step_uses_its_
     assert late.report.failures == ()
 
 
-def test_closing_does_not_wait_for_a_model_that_hangs_and_takes_nothing_in(server: OpenAIServer, gate: Gate) -> None:
-    store = InMemoryStore()
-    pipe = pipeline(server, store=store)
-    pipe.add_messages(conversation(EXCHANGES), **USER)
-    pipe.assemble("And now?", **USER)
-    assert gate.begun.wait(60)
-    pipe.close()
-    assert gate.given == 0
-    gate.open.set()
-    assert pipe.flush(60)
-    assert gate.given == 1  # nor is the model asked again
-    assert WORDS not in str([item.value for item in store.search((), limit=10_000)])
-
-
 # -- replies that are too large, or strange
 
 
@@ -230,31 +210,3 @@ def test_fences_and_half_characters_in_a_reply_are_data(server: OpenAIServer) ->
 
 
 # -- tasks that are cancelled
-
-
-async def test_a_cancelled_turn_leaves_the_conversation_as_it_was(server: OpenAIServer, gate: Gate) -> None:
-    store = InMemoryStore()
-    with pipeline(server, background=False, store=store) as pipe:
-        await pipe.aadd_messages(conversation(EXCHANGES), **USER)
-        before = messages_to_dict(await pipe.aget_messages(**USER))
-        turn = asyncio.create_task(pipe.aassemble("And now?", **USER))
-        assert await asyncio.to_thread(gate.begun.wait, 60)
-        second = asyncio.create_task(pipe.aassemble("And then?", **USER))  # waits for the first one
-        await asyncio.sleep(0)
-        for task in (second, turn):
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await pipe.aassemble("And now?", **USER)
-        assert gate.given == 0
-        gate.open.set()
-        assert messages_to_dict(await pipe.aget_messages(**USER)) == before
-        context = await pipe.aassemble("And now?", **USER)
-    with pipeline(server, background=False, store=store) as pipe:
-        again = await pipe.aassemble("And now?", **USER)
-    check_within_budget(context)
-    assert is_all_by_model(context)
-    assert context.report.failures == ()
-    assert again.messages == context.messages

@@ -69,7 +69,6 @@ def _long_text(kind: int) -> str:
 
 
 def text_of(tokens: int, kind: int = 0, start: int = 0) -> str:
-    """A text of about so many tokens: words, rows of JSON, or one run of characters."""
     begin = start * 97 % 1_000
     return _long_text(kind)[begin : begin + tokens * (2 if kind else 4)]
 
@@ -79,13 +78,9 @@ def text_of(tokens: int, kind: int = 0, start: int = 0) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """An AI message with its calls, and their results."""
-
     sizes: tuple[int, ...]
-    """Of the results, in tokens."""
     kind: int = 0
     words: int = 0
-    """What the AI says along with them, in tokens."""
 
     def messages(self, number: int, *, ids: bool) -> list[BaseMessage]:
         calls = [{"name": "look_up", "args": {"page": n}, "id": f"t{number}-{n}"} for n in range(len(self.sizes))]
@@ -110,7 +105,6 @@ class Loop:
 
     history: int = 0
     opening: tuple[str, ...] = ("human",)
-    """What the turn begins with: `human`, `image` (a human message with one), `step`."""
     human_tokens: int = 10
     steps: tuple[Step, ...] = ()
     ids: bool = True
@@ -122,7 +116,6 @@ class Loop:
         return ContextSettings(learn=False).override(self.options)
 
     def before(self) -> list[BaseMessage]:
-        """The messages of the history."""
         return list(_history(self.history))
 
     def turns(self) -> Iterator[list[BaseMessage]]:
@@ -216,8 +209,6 @@ def loops(draw: st.DrawFn, *, most_history: int, most_steps: int) -> Loop:
 
 
 class Process:
-    """A process of its own, which has a pipeline over a store."""
-
     def __init__(self, loop: Loop, store: InMemoryStore | None = None, settings: ContextSettings | None = None) -> None:
         self.loop = loop
         self.store = store or InMemoryStore()
@@ -234,7 +225,6 @@ class Process:
 
 
 def saved(session: Session) -> Any:
-    """The block as it comes back from a checkpoint."""
     return json.loads(json.dumps(session.plan.block.to_dict())) if session.plan.block else None
 
 
@@ -288,7 +278,6 @@ def check_same(one: Session, other: Session) -> None:
 
 
 def has_block(session: Session) -> bool:
-    """Whether the block was known when history was planned: not where steps come before the turn's first words."""
     return session.plan.fixed is not None or not session.plan.turn.long
 
 
@@ -305,7 +294,6 @@ def check_head_stays(calls: Sequence[Session]) -> None:
 
 
 def run(loop: Loop) -> list[Session]:
-    """Every call of the model in a loop, up to one that does not fit."""
     process, calls = Process(loop), []
     for turn in loop.turns():
         try:
@@ -373,7 +361,6 @@ def test_every_call_of_long_loops_is_judged_by_the_same(chat_openai: ChatOpenAI,
 
 
 def looking(history: int = 60, steps: int = 12, size: int = 150, **options: Any) -> Loop:
-    """An agent that looks one thing up after the other."""
     return Loop(
         history=history,
         steps=(Step(sizes=(size,), words=10),) * steps,

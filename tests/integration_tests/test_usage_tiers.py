@@ -49,18 +49,6 @@ def tier(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_turn_after_turn_no_more_are_verbatim_and_every_message_is_accounted_for(call: Call, tier: str) -> None:
-    it = pipeline()
-    spend(it, call, LEFT[tier])
-    most = next(one.history_messages for one in TIERS if one.name == tier)
-    for number in range(0, 24, 2):
-        call(it, "add_messages", HISTORY[number : number + 2], **SCOPE)
-        report = call(it, "assemble", "And now?", **SCOPE).report
-        counts = report.coverage_counts()
-        assert sum(counts.values()) == number + 2
-        assert most is None or counts["verbatim"] <= max(most, 2)
-
-
 def test_topics_entities_and_facts_together_are_no_more_than_the_tier_lets_in(call: Call, tier: str) -> None:
     most = next(one.knowledge_items for one in TIERS if one.name == tier)
     it = pipeline(topics=TOPICS, entities=ENTITIES)
@@ -140,20 +128,6 @@ def test_the_most_restrictive_of_session_and_month_counts(call: Call) -> None:
     assert (here.limit, here.tier) == ("session_tokens", "warning")
     there = call(it, "assemble", "Hello", user_id=USER, conversation_id="c2").report.usage
     assert (there.limit, there.tier) == ("month_tokens", "caution"), "the month is that of all conversations"
-
-
-def test_cost_is_a_limit_too_and_models_without_a_price_cost_nothing(call: Call) -> None:
-    it = ContextPipeline(
-        {"usage_limits": {"session_cost": 10.0}, "learn": False},
-        store=InMemoryStore(),
-        prices={"mine": {"input": 5.0, "output": 10.0}},
-    )
-    usage = {"input_tokens": 1_000_000, "output_tokens": 0, "total_tokens": 1_000_000}
-    call(it.usage, "record", usage, model="mine", **SCOPE)
-    call(it.usage, "record", usage, model="nobody knows it", **SCOPE)
-    state = call(it, "assemble", "Hello", **SCOPE).report.usage
-    assert (state.used, state.left, state.tier) == (5.0, 0.5, "warning")
-    assert call(it.usage, "of_session", **SCOPE).unpriced_calls == 1
 
 
 def test_where_usage_cannot_be_read_the_turn_goes_on_and_the_report_says_so(call: Call) -> None:

@@ -1,7 +1,4 @@
-"""Every shape of tool traffic becomes a prompt that providers accept, by rules that know nothing of this package.
-
-Judged is what the request builders of `langchain-openai` and `langchain-anthropic` put on the wire.
-"""
+"""Every shape of tool traffic becomes a prompt that providers accept, by rules that know nothing of this package."""
 
 from __future__ import annotations
 
@@ -27,14 +24,17 @@ from langchain_core.messages import (
 )
 from langchain_openai import ChatOpenAI
 from langgraph.store.memory import InMemoryStore
+from pydantic import SecretStr
 
-from langchain_ctxbudget import AssembledContext, ContextPipeline
+from langchain_ctxbudget import AssembledContext, BudgetedChatMessageHistory, ContextPipeline
 from langchain_ctxbudget.errors import BudgetTooSmallError
 from langchain_ctxbudget.messages import call_ids
 from tests.integration_tests import strategies
 from tests.integration_tests.provider_rules import ANTHROPIC, anthropic_problems, check_anthropic, check_openai
 from tests.integration_tests.strict_openai_server import chat_problems, recount, responses_problems
 from tests.unit_tests.test_turns import TRANSCRIPTS, ai, result
+
+pytestmark = pytest.mark.usefixtures("offline_tiktoken")
 
 SYSTEM_PROMPT = "You are a careful assistant."
 BUDGETS = (100, 150, 256, 512, 1024, 2048, 4096, 8000)
@@ -59,13 +59,11 @@ APIS: Mapping[str, tuple[Any, Callable[[Body], list[str]]]] = {
 
 
 def wire(model: Any, messages: Sequence[BaseMessage]) -> Body:
-    """The JSON that a package sends."""
     body: Body = json.loads(json.dumps(model._get_request_payload(list(messages))))
     return body
 
 
 def problems(messages: Sequence[BaseMessage], budget: int) -> list[str]:
-    """What the endpoints have against a prompt, its size among it."""
     found: list[str] = []
     for api, (model, judge) in APIS.items():
         body = wire(model, messages)
@@ -77,7 +75,6 @@ def problems(messages: Sequence[BaseMessage], budget: int) -> list[str]:
 
 
 def numbered(messages: Sequence[BaseMessage], prefix: str) -> Messages:
-    """The messages with ids of their own."""
     return [message.model_copy(update={"id": f"{prefix}{number}"}) for number, message in enumerate(messages)]
 
 
@@ -95,14 +92,11 @@ def check_prompt(context: AssembledContext, pipeline: ContextPipeline, turn: Seq
 
 
 class Prompts:
-    """One pipeline for many cases, each in a conversation of its own."""
-
     def __init__(self) -> None:
         self.pipeline = ContextPipeline({"learn": False}, system_prompt=SYSTEM_PROMPT, store=InMemoryStore())
         self.numbers = count()
 
     def assemble(self, history: Messages, turn: Any, budget: int, **chosen: Any) -> AssembledContext | None:
-        """The prompt after a history; none where the budget is too small for any."""
         scope = {"user_id": "ada", "conversation_id": f"c{next(self.numbers)}"}
         self.pipeline.add_messages(numbered(history, "m"), **scope)
         try:
@@ -132,7 +126,6 @@ def test_any_tool_traffic_becomes_a_prompt_that_providers_accept(
 
 
 def usual(message: BaseMessage) -> BaseMessage:
-    """A message whose result, if it is one, is text: images in results have a test of their own below."""
     if not isinstance(message, ToolMessage) or isinstance(message.content, str):
         return message
     texts = [block for block in message.content if isinstance(block, str) or block["type"] != "image_url"]
@@ -195,30 +188,19 @@ STANDARD_CALL = {"type": "tool_call", "id": "a", "name": "search", "args": {"pag
 STANDARD_REASONING = {"type": "reasoning", "id": "rs_1", "reasoning": "Hm.", "extras": {"encrypted_content": "x"}}
 PDF = {"type": "file", "base64": "JVBERi0=", "mime_type": "application/pdf", "filename": "order.pdf"}
 IMAGE = {"type": "image_url", "image_url": {"url": "https://x.invalid/a.png", "detail": "low"}}
-DATA_IMAGE = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
 
 
 def standard(*blocks: dict[str, Any]) -> AIMessage:
-    """An answer of OpenAI with LangChain's standard content, `output_version="v1"`."""
     metadata = {"output_version": "v1", "model_provider": "openai"}
     calls = [{"name": "search", "args": {"page": 1}, "id": "a"}] if STANDARD_CALL in blocks else []
     return AIMessage([*blocks], tool_calls=calls, response_metadata=metadata)
 
 
 def wrapped(block: dict[str, Any]) -> dict[str, Any]:
-    """A provider's own block as it stands in standard content."""
     return {"type": "non_standard", "value": block}
 
 
 SHAPES: Mapping[str, Messages] = {
-    "parallel calls": [WHO, calling("a", "b"), found("a"), found("b")],
-    "interleaved calls": [WHO, calling("a"), calling("b"), found("b"), found("a")],
-    "a dangling call": [WHO, calling("a", "b"), found("a")],
-    "a result first": [WHO, found("a"), calling("a")],
-    "an orphan": [WHO, found("z"), AIMessage("Nobody.")],
-    "one id twice": [WHO, calling("a"), found("a"), calling("a"), found("a")],
-    "words and a call": [WHO, calling("a", text="Let us see."), found("a")],
-    "an error of a tool": [WHO, calling("a"), ToolMessage("No network.", tool_call_id="a", status="error")],
     "blocks of Anthropic": [WHO, AIMessage([THOUGHT, TOOL_USE]), HumanMessage([TOOL_RESULT])],
     "blocks of Responses": [WHO, AIMessage([REASONING, OUTPUT_TEXT, FUNCTION_CALL]), HumanMessage([FUNCTION_OUTPUT])],
     "blocks of Responses, listed": [
@@ -236,10 +218,6 @@ SHAPES: Mapping[str, Messages] = {
         AIMessage("", invalid_tool_calls=[{"name": "search", "args": "{", "id": "a", "error": "cut off"}]),
         found("a"),
     ],
-    "images of the user": [HumanMessage([{"type": "text", "text": "What is this?"}, IMAGE, DATA_IMAGE])],
-    "a system message in the middle": [WHO, SystemMessage("Be brief."), AIMessage("Nobody.")],
-    "two users in a row": [WHO, HumanMessage("Well?"), AIMessage("Nobody.")],
-    "an answer first": [AIMessage("Good morning."), WHO],
     "a text that is no block in a result": [WHO, calling("a"), found("a", ["Nobody."])],
     "keys of LangChain in a text": [HumanMessage([{**OUTPUT_TEXT, "index": 0}]), AIMessage("Nobody.")],
     "an image of an assistant": [WHO, AIMessage([IMAGE])],
@@ -328,3 +306,60 @@ def test_every_step_of_a_trace_becomes_a_prompt_that_providers_accept() -> None:
                 prompts += 1
         assert pipeline.get_messages(**scope) == messages[:start]
     assert prompts > 50 * errors
+
+
+# -- OpenAI keeps responses: a model that goes on with one reads all that is kept there, and not the prompt it is sen
+
+
+SCOPE = {"user_id": "ada", "conversation_id": "c1"}
+ANSWER: list[Any] = [
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    {"type": "text", "text": "It is 5 m long.", "id": "msg_1"},
+]
+SAID = [
+    HumanMessage("How long is it?", id="h1"),
+    AIMessage(ANSWER, id="resp_1", response_metadata={"id": "resp_1", "model_provider": "openai", "model": "gpt-5"}),
+]
+ASKED = HumanMessage("And how wide?", id="h2")
+
+
+def keeping(*said: BaseMessage) -> ContextPipeline:
+    pipeline = ContextPipeline(store=InMemoryStore())
+    pipeline.add_messages(said, **SCOPE)
+    return pipeline
+
+
+def request_of(messages: list[BaseMessage]) -> dict[str, Any]:
+    model = ChatOpenAI(model="gpt-5", api_key=SecretStr("x"), use_previous_response_id=True)
+    return model._get_request_payload(messages)
+
+
+def test_without_the_package_only_what_comes_after_the_answer_is_sent() -> None:
+    sent = request_of([*SAID, ASKED])
+    assert (sent["previous_response_id"], len(sent["input"])) == ("resp_1", 1)
+
+
+def test_the_whole_prompt_or_window_is_sent_with_the_ids_of_its_items() -> None:
+    pipeline = keeping(*SAID)
+    sent = request_of(pipeline.assemble(ASKED, **SCOPE).messages)
+    assert "previous_response_id" not in sent
+    assert [part.get("role", part["type"]) for part in sent["input"]] == ["user", "reasoning", "assistant", "user"]
+    assert [part["id"] for part in sent["input"] if "id" in part] == ["rs_1", "msg_1"]
+    history = BudgetedChatMessageHistory("c1", user_id="ada", pipeline=pipeline)
+    assert "previous_response_id" not in request_of([*history.window(500), ASKED])
+
+
+# Ids of items that come twice: a turn that was copied, an edited branch, an answer that was put together of two
+
+
+def test_a_search_that_was_sent_before_is_left_out_and_its_words_stay() -> None:
+    found: Any = [{"type": "web_search_call", "id": "ws_1", "status": "completed"}, {"type": "text", "text": "5 m."}]
+    pipeline = ContextPipeline(store=InMemoryStore())
+    for _ in range(2):
+        pipeline.add_messages([HumanMessage("How long?"), AIMessage(found)], **SCOPE)
+    context = pipeline.assemble(ASKED, **SCOPE)
+    model = ChatOpenAI(model="gpt-5", api_key=SecretStr("x"), use_responses_api=True)
+    items = model._get_request_payload(context.messages)["input"]
+    assert [part["type"] for part in items].count("web_search_call") == 1
+    assert str(items).count("5 m.") == 2
+    assert [repair.kind for repair in context.report.repairs] == ["item_id"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,7 +15,6 @@ from langgraph.store.memory import InMemoryStore
 from langchain_ctxbudget import ContextPipeline, ContextReport, LocalEmbeddings
 from langchain_ctxbudget.errors import BudgetTooSmallError, CtxBudgetError, InvalidSettingsError
 from tests.integration_tests import strategies as made
-from tests.integration_tests.test_whole_request import flat_tool
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 ALLOCATIONS: list[Any] = [
@@ -62,6 +60,20 @@ def pipeline(budget: int, history: Sequence[BaseMessage] = (), **changes: Any) -
     return new
 
 
+def flat_tool(number: int) -> dict[str, Any]:
+    """A function as OpenAI's documentation writes it."""
+    properties = {
+        "query": {"type": "string", "description": f"What to look for in register {number}."},
+        "limit": {"type": "integer", "description": "How many entries to return at most."},
+        "order": {"type": "string", "enum": ["newest", "oldest", "name"], "description": "The order of the entries."},
+        "archived": {"type": "boolean"},
+    }
+    parameters = {"type": "object", "properties": properties, "required": ["query"]}
+    description = f"Look something up in register {number} of the workshop."
+    function = {"name": f"search_register_{number}", "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
 def check_forecast(forecast: ContextReport, budget: int) -> None:
     assert forecast.forecast
     assert ContextReport.from_dict(forecast.to_dict()) == forecast  # which checks that it adds up
@@ -69,7 +81,6 @@ def check_forecast(forecast: ContextReport, budget: int) -> None:
 
 
 def said(report: ContextReport) -> dict[str, Any]:
-    """Everything that a forecast at the same budget must have in common with the real report."""
     data = report.to_dict()
     return {key: data[key] for key in data if key not in ("forecast", "timings_ms", "tokenizer_calls", "stability")}
 
@@ -124,28 +135,6 @@ def test_a_budget_below_the_floors_is_the_error_of_a_real_assembly_and_one_that_
     for budget in (0, 1.5, "1000"):
         with pytest.raises(InvalidSettingsError, match="max_context_tokens"):
             report.reallocate(budget)  # type: ignore[arg-type]
-
-
-def test_forecasts_are_made_while_the_conversation_goes_on_as_by_a_slider_in_a_thread_of_its_own() -> None:
-    new = pipeline(1_500, chat(100), **RICH)
-    report = new.assemble(QUESTION, **SCOPE).report
-    over, wrong = threading.Event(), list[object]()
-
-    def slide() -> None:
-        while not over.is_set():
-            try:
-                wrong.extend(["another forecast"] if said(report.reallocate(1_500)) != said(report) else [])
-            except Exception as error:  # noqa: BLE001 - shown by the test
-                wrong.append(error)
-
-    slider = threading.Thread(target=slide)
-    slider.start()
-    for number in range(100, 106):
-        new.add_messages(chat(1, number), **SCOPE)
-        new.assemble(QUESTION, settings={"max_context_tokens": 1_500 if number % 2 else 4_000}, **SCOPE)
-    over.set()
-    slider.join()
-    assert wrong == []
 
 
 def test_after_an_edit_a_report_still_answers_for_the_messages_that_it_is_about() -> None:

@@ -22,8 +22,6 @@ MODELS, LM_STUDIO, OLLAMA, LOADED = "GET /v1/models", "GET /api/v0/models", "POS
 
 
 class Server:
-    """Answers all requests of httpx from a table of what is asked to a JSON value, a response or an exception."""
-
     def __init__(self, otherwise: Any = None, **routes: Any) -> None:
         self.routes: Mapping[str, Any] = routes
         self.otherwise = otherwise if otherwise is not None else httpx.Response(404)
@@ -53,8 +51,6 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Serve:
 
 
 class OllamaModel(FakeListChatModel):
-    """Has the attributes of `ChatOllama`; its package is not installed with this one."""
-
     responses: list[str] = Field(default_factory=lambda: ["yes"])
     model: str = "llama3.2"
     base_url: str | None = URL
@@ -85,13 +81,6 @@ def test_a_profile_tells_window_and_answer_also_behind_bindings_and_nobody_is_as
         model = ChatOpenAI(model="gpt-4o", api_key="not-used", profile={"max_input_tokens": 1})
         model.profile["max_input_tokens"] = value  # pydantic checks what the constructor gets
         assert find(model) == Window()
-
-
-def test_the_name_of_an_openai_model_tells_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    names = {"gpt-4o": 128_000, "openrouter:openai/gpt-4o": 128_000, " gpt-4.1-mini-2025-04-14 ": 1_047_576}
-    assert {name: find(name).tokens for name in names} == names
-    assert {find(other) for other in (None, "", "claude-sonnet-4-5", "llama3.2", "gpt-image-1")} == {Window()}
 
 
 # -- servers that tell, and those that do not
@@ -154,14 +143,6 @@ def test_a_bad_answer_is_a_failure(serve: Serve, answer: Any, reason: str) -> No
     assert (window.tokens, window.source, failure.count(reason) >= 2) == (None, "unknown", True)
 
 
-@pytest.mark.parametrize("error", [httpx.ReadTimeout("slow"), httpx.ConnectError("nobody")])
-def test_where_nobody_answers_nothing_more_is_asked_and_a_num_ctx_holds(serve: Serve, error: Exception) -> None:
-    server = serve(otherwise=error)
-    assert "GET /v1/models found nobody who answers in 2 s" in (find(openai_model()).failure or "")
-    window = find(OllamaModel(num_ctx=8_192))
-    assert (window.tokens, window.source, server.asked) == (8_192, "settings", [MODELS, OLLAMA])
-
-
 # -- whom to ask, and with which key
 
 
@@ -175,8 +156,6 @@ def test_the_key_goes_to_the_models_own_server_and_is_not_shown(serve: Serve) ->
 
 
 class OpenAILike:
-    """Any class with the attributes of `ChatOpenAI`, without its own client and that one's proxies."""
-
     model_name = "m"
 
     def __init__(self, url: str) -> None:

@@ -44,9 +44,7 @@ class Parts:
     saver: InMemorySaver = field(default_factory=InMemorySaver)
     durability: Durability = "async"
     recall_tool: bool = False
-    """Whether the middleware brings its tool."""
     named_results: bool = False
-    """Whether results of tools have the same ids every time; a prompt refers to a clipped result by its id."""
 
     @property
     def config(self) -> RunnableConfig:
@@ -72,7 +70,6 @@ class Parts:
         return named(execute(request)) if self.named_results else execute(request)
 
     def results(self, calls: Sequence[ToolCall], decision: str) -> list[Any]:
-        """What a loop's own calls of the tools give."""
         return [self.named(call, lambda made: run_tool(made, decision)) for call in calls]
 
 
@@ -83,40 +80,31 @@ class Agent:
         self.parts = parts
 
     def say(self, turn: Turn) -> None:
-        """Run a turn to its end."""
         if self.begin(turn):
             self.resume(turn)
 
     def begin(self, turn: Turn) -> bool:
-        """Run a turn; tells whether it waits for the user's decision."""
         raise NotImplementedError
 
     def resume(self, turn: Turn) -> None:
-        """Go on with the user's decision."""
         raise NotImplementedError
 
     def messages(self) -> list[BaseMessage]:
-        """What was said, as it is kept."""
         return self.parts.pipeline.get_messages(**self.parts.scope)
 
     def edit(self, message: BaseMessage) -> None:
-        """Put a message in the place of the one with its id."""
         self.parts.pipeline.edit_message(message.id or "", message, **self.parts.scope)
 
     def rewind(self, kept: Sequence[BaseMessage]) -> None:
-        """Go on from an earlier state, which had only the first messages."""
         self.parts.pipeline.sync(kept, **self.parts.scope)
 
     def take_over(self, messages: Sequence[BaseMessage]) -> None:
-        """Begin a conversation with messages of another one."""
         self.parts.pipeline.add_messages(messages, **self.parts.scope)
 
     def saved(self) -> Any:
-        """What another process needs in order to go on, besides the store; it can be pickled."""
         raise NotImplementedError
 
     def restore(self, saved: Any) -> None:
-        """Take up what another process saved."""
         raise NotImplementedError
 
 
@@ -166,7 +154,6 @@ class GraphAgent(Agent):
         self.graph.update_state(self.parts.config, {"messages": list(messages)})
 
     def rewind(self, kept: Sequence[BaseMessage]) -> None:
-        """Name the checkpoint that the next turn goes on from."""
         config = self.parts.config
         states = self.graph.get_state_history(config)
         earlier = next(state for state in states if state.values.get("messages") == kept and not state.next)
@@ -212,8 +199,6 @@ class WithoutThePackage(GraphAgent):
 
 
 class NodeOfAGraph(GraphAgent):
-    """The context graph is a node in front of the model."""
-
     state: type[Any] = ContextState
 
     def build(self) -> Any:
@@ -222,14 +207,10 @@ class NodeOfAGraph(GraphAgent):
 
 
 class NodeOfAGraphWithTurn(NodeOfAGraph):
-    """The same; the agent's state keeps the context block of the current turn."""
-
     state = ContextStateWithTurn
 
 
 class PreModelHook(GraphAgent):
-    """The context graph is the hook of LangGraph's older agent."""
-
     def build(self) -> Any:
         parts = self.parts
         hook = build_context_graph(parts.pipeline, tools=parts.tools)
@@ -241,8 +222,6 @@ class PreModelHook(GraphAgent):
 
 
 class Middleware(GraphAgent):
-    """LangChain's agent with our middleware."""
-
     def build(self) -> Any:
         parts = self.parts
 
@@ -269,7 +248,6 @@ class PlainLoop(Agent):
         """The turn so far."""
 
     def prompt(self) -> list[BaseMessage]:
-        """What is sent for the turn so far."""
         return self.parts.pipeline.assemble(list(self.said), **self.parts.scope, tools=self.parts.tools).messages
 
     def begin(self, turn: Turn) -> bool:
@@ -344,7 +322,6 @@ class WindowInALoop(PlainLoop):
         return [SystemMessage(SYSTEM_PROMPT), *self.history.window(self.parts.window_tokens)]
 
     def end(self) -> None:
-        """Append what the turn has brought since the last time."""
         self.history.add_messages([m for m in self.said if not any(m is known for known in self.written)])
         self.written = list(self.said)
 
@@ -363,7 +340,6 @@ WITH_TOOLS: dict[str, type[Agent]] = {
 
 
 def model_at(url: str) -> ChatOpenAI:
-    """A real client for a server on this machine."""
     return ChatOpenAI(model="gpt-4o", base_url=url, api_key=SecretStr("not-used"), max_retries=0)
 
 
@@ -374,13 +350,10 @@ def make_pipeline(budget_tokens: int, store: BaseStore | None = None) -> Context
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a conversation."""
-
     stored: list[dict[str, Any]]
     refused: list[str]
     received: list[Mapping[str, Any]]
     reports: list[ContextReport]
-    """As many as requests, where the way in makes reports."""
 
 
 def outcome_of(way: type[Agent], script: Script, *, budget_tokens: int, **parts: Any) -> Outcome:
@@ -407,7 +380,6 @@ def outcome_of(way: type[Agent], script: Script, *, budget_tokens: int, **parts:
 
 
 def converse(agent: Agent, turns: Sequence[Turn]) -> list[BaseMessage]:
-    """Say everything, and tell what is kept of it."""
     for turn in turns:
         agent.say(turn)
     return agent.messages()
