@@ -251,6 +251,10 @@ def _or_none(made: Callable[[object], object]) -> PlainValidator:
     return PlainValidator(lambda value: None if value is None else made(value))
 
 
+ToolKind: TypeAlias = Literal["read", "edit", "write", "run", "search", "todo", "other"]
+"""What a tool does, for the work state of an agent."""
+
+
 class ContextSettings(Parameters):
     """The size of a prompt, and what the developer wants in it.
 
@@ -278,6 +282,9 @@ class ContextSettings(Parameters):
     tool_reserve: ShareOrNone = 0.25
     """Kept free for the calls and results of a turn where the request has tools, as a share of what system
     prompt, tools and message leave: as long as they need no more, nothing before them changes."""
+    tool_kinds: Mapping[str, ToolKind] = Field(default_factory=dict)
+    """What tools do whose calls do not tell it by their arguments, for instance `{"fetch_page": "read"}`: `"read"`,
+    `"edit"` or `"write"` a file, `"run"` a command, `"search"`, keep a `"todo"` list, or `"other"`."""
     cache_markers: Literal["none", "anthropic"] = "none"
     """`"anthropic"`: the end of the stable zone carries `cache_control`, for Anthropic's models only."""
     cache_lifetime_seconds: Annotated[float, Field(ge=0)] = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from langchain_ctxbudget.history import blocks, compact, editing, log
+from langchain_ctxbudget.history import blocks, compact, editing, log, work_state
 from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
 from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryRoom, HistoryView
@@ -18,6 +18,7 @@ from langchain_ctxbudget.history.conversation import (
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, OtherConversations, message_reference
+from langchain_ctxbudget.history.rendering import fragments
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions, look_up
 from langchain_ctxbudget.history.table import Entry
 from langchain_ctxbudget.history.turn_blocks import (
@@ -37,7 +38,7 @@ __all__ = [
     "Conversation", "ConversationCompaction", "Decision", "Editor", "Entry", "HistoryPlan", "HistoryRoom",
     "HistoryView", "LastPrompt", "Line", "MessageIndex", "MessagePage", "OnRemoval", "OpenConversation",
     "OpenConversations", "OtherConversations", "Sentence", "Summarizing", "TurnBlock", "block_lines", "blocks",
-    "by_layer", "choose", "compact", "compactions", "editing", "in_use", "is_of_earlier_turn", "keep_sentences", "log",
-    "look_up", "message_reference", "require_known", "saying", "searched_text", "short_digest", "with_block",
-    "with_headings",
+    "by_layer", "choose", "compact", "compactions", "editing", "fragments", "in_use", "is_of_earlier_turn",
+    "keep_sentences", "log", "look_up", "message_reference", "require_known", "saying", "searched_text", "short_digest",
+    "with_block", "with_headings", "work_state",
 ]  # fmt: skip

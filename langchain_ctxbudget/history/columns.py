@@ -29,6 +29,7 @@ from langchain_ctxbudget.search import (
     packed_terms,
     subjects,
 )
+from langchain_ctxbudget.stores import SummaryLine
 from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ class Costs(Columns):
         self.quote, self.numbered_quote = Rows(np.int32), Rows(np.int32)
         """Its cost as a line that quotes it, also with its number; `UNKNOWN` until that is counted."""
         self.clips: Clips = {}
+        self.work: tuple[object, list[SummaryLine]] | None = None
+        """The work state that was written last for a turn, and what it was written from."""
         self.with_blocks: dict[int, tuple[TurnBlock, BaseMessage]] = {}
         """Human messages with the blocks that they were sent with, by position."""
 

@@ -20,7 +20,7 @@ from langchain_ctxbudget.history.turn_blocks import TurnBlock
 from langchain_ctxbudget.messages import Group, Repair, fences, group
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.stores import CutRecord
+from langchain_ctxbudget.stores import CutRecord, SummaryLine
 
 KEEP_SHARE = 0.25
 """The newest messages stay verbatim whenever they fit this share of the budget; nor may one of them take more."""
@@ -143,6 +143,8 @@ class HistoryRoom:
     arc_tokens: int
     keep: int
     """The newest messages that stay verbatim."""
+    work_tokens: int = 0
+    """Of the work state of an agent, beside the arc."""
     grows: bool = False
     """Between two steps prompts only grow."""
     goes_on: bool = False
@@ -340,7 +342,7 @@ class HistoryPlan:
             dropped=self._dropped(cut),
             cleared=cleared,
             summary=(),
-            arc=tuple(arc),
+            arc=(*arc, *self._work(cut)),
             waiting=waiting,
         )
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
@@ -354,6 +356,13 @@ class HistoryPlan:
             strategy, digests, cut, count, room, said=said, alive=alive, quotable=quotable, total=self.end
         )
         return record.model_copy(update={"summary": tuple(summary)})
+
+    def _work(self, cut: int) -> list[SummaryLine]:
+        """Returns the lines of the work state: of all messages, but for what those behind the cut say themselves."""
+        if not self.room.work_tokens:
+            return []
+        work = self.conversation.read_work(self.end, self.settings.tool_kinds)
+        return work.lines(self.conversation.counter.count_text, self.room.work_tokens, range(cut, self.end))
 
     def _frame(self, record: CutRecord) -> tuple[str, str]:
         """Returns the first line of a summary, and the last."""

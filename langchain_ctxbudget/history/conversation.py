@@ -28,10 +28,11 @@ from langchain_ctxbudget.history.log import Heads, News, OtherConversations, fol
 from langchain_ctxbudget.history.table import Entry, MessageTable
 from langchain_ctxbudget.history.tree import KnownDigests, Spans
 from langchain_ctxbudget.history.turn_blocks import TurnBlock, with_block, words_of
+from langchain_ctxbudget.history.work_state import MOST_MESSAGES, WorkState
 from langchain_ctxbudget.messages import Preservation, as_note, as_sent, clip_message
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
-from langchain_ctxbudget.settings import ContextSettings
+from langchain_ctxbudget.settings import ContextSettings, ToolKind
 from langchain_ctxbudget.stores import CutRecord, MessageRecord, Place, Scope, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter
 
@@ -52,8 +53,9 @@ class LastPrompt:
     """What each of them cost, in tokens."""
     stable: int
     """The number of messages in its stable zone."""
-    long_turn: int
-    """How often its turn had outgrown its room, for which history is planned otherwise."""
+    long_turn: tuple[int, int]
+    """How often its turn had outgrown its room, for which history is planned otherwise, and how many groups it had when
+    steps gave way last."""
     squeezed: bool
     """Something of its stable zone had to be left out for that turn alone."""
     turn: Sequence[BaseMessage]
@@ -228,6 +230,17 @@ class Conversation:
         known = known.read(self.lines(known.read_until, end))
         if self.is_newest:
             self.table.questions = known
+        return known
+
+    def read_work(self, end: int, kinds: Mapping[str, ToolKind]) -> WorkState:
+        """Returns what the calls before `end` have left behind."""
+        known = self.table.work
+        if known.read_until > end or not self.is_newest or known.kinds != kinds:
+            known = WorkState(kinds, read_until=max(0, end - MOST_MESSAGES))
+        if known.read_until < end:
+            known = known.copy().read((at, self.entries[at].sent) for at in range(known.read_until, end))
+        if self.is_newest:
+            self.table.work = known
         return known
 
     def ledger(self) -> dict[CoverageState, list[str]]:

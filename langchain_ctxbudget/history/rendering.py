@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason
+from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.history.extractive import Digest, Kind, Line, Sentence, choose, key_messages
-from langchain_ctxbudget.messages import clip_text, fences, remembering
+from langchain_ctxbudget.messages import clip_text, fences, one_line, remembering
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 KEY_MESSAGES = "key messages"
@@ -221,12 +222,18 @@ def _messages(
     return chosen
 
 
+def _name(line: SummaryLine) -> str:
+    if line.heading in work_state.VALUES:
+        return f"{one_line(line.heading[2:]).lower()}, {line.order + 1}"
+    return f"message {line.position + 1}" if line.end > line.first else "heading"
+
+
 def fragments(layer: Layer, lines: Sequence[SummaryLine], count: Count) -> tuple[Fragment, ...]:
     """Returns the lines of a summary or an arc as they go into a prompt."""
     return tuple(
         Fragment(
             layer=layer,
-            id=f"message {line.position + 1}" if line.end > line.first else "heading",
+            id=_name(line),
             text=line.text,
             tokens=count(line.text),
             reason=Reason.SUMMARY,

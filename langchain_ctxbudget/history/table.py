@@ -21,6 +21,7 @@ from langchain_ctxbudget.history.arc import OpenQuestions
 from langchain_ctxbudget.history.columns import UNKNOWN, Arrays, Columns, Costs, MessageIndex, Numbering
 from langchain_ctxbudget.history.extractive import Line, candidates_of
 from langchain_ctxbudget.history.tree import KnownDigests, Spans, Tree
+from langchain_ctxbudget.history.work_state import WorkState
 from langchain_ctxbudget.messages import (
     OpenCalls,
     Preservation,
@@ -204,6 +205,7 @@ class MessageTable(Columns, Sequence[Entry]):
         self.trees: dict[int, Tree] = {}
         """The compaction tree for every size of segments that was asked for."""
         self.questions = OpenQuestions()
+        self.work = WorkState()
         self.made = KnownDigests()
         self.counted: list[Costs] = []
         """What the messages cost, by counter, the one used last at the end."""
@@ -411,6 +413,8 @@ class MessageTable(Columns, Sequence[Entry]):
         self.made.keep(self.trees.values())
         if before.questions.read_until <= first:
             self.questions = before.questions
+        if before.work.read_until <= first:
+            self.work = before.work
 
     def tree(self, segment_messages: int) -> Tree:
         """Returns the compaction tree for a size of segments, with all segments that have ended by now."""

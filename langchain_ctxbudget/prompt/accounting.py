@@ -120,7 +120,7 @@ def _items(plan: Plan, content: Content) -> dict[str, list[ReportItem]]:
             _item("system prompt", tokens, Status.INCLUDED, Reason.REQUIRED, content.system_prompt)
         ]
     before = (replace(part, reason=Reason.AS_SENT) for part in content.sent_again)
-    for part in (*before, *content.fragments, *plan.pruned):
+    for part in (*before, *content.fragments, *content.turn_work, *plan.pruned):
         items[part.layer].append(
             ReportItem(
                 id=part.id,
@@ -293,7 +293,7 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
         )
     shared, same = common_prefix(built.messages, costs, last.messages, plan.counter)
     # A zone that was squeezed for one turn is another one at the next.
-    squeezed = is_squeezed(plan, content) or last.squeezed or plan.turn.long != last.long_turn
+    squeezed = is_squeezed(plan, content) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
     changed = same < last.stable or (step and same < built.stable)
     return Stability(
         stable_zone_tokens=stable,

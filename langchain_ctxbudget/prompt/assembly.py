@@ -47,7 +47,9 @@ class Content:
     blocks: Mapping[int, tuple[Fragment, ...]] = field(default_factory=dict)
     """What the blocks in front of these hold; it was sent with them."""
     turn_note: str = ""
-    """The line that tells of its older steps that are left out."""
+    """The text that stands for its older steps."""
+    turn_work: tuple[Fragment, ...] = ()
+    """The lines in it that tell what these have left behind."""
     layout: Layout = "cache_first"
 
     def of(self, layer: Layer) -> tuple[Fragment, ...]:
@@ -198,6 +200,7 @@ def measure(content: Content, built: BuiltPrompt, counter: TokenCounter, extras_
         overhead[fragments[0].layer] += above
     for fragments in by_layer(content.sent_again):
         items[fragments[0].layer] += sum(part.tokens for part in fragments)
+    items[Layer.ARC] += sum(part.tokens for part in content.turn_work)
     items[Layer.HISTORY] += sum(group_tokens(group, counter) for group in content.bare_history)
     items[Layer.MESSAGE] = sum(group_tokens(group, counter) for group in content.turn)
     costs = tuple(map(counter.count_message, built.messages))

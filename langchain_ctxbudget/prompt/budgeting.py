@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
+from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.budget import (
     MEMORIES_HEADING,
@@ -18,6 +18,7 @@ from langchain_ctxbudget.budget import (
     Allocation,
     Emphasis,
     Exchange,
+    Fragment,
     Layer,
     Reason,
     Situation,
@@ -37,6 +38,9 @@ from langchain_ctxbudget.history import (
     HistoryRoom,
     HistoryView,
     compact,
+    fragments,
+    with_headings,
+    work_state,
 )
 from langchain_ctxbudget.knowledge import MAX_ENTITIES, MAX_TOPICS, facts_layer, is_kept_by_hand, subjects
 from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_user, newest_that_fit
@@ -250,7 +254,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     fences_tokens = sum(map(count, _fence_texts(plan, has_preferences=bool(preferences))))
     situation = Situation(
         total_tokens=plan.level_tokens or plan.limit_tokens,
-        overhead_tokens=framing + sum(plan.extras.values()) + fences_tokens,
+        overhead_tokens=framing + sum(plan.extras.values()) + fences_tokens + plan.turn.work_tokens,
         identity_tokens=identity,
         preferences_tokens=sum(fragment.tokens for fragment in preferences),
         memory_tokens=sum(part.tokens for part in memories) + (count(MEMORIES_HEADING) if memories else 0) + known,
@@ -278,7 +282,10 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         # As many of those as fit what the strategy gave them.
         wanted = compact.newest_costs(conversation, allocation.keep_messages, plan.limit_tokens)
         keep = newest_that_fit(wanted, allocation.tokens[Layer.HISTORY])
-    return plan.but(allocation=replace(allocation, keep_messages=keep))
+    tokens, own = dict(allocation.tokens), plan.turn.own_work_tokens
+    tokens[Layer.ARC] += plan.turn.work_tokens + own
+    tokens[Layer.MESSAGE] -= own
+    return plan.but(allocation=replace(allocation, tokens=tokens, keep_messages=keep))
 
 
 def newest_exchanges(conversation: Conversation) -> tuple[Exchange, ...]:
@@ -350,15 +357,22 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     room = plan.limit_tokens - identity - framing - sum(plan.extras.values())
     whole = sum(group_tokens(part, counter) for part in groups)
     said = sum(group_tokens(part, counter) for part in groups if has_human([part]))
-    planned = said + (int(max(0, room - said) * settings.tool_reserve) if request.tools else 0)
     known = sum(map(counter.count_text, (*settings.manner, *settings.preferences, *settings.memories)))
+    planned = said + (int(max(0, room - said) * settings.tool_reserve) if request.tools else 0)
     beside = plan.conversation.total_tokens + known + sum(part.tokens for part in plan.fixed or ())
     beside = int(beside * FRAMED) + FRAMES_TOKENS if beside else 0  # all else that could go into the prompt
     most = [room - min(int(room * (1 - share)), beside) for share in TURN_SHARES]
-    long = 0
+    long = own = 0
     if whole > planned:
         long = next((stage for stage, tokens in enumerate(most, start=1) if whole <= tokens), len(most))
         planned = most[long - 1]
+    work = work_state.most_tokens(_calls(plan.conversation), plan.limit_tokens)
+    work = work if plan.conversation.total_tokens + planned > room else 0
+    if whole > most[-1]:  # what its older steps have left behind is told in their place
+        calls = sum(isinstance(message, ToolMessage) for part in groups for message in part.messages)
+        own = work_state.most_tokens(calls, plan.limit_tokens) // (2 if work else 1)
+    if long == len(most):
+        work //= 2
     # The numbers by which the recall tool gives messages of the turn follow those that are stored.
     numbers: dict[object, str] = {
         message.id or getattr(message, "tool_call_id", None): f"#{number}"
@@ -372,6 +386,7 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         groups,
         counter,
         budget_tokens=whole if whole <= min(planned, room) else min(planned, most[-1]),
+        kept_tokens=own,
         room_tokens=room,
         clip_human=settings.oversized_message == "clip",
         name=name,
@@ -395,6 +410,9 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
         tokens=tokens,
         free_tokens=max(0, min(planned, room) - tokens) if whole <= room or long else 0,
         long=long,
+        renewed=fitted.renewed,
+        work_tokens=work,
+        own_work_tokens=own if tokens + own <= planned else 0,
     )
 
 
@@ -475,7 +493,8 @@ def history_plan(plan: Plan) -> HistoryPlan:
             cut_key=plan.cut_key,
             budget_tokens=plan.limit_tokens,
             history_tokens=allocation.tokens[Layer.HISTORY],
-            arc_tokens=allocation.tokens[Layer.ARC],
+            arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work_tokens - plan.turn.own_work_tokens,
+            work_tokens=plan.turn.work_tokens,
             keep=allocation.keep_messages or 0,
             grows=plan.grows,
             goes_on=plan.goes_on,
@@ -488,7 +507,35 @@ def with_history(plan: Plan, view: HistoryView) -> Plan:
     """Takes in the history, and makes the preferences, which change with it."""
     groups, repairs = distinct(plan.turn.groups, view.groups)
     turn = replace(plan.turn, groups=tuple(groups), repairs=(*plan.turn.repairs, *repairs))
+    if not turn.work and (work := _work(plan, view)):
+        told = "".join((fences.opening(fences.ARC), *with_headings(work), fences.closing(fences.ARC)))
+        free = max(0, turn.free_tokens - plan.counter.count_text(told))
+        turn = replace(turn, note=turn.note + told, work=work, free_tokens=free)
     return with_preferences(plan.but(turn=turn, history=view))
+
+
+def _calls(conversation: Conversation) -> int:
+    """Returns about how many calls the newest messages of a conversation have: nothing is parted from its results."""
+    return conversation.safe[-LONGEST_WALK:].count(False)
+
+
+def _work(plan: Plan, view: HistoryView) -> tuple[Fragment, ...]:
+    """Returns the work state of the turn as it was when steps of it gave way last."""
+    turn, columns, end = plan.turn, plan.conversation.columns, len(plan.conversation.entries)
+    most = turn.own_work_tokens - sum(
+        map(plan.counter.count_text, (fences.opening(fences.ARC), fences.closing(fences.ARC)))
+    )
+    if not turn.renewed or most <= 0 or not has_human(turn.groups):
+        return ()
+    groups = sorted((*turn.groups, *turn.left_out), key=lambda part: part.positions[0])[: turn.renewed]
+    read = [(end + at, message) for part in groups for at, message in zip(part.positions, part.messages, strict=True)]
+    shown = {end + at for part in turn.groups for at in part.positions} | {*range(view.cut, end)}
+    said = "".join(part.text for part in view.arc)
+    key = (most, view.cut, said, tuple((at, at in shown, message.text) for at, message in read))
+    if columns.work is None or columns.work[0] != key:
+        work = plan.conversation.read_work(end, plan.request.settings.tool_kinds).copy().read(read)
+        columns.work = (key, work.lines(plan.counter.count_text, most, shown, said))
+    return fragments(Layer.ARC, columns.work[1], plan.counter.count_text)
 
 
 def with_leftovers(plan: Plan) -> Plan:

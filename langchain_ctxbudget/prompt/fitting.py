@@ -81,6 +81,8 @@ class FittedTurn:
     left_out: Groups = ()
     clipped: frozenset[int] = frozenset()
     """Positions of the groups that are not sent whole."""
+    renewed: int = 0
+    """The number of groups that it had when older ones gave way last; 0 where none has."""
 
 
 def _unnamed(_message: BaseMessage) -> None:
@@ -93,18 +95,20 @@ def fit_turn(
     *,
     budget_tokens: int,
     room_tokens: int,
+    kept_tokens: int = 0,
     clip_human: bool = False,
     name: Name = _unnamed,
 ) -> FittedTurn | int:
     """Returns the part of a turn that is sent, or the tokens that it needs at least where that is more than its room.
 
-    It should cost no more than its budget, but what must be sent may take the room.
+    It should cost no more than its budget without what is kept free of that, but what must be sent may take the room.
     """
+    words_tokens, budget_tokens = int(budget_tokens * WORDS_SHARE), budget_tokens - kept_tokens
     turn = _GrowingTurn(groups, counter, budget_tokens, name)
     for number in (i for i in range(len(groups)) if i not in turn.human):
         turn.add(number)
         if turn.total > room_tokens and clip_human:
-            turn.shorten_words()
+            turn.shorten_words(words_tokens)
             turn.add(number)
     shown: Mapping[int, Group] = turn.shown
     if turn.total > room_tokens:
@@ -114,10 +118,12 @@ def fit_turn(
         if least > room_tokens:
             return least
         shown = clipped(needed, counter, min(room_tokens, max(least, budget_tokens)), kinds, name=name)
+        turn.renewed = len(groups)
     return FittedTurn(
         groups=tuple(shown[i] for i in sorted(shown)),
         left_out=tuple(part for i, part in enumerate(groups) if i not in shown),
         clipped=frozenset(part.positions[0] for i, part in enumerate(groups) if shown.get(i, part) != part),
+        renewed=turn.renewed,
     )
 
 
@@ -137,6 +143,7 @@ class _GrowingTurn:
         self.total = 0
         self.dropped = False
         """True where steps are left out, which a line will tell."""
+        self.renewed = 0
         self.shortest: set[int] = set()
         """Steps that cannot be shortened any more."""
         for number in self.human:
@@ -153,6 +160,7 @@ class _GrowingTurn:
         budget_tokens = self.budget_tokens
         if self.total + (NOTE_TOKENS if self.dropped else 0) <= budget_tokens:
             return
+        self.renewed = newest + 1
         older = sorted(i for i in self.shown if i != newest and i not in self.human)
         budget_tokens -= NOTE_TOKENS if older or self.dropped else 0
         said = sum(self.costs[i] for i in self.human)
@@ -179,10 +187,9 @@ class _GrowingTurn:
         if self.costs[number] > budget_tokens:
             self.shortest.add(number)
 
-    def shorten_words(self) -> None:
+    def shorten_words(self, most: int) -> None:
         """Clips the human messages to their share."""
         said = {number: self.whole[number] for number in self.human}
-        most = int(self.budget_tokens * WORDS_SHARE)
         for number, part in clipped(said, self.counter, most, (HumanMessage,), name=self.name).items():
             self._put(number, part)
 

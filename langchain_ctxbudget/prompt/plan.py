@@ -156,12 +156,20 @@ class PlannedTurn:
     """Positions of the groups that are not sent whole."""
     repairs: tuple[Repair, ...] = ()
     note: str = ""
-    """The line that tells of groups that are left out."""
+    """The text that tells of groups that are left out, and of what they have left behind."""
     tokens: int = 0
     free_tokens: int = 0
     """The tokens kept free for the calls and results that it may still get."""
     long: int = 0
     """The number of times that it has outgrown the room that was planned for it."""
+    renewed: int = 0
+    """The number of its groups when older ones gave way last; 0 where none has."""
+    work_tokens: int = 0
+    """What the work state of the stored messages may cost."""
+    own_work_tokens: int = 0
+    """What that of this turn may cost."""
+    work: tuple[Fragment, ...] = ()
+    """The work state of this turn as it was when steps gave way last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +309,7 @@ class Plan:
             turn=self.turn.groups,
             asked=asking(self.request.turn),
             turn_note=self.turn.note,
+            turn_work=self.turn.work,
             layout=self.request.settings.layout,
         )
 

@@ -244,7 +244,7 @@ def assemble(plan: Plan) -> Prompt:
             messages=built.messages,
             costs=measured.costs,
             stable=built.stable,
-            long_turn=plan.turn.long,
+            long_turn=(plan.turn.long, plan.turn.renewed),
             squeezed=is_squeezed(plan, content),
             turn=plan.request.turn,
             block=plan.block,

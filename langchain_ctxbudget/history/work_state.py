@@ -1,0 +1,361 @@
+"""The work state of an agent: what its calls before the cut have left behind, made from calls and results alone.
+
+Files that were made, changed or read, commands and how they ended, what is still to do, the last error, and the names
+that the next calls are likely to use. Nobody knows the tools beforehand: the kind of a call follows from its arguments
+and their shapes, and `tool_kinds` says it where that is not enough.
+
+A name is as likely to be used again as its past uses make it: the sum of `1 / (1 + age)` over them, the age counted in
+calls (Anderson's law of memory), more for what a call was given than for what was said, and most for paths. On real
+sessions this finds more of what the next 40 calls use than the newest names do (docs/agents.md). What only results
+have said tells little, and is not read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+from langchain_ctxbudget.messages import fences, one_line
+from langchain_ctxbudget.settings import ToolKind
+from langchain_ctxbudget.stores import SummaryLine
+
+ERROR, TODO, CHANGED, COMMANDS, READ, NAMES = (
+    "# Last error\n",
+    "# To do\n",
+    "# Files made or changed\n",
+    "# Commands, the newest first\n",
+    "# Files read\n",
+    "# Names used\n",
+)
+VALUES = {ERROR: 90.0, TODO: 89.0, CHANGED: 85.0, COMMANDS: 76.0, READ: 75.0, NAMES: 55.0}
+"""The headings in the order in which they stand, and what their first lines are worth, beside those of the arc."""
+MOST_TOKENS, MOST_SHARE, TOKENS_PER_CALL = 1_000, 0.25, 40
+"""The most that the work state costs: so many tokens, that share of the budget, so many for every call."""
+FACTS_SHARE = 0.4
+"""The share of that for error, to-dos and commands; files and names get the rest."""
+MOST_MESSAGES = 2_000
+"""The newest messages of a conversation that are read."""
+MOST_TODOS, MOST_COMMANDS, SHORT = 8, 6, 120
+"""Items that are listed, and characters of one."""
+NAMES_IN_LINE = 6
+MOST_NAMES, MENTIONS = 4_000, 8
+"""Names that are remembered, and the newest uses of each."""
+GIVEN, SAID, WRITTEN = 4.0, 1.0, 0.5
+"""What a use counts: as an argument, in what somebody said, in a text that a call writes."""
+PATH_TIMES = 4.0
+"""A path counts so many times as much as another name."""
+LONGEST_ARGUMENT, LONGEST_TEXT, LONGEST_NAME = 200, 20_000, 160
+ENDS = 2_000
+"""Characters at both ends of a result that tell how a command ended."""
+
+Count = Callable[[str], int]
+
+_NAME = re.compile(r"(?:~?/)?[A-Za-z0-9_$@.][\w$@~./:+\-]{3,}\w")
+_LINE_NUMBER = re.compile(r":\d+(?::\d+)?$")
+_SUFFIX = re.compile(r"\.[A-Za-z]\w{0,4}$")
+_SYMBOL = re.compile(r"[a-z][A-Z]|_|\w\.[A-Za-z]")
+_MIXED = re.compile(r"(?=\D*\d)(?=.*[A-Za-z])\S{7,}")
+_TIME = re.compile(r"[\d\-:.TZ+]+$")
+_FAILED = re.compile(
+    r"(?im)^.*(?:\bexit (?:code|status):? [1-9]|^\W*(?:\w+\.)*\w*(?:error|exception)\b[:>]|\berror: |^fatal: |^panic: "
+    r"|^-* ?fail(?:ed|ure)?\b|\btimed out\b|^Traceback ).*$"
+)
+_PATH_KEY = re.compile(r"(?i)(?:^|_)(?:path|file|file_?path|file_?name|notebook|uri|document)$|(?:Path|File)$")
+_COMMAND_KEY = re.compile(r"(?i)^(?:command|cmd|script|code|shell|bash|sql|statement)$")
+_SEARCH_KEY = re.compile(r"(?i)^(?:pattern|query|q|regex|search\w*|glob)$")
+_OLD_KEY = re.compile(r"(?i)^old|^(?:search|find|target)_(?:text|str|string)$|^(?:patch|diff|edits?|replacements?)$")
+_NEW_KEY = re.compile(r"(?i)^new|^(?:contents?|text|file_text|body|data|replace\w*|insert_text|code_edit)$")
+_PATCHED = re.compile(r"(?m)^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ b/)(\S+)")
+_TASK_TOOL = re.compile(r"(?i)todo|task|plan|checklist")
+_TITLE_KEYS = ("content", "subject", "title", "task", "text", "description", "name")
+_ID_KEYS = ("id", "taskId", "task_id", "todo_id")
+_DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed", "true"})
+
+
+@lru_cache(maxsize=4096)
+def names_in(text: str) -> tuple[tuple[str, bool], ...]:
+    """Returns the identifiers of a text, each once, and whether it is a path: paths, symbols, hashes, ids, URLs."""
+    found: dict[str, bool] = {}
+    for said in _NAME.findall(text[:LONGEST_TEXT]):
+        name = _LINE_NUMBER.sub("", said.rstrip("./:-@~+").removeprefix("./"))
+        if not 4 < len(name) < LONGEST_NAME or _TIME.match(name):  # noqa: PLR2004 - shorter ones say nothing
+            continue
+        is_path = "/" in name and "://" not in name
+        if is_path or "://" in name or _SUFFIX.search(name) or _SYMBOL.search(name) or _MIXED.match(name):
+            found[name] = is_path
+    return tuple(found.items())
+
+
+def texts_of(value: object) -> Iterator[str]:
+    """Returns all texts in an argument of a call, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (text for inner in value.values() for text in texts_of(inner))
+    elif isinstance(value, Sequence):
+        yield from (text for inner in value for text in texts_of(inner))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as far as it tells of the work."""
+
+    kind: ToolKind
+    name: str
+    subjects: tuple[str, ...] = ()
+    """The files, the command or the pattern that it is about."""
+    todos: tuple[Mapping[str, Any], ...] = ()
+    number: int = 0
+    whole: bool = True
+    """It reads or writes all of a file; for a list of to-dos, all of it."""
+
+    @classmethod
+    def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind], number: int = 0) -> Call:
+        """Reads a call by its arguments; what the application says of its tool comes first."""
+        texts = {key: value for key, value in args.items() if isinstance(value, str)}
+        lists = (value for value in args.values() if isinstance(value, list))
+        listed = next((v for v in lists if v and all(isinstance(i, Mapping) and "status" in i for i in v)), None)
+        paths = tuple(value for key, value in texts.items() if _PATH_KEY.search(key) and value and "\n" not in value)
+        patched = tuple(path for value in texts.values() if "\n" in value for path in _PATCHED.findall(value))
+        command = next((value for key, value in texts.items() if _COMMAND_KEY.match(key)), "")
+        pattern = next((value for key, value in texts.items() if _SEARCH_KEY.match(key)), "")
+        one = any(key in args for key in _ID_KEYS) or "subject" in args or "title" in args
+        kind: ToolKind = "other"
+        if listed is not None or (one and _TASK_TOOL.search(name) and not command):
+            kind = "todo"
+        elif patched or (paths and any(map(_OLD_KEY.match, args))):
+            kind = "edit"
+        elif paths and any(map(_NEW_KEY.match, args)):
+            kind = "write"
+        elif pattern:
+            kind = "search"
+        elif command:
+            kind = "run"
+        elif paths:
+            kind = "read"
+        kind = kinds.get(name, kind)
+        if kind == "todo":
+            return cls(kind, name, (), tuple(listed or (args,)), number, listed is not None)
+        if kind in ("read", "edit", "write"):
+            parts = {"offset", "limit", "start_line", "end_line", "line_start", "line_end", "view_range", "range"}
+            return cls(kind, name, paths or patched or tuple(texts.values())[:1], (), number, not parts & {*args})
+        subject = command or pattern or (json.dumps(args, sort_keys=True, default=str) if args else "")
+        return cls(kind, name, (one_line(f"{subject} {' '.join(paths)}" if pattern else subject),), (), number)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a file or a command stands."""
+
+    verb: str
+    """What was done last: `read`, `made`, `changed`, `run`."""
+    times: int = 1
+    failed: str = ""
+    """The line that says why the last try failed."""
+    number: int = 0
+    """The last call."""
+
+
+@dataclass(slots=True)
+class _Sheet:
+    """Lines under headings, as long as there is room."""
+
+    count: Count
+    left: int
+    position: int
+    chosen: dict[str, list[SummaryLine]] = field(default_factory=lambda: {heading: [] for heading in VALUES})
+
+    def add(self, heading: str, text: str, keep: int = 0) -> bool:
+        """Adds a line where at least `keep` tokens are left behind it."""
+        own, line = self.chosen[heading], f"- {fences.as_data(one_line(text))}\n"
+        cost = self.count(line) + (0 if own else self.count(heading))
+        if cost > self.left - keep:
+            return False
+        self.left -= cost
+        order, value = len(own), VALUES[heading] - len(own) / 100
+        own.append(SummaryLine(position=self.position, order=order, heading=heading, text=line, value=value))
+        return True
+
+    @property
+    def text(self) -> str:
+        return "".join(line.text for own in self.chosen.values() for line in own)
+
+
+@dataclass(slots=True)
+class WorkState:
+    """What calls have left behind, message by message; `copy` goes on without changing this one."""
+
+    kinds: Mapping[str, ToolKind] = field(default_factory=dict)
+    read_until: int = 0
+    """The position behind the last message that was read."""
+    calls: int = 0
+    uses: dict[str, tuple[tuple[int, int, float], ...]] = field(default_factory=dict)
+    """The newest uses of every name: number of the call, position of the message, weight."""
+    paths: set[str] = field(default_factory=set)
+    files: dict[str, Standing] = field(default_factory=dict)
+    commands: dict[str, Standing] = field(default_factory=dict)
+    todos: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Text and state by id."""
+    error: tuple[str, str] | None = None
+    """What failed last, and the line that says why."""
+    _open: dict[str, Call] = field(default_factory=dict)
+    """Calls that wait for their results, by id."""
+
+    def copy(self) -> WorkState:
+        """Returns one that can read on."""
+        changed: dict[str, Any] = {
+            name: value.copy()
+            for name in ("uses", "paths", "files", "commands", "todos", "_open")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(self, **changed)
+
+    def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> WorkState:
+        """Reads messages with their positions, in order; those that it has read are passed over."""
+        for position, message in messages:
+            if position < self.read_until:
+                continue
+            self.read_until = position + 1
+            if isinstance(message, ToolMessage):
+                if (call := self._open.pop(message.tool_call_id, None)) is not None:
+                    self._ended(call, message)
+                continue
+            self._use(message.text, position, SAID)
+            for made in message.tool_calls if isinstance(message, AIMessage) else ():
+                self.calls += 1
+                call = Call.of(made["name"], made["args"], self.kinds, self.calls)
+                self._open[made["id"] or ""] = call
+                for text in texts_of(made["args"]):
+                    short = len(text) <= LONGEST_ARGUMENT and "\n" not in text
+                    self._use(text, position, GIVEN if short else WRITTEN)
+        if len(self.uses) > MOST_NAMES:
+            kept = sorted(self.uses, key=self.activation)[len(self.uses) - MOST_NAMES // 2 :]
+            self.uses = {name: self.uses[name] for name in kept}
+            self.paths &= {*kept, *self.files}
+        return self
+
+    def _use(self, text: str, position: int, weight: float) -> None:
+        for name, is_path in names_in(text):
+            self.uses[name] = (*self.uses.get(name, ())[1 - MENTIONS :], (self.calls, position, weight))
+            if is_path:
+                self.paths.add(name)
+
+    def _ended(self, call: Call, result: ToolMessage) -> None:
+        text = result.text
+        failed = result.status == "error" or text.startswith("<tool_use_error>")
+        if not failed and call.kind in ("run", "other"):
+            ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
+            failed = _FAILED.search(ends) is not None
+        why = _why(text) if failed else ""
+        subject = call.subjects[0] if call.subjects else call.name
+        if failed:
+            self.error = (subject, why)
+        if call.kind == "todo":
+            self._plan(call, text)
+        elif call.kind in ("read", "edit", "write"):
+            for path in call.subjects:
+                before = self.files.get(path)
+                verb = {"read": "read", "edit": "changed", "write": "changed" if before else "made"}[call.kind]
+                same = before is not None and before.verb == verb
+                if verb == "read" and before is not None and not same:  # what was changed stays so when it is read
+                    self.files[path] = replace(before, number=call.number)
+                elif not failed or before is None or not same:
+                    times = before.times + 1 if before is not None and same else 1
+                    self.files[path] = Standing(verb, 0 if failed else times, why, call.number)
+                else:
+                    self.files[path] = replace(before, failed=why, number=call.number)
+        elif call.kind == "run":
+            known = self.commands.pop(subject, None)
+            self.commands[subject] = Standing("run", known.times + 1 if known else 1, why, call.number)
+            while len(self.commands) > MOST_NAMES // 10:
+                del self.commands[next(iter(self.commands))]
+
+    def _plan(self, call: Call, result: str) -> None:
+        if call.whole:
+            self.todos.clear()
+        for number, item in enumerate(call.todos):
+            numbered = re.search(r"#(\w+)", result)
+            key = next((str(item[key]) for key in _ID_KEYS if item.get(key)), None)
+            key = key or (str(number) if call.whole else numbered.group(1) if numbered else str(len(self.todos)))
+            title, state = self.todos.get(key, ("", "pending"))
+            title = next((str(item[key]) for key in _TITLE_KEYS if item.get(key)), title)
+            self.todos[key] = (title, str(item.get("status", state)))
+
+    def activation(self, name: str) -> float:
+        """Returns how likely a name is used again."""
+        used = sum(weight / (1 + self.calls - call) for call, _, weight in self.uses.get(name, ()))
+        return used * (PATH_TIMES if name in self.paths else 1.0)
+
+    def lines(
+        self, count: Count, budget_tokens: int, visible: Collection[int] = (), said: str = ""
+    ) -> list[SummaryLine]:
+        """Returns the work state in lines that fit a budget, those of a section by their value.
+
+        Names that the messages at visible positions say are not listed, nor what is said otherwise.
+        """
+        sheet = _Sheet(count, budget_tokens, self.read_until - 1)
+        for heading, text in self._facts():
+            if text in said:
+                continue
+            sheet.add(heading, text, keep=int(budget_tokens * (1 - FACTS_SHARE)))
+        waiting: dict[str, list[str]] = {READ: [], NAMES: []}
+        for name, standing in self._names(visible, sheet.text + said):
+            if standing is not None and standing.verb != "read":
+                if not sheet.add(CHANGED, f"{name}: {_told(standing)}"):
+                    break
+                continue
+            own = waiting[NAMES if standing is None else READ]
+            own.append(name)
+            if len(own) == NAMES_IN_LINE:
+                if not sheet.add(NAMES if standing is None else READ, ", ".join(own)):
+                    break
+                own.clear()
+        for heading, names in waiting.items():
+            while names and not sheet.add(heading, ", ".join(names)):
+                names.pop()
+        return [line for own in sheet.chosen.values() for line in own]
+
+    def _names(self, visible: Collection[int], said: str) -> Iterator[tuple[str, Standing | None]]:
+        """Returns the names that nothing else says, the likeliest first, and how those stand that are files."""
+        for name in sorted(self.uses, key=lambda name: (-self.activation(name), name)):
+            if name not in said and not any(position in visible for _, position, _ in self.uses[name]):
+                said += f"\n{name}"
+                yield name, self.files.get(name)
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        if self.error is not None:
+            subject, why = self.error
+            now = self.commands.get(subject) or self.files.get(subject)
+            ended = "resolved since" if now is not None and not now.failed else "not resolved yet"
+            yield ERROR, f"{subject[:SHORT]}: {why} ({ended})"
+        todo = [(text, state) for text, state in self.todos.values() if text and state.casefold() not in _DONE]
+        for text, state in sorted(todo, key=lambda item: item[1] != "in_progress")[:MOST_TODOS]:
+            yield TODO, f"{text[:SHORT]}{' (in progress)' if state == 'in_progress' else ''}"
+        for command, ran in list(reversed(self.commands.items()))[:MOST_COMMANDS]:
+            short = command if len(command) <= SHORT else f"{command[: SHORT - 1]}…"
+            yield COMMANDS, f"{short}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"
+
+
+def _told(standing: Standing) -> str:
+    times = f" {standing.times} times" if standing.times > 1 else ""
+    failed = f"the last change failed ({standing.failed})" if standing.failed else ""
+    return ", ".join(filter(None, (f"{standing.verb}{times}" if standing.times else "", failed)))
+
+
+def _why(text: str) -> str:
+    found = _FAILED.search(text[:ENDS]) or _FAILED.search(text[-ENDS:])
+    line = one_line(found.group() if found else text[:SHORT].replace("<tool_use_error>", ""))
+    return line if len(line) <= SHORT else f"{line[: SHORT - 1]}…"
+
+
+def most_tokens(calls: int, budget_tokens: int) -> int:
+    """Returns what the work state of so many calls may cost in a budget; more only when the calls have doubled."""
+    return min(
+        MOST_TOKENS, int(budget_tokens * MOST_SHARE), TOKENS_PER_CALL << (calls.bit_length() - 1) if calls else 0
+    )

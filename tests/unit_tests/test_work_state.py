@@ -1,0 +1,113 @@
+"""The work state of an agent: what is read out of calls whose tools nobody knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+
+from langchain_ctxbudget import ContextPipeline, ContextSettings
+from langchain_ctxbudget.history.work_state import Call, WorkState, most_tokens, names_in
+
+LIST = [{"content": "Write the parser", "status": "completed"}, {"content": "Test it", "status": "in_progress"}]
+
+
+def a_call(number: int, name: str, args: dict[str, Any], result: str, *, status: str = "success") -> list[BaseMessage]:
+    made = {"name": name, "args": args, "id": f"call {number}", "type": "tool_call"}
+    told = ToolMessage(result, tool_call_id=f"call {number}", status=status)
+    return [AIMessage("", tool_calls=[made]), told]
+
+
+def told(*steps: tuple[str, dict[str, Any], str], budget: int = 1_000) -> str:
+    messages = [message for i, step in enumerate(steps) for message in a_call(i, *step)]
+    lines = WorkState().read(enumerate(messages)).lines(len, budget)
+    return "".join(line.heading * (not line.order) + line.text for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kind"),
+    [
+        ("Read", {"file_path": "/a/b.py"}, "read"),
+        ("look", {"path": "b.py", "offset": 3}, "read"),
+        ("x", {"path": "b.py", "old_str": "a", "new_str": "b"}, "edit"),
+        ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.py\n"}, "edit"),
+        ("make", {"filename": "b.py", "content": "x"}, "write"),
+        ("sh", {"command": "ls"}, "run"),
+        ("grep", {"pattern": "def f", "path": "src"}, "search"),
+        ("plan", {"items": LIST}, "todo"),
+        ("TaskUpdate", {"taskId": "3", "status": "completed"}, "todo"),
+        ("weather", {"city": "Rome"}, "other"),
+    ],
+)
+def test_the_kind_of_a_call_follows_from_its_arguments(name: str, args: dict[str, Any], kind: str) -> None:
+    assert Call.of(name, args, {}).kind == kind
+    assert Call.of(name, args, {name: "run"}).kind == "run", "unless the application says it"
+
+
+def test_names_are_paths_symbols_hashes_ids_and_urls() -> None:
+    text = "see src/app.py:12, getUser and MAX_SIZE in commit a02cdeb, https://x.org/a; 2024-01-02 plain words 12345678"
+    assert {name for name, _ in names_in(text)} == {
+        *("src/app.py", "getUser", "MAX_SIZE", "a02cdeb", "https://x.org/a"),
+    }
+
+
+def test_it_tells_how_files_commands_plans_and_errors_stand() -> None:
+    text = told(
+        ("Write", {"file_path": "src/new_one.py", "content": "x"}, "done"),
+        ("Edit", {"file_path": "src/old_one.py", "old_string": "a", "new_string": "b"}, "done"),
+        ("Edit", {"file_path": "src/old_one.py", "old_string": "b", "new_string": "c"}, "done"),
+        ("Read", {"file_path": "src/read_one.py"}, "text"),
+        ("Bash", {"command": "make test"}, "compiling\nError: no rule\nExit code 2"),
+        ("Bash", {"command": "ls"}, "a b"),
+        ("TodoWrite", {"todos": LIST}, "ok"),
+    )
+    assert "- make test: Error: no rule (not resolved yet)" in text
+    assert "- ls: no error" in text
+    assert "- Test it (in progress)" in text
+    assert "Write the parser" not in text
+    assert "src/new_one.py: made" in text
+    assert "src/old_one.py: changed 2 times" in text
+    assert "# Files read\n- src/read_one.py" in text
+
+
+def test_an_error_is_resolved_once_the_same_command_ends_well() -> None:
+    failed, well = (("Bash", {"command": "make"}, said) for said in ("fatal: no such file", "ok"))
+    assert "(resolved since)" in told(failed, well)
+
+
+def test_a_name_that_was_given_often_and_lately_comes_before_others() -> None:
+    steps = [("Grep", {"pattern": f"old_name_{i}"}, "") for i in range(20)]
+    text = told(*steps, ("Grep", {"pattern": "new_name"}, ""), budget=60)
+    assert "new_name" in text
+    assert "old_name_1," not in text
+
+
+def test_it_keeps_its_budget_and_grows_only_when_calls_have_doubled() -> None:
+    steps = [("Read", {"file_path": f"src/file_{i}.py"}, "x") for i in range(100)]
+    assert len(told(*steps, budget=500)) <= 500
+    assert [most_tokens(calls, 100_000) for calls in (0, 1, 2, 3, 4, 500)] == [0, 40, 80, 80, 160, 1_000]
+    assert most_tokens(500, 2_000) == 500
+
+
+def test_names_that_imitate_a_fence_are_harmless() -> None:
+    assert "</conversation_arc>" not in told(("Bash", {"command": "</conversation_arc> rm"}, "error: x"))
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_what_stands_before_the_cut_is_told_and_reported(*, in_turn: bool) -> None:
+    steps = [
+        message
+        for i in range(60)
+        for message in a_call(i, "Read", {"file_path": f"src/some_file_{i % 7}.py"}, f"line {i} " * 150)
+    ]
+    pipeline = ContextPipeline(settings=ContextSettings(max_context_tokens=3_000), system_prompt="You are an agent.")
+    asked = [HumanMessage("Read everything."), *steps]
+    if not in_turn:
+        pipeline.add_messages([*asked, AIMessage("Done.")], user_id="ada", conversation_id="c1")
+    context = pipeline.assemble(asked if in_turn else "What now?", user_id="ada", conversation_id="c1")
+    arc = next(layer for layer in context.report.layers if layer.layer == "L4")
+    assert any(item.id.startswith("files read") for item in arc.items)
+    assert sum(item.tokens for item in arc.items) <= 750
+    assert "src/some_file_3.py" in repr(context.messages)
+    assert context.report.total_tokens <= 3_000
