@@ -20,14 +20,11 @@ import numpy as np
 from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.budget import (
     AllocationStrategy,
-    DynamicAllocation,
     ElasticAllocation,
     Exchange,
-    FixedAllocation,
     Layer,
     LayerSpec,
     PrioritizedAllocation,
-    RatioAllocation,
     Situation,
 )
 from langchain_ctxbudget.demo import (
@@ -54,9 +51,6 @@ PATH_LINE, COORDINATE = re.compile(r'^.*(?:\bd="M|^L) .*$', re.MULTILINE), re.co
 
 PAIRS: dict[str, tuple[AllocationStrategy, AllocationStrategy]] = {
     "elastic": (ElasticAllocation(), ElasticAllocation(profile="seed")),
-    "ratio": (RatioAllocation(), RatioAllocation(adaptive=True, borrow=True)),
-    "fixed": (FixedAllocation(), FixedAllocation(borrow=True)),
-    "dynamic": (DynamicAllocation(), DynamicAllocation(borrow=True)),
     "prioritized": (PrioritizedAllocation(), PrioritizedAllocation(order=("topics", "entities", "history"))),
 }
 

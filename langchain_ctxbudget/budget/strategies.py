@@ -1,7 +1,7 @@
 """Strategies that give shares or fill in order, predictable and tuned by readable numbers; and strategies by name.
 
 Three of them divide the budget into buckets (history, entities, retrieval, ...), and each bucket between its layers.
-Without `borrow` a bucket that is not used up stays free; with it, others may use what is left.
+A bucket that is not used up stays free.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from langchain_ctxbudget.budget.allocation import (
 )
 from langchain_ctxbudget.budget.elastic import ElasticAllocation, share_of
 from langchain_ctxbudget.budget.layers import Layer
-from langchain_ctxbudget.budget.parameters import Flag, Parameters, ShareOrNone, Text
+from langchain_ctxbudget.budget.parameters import Parameters, ShareOrNone, Text
 from langchain_ctxbudget.errors import InvalidSettingsError, SystemPromptTooLargeError
 from langchain_ctxbudget.messages import newest_that_fit
 
@@ -33,10 +33,6 @@ ARC_SHARE = 0.2
 HISTORY_PRIORITY, ARC_PRIORITY, RETRIEVAL_PRIORITY = 90, 88, 75
 SUM_TOLERANCE = 0.05
 """Ratios may add up to this much more or less than 1 (seed 002)."""
-LONG_CONVERSATION = 50
-"""Messages from which on a conversation counts as long."""
-RATIO_SHIFT = 0.10
-"""The most that adaptive ratios move between memory and history."""
 SEED_WINDOW = 4_096
 """The window that the defaults of seed 004 are made for."""
 DYNAMIC_SYSTEM_TOKENS = 400
@@ -73,11 +69,6 @@ class RatioAllocation(Parameters):
     the reserve."""
     max_system_share: ShareOrNone = 0.25
     """The largest share of the budget for the system prompt; more is an error."""
-    borrow: Flag = False
-    """True lets history use what memory leaves unused, and memory what history leaves (seed 002, "Future")."""
-    adaptive: Flag = False
-    """True lets a long conversation move up to a tenth from memory to history, and a short one or one about
-    several topics the other way (seed 002, "Future")."""
 
     @model_validator(mode="after")
     def _require_sum(self) -> Self:
@@ -93,7 +84,7 @@ class RatioAllocation(Parameters):
     def name(self) -> str:
         """`ratio` with its percentages."""
         shares = "/".join(f"{share * 100:.0f}" for share in (self.memory, self.history, self.reserve))
-        return f"ratio {shares}{', adaptive' if self.adaptive else ''}{', borrowing' if self.borrow else ''}"
+        return f"ratio {shares}"
 
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the ratios.
@@ -106,9 +97,8 @@ class RatioAllocation(Parameters):
             share = f"{self.max_system_share:.0%} of the budget"
             setting = "max_system_share of the strategy"
             raise SystemPromptTooLargeError(situation.identity_tokens, int(most), share, setting)
-        free, shift = situation.free_tokens, self._shift(situation)
-        memory = share_of(free + situation.reserved_tokens, self.memory - shift)
-        history = share_of(free + situation.reserved_tokens, self.history + shift)
+        free = situation.free_tokens
+        memory, history = (share_of(free + situation.reserved_tokens, share) for share in (self.memory, self.history))
         if memory + history > free:  # an output reserve that is larger than the ratio's
             memory, history = (part * free // (memory + history) for part in (memory, history))
         newest = situation.exchanges[: self.min_exchanges]
@@ -120,36 +110,17 @@ class RatioAllocation(Parameters):
             self.name,
             situation,
             {("history",): history, ("preferences", "knowledge", "retrieval"): memory},
-            borrow=self.borrow,
             kept_tokens=exchanges,
             reserve_tokens=free - memory - history,
             keep_messages=sum(exchange.messages for exchange in kept),
         )
 
-    def _shift(self, situation: Situation) -> float:
-        if not self.adaptive:
-            return 0.0
-        length = min(1.0, situation.message_count / LONG_CONVERSATION)
-        shift = RATIO_SHIFT * (2 * length - 1) - RATIO_SHIFT * elastic.is_knowledge_heavy(situation)
-        return max(-min(RATIO_SHIFT, self.history), min(RATIO_SHIFT, self.memory, shift))
 
-
-class _Borrowing(Parameters):
-    kind: ClassVar[str]
-    borrow: Flag = False
-    """True lets layers use what others leave."""
-
-    @property
-    def name(self) -> str:
-        """The name of the strategy, and whether it borrows."""
-        return f"{self.kind}, borrowing" if self.borrow else self.kind
-
-
-class FixedAllocation(_Borrowing):
+class FixedAllocation(Parameters):
     """Fixed shares of the whole budget (seed 004); the defaults are those of its 4,096-token window.
 
     System prompt and current turn are sent as they are: where they are more than their share, the others shrink
-    together; where they are less, the rest stays free, unless the others may borrow it.
+    together; where they are less, the rest stays free.
 
     Raises:
         InvalidSettingsError: a share outside 0 to 1, or shares that are more than 1 together.
@@ -159,7 +130,7 @@ class FixedAllocation(_Borrowing):
         'fixed'
     """
 
-    kind = "fixed"
+    name: ClassVar[str] = "fixed"
     system: ShareOrNone = 500 / SEED_WINDOW
     """System prompt and preferences."""
     history: ShareOrNone = 1_000 / SEED_WINDOW
@@ -183,10 +154,10 @@ class FixedAllocation(_Borrowing):
             for share in (self.system, self.history, self.entities, self.retrieval)
         )
         buckets = _with_kept(situation, max(0, system - situation.identity_tokens), *others)
-        return _divided(self.name, situation, buckets, borrow=self.borrow)
+        return _divided(self.name, situation, buckets)
 
 
-class DynamicAllocation(_Borrowing):
+class DynamicAllocation(Parameters):
     """Shares that follow the conversation: its length, its entities, what there is to retrieve (seed 004).
 
     A turn of the seed is one speaker's, so turns are messages here. The seed's margin of 100 tokens for the query is
@@ -197,7 +168,7 @@ class DynamicAllocation(_Borrowing):
         'dynamic'
     """
 
-    kind = "dynamic"
+    name: ClassVar[str] = "dynamic"
 
     def allocate(self, situation: Situation) -> Allocation:
         """Divides the budget by the conversation."""
@@ -219,7 +190,7 @@ class DynamicAllocation(_Borrowing):
             without_chunks = buckets(history + retrieval // 2, entities + retrieval // 2, 0)
             if elastic.history_fits(situation, without_chunks[("history",)]):
                 chosen = without_chunks
-        return _divided(self.name, situation, chosen, borrow=self.borrow)
+        return _divided(self.name, situation, chosen)
 
 
 def _different(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -343,35 +314,25 @@ def _divided(
     situation: Situation,
     buckets: Buckets,
     *,
-    borrow: bool,
     kept_tokens: int | None = None,
     reserve_tokens: int = 0,
     keep_messages: int | None = None,
 ) -> Allocation:
     """Divides every bucket, together at most what is free, between its layers; the newest messages come first."""
-    room = next(tokens for groups, tokens in buckets.items() if "history" in groups)
-    if borrow:  # what the others leave when the whole conversation is there, and nothing of it is to be retrieved
-        for groups, tokens in buckets.items():
-            if "history" not in groups:
-                room += tokens - sum(divide(_specs(groups, situation, tokens, fits_whole=True), tokens).values())
-    fits_whole = elastic.history_fits(situation, room)
+    fits_whole = elastic.history_fits(situation, buckets[("history",)])
     kept = situation.keep_tokens if kept_tokens is None else kept_tokens
     specs: list[LayerSpec] = []
     for groups, tokens in buckets.items():
         wanted = _specs(groups, situation, tokens, fits_whole=fits_whole, kept_tokens=kept)
         given = divide(wanted, tokens)
-        if fits_whole and Layer.HISTORY in given:  # what it borrows comes before what others could use
-            given[Layer.HISTORY] = situation.history_tokens
-        for spec in wanted:
-            tokens_given, usable = given[spec.layer], spec.limit_tokens if borrow else None
-            specs.append(LayerSpec(spec.layer, 0, tokens_given, tokens_given, spec.priority, usable_tokens=usable))
+        specs += (LayerSpec(it.layer, 0, given[it.layer], given[it.layer], it.priority) for it in wanted)
     return share_out(
         name, situation, specs, fits_whole=fits_whole, reserve_tokens=reserve_tokens, keep_messages=keep_messages
     )
 
 
 def _specs(
-    groups: tuple[str, ...], situation: Situation, tokens: int, *, fits_whole: bool, kept_tokens: int = 0
+    groups: tuple[str, ...], situation: Situation, tokens: int, *, fits_whole: bool, kept_tokens: int
 ) -> list[LayerSpec]:
     """Returns the demands of a bucket's layers."""
     specs: list[LayerSpec] = []

@@ -1,9 +1,9 @@
 """The records of documents, and how they are searched, found by name and listed.
 
-Below `(ROOT, owner, "documents")` are four namespaces: `manifest` has one record per document with the keys of its
-parts, `chunks` the parts that are searched, `texts` the whole text in pieces, and `unfinished` the keys that a writer
-is about to write or delete. Chunks and pieces are keyed by a hash of their text, so versions share what is unchanged.
-Only what a manifest names is shown. A mark in the namespace itself is renewed with every change.
+Below `(ROOT, owner, "documents")`, `manifest` has one record per document with the keys of its parts, and `parts` a
+namespace for each document: its chunks, which are searched, and its whole text in pieces. Both are keyed by a hash of
+their text, so versions share what is unchanged. Only what a manifest names is shown. A mark in the namespace itself is
+renewed with every change.
 
 Words are always searched in this process (BM25); vectors by the store where it has an index, else here, each made once.
 What was read of an owner's documents is a shelf, kept until the mark of their namespace changes: a turn in which
@@ -17,7 +17,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from langchain_core.embeddings import Embeddings
@@ -35,16 +35,13 @@ SHARED = "shared"
 """The label of everyone's documents; no user's label, since those end with `~`."""
 MARK = "version"
 
-Kind = Literal["manifest", "chunks", "texts", "unfinished"]
-
 LEAST_POOL = 50
 """The fewest chunks taken by words and by vectors each, so that both can change the order."""
-LEXICAL_WEIGHT, DENSE_WEIGHT = 0.5, 0.5
 NAMED_DOCUMENTS = 3
 SEARCHED_CHUNKS = 20_000
 """The most chunks of one owner that are searched here, the first ones by source; a store's index has all."""
-KEPT_CHUNKS, KEPT_OWNERS = 50_000, 256
-"""About the most that stays in memory; the owners least recently asked for go first."""
+KEPT_OWNERS = 64
+"""The most owners whose documents stay in memory."""
 EMBEDDED_TOGETHER = 256
 NAME_CHARACTERS = 3
 """A shorter name names nothing."""
@@ -62,9 +59,9 @@ def owner_of(user_id: str | None) -> str:
     return SHARED if user_id is None else label(require_id("user_id", user_id))
 
 
-def namespace(owner: str, *kind: Kind) -> tuple[str, ...]:
-    """Returns the place of one kind of record, or of the mark."""
-    return (ROOT, owner, "documents", *kind)
+def namespace(owner: str, *below: str) -> tuple[str, ...]:
+    """Returns the place of the mark, of the records of documents, or of the parts of one."""
+    return (ROOT, owner, "documents", *below)
 
 
 class Section(Record):
@@ -116,9 +113,8 @@ class DocumentInfo(Record):
 
     @property
     def keys(self) -> set[str]:
-        """The keys of everything that belongs to it, each as `kind/document/hash`."""
-        chunks = {f"chunks/{self.id}/{key}" for section in self.sections for key in section.chunks}
-        return chunks | {f"texts/{self.id}/{key}" for key in self.pieces}
+        """The keys of its parts."""
+        return {*self.pieces, *(key for section in self.sections for key in section.chunks)}
 
     def about(self) -> dict[str, str | None]:
         """Returns what stands in the metadata of its chunks, besides what the caller gave."""
@@ -150,7 +146,6 @@ class _Shelf:
     records: tuple[DocumentInfo, ...]
     """By source."""
     texts: dict[str, PartRecord] = field(default_factory=dict)
-    terms: dict[str, Sequence[str]] = field(default_factory=dict)
     lexical: LexicalIndex | None = None
     """Over `searched`; None until somebody searches."""
     maker: Embeddings | None = None
@@ -183,7 +178,6 @@ class _Shelf:
         """Returns a shelf of the documents as they are now, with what is known of chunks that are still there."""
         new = _Shelf(self.owner, mark, records, maker=self.maker)
         new.texts = {key: self.texts[key] for key in new.searched if key in self.texts}
-        new.terms = {key: self.terms[key] for key in new.searched if key in self.terms}
         new.rows = {key: self.rows[key] for key in new.searched if key in self.rows}
         return new
 
@@ -225,7 +219,7 @@ class Catalogue:
     def whole_text(self, owner: str, record: DocumentInfo) -> Flow[str | None]:
         """Returns a document's text exactly as it was given; None where it was replaced at this moment."""
         keys = [f"{record.id}/{name}" for name in record.pieces]
-        found = yield from self._parts(owner, "texts", keys)
+        found = yield from self._parts(owner, keys)
         return "".join(found[key].text for key in keys) if found.keys() >= {*keys} else None
 
     def search(
@@ -246,8 +240,8 @@ class Catalogue:
         shelves = yield from self._read(owners)
         if not shelves or limit < 1 or not query.strip():
             return []
-        pool, problems = max(LEAST_POOL, 2 * limit), list[str]()
-        dense, lexical, texts = dict[str, float](), dict[str, float](), dict[str, PartRecord]()
+        pool, texts = max(LEAST_POOL, 2 * limit), dict[str, PartRecord]()
+        dense, lexical = dict[str, float](), dict[str, float]()
         for shelf in shelves:
             lexical |= _best(shelf.searched, (yield from self._words(shelf)).scores(terms(query)), pool, above=0)
             texts |= shelf.texts
@@ -255,32 +249,22 @@ class Catalogue:
             if has_index(self.store):
                 dense = yield from self._nearest(shelves, query, pool, texts)
             elif embeddings is not None:
-                dense = yield from self._similar(shelves, query, pool, embeddings, problems)
+                dense = yield from self._similar(shelves, query, pool, embeddings)
         except Exception as error:  # noqa: BLE001 - whatever embeddings raise, words are still searched
-            problems.append(f"documents not searched by vectors: {type(error).__name__}: {error}")
-        for problem in problems:
+            problem = f"documents not searched by vectors: {type(error).__name__}: {error}"
             _log.warning("%s", problem)
-        if failures is not None:
-            failures += problems
+            if failures is not None:
+                failures.append(problem)
         chunks = {key: chunk for shelf in shelves for key, chunk in shelf.chunks.items()}
-        found = [
-            (_candidate(*chunks[key], texts[key].text), -score, key)
-            for key, score in _fused(lexical, dense).items()
-            if key in texts
-        ]
-        found.sort(key=lambda it: (it[1], it[0].metadata["source"], it[0].id, it[0].place))
-        return [
-            (
-                candidate,
-                {
-                    "tokens": texts[key].tokens,
-                    "score": -score,
-                    "lexical": round(lexical.get(key, 0.0), 6),
-                    "dense": dense.get(key),
-                },
-            )
-            for candidate, score, key in found[:limit]
-        ]
+        fused = {key: score for key, score in _fused(lexical, dense).items() if key in texts}
+        found = [(_candidate(*chunks[key], texts[key].text), key) for key in fused]
+        found.sort(key=lambda it: (-fused[it[1]], it[0].metadata["source"], it[0].id, it[0].place))
+        result = []
+        for candidate, key in found[:limit]:
+            words, dense_score = round(lexical.get(key, 0.0), 6), dense.get(key)
+            own = {"tokens": texts[key].tokens, "score": fused[key], "lexical": words, "dense": dense_score}
+            result.append((candidate, own))
+        return result
 
     # Reading
 
@@ -302,35 +286,36 @@ class Catalogue:
             with self._mutex:
                 self._shelves[owner] = shelf
                 self._shelves.move_to_end(owner)
-                size = sum(len(one.texts) for one in self._shelves.values())
-                while len(self._shelves) > 1 and (size > KEPT_CHUNKS or len(self._shelves) > KEPT_OWNERS):
-                    size -= len(self._shelves.popitem(last=False)[1].texts)
+                if len(self._shelves) > KEPT_OWNERS:
+                    self._shelves.popitem(last=False)
             if shelf.records:
                 shelves.append(shelf)
         return shelves
 
-    def _parts(self, owner: str, kind: Kind, keys: Sequence[str]) -> Flow[dict[str, PartRecord]]:
-        """Returns those parts that are there, in order."""
+    def _parts(self, owner: str, keys: Sequence[str]) -> Flow[dict[str, PartRecord]]:
+        """Returns those parts that are there, by `document/hash`, in order."""
         found: dict[str, PartRecord] = {}
         for first in range(0, len(keys), CHUNK):
-            gets = [GetOp(namespace(owner, kind), key) for key in keys[first : first + CHUNK]]
+            some = keys[first : first + CHUNK]
+            places = [key.split("/") for key in some]
+            gets = [GetOp(namespace(owner, "parts", document), name) for document, name in places]
             items = cast("list[Item | None]", (yield from batch(self.store, gets)))
-            found |= {item.key: PartRecord.read(item.value, f"{kind} {item.key!r}") for item in items if item}
+            read = zip(some, items, strict=True)
+            found |= {key: PartRecord.read(item.value, f"part {key!r}") for key, item in read if item}
         return found
 
     # Searching
 
     def _words(self, shelf: _Shelf) -> Flow[LexicalIndex]:
-        """Returns an index of the words of a shelf's chunks; none is read or split into words twice."""
+        """Returns an index of the words of a shelf's chunks; none is read twice."""
         if shelf.lexical is None:
             missing = [key for key in shelf.searched if key not in shelf.texts]
-            shelf.texts |= yield from self._parts(shelf.owner, "chunks", missing)
+            shelf.texts |= yield from self._parts(shelf.owner, missing)
 
             def indexed() -> LexicalIndex:
-                shelf.terms |= {key: tuple(terms(it.text)) for key, it in shelf.texts.items() if key not in shelf.terms}
                 index = LexicalIndex()
                 # A chunk that is not there was replaced at this moment, and the mark will say so.
-                index.extend(shelf.terms.get(key, ()) for key in shelf.searched)
+                index.extend(terms(shelf.texts[key].text) if key in shelf.texts else () for key in shelf.searched)
                 return index
 
             shelf.lexical = yield in_thread(indexed)
@@ -340,19 +325,20 @@ class Catalogue:
         self, shelves: Sequence[_Shelf], query: str, limit: int, texts: dict[str, PartRecord]
     ) -> Flow[dict[str, float]]:
         """Returns similarities by the store's index, and adds the texts that it found."""
-        places = [namespace(shelf.owner, "chunks") for shelf in shelves]
+        places = [namespace(shelf.owner, "parts") for shelf in shelves]
         results = yield from batch(self.store, [SearchOp(where, query=query, limit=limit) for where in places])
         found: dict[str, float] = {}
         for shelf, items in zip(shelves, cast("list[list[SearchItem]]", results), strict=True):
             for item in items:
+                key = f"{item.namespace[-1]}/{item.key}"
                 # An item without a score was not compared; one outside of the manifest was left behind by a writer.
-                if item.score is not None and item.key in shelf.chunks:
-                    found[item.key] = round(float(item.score), 6)
-                    texts[item.key] = PartRecord.read(item.value, f"chunk {item.key!r}")
+                if item.score is not None and key in shelf.chunks:
+                    found[key] = round(float(item.score), 6)
+                    texts[key] = PartRecord.read(item.value, f"part {key!r}")
         return found
 
     def _similar(
-        self, shelves: Sequence[_Shelf], query: str, limit: int, embeddings: Embeddings, problems: list[str]
+        self, shelves: Sequence[_Shelf], query: str, limit: int, embeddings: Embeddings
     ) -> Flow[dict[str, float]]:
         """Returns similarities by vectors that are made here, without what the chunks have in common."""
         width = next((it.vectors.width for it in shelves if it.vectors and it.maker is embeddings), 0)
@@ -364,13 +350,7 @@ class Catalogue:
         keys = [key for shelf, _ in ordered for key in shelf.searched]
         others = [vectors.units for _, vectors in ordered[:-1]]
         scores = ordered[-1][1].similarities(target, np.concatenate(others) if others else None)
-        absent = [key for shelf, vectors in ordered for key in map(shelf.searched.__getitem__, vectors.absent)]
-        if absent:
-            problems.append(
-                f"documents: no usable vector for {len(absent)} of {len(keys)} passages, found by their words alone"
-            )
-        best = _best(keys, scores, limit + len(absent), above=-np.inf)
-        return {key: score for key, score in best.items() if key not in set(absent)}
+        return _best(keys, scores, limit, above=-np.inf)
 
     def _embed(self, shelf: _Shelf, embeddings: Embeddings, width: int) -> Flow[None]:
         """Makes the vectors of a shelf's chunks, none of them twice."""
@@ -409,21 +389,19 @@ def _best(keys: Sequence[str], scores: NDArray[np.float64], limit: int, *, above
 
 
 def _fused(lexical: Mapping[str, float], dense: Mapping[str, float]) -> dict[str, float]:
+    """Averages both, scaled to 0 to 1; where all are alike, each is 1, or 0 where they are 0."""
+
+    def scaled(scores: Mapping[str, float]) -> dict[str, float]:
+        low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
+        if high <= low:
+            return {key: float(score > 0) for key, score in scores.items()}
+        return {key: (score - low) / (high - low) for key, score in scores.items()}
+
     if not dense:
-        return _scaled(lexical)
-    words, meanings = _scaled({**dict.fromkeys(dense, 0.0), **lexical}), _scaled(dense)
-    return {
-        key: round(LEXICAL_WEIGHT * words.get(key, 0.0) + DENSE_WEIGHT * meanings.get(key, 0.0), 6)
-        for key in {**dense, **lexical}
-    }
-
-
-def _scaled(scores: Mapping[str, float]) -> dict[str, float]:
-    """Scales scores to 0 to 1; where all are alike, each is 1, or 0 where they are 0."""
-    low, high = min(scores.values(), default=0.0), max(scores.values(), default=0.0)
-    if high <= low:
-        return {key: float(score > 0) for key, score in scores.items()}
-    return {key: (score - low) / (high - low) for key, score in scores.items()}
+        return scaled(lexical)
+    words, meanings = scaled({**dict.fromkeys(dense, 0.0), **lexical}), scaled(dense)
+    keys = {**dense, **lexical}
+    return {key: round(0.5 * words.get(key, 0.0) + 0.5 * meanings.get(key, 0.0), 6) for key in keys}
 
 
 # Documents that messages name

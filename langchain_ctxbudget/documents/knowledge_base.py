@@ -1,23 +1,19 @@
 """`KnowledgeBase`: documents in, chunks out.
 
-A writer who is killed leaves nothing that is shown or lost, because the order of writes is always the same: a note of
-the keys that are about to change; new chunks and texts; the manifest, which says what belongs to the document from now
-on; deletion of what no longer does; deletion of the note. Whoever writes or deletes the document next also deletes
-what a note tells of. In one process, one writer works on an owner's documents at a time. Of two processes that write
-the same document at the same moment, one may delete chunks of the other; adding it again heals it.
+A writer who is killed leaves nothing that is shown or lost, because the order of writes is always the same: new chunks
+and texts; the manifest, which says what belongs to the document from now on; deletion of what no longer does. Whoever
+changes or deletes the document next deletes what was left behind. In one process, one writer works on an owner's
+documents at a time. Of two processes that write the same document at the same moment, one may delete chunks of the
+other: delete it then, and add it again.
 """
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from uuid import uuid4
 
 from langchain_core.documents import Document
@@ -26,11 +22,9 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from langgraph.store.base import BaseStore, GetOp, Item, Op, PutOp, Result
 
 from langchain_ctxbudget.documents.catalogue import (
-    LEAST_POOL,
     MARK,
     Catalogue,
     DocumentInfo,
-    Kind,
     PartRecord,
     Section,
     beside,
@@ -45,8 +39,6 @@ from langchain_ctxbudget.documents.load import (
     Splitter,
     by_source,
     digest,
-    files_below,
-    items_of,
     read,
     source_of,
 )
@@ -63,7 +55,7 @@ from langchain_ctxbudget.history import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.llm import TooSlowError, model_call
 from langchain_ctxbudget.messages import CONTEXT, as_data, closing, opening
 from langchain_ctxbudget.search import LocalEmbeddings, local_embeddings_available, shrink_to
-from langchain_ctxbudget.stores import EXTRACTION, PrivateStore, Record, has_index
+from langchain_ctxbudget.stores import EXTRACTION, PrivateStore, has_index, read_all
 from langchain_ctxbudget.tokens import TiktokenCounter, TokenCounter, model_names
 
 if TYPE_CHECKING:
@@ -73,8 +65,8 @@ __all__ = ["Added", "DocumentInfo", "KnowledgeBase"]
 
 BATCH_CHUNKS = 128
 """The most records that are embedded and written together."""
-GROUP_CHUNKS, GROUP_DOCUMENTS = 256, 64
-"""From so many on, documents are written together."""
+GROUP_SIZE = 64_000
+"""The characters of documents that are written together, a thousand more counted for each."""
 PIECE_CHARACTERS = 50_000
 """The most that one record of a whole text holds."""
 SUMMARY_TOKENS = 200
@@ -84,7 +76,6 @@ READ_TOKENS = 8_000
 TIMEOUT_SECONDS = 60.0
 _SEGMENT = 20
 """Chunks from which sentences are picked together."""
-_ID = re.compile("[0-9a-f]{24}")
 _INSTRUCTIONS = """\
 Summarise one document in at most about {tokens} tokens, for a reader who will see only the summary.
 
@@ -102,7 +93,6 @@ _locks = [Lock() for _ in range(256)]
 _Documents: TypeAlias = list[Document]
 _Infos: TypeAlias = list[DocumentInfo]
 _Results: TypeAlias = list[Result]
-OnError = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +104,7 @@ class Added:
     unchanged: tuple[str, ...] = ()
     """Documents that were there and are the same: nothing was written."""
     failures: tuple[str, ...] = ()
-    """Problems that did not stop the addition: skipped documents, failed summaries."""
+    """Summaries that the model did not write."""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -125,28 +115,11 @@ class Added:
         return Added(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
 
-class UnfinishedRecord(Record):
-    """A note of a writer about keys that it is about to write or delete, each as `kind/document/hash`."""
-
-    keys: tuple[str, ...]
-
-
-@dataclass(slots=True)
-class _Change:
-    """What becomes of a document; no record deletes it."""
-
-    record: DocumentInfo | None = None
-    new: Mapping[str, PartRecord] = field(default_factory=dict)
-    """What the store does not have yet, by `kind/document/hash`."""
-    old: Iterable[str] = ()
-    """Keys that do not belong to the document any more."""
-
-
 class KnowledgeBase:
     """Keeps documents of a user, or of everyone, that prompts may quote.
 
-    Give it the store of a pipeline, and the pipeline finds the documents by itself. Text, Markdown and PDF files,
-    LangChain documents and loaders are split into chunks by tokens; a chunk keeps its headings or its page. Adding
+    Give it the store of a pipeline, and the pipeline finds the documents by itself. Text, Markdown and PDF files and
+    LangChain documents are split into chunks by tokens; a chunk keeps its headings or its page. Adding
     what is there already writes nothing; of a changed document only the new chunks are embedded. Every document has a
     summary, for when it does not fit whole.
 
@@ -206,42 +179,13 @@ class KnowledgeBase:
                 raise InvalidSettingsError(f"{name} must be a {kind.__name__}, not {type(value).__name__}")
         if summary_model is not None and not callable(getattr(summary_model, "invoke", None)):
             raise InvalidSettingsError(f"summary_model must be a chat model, not {type(summary_model).__name__}")
-        self.user_id = user_id
-        self._own_store = PrivateStore() if store is None else None
-        self._owner, self._kept = owner_of(user_id), Catalogue(self._own_store or cast("BaseStore", store))
+        self.user_id, self.store = user_id, PrivateStore() if store is None else store
+        self._owner, self._catalogue = owner_of(user_id), Catalogue(self.store)
         self._splitter = Splitter(token_counter or TiktokenCounter(), chunk_tokens, chunk_overlap_tokens)
         self._summary_model, self._embeddings = summary_model, embeddings
-        self._closed = False
 
     def __repr__(self) -> str:
         return f"KnowledgeBase({'shared=True' if self.user_id is None else f'user_id={self.user_id!r}'})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes a store that was opened here; a store that was passed in stays open."""
-        if self._own_store is not None:
-            self._own_store.close()
-        self._closed = True
-
-    @property
-    def store(self) -> BaseStore:
-        """The store of the documents.
-
-        Raises:
-            StoreError: the knowledge base is closed.
-        """
-        return self._catalogue.store
-
-    @property
-    def _catalogue(self) -> Catalogue:
-        if self._closed:
-            raise StoreError("This knowledge base is closed; its store can no longer be used")
-        return self._kept
 
     @property
     def embeddings(self) -> Embeddings | None:
@@ -255,8 +199,7 @@ class KnowledgeBase:
         documents: Given | Iterable[Given],
         *,
         metadata: Mapping[str, Any] | None = None,
-        on_error: OnError = "raise",
-        progress: bool | None = None,
+        progress: Callable[[int, int], object] | None = None,
     ) -> Flow[Added]:
         """Adds documents, or replaces those with the same source.
 
@@ -264,134 +207,54 @@ class KnowledgeBase:
         The source of a file that is given by its path is its absolute path.
 
         Args:
-            documents: one or several of: a `Document`, a string (the text itself), a path, a `BaseLoader`.
+            documents: one or several of: a `Document`, a string (the text itself), a path. Of a folder give
+                `Path("docs").rglob("*.md")`, of a loader `loader.lazy_load()`.
             metadata: of all of them: `source`, `title`, `date` (`YYYY-MM-DD`), `type`, and anything else.
-            on_error: `raise`, or `skip` a document that cannot be read and name it in `failures`.
-            progress: True shows a progress bar; None shows it on a terminal.
+            progress: called with how many documents are read, and how many there are.
 
         Returns:
             the ids of documents that are new, have changed, and are unchanged.
 
         Raises:
-            DocumentError: one cannot be read, or has no text, or a loader fails; those before it are added.
+            DocumentError: one cannot be read, or has no text; those before it are added.
             StoreError: the store cannot be written, or the embeddings of its index fail; adding again goes on from
                 there.
         """
-        if on_error not in ("raise", "skip"):
-            raise InputError(f"on_error must be 'raise' or 'skip', not {on_error!r}")
         given = metadata or {}
-        groups = by_source(items_of(documents), given)
-        done, waiting = Added(), list[NewDocument]()
-        with _progress_bar(len(groups), progress) as advance:
-            for number, group in enumerate(groups, 1):
-                problem: DocumentError | None = None
-                for outcome in (yield in_thread(partial(read, group, given))):
-                    if isinstance(outcome, NewDocument):
-                        waiting.append(outcome)
-                    elif on_error == "skip":
-                        done += Added(failures=(str(outcome),))
-                    else:
-                        problem = outcome
-                chunks = sum(1 + len(new.text) // 1_000 for new in waiting)
-                if problem or number == len(groups) or len(waiting) >= GROUP_DOCUMENTS or chunks >= GROUP_CHUNKS:
-                    done += yield from self._alone(
-                        self._write({self._id_of(new.about["source"]): new for new in waiting})
-                    )
-                    waiting = []
-                if problem:
-                    raise problem
-                advance(number)
+        groups = yield in_thread(lambda: by_source(documents, given))
+        done, waiting = Added(), dict[str, NewDocument]()
+        for number, group in enumerate(groups, 1):
+            problem: DocumentError | None = None
+            try:
+                new = yield in_thread(partial(read, group, given))
+                waiting[self._id_of(new.about["source"])] = new
+            except DocumentError as error:
+                problem = error
+            if problem or number == len(groups) or sum(1_000 + len(it.text) for it in waiting.values()) > GROUP_SIZE:
+                done += yield from self._alone(self._write(waiting))
+                waiting = {}
+            if problem:
+                raise problem
+            if progress:
+                progress(number, len(groups))
         return done
 
     add, aadd = twins(_add)
 
-    def _add_directory(
-        self,
-        path: str | PathLike[str],
-        glob: str | None = None,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        on_error: OnError = "raise",
-        progress: bool | None = None,
-    ) -> Flow[Added]:
-        """Adds the files of a directory, or replaces those that have changed; see `add`.
-
-        Links that lead out of the directory are left out. A file that is gone from it stays a document until `delete`.
-
-        Args:
-            path: of the directory.
-            glob: which files, such as `"**/*.py"`; default: text, Markdown and PDF at any depth, but hidden ones.
-            metadata: of all of them.
-            on_error: as for `add`.
-            progress: as for `add`.
-
-        Raises:
-            DocumentError: there is no such directory, or a file cannot be read; those before it are added.
-            InputError: a pattern that leads out of the directory.
-        """
-        files = yield in_thread(lambda: files_below(Path(path), glob))
-        return (yield from self._add(files, metadata=metadata, on_error=on_error, progress=progress))
-
-    add_directory, aadd_directory = twins(_add_directory)
-
-    def _update(
-        self,
-        source: str | PathLike[str],
-        content: Document | str | PathLike[str],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> Flow[Added]:
-        """Replaces the text of a document; its metadata stay where nothing new is given.
-
-        A file, too, gives only its text: `add` takes title and date from it anew.
-
-        Args:
-            source: its source, or its id; of a file its path.
-            content: the new content; the metadata of a `Document` are new.
-            metadata: the metadata that change.
-
-        Raises:
-            DocumentError: there is no such document, or the content cannot be read.
-            StoreError: the store cannot be written, or the embeddings of its index fail.
-        """
-        items, name = items_of(content), source_of(source)
-
-        def flow() -> Flow[Added]:
-            old = yield from self._find(name)
-            if old is None:
-                raise DocumentError(f"There is no document {name!r} to update; `add` adds one")
-            told = {key for item in items if isinstance(item, Document) for key in item.metadata}
-            known = {**old.about(), **old.metadata}
-            kept = {key: value for key, value in known.items() if key not in told and value is not None}
-            new = {**kept, **(metadata or {}), "source": old.source}
-            outcomes = (yield in_thread(partial(read, items, new))) if items else []
-            if len(outcomes) != 1:
-                raise DocumentError(f"{name!r} is one document, but {len(outcomes)} were given")
-            if isinstance(outcomes[0], DocumentError):
-                raise outcomes[0]
-            return (yield from self._write({old.id: outcomes[0]}))
-
-        return (yield from self._alone(flow()))
-
-    update, aupdate = twins(_update)
-
     def _delete(self, source: str | PathLike[str]) -> Flow[bool]:
-        """Deletes a document, by its source or its id; returns False where there was none.
+        """Deletes a document, by its source; returns False where there was none.
 
         Raises:
             StoreError: the store cannot be written; deleting again goes on from there.
         """
-        ids = self._ids(source_of(source))
+        id_ = self._id_of(source_of(source))
 
         def flow() -> Flow[bool]:
-            known = yield from self._known(ids)
-            doomed = {
-                id_: _Change(old={*(old.keys if old else ()), *(note.keys if note else ())})
-                for id_, (old, note) in known.items()
-                if old or note
-            }
-            yield from self._apply(doomed)
-            return bool(doomed)
+            [record] = yield from self._records([id_])
+            if record:
+                yield from self._batch([PutOp(self._manifest, id_, None), self._new_mark()])
+            yield from self._clear(id_, set())
+            return record is not None
 
         return (yield from self._alone(flow()))
 
@@ -404,8 +267,8 @@ class KnowledgeBase:
     list, alist = twins(_list)
 
     def _get(self, source: str | PathLike[str]) -> Flow[Document | None]:
-        """Returns a document as it was given, whole, by its source or its id; None where there is none."""
-        record = yield from self._find(source_of(source))
+        """Returns a document as it was given, whole, by its source; None where there is none."""
+        [record] = yield from self._records([self._id_of(source_of(source))])
         text = (yield from self._catalogue.whole_text(self._owner, record)) if record else None
         if record is None or text is None:
             return None
@@ -413,44 +276,37 @@ class KnowledgeBase:
 
     get, aget = twins(_get)
 
-    def _search(self, query: str, k: int = 4, *, max_tokens: int | None = None) -> Flow[_Documents]:
-        """Returns the chunks that a query is about, best first.
+    def _search(self, query: str, k: int = 4) -> Flow[_Documents]:
+        """Returns the chunks that a query is about, best first, `k` at most.
 
         Their metadata have `id`, `document_id`, `source`, `title`, `date`, `type`, `heading`, `page`, `chunk` (its
         place in the document), `tokens`, `score` (0 to 1 within this result), `lexical`, `dense`, and everything that
         the caller or the loader gave: a name that is one of these stands under `given_` and the name.
 
-        Args:
-            query: what to look for.
-            k: how many at most.
-            max_tokens: what they may cost together, in tokens; a chunk that does not fit is skipped.
-
         Raises:
-            InputError: a number that is not at least 1.
+            InputError: `k` is not at least 1.
         """
-        for name, value in (("k", k), ("max_tokens", 1 if max_tokens is None else max_tokens)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
-        wanted = k if max_tokens is None else max(4 * k, LEAST_POOL)
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise InputError(f"k must be a whole number of at least 1, not {k!r}")
         embeddings = yield in_thread(lambda: self.embeddings)
-        chunks = yield from self._catalogue.search([self._owner], query, limit=wanted, embeddings=embeddings)
-        found: _Documents = []
-        for it, scores in chunks:
-            if len(found) < k and (max_tokens is None or scores["tokens"] <= max_tokens):
-                max_tokens = max_tokens and max_tokens - scores["tokens"]
-                found.append(Document(it.text, id=it.id, metadata=beside(it.metadata, {"id": it.id, **scores})))
-        return found
+        found = yield from self._catalogue.search([self._owner], query, limit=k, embeddings=embeddings)
+        return [Document(it.text, id=it.id, metadata=beside(it.metadata, {"id": it.id, **own})) for it, own in found]
 
     search, asearch = twins(_search)
 
     # What is stored
 
+    @property
+    def _manifest(self) -> tuple[str, ...]:
+        return namespace(self._owner, "manifest")
+
+    def _id_of(self, source: str) -> str:
+        """Returns the id of a document: the same for one source, another for every user."""
+        return digest(f"{self._owner}\0{source}")
+
     def _alone(self, flow: Flow[T]) -> Flow[T]:
         """Runs a flow while nobody else in this process writes documents of the owner."""
         return locked(_locks[hash(self._owner) % len(_locks)], flow)
-
-    def _at(self, kind: Kind) -> tuple[str, ...]:
-        return namespace(self._owner, kind)
 
     def _batch(self, operations: Iterable[Op]) -> Flow[_Results]:
         try:
@@ -462,87 +318,70 @@ class KnowledgeBase:
                 f"The store of the documents, or the embeddings of its index, failed ({type(error).__name__}: {error})"
             ) from error
 
-    def _ids(self, source: str) -> Sequence[str]:
-        return [*([source] if _ID.fullmatch(source) else ()), self._id_of(source)]
+    def _records(self, ids: Iterable[str]) -> Flow[Sequence[DocumentInfo | None]]:
+        items = cast("Sequence[Item | None]", (yield from self._batch([GetOp(self._manifest, id_) for id_ in ids])))
+        return [DocumentInfo.read(item.value, f"document {item.key!r}") if item else None for item in items]
 
-    def _id_of(self, source: str) -> str:
-        """Returns the id of a document: the same for one source, another for every user."""
-        return digest(f"{self._owner}\0{source}")
+    def _new_mark(self) -> PutOp:
+        return PutOp(namespace(self._owner), MARK, {"mark": uuid4().hex}, index=False)
 
-    def _find(self, source: str) -> Flow[DocumentInfo | None]:
-        known = yield from self._known(self._ids(source))
-        return next((record for record, _ in known.values() if record), None)
-
-    def _known(self, ids: Iterable[str]) -> Flow[dict[str, tuple[DocumentInfo | None, UnfinishedRecord | None]]]:
-        """Returns for each document its record and the note of a writer who has not finished."""
-        wanted = [*ids]
-        gets = [GetOp(self._at(kind), id_) for kind in ("manifest", "unfinished") for id_ in wanted]
-        found = cast("Sequence[Item | None]", (yield from self._batch(gets)))
-        return {
-            id_: (
-                DocumentInfo.read(record.value, f"document {id_!r}") if record else None,
-                UnfinishedRecord.read(note.value, f"note {id_!r}") if note else None,
-            )
-            for id_, record, note in zip(wanted, found, found[len(wanted) :], strict=False)
-        }
+    def _clear(self, id_: str, kept: set[str]) -> Flow[None]:
+        """Deletes the parts of a document but for some, also those that a writer left behind who was killed."""
+        where = namespace(self._owner, "parts", id_)
+        there = [item.key for item in (yield from read_all(self.store, where)) if item.key not in kept]
+        yield from self._batch([PutOp(where, key, None) for key in there])
 
     def _write(self, given: Mapping[str, NewDocument]) -> Flow[Added]:
-        """Writes documents, by id, while nobody else does."""
-        known = yield from self._known(given)
-        broken = yield from self._broken([old for old, _ in known.values() if old])
-        changes: dict[str, _Change] = {}
+        """Writes documents, by id, while nobody else does, in the order that survives a kill."""
         done, indexed = Added(), has_index(self.store)
-        for id_, new in given.items():
-            old, note = known[id_]
-            intact = old is not None and id_ not in broken and old.indexed == indexed
-            same = old is not None and intact and not note and self._is_same(old, new)
-            summary = (old.summary, old.summary_by) if old and old.hash == new.about["hash"] else None
-            by_model = self._summary_model is not None and (summary is None or summary[1] == EXTRACTION)
-            written: tuple[str, str] | str = ""
-            if not same or by_model:
-                record, contents, texts = yield in_thread(partial(self._split, id_, new))
-                if by_model:
-                    written = yield from self._summarise(new, texts)
-                    done += Added(failures=(written,) if isinstance(written, str) else ())
-            if same and isinstance(written, str):
+        records: dict[str, DocumentInfo] = {}
+        puts: list[PutOp] = []
+        for (id_, new), old in zip(given.items(), (yield from self._records(given)), strict=True):
+            unsaid = self._summary_model is not None and (old is None or old.summary_by == EXTRACTION)
+            if old and not unsaid and old.indexed == indexed and self._is_same(old, new):
                 done += Added(unchanged=(id_,))
                 continue
-            said, by = written if isinstance(written, tuple) else summary or (record.summary, EXTRACTION)
-            there = old.keys if old else set()
-            changes[id_] = _Change(
-                record.model_copy(update={"summary": said, "summary_by": by}),
-                {key: part for key, part in contents.items() if not intact or key not in there},
-                {*there, *(note.keys if note else ())} - contents.keys(),
-            )
+            record, parts, texts = yield in_thread(partial(self._split, id_, new))
+            if old and old.hash == record.hash:
+                record = record.model_copy(update={"summary": old.summary, "summary_by": old.summary_by})
+            if self._summary_model is not None and record.summary_by == EXTRACTION:
+                written = yield from self._summarise(new, texts)
+                if isinstance(written, str):
+                    done += Added(failures=(written,))
+                else:
+                    record = record.model_copy(update={"summary": written[0], "summary_by": written[1]})
+            records[id_] = record
+            there = old.keys if old and old.indexed == indexed else set[str]()
+            puts += (part for part in parts if part.key not in there)
             done += Added(updated=(id_,)) if old else Added(added=(id_,))
-        yield from self._apply(changes)
+        for first in range(0, len(puts), BATCH_CHUNKS):
+            yield from self._batch(puts[first : first + BATCH_CHUNKS])
+        if records:
+            told = [PutOp(self._manifest, id_, record.to_value(), index=False) for id_, record in records.items()]
+            yield from self._batch([*told, self._new_mark()])
+        for id_, record in records.items():
+            yield from self._clear(id_, record.keys)
         return done
-
-    def _broken(self, records: Sequence[DocumentInfo]) -> Flow[set[str]]:
-        """Returns the documents that have lost chunks; the last one tells, which nearly every change changes."""
-        last = {record.id: key for record in records for section in record.sections for key in section.chunks}
-        found = yield from self._batch([GetOp(self._at("chunks"), f"{id_}/{name}") for id_, name in last.items()])
-        return {id_ for id_, item in zip(last, found, strict=True) if item is None}
 
     def _is_same(self, old: DocumentInfo, new: NewDocument) -> bool:
         parts, sections = [part.metadata for part in new.parts], [section.metadata for section in old.sections]
         known = all(getattr(old, name) == value for name, value in new.about.items())
         return known and old.split == self._splitter.name and parts == sections
 
-    def _split(self, id_: str, new: NewDocument) -> tuple[DocumentInfo, Mapping[str, PartRecord], Sequence[str]]:
-        """Returns the record of a document, summed up in its own sentences, its parts by key, and its chunks."""
-        counter = self._splitter.counter
-        contents: dict[str, PartRecord] = {}
+    def _split(self, id_: str, new: NewDocument) -> tuple[DocumentInfo, Sequence[PutOp], Sequence[str]]:
+        """Returns the record of a document, summed up in its own sentences, the puts of its parts, and its chunks."""
+        counter, where = self._splitter.counter, namespace(self._owner, "parts", id_)
+        pieces = [new.text[start : start + PIECE_CHARACTERS] for start in range(0, len(new.text), PIECE_CHARACTERS)]
+        parts = {digest(it): PutOp(where, digest(it), PartRecord(text=it).to_value(), index=False) for it in pieces}
         sections, texts = [], []
         for part in new.parts:
             chunks = self._splitter.split(part)
+            for chunk in chunks:  # a piece that is a chunk, too, is stored as that
+                value = PartRecord(text=chunk, tokens=counter.count_text(chunk)).to_value()
+                parts[digest(chunk)] = PutOp(where, digest(chunk), value, index=["text"])
             names = tuple(map(digest, chunks))
-            for name, chunk in zip(names, chunks, strict=True):
-                contents[f"chunks/{id_}/{name}"] = PartRecord(text=chunk, tokens=counter.count_text(chunk))
             sections.append(Section(heading=part.heading, page=part.page, chunks=names, metadata=dict(part.metadata)))
             texts += chunks
-        pieces = [new.text[start : start + PIECE_CHARACTERS] for start in range(0, len(new.text), PIECE_CHARACTERS)]
-        contents |= {f"texts/{id_}/{digest(piece)}": PartRecord(text=piece) for piece in pieces}
         record = DocumentInfo(
             id=id_,
             **new.about,
@@ -553,7 +392,7 @@ class KnowledgeBase:
             sections=tuple(sections),
             pieces=tuple(map(digest, pieces)),
         )
-        return record, contents, texts
+        return record, list(parts.values()), texts
 
     def _summarise(self, new: NewDocument, chunks: Sequence[str]) -> Flow[tuple[str, str] | str]:
         """Asks the model for a summary; returns it and the model's name, or what went wrong."""
@@ -576,30 +415,6 @@ class KnowledgeBase:
             return f"{failed} the reply was {'too long' if said else 'empty'}"
         return fitting, next(model_names(model), type(model).__name__)
 
-    def _apply(self, changes: Mapping[str, _Change]) -> Flow[None]:
-        """Writes documents, or deletes them, in the order that survives a kill."""
-        if not changes:
-            return
-        notes, manifest = self._at("unfinished"), self._at("manifest")
-        told = {id_: UnfinishedRecord(keys=(*change.new, *change.old)) for id_, change in changes.items()}
-        yield from self._batch([PutOp(notes, id_, note.to_value(), index=False) for id_, note in told.items()])
-        yield from self._put_parts({key: part for change in changes.values() for key, part in change.new.items()})
-        records = {id_: change.record.to_value() if change.record else None for id_, change in changes.items()}
-        mark = PutOp(namespace(self._owner), MARK, {"mark": uuid4().hex}, index=False)
-        yield from self._batch([*(PutOp(manifest, id_, it, index=False) for id_, it in records.items()), mark])
-        yield from self._put_parts(dict.fromkeys(key for change in changes.values() for key in change.old))
-        yield from self._batch([PutOp(notes, id_, None) for id_ in changes])
-
-    def _put_parts(self, parts: Mapping[str, PartRecord | None]) -> Flow[None]:
-        """Writes parts by `kind/document/hash`, or deletes them."""
-        puts: list[Any] = []
-        for name, record in parts.items():
-            kind, _, key = name.partition("/")
-            where, index = (self._at("chunks"), ["text"]) if kind == "chunks" else (self._at("texts"), False)
-            puts.append(PutOp(where, key, record and record.to_value(), index=index))  # type: ignore[arg-type]
-        for first in range(0, len(puts), BATCH_CHUNKS):
-            yield from self._batch(puts[first : first + BATCH_CHUNKS])
-
 
 def extract(text: str, chunks: Sequence[str], counter: TokenCounter, budget_tokens: int) -> str:
     """Returns the most telling sentences of a document, in order; the whole text where it fits."""
@@ -614,17 +429,3 @@ def extract(text: str, chunks: Sequence[str], counter: TokenCounter, budget_toke
     picked = " ".join(kept[number].text for number in chosen)
     # A text without sentences (a table, a log, one long word) gives its beginning.
     return shrink_to(picked or text[:budget_tokens], counter.count_text, budget_tokens) or text[: budget_tokens // 4]
-
-
-@contextmanager
-def _progress_bar(total: int, shown: bool | None) -> Iterator[Callable[[int], None]]:  # noqa: FBT001 - the caller's own
-    """Shows a progress bar on stderr; yields the function that moves it on."""
-    if not (sys.stderr.isatty() if shown is None else shown):
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - not needed where nobody looks
-    from rich.progress import Progress  # noqa: PLC0415
-
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("documents", total=total)
-        yield lambda done: progress.update(task, completed=done)

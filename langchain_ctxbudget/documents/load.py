@@ -1,8 +1,7 @@
-"""Reads documents: files (text, Markdown, PDF), texts, LangChain documents and loaders; and splits them into chunks."""
+"""Reads documents: files (text, Markdown, PDF), texts and LangChain documents; and splits them into chunks."""
 
 from __future__ import annotations
 
-import codecs
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,26 +9,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from hashlib import blake2b
-from os import PathLike, fspath
+from os import PathLike
 from os.path import abspath
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from langchain_core.documents import Document
 
 from langchain_ctxbudget.background import cached_property
-from langchain_ctxbudget.errors import DocumentError, InputError, InvalidSettingsError, UnsupportedContentError
+from langchain_ctxbudget.errors import DocumentError, InvalidSettingsError, UnsupportedContentError
 from langchain_ctxbudget.messages import as_json_data, iso_date, one_line
 from langchain_ctxbudget.tokens import TokenCounter, encodable
 
 if TYPE_CHECKING:
-    from langchain_core.document_loaders import BaseLoader
     from langchain_text_splitters import RecursiveCharacterTextSplitter
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
 """Types by the suffix of a file; everything else is text."""
-READABLE = frozenset({*TYPES, ".txt", ".text", ".rst", ".org", ".adoc"})
-"""Suffixes that a directory is searched for by default."""
 TITLE_CHARACTERS = 120
 CHUNK_TOKENS, OVERLAP_TOKENS, SMALLEST_CHUNK_TOKENS = 256, 32, 16
 HEADINGS = " > "
@@ -44,7 +40,7 @@ _HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _BLANK_LINES = re.compile(r"\A(?:[^\S\n]*\n)+")
 
-Given: TypeAlias = "Document | str | PathLike[str] | BaseLoader"
+Given: TypeAlias = Document | str | PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +62,17 @@ class NewDocument(NamedTuple):
     text: str
 
 
-# What is given.
+# Reading.
 
 
-def items_of(given: Given | Iterable[Given]) -> list[Given]:
-    """Returns what was given as a list."""
-    from langchain_core.document_loaders import BaseLoader  # noqa: PLC0415 - it imports runnables
-
-    kinds = (Document, str, PathLike, BaseLoader)
-    items: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, kinds) else [given]
-    if wrong := [type(item).__name__ for item in items if not isinstance(item, kinds)]:
-        raise DocumentError(f"A document is a LangChain Document, a string (its text), a path or a loader, not {wrong}")
-    return items
-
-
-def by_source(items: Iterable[Given], metadata: Mapping[str, Any]) -> list[list[Given]]:
+def by_source(given: Given | Iterable[Given], metadata: Mapping[str, Any]) -> list[list[Given]]:
     """Groups LangChain documents with the same source, such as pages; every other item is a group of its own."""
+    single = isinstance(given, Document | str | PathLike) or not isinstance(given, Iterable)
     groups: dict[object, list[Given]] = {}
-    for number, item in enumerate(items):
-        source = _text(item.metadata.get("source")) if isinstance(item, Document) else ""
+    for number, item in enumerate(cast("list[Given]", [given]) if single else cast("Iterable[Given]", given)):
+        if not isinstance(item, Document | str | PathLike):
+            raise DocumentError(f"A document is a LangChain Document, a string (its text) or a path, not {item!r}")
+        source = str(item.metadata.get("source") or "") if isinstance(item, Document) else ""
         groups.setdefault(source or number, []).append(item)
     if len(groups) > 1 and not metadata.keys().isdisjoint({"source", "title"}):
         raise DocumentError("`source` and `title` are those of one document; give each document its own metadata")
@@ -93,60 +81,26 @@ def by_source(items: Iterable[Given], metadata: Mapping[str, Any]) -> list[list[
 
 def source_of(source: object) -> str:
     """Returns the source a document is known by: a string as it is, a path as absolute, links not followed."""
-    if isinstance(source, str):
-        return source
     if isinstance(source, PathLike):
         return Path(abspath(Path(source))).as_posix()  # noqa: PTH100 - `resolve` follows links
-    raise DocumentError(f"A document is known by its source or its id, a string or a path, not {type(source).__name__}")
+    if not isinstance(source, str):
+        raise DocumentError(f"A document is known by its source, a string or a path, not {type(source).__name__}")
+    return source
 
 
-def files_below(directory: Path, glob: str | None) -> list[Path]:
-    """Returns the files of a directory, sorted; links that lead out of it are left out."""
-    if not directory.is_dir():
-        raise DocumentError(f"{directory} is no directory")
-    try:
-        if ".." in PurePath(glob or "").parts:
-            raise ValueError("it leads out of the directory")  # noqa: TRY301
-        paths = sorted(directory.glob("**/*" if glob is None else glob))
-    except (NotImplementedError, TypeError, ValueError) as error:
-        raise InputError(f"glob must be a pattern of files below the directory, not {glob!r}: {error}") from error
-    root = directory.resolve()
-    found = [path for path in paths if path.is_file() and path.resolve().is_relative_to(root)]
-    shown = (path for path in found if not any(name[0] == "." for name in path.relative_to(directory).parts))
-    return found if glob is not None else [path for path in shown if path.suffix.lower() in READABLE]
-
-
-# Reading.
-
-
-def read(group: Sequence[Given], metadata: Mapping[str, Any]) -> list[NewDocument | DocumentError]:
-    """Reads the documents of a group, in order; one that cannot be read gives its error instead."""
+def read(group: Sequence[Given], metadata: Mapping[str, Any]) -> NewDocument:
+    """Reads a document: a file, a text, or LangChain documents with one source."""
     first = group[0]
-    try:
-        if isinstance(first, PathLike):
-            return [_read_file(Path(first), metadata)]
-        if not isinstance(first, Document | str):
-            return _read_loader(first, metadata)
-        return [_merged([it if isinstance(it, Document) else Document(_no_path(str(it))) for it in group], metadata)]
-    except DocumentError as error:
-        return [error]
-
-
-def _read_loader(loader: BaseLoader, metadata: Mapping[str, Any]) -> list[NewDocument | DocumentError]:
-    items: list[Given] = []
-    failed: list[NewDocument | DocumentError] = []
-    try:
-        for item in loader.lazy_load():
-            items += items_of(item)
-    except Exception as error:  # noqa: BLE001 - loaders raise anything
-        name = type(loader).__name__
-        failure = DocumentError(f"{name} failed after {len(items)} documents ({type(error).__name__}: {error})")
-        failure.__cause__ = error
-        failed.append(failure)
-    groups = by_source(items, metadata)
-    if failed and groups and (len(groups[-1]) > 1 or _page(groups[-1][0]) is not None):
-        groups.pop()  # more pages may have been to come
-    return [*(outcome for group in groups for outcome in read(group, metadata)), *failed]
+    if isinstance(first, PathLike):
+        return _read_file(Path(first), metadata)
+    if isinstance(first, str):
+        is_file = False
+        with suppress(OSError, ValueError):
+            is_file = "\n" not in first and len(first) < TITLE_CHARACTERS and Path(first).is_file()
+        if is_file:
+            raise DocumentError(f"{first!r} is a file, but a string is a document's text. Give Path({first!r})")
+        return _merged([Document(first)], metadata)
+    return _merged(cast("Sequence[Document]", group), metadata)
 
 
 def _read_file(path: Path, metadata: Mapping[str, Any]) -> NewDocument:
@@ -179,23 +133,12 @@ def _pdf_pages(path: Path, about: Mapping[str, str]) -> list[Document]:
 
 def _decoded(path: Path) -> str:
     data = path.read_bytes()
-    encoding = "utf-16" if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
-    if encoding != "utf-16" and b"\0" in data:
-        raise DocumentError(f"{path} is no text: it has NUL bytes")
+    if b"\0" in data:
+        raise DocumentError(f"{path} is no text in UTF-8: it has NUL bytes")
     try:
-        return data.decode(encoding).replace("\r\n", "\n")
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         return data.decode("cp1252", errors="replace").replace("\r\n", "\n")
-
-
-def _no_path(text: str) -> str:
-    """Refuses a string that is the name of a file, which is probably meant as a path."""
-    is_file = False
-    with suppress(OSError, ValueError):
-        is_file = "\n" not in text and len(text) < TITLE_CHARACTERS and Path(text).is_file()
-    if is_file:
-        raise DocumentError(f"{text!r} is a file, but a string is taken for a document's text. Give Path({text!r})")
-    return text
 
 
 def _merged(
@@ -206,30 +149,31 @@ def _merged(
     shared = {name: value for name, value in first.items() if all(it.metadata.get(name) == value for it in documents)}
     known = {**shared, **metadata}
     text = "\n\n".join(document.page_content for document in documents)
-    source = _field(known, "source") or _text(documents[0].id) or f"text:{digest(text)}"
+    source = _field(known, "source") or documents[0].id or f"text:{digest(text)}"
     if not text.strip():
         raise DocumentError(f"The document {source!r} has no text{hint}")
     kind = one_line(_field(known, "type")) or TYPES.get(PurePosixPath(source).suffix.lower(), "text")
-    is_paged = kind != "markdown" and all(_page(document) is not None for document in documents)
+    pages = [] if kind == "markdown" else [document.metadata.get("page") for document in documents]
+    is_paged = bool(pages) and all(type(page) is int for page in pages)
     taken = {"source", "title", "date", "type", *(("page",) if is_paged else ())}
     parts: list[Part] = []
-    for document in documents:
+    for number, document in enumerate(documents):
         left = {*known, "source", *(("page",) if is_paged else ())}
-        own = {name: value for name, value in document.metadata.items() if name not in left}
+        own = _as_json(source, {name: value for name, value in document.metadata.items() if name not in left})
         said = searchable(document.page_content)
-        cut = markdown_parts(said) if kind == "markdown" else [Part(said, page=_page(document) if is_paged else None)]
-        parts += (replace(part, metadata=_as_json(source, own)) for part in cut if part.text.strip())
+        cut = markdown_parts(said) if kind == "markdown" else [Part(said, page=pages[number] if is_paged else None)]
+        parts += (replace(part, metadata=own) for part in cut if part.text.strip())
     headed = next((part.heading.split(HEADINGS)[0] for part in parts if part.heading), "")
     stem = "" if source.startswith("text:") else PurePosixPath(source.replace("\\", "/").rstrip("/")).stem or source
     title = one_line(_field(known, "title") or headed or stem or text.strip().partition("\n")[0])[:TITLE_CHARACTERS]
-    pages = "" if kind != "pdf" else "\0".join(f"{part.page}:{len(part.text)}" for part in parts)
+    borders = "" if kind != "pdf" else "\0".join(f"{part.page}:{len(part.text)}" for part in parts)
     about = {
         "source": source,
         "title": title,
         "date": _date(known) or changed,
         "type": kind,
         "metadata": _as_json(source, {name: value for name, value in known.items() if name not in taken}),
-        "hash": digest(f"{kind}\0{pages}\0{text}"),
+        "hash": digest(f"{kind}\0{borders}\0{text}"),
     }
     return NewDocument(about, parts, text)
 
@@ -244,31 +188,22 @@ def searchable(text: str) -> str:
     return encodable(text).replace("\0", "")
 
 
-def _text(value: object) -> str:
-    return (value if isinstance(value, str) else fspath(value) if isinstance(value, PathLike) else "").strip()
-
-
 def _field(known: Mapping[str, Any], name: str) -> str:
     value = known.get(name)
-    if not (value is None or isinstance(value, str | PathLike) or value != value):  # noqa: PLR0124 - NaN: an empty cell
-        raise DocumentError(f"The {name} of {_text(known.get('source')) or 'a document'} is a string, not {value!r}")
-    return _text(value)
+    if not (value is None or isinstance(value, str | PathLike)):
+        raise DocumentError(f"The {name} of {known.get('source') or 'a document'} is a string, not {value!r}")
+    return str(value or "").strip()
 
 
 def _date(known: Mapping[str, Any]) -> str | None:
     value = known.get("date")
-    if value in (None, "") or value != value:  # noqa: PLR0124
+    if value in (None, ""):
         return None
     found = value.isoformat()[:10] if isinstance(value, date) else iso_date(value)  # a datetime is a date
     if found is None:
-        where = _text(known.get("source")) or "a document"
+        where = known.get("source") or "a document"
         raise DocumentError(f"The date of {where} is a date, or is written as YYYY-MM-DD, not {value!r}")
     return found
-
-
-def _page(item: Given) -> int | None:
-    value = item.metadata.get("page") if isinstance(item, Document) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _as_json(source: str, metadata: Mapping[str, Any]) -> dict[str, Any]:

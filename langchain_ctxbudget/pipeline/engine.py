@@ -296,7 +296,7 @@ class Engine:
                     f"{target.tokenizer.name!r}: pass usage to the pipeline that assembled the prompt"
                 )
             if comparable:
-                target.observe(used["input_tokens"], report.uncorrected_tokens, model)
+                target.observe(used["input_tokens"], report.uncorrected_tokens)
         except InputError:
             with suppress(InputError):  # what was used was used, also where it cannot correct anything
                 if not report.forecast:

@@ -185,7 +185,7 @@ def _tiles(width: int, height: int) -> int:
 
 
 def image_size(image: str) -> tuple[int, int] | None:
-    """Reads width and height in pixels from the header of a PNG, GIF, JPEG or WebP; None where it says nothing."""
+    """Reads width and height in pixels from the header of a PNG, GIF or JPEG; None where it says nothing."""
     payload = image.partition(",")[2] if image.startswith("data:") else image
     try:
         size = _size(_decoded(payload, _HEADER_CHARACTERS), payload)
@@ -204,19 +204,7 @@ def _size(head: bytes, payload: str) -> tuple[int, int] | None:
         return _pair(">II", head, 16)
     if head.startswith((b"GIF87a", b"GIF89a")):
         return _pair("<HH", head, 6)
-    if head.startswith(b"\xff\xd8"):
-        return _jpeg_size(_decoded(payload, _SEARCHED_CHARACTERS))
-    size = None
-    match head[:4] + head[8:16]:
-        case b"RIFFWEBPVP8 ":
-            width, height = _pair("<HH", head, 26)
-            size = width & 0x3FFF, height & 0x3FFF  # the upper two bits are a scale
-        case b"RIFFWEBPVP8L":
-            bits = int.from_bytes(head[21:25], "little")
-            size = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case b"RIFFWEBPVP8X":
-            size = int.from_bytes(head[24:27], "little") + 1, int.from_bytes(head[27:30], "little") + 1
-    return size
+    return _jpeg_size(_decoded(payload, _SEARCHED_CHARACTERS)) if head.startswith(b"\xff\xd8") else None
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:

@@ -6,12 +6,11 @@ encodings of OpenAI come from tiktoken, which fetches them once. What is sent be
 
 from __future__ import annotations
 
-import inspect
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +19,6 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
-from langchain_ctxbudget.messages import call_ids, fingerprint
 from langchain_ctxbudget.tokens import vocab
 from langchain_ctxbudget.tokens.cost import (
     REPLY_TOKENS,
@@ -76,7 +74,7 @@ class TokenCounter(ABC):
 
     def __init__(self) -> None:
         self._lock = new_mutex()
-        self._cache: OrderedDict[bytes | tuple[int, int], int] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._calls = 0
 
     @abstractmethod
@@ -98,16 +96,15 @@ class TokenCounter(ABC):
 
     def count_text(self, text: str) -> int:
         """Returns the tokens of a text; special tokens in it count as the text they are written as."""
-        return self._cached((hash(text), len(text)), lambda: self._count(text)) if text else 0
-
-    def _cached(self, key: bytes | tuple[int, int], count: Callable[[], int]) -> int:
-        """Returns the count known by a key, so that no text is kept alive, else what `count` answers."""
+        if not text:
+            return 0
+        key = hash(text), len(text)  # no text is kept alive
         with self._lock:
             if (known := self._cache.get(key)) is not None:
                 self._cache.move_to_end(key)
                 return known
             self._calls += 1
-        tokens = count()
+        tokens = self._count(text)
         with self._lock:
             self._cache[key] = tokens
             if len(self._cache) > _CACHED_TEXTS:
@@ -252,11 +249,11 @@ class HuggingFaceCounter(TokenCounter):
 
 
 class ModelCounter(TokenCounter):
-    """Counts with the model's own functions: `get_num_tokens` and `get_num_tokens_from_messages`.
+    """Counts texts with the model's own function; what stands around them is counted by this package's own rule.
 
-    Images, and all that the model cannot count or counts as less, are counted by this package's own rule, and nothing
-    is fetched. The counter is `exact` where the model has a function of its own for messages. A model that counts over
-    the network (Anthropic, Gemini) is asked once per new message and text, which `EstimatingCounter` avoids.
+    That function is `get_num_tokens`, or `get_num_tokens_from_messages` of a message with the text alone. A model that
+    counts over the network (Anthropic, Gemini) is asked once per new text, which `EstimatingCounter` avoids. It is
+    `exact` where the model has a function of its own for messages.
 
     Example:
         >>> from langchain_core.language_models import FakeListChatModel
@@ -279,54 +276,32 @@ class ModelCounter(TokenCounter):
         if not isinstance(inner, BaseLanguageModel):
             raise InputError(f"model must be a LangChain chat model, not {type(model).__name__}")
         model_name = next(model_names(model), "")
-        self.name = f"model:{model_name or type(inner).__name__}"
-        self.framing = Framing(image=image_rate(model_name))
+        self.name, self.mode = f"model:{model_name or type(inner).__name__}", "estimated"
+        self.framing, one = Framing(image=image_rate(model_name)), HumanMessage("a")
         ask: Callable[..., int] = inner.get_num_tokens_from_messages
-        if "allow_fetching_images" in inspect.signature(ask).parameters:
-            ask = partial(ask, allow_fetching_images=False)
-        self._ask: Callable[..., int] | None = ask if _overrides(inner, "get_num_tokens_from_messages") else None
-        try:
-            if self._ask is not None:
-                one_tokens, two_tokens = ask([HumanMessage("a")]), ask([HumanMessage("a"), HumanMessage("a")])
-                self._reply_tokens = max(0, 2 * one_tokens - two_tokens)
-        except Exception:  # noqa: BLE001 - `ChatOpenAI` with another provider's model, for one
-            self._ask = None
-        own_texts = _overrides(inner, "get_num_tokens", "get_token_ids") or inner.custom_get_token_ids is not None
-        if self._ask is None or own_texts:
-            self._ask_text: Callable[[str], int] = inner.get_num_tokens
+        alone = 0
+        if _overrides(inner, "get_num_tokens_from_messages"):
+            with suppress(Exception):  # `ChatOpenAI` with another provider's model, for one
+                alone = ask([one])
+                frame = ask([one, one]) - alone - 2  # without text and role
+                self.framing, self.mode = self.framing._replace(message_tokens=max(3, frame)), "exact"
+        if not alone or inner.custom_get_token_ids or _overrides(inner, "get_num_tokens", "get_token_ids"):
+            self._ask: Callable[[str], int] = inner.get_num_tokens
         else:  # the inherited function would count with the tokenizer of GPT-2
-            self._ask_text = lambda text: max(1, ask([HumanMessage(text)]) - one_tokens + 1)
+            self._ask = lambda text: max(1, ask([HumanMessage(text)]) - alone + 1)
         try:
-            self._ask_text("a")
+            self._ask("a")
         except Exception as error:
             raise TokenizerUnavailableError(
                 f"{type(inner).__name__} cannot count tokens here ({type(error).__name__}: {error}). Pass another "
                 "token_counter: TiktokenCounter for a model of OpenAI, HuggingFaceCounter for one whose tokenizer is "
                 "open, EstimatingCounter() for any other"
             ) from error
-        self.mode = "estimated" if self._ask is None else "exact"
-
-    def count_message(self, message: BaseMessage) -> int:
-        """Returns the tokens of a message with its framing, without the priming of the reply."""
-        if self._ask is None:
-            return super().count_message(message)
-        return self._cached(b"message" + bytes.fromhex(fingerprint(message)), lambda: self._asked_message(message))
-
-    def _asked_message(self, message: BaseMessage) -> int:
-        try:
-            tokens: int = self._ask([message]) - self._reply_tokens  # type: ignore[misc]
-        except Exception:  # noqa: BLE001 - whatever a model raises on what it does not know
-            return super().count_message(message)
-        return (
-            tokens
-            if isinstance(message.content, str) and not call_ids(message)
-            else max(tokens, super().count_message(message))
-        )
 
     def _count(self, text: str) -> int:
         text = encodable(text)
         try:
-            return self._ask_text(text)
+            return self._ask(text)
         except Exception:  # noqa: BLE001 - tiktoken refuses special tokens and endless white space, a network fails
             return estimate_tokens(text)
 

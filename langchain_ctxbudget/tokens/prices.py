@@ -29,7 +29,7 @@ _PROVIDER = re.compile(
 _SNAPSHOT = re.compile(r"(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-00\d)$")
 """The date or number of a version: `gpt-4o-2024-08-06`, `claude-opus-4-5@20251101`."""
 
-_READ = ("cache_read", "priority_cache_read", "flex_cache_read")
+_READ = ("cache_read", "priority_cache_read", "flex_cache_read")  # OpenAI's by service tier
 _WRITTEN = ("cache_creation", "priority_cache_creation", "flex_cache_creation")
 _WRITTEN_FOR = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """Anthropic's parts of `cache_creation`, which is 0 where these are given."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,7 +17,6 @@ from langchain_ctxbudget.errors import InputError, InvalidSettingsError, Tokeniz
 from langchain_ctxbudget.flow import Flow, Lock, locked
 from langchain_ctxbudget.messages import blocks_of, text_of
 from langchain_ctxbudget.tokens.counters import (
-    PROVIDER_PREFIX,
     TokenCounter,
     counter_for,
     model_names,
@@ -36,7 +34,6 @@ WINDOW_ATTEMPTS = 3
 """Times that a server which does not tell its model's window is asked."""
 _SERVERS = ("openai_api_base", "base_url", "azure_endpoint", "endpoint", "anthropic_api_url")
 """Attributes of models that name the server that runs them."""
-_VERSION = re.compile(r"[-@:](?:v?\d|latest|preview)")
 
 Model: TypeAlias = "BaseChatModel | str | None"
 
@@ -81,8 +78,8 @@ class ModelTarget:
         self.tokenizer = token_counter or counter_for(model)
         self.counter = self.tokenizer
         """Counts with the corrections that are known."""
-        self._calibrations: dict[str, Calibration] = {}
-        """Corrections for each model that has answered; for the target itself under no name."""
+        self.calibration = Calibration(exact=self.tokenizer.mode == "exact")
+        """The corrections in force."""
         self._mutex = new_mutex()
         self._window: Window | None = None
         self._window_attempts = 0
@@ -102,13 +99,6 @@ class ModelTarget:
         return json.dumps([*named, self.tokenizer.name])
 
     @property
-    def calibration(self) -> Calibration:
-        """The corrections in force: the model's own, else those of a model whose name may be another one of this."""
-        known = dict(self._calibrations)
-        blank = Calibration(exact=self.tokenizer.mode == "exact")
-        return known.get("") or next(iter(known.values()), blank)
-
-    @property
     def factor(self) -> float:
         """The number that counts are multiplied by."""
         return self.calibration.factor
@@ -118,11 +108,8 @@ class ModelTarget:
         with suppress(TokenizerUnavailableError):
             self.tokenizer.load()
 
-    def observe(self, input_tokens: int, counted_tokens: int, answered_by: str | None = None) -> None:
+    def observe(self, input_tokens: int, counted_tokens: int) -> None:
         """Corrects the counts by what a provider measured for a prompt.
-
-        What another model has answered, as a fallback does, says nothing of this one: it counts only as long as no
-        answer of this model is known, whose name a server may not tell or tell otherwise.
 
         Raises:
             InputError: the number is not a count, or cannot be that of this prompt.
@@ -135,19 +122,15 @@ class ModelTarget:
                 f"{most:,} cannot be its usage, but that of another prompt or of several calls: pass the usage of one "
                 f"call, and the report of its prompt"
             )
-        own = list(model_names(self.model)) if self.model is not None else []
-        is_other = own and answered_by and not any(_is_same(name, answered_by) for name in own)
-        name = str(answered_by) if is_other else ""
         with self._mutex:
-            if name in self._calibrations or not name or not any(self._calibrations):
-                known = self._calibrations.get(name, Calibration(exact=self.tokenizer.mode == "exact"))
-                self._calibrations[name] = known.observe(counted_tokens, input_tokens)
+            self.calibration = self.calibration.observe(counted_tokens, input_tokens)
             self._correct()
 
     def resume(self, calibration: Calibration) -> None:
         """Goes on with corrections that were kept, where none are known yet."""
         with self._mutex:
-            self._calibrations = self._calibrations or {"": calibration}
+            if not self.calibration.requests:
+                self.calibration = calibration
             self._correct()
 
     def _correct(self) -> None:
@@ -167,12 +150,6 @@ class ModelTarget:
         if self._window and not self._window.failure:
             return self._window
         return (yield from locked(self._window_lock, ask()))
-
-
-def _is_same(*names: str) -> bool:
-    """Tells if two names are those of one model: a provider, a date or a version may stand beside the shorter one."""
-    short, long = sorted((PROVIDER_PREFIX.sub("", name.casefold()).rpartition("/")[2] for name in names), key=len)
-    return long.startswith(short) and (long == short or _VERSION.match(long, len(short)) is not None)
 
 
 # Calibration: the ratio of what a provider measured for a request (`usage_metadata["input_tokens"]`) to our own count

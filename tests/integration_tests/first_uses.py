@@ -56,8 +56,7 @@ async def graph(pipeline: ContextPipeline) -> None:
 
 async def documents(store: BaseStore | None = None) -> None:
     base = KnowledgeBase(store, user_id="ada")
-    await base.aadd(["The bike is blue.", Path(__file__).with_name("__init__.py")], on_error="skip", progress=False)
-    await base.aadd_directory(Path(__file__).parent, "ways_in.py", progress=False)
+    await base.aadd(["The bike is blue.", Path(__file__).with_name("ways_in.py")])
     await base.asearch("bike")
     await base.alist()
     await base.adelete("ways_in.py")

@@ -68,25 +68,19 @@ LAYERS = ("preferences", "history", "topics", "entities", "retrieval")
 elastic = st.just("elastic") | st.just({"strategy": "elastic"})
 seed = st.just({"strategy": "elastic", "profile": "seed"})
 ratio = st.builds(
-    lambda parts, exchanges, borrow, adaptive: {
+    lambda parts, exchanges: {
         "strategy": "ratio",
         "memory": parts[0],
         "history": parts[1],
         "reserve": parts[2],
         "min_exchanges": exchanges,
         "max_system_share": 1.0,  # what is refused otherwise has a test of its own
-        "borrow": borrow,
-        "adaptive": adaptive,
     },
     st.sampled_from(RATIOS),
     st.integers(0, 10),
-    st.booleans(),
-    st.booleans(),
 )
-fixed = st.builds(
-    lambda shares, borrow: {"strategy": "fixed", "borrow": borrow, **shares}, st.sampled_from(SHARES), st.booleans()
-)
-dynamic = st.builds(lambda borrow: {"strategy": "dynamic", "borrow": borrow}, st.booleans())
+fixed = st.sampled_from(SHARES).map(lambda shares: {"strategy": "fixed", **shares})
+dynamic = st.just("dynamic")
 
 
 def prioritized(own: Sequence[str] = ()) -> st.SearchStrategy[Any]:

@@ -126,8 +126,7 @@ def documents(pipeline: ContextPipeline, do: Do, folder: Path) -> list[Any]:
     given = [Document("The chain needs oil.", metadata={"source": "bike"})]
     return [
         do(knowledge, "add", given),
-        do(knowledge, "add_directory", folder),
-        do(knowledge, "update", "bike", "The tyres need air."),
+        do(knowledge, "add", folder / "kettle.txt"),
         do(knowledge, "list"),
         do(knowledge, "get", "bike"),
         do(knowledge, "search", "kettle", k=1),

@@ -41,13 +41,14 @@ NEEDED = ("messages", "lanes")
 def conversation() -> InMemoryStore:
     """A store with records of every kind."""
     store = InMemoryStore()
-    with ContextPipeline(SETTINGS, store=store) as pipeline, KnowledgeBase(store, **ADA) as documents:
+    with ContextPipeline(SETTINGS, store=store) as pipeline:
+        documents = KnowledgeBase(store, **ADA)
         for number in range(20):
             said, answer = f"{SAID[number % 5]} ({number})", "That is good to know, and I will remember it. " * 3
             pipeline.add_messages([HumanMessage(said, id=f"h{number}"), AIMessage(answer)], **SCOPE)
         pipeline.pin(["h0"], **SCOPE)
         pipeline.save_settings({"learn": True}, **ADA)
-        documents.add("The home brewing kettle boils at 100 degrees.", progress=False)
+        documents.add("The home brewing kettle boils at 100 degrees.")
         pipeline.add_messages([HumanMessage("More about home brewing")], **ADA, conversation_id="c2")
         report = pipeline.assemble("How is my home brewing?", **SCOPE).report
         pipeline.observe_usage({"input_tokens": 500, "output_tokens": 10, "total_tokens": 510}, report=report)

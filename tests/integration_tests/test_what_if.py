@@ -20,9 +20,9 @@ SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 ALLOCATIONS: list[Any] = [
     "elastic",
     {"strategy": "elastic", "profile": "seed"},
-    {"strategy": "ratio", "borrow": True, "adaptive": True},
+    "ratio",
     "fixed",
-    {"strategy": "dynamic", "borrow": True},
+    "dynamic",
     "prioritized",
 ]
 RICH: dict[str, Any] = {

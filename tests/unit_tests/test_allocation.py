@@ -190,23 +190,12 @@ def test_a_strategy_comes_from_json_and_is_named_in_reports():
         ("elastic", "elastic"),
         ({"strategy": "elastic", "profile": "seed"}, "elastic (seed)"),
         ("ratio", "ratio 30/40/30"),
-        ({"strategy": "ratio", "adaptive": True, "borrow": True}, "ratio 30/40/30, adaptive, borrowing"),
-        ({"strategy": "fixed", "borrow": True}, "fixed, borrowing"),
+        ({"strategy": "fixed", "system": 0.1}, "fixed"),
         ("dynamic", "dynamic"),
         ({"strategy": "prioritized", "order": ["retrieval", "history"]}, "prioritized: retrieval, history"),
     ):
         strategy = strategy_of(json.loads(json.dumps(value)))
         assert strategy.name == strategy.allocate(situation()).strategy == name
-
-
-HISTORY = (Layer.ARC, Layer.HISTORY)
-MEMORY = (Layer.PREFERENCES, Layer.TOPICS, Layer.ENTITIES, Layer.RETRIEVAL, *OWN)
-
-
-def parts(allocation):
-    """Memory, history and reserve."""
-    memory, history = (sum(allocation.tokens.get(layer, 0) for layer in layers) for layers in (MEMORY, HISTORY))
-    return memory, history, allocation.reserve_tokens
 
 
 def test_ratios_further_from_one_are_refused():
@@ -221,27 +210,6 @@ def test_a_system_prompt_over_a_quarter_of_the_budget_is_refused():
         RatioAllocation().allocate(situation(identity_tokens=2_501))
     assert caught.value.floors == {"L0 system prompt": 2_501}
     assert "max_system_share" in str(caught.value)
-
-
-def test_history_borrows_what_memory_leaves_unused():
-    talk = situation(history_tokens=6_000)
-    strict, borrowing = (RatioAllocation(borrow=borrow).allocate(talk) for borrow in (False, True))
-    assert (strict.fits_whole, parts(strict)) == (False, (3_000, 4_000, 3_000))
-    assert (borrowing.fits_whole, parts(borrowing)) == (True, (0, 6_000, 3_000))
-
-
-def test_adaptive_ratios_move_at_most_a_tenth():
-    for message_count, topic_count, depth, memory in (
-        (0, 0, "standard", 4_000),  # a tenth from history to memory
-        (25, 0, "standard", 3_000),  # in between
-        (40, 0, "standard", 2_400),  # 2 * 40/50 - 1 = 0.6 of a tenth
-        (9_999, 0, "standard", 2_000),  # and never more than a tenth from memory to history
-        (50, 2, "standard", 3_000),  # long, and about several topics
-        (50, 0, "deep", 3_000),
-        (0, 2, "deep", 4_000),
-    ):
-        talk = situation(message_count=message_count, topic_count=topic_count, depth=depth)
-        assert parts(RatioAllocation(adaptive=True).allocate(talk)) == (memory, 7_000 - memory, 3_000)
 
 
 def test_shares_of_more_than_everything_are_refused():

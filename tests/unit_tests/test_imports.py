@@ -102,7 +102,7 @@ who = {"user_id": "ada", "conversation_id": "c1"}
 with ContextPipeline() as pipeline:
     pipeline.add_messages([HumanMessage("My bike is blue.")], **who)
     pipeline.assemble("Which colour is my bike?", **who)
-    KnowledgeBase(user_id="ada").add("The kettle is descaled.", progress=False)
+    KnowledgeBase(user_id="ada").add("The kettle is descaled.")
     pipeline.erase_user(user_id="ada")
     pipeline.flush()
 """: {"chromadb"},

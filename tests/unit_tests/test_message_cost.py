@@ -51,7 +51,7 @@ PICTURES = [
     ("image/png", picture(3000, 1000)),
     ("image/jpeg", picture(900, 1200, "JPEG")),
     ("image/gif", picture(513, 512, "GIF")),
-    ("image/webp", picture(2049, 700, "WEBP")),
+    ("image/gif", picture(2049, 700, "GIF")),
 ]
 
 
@@ -107,7 +107,7 @@ def test_messages_cost_what_chat_openai_says(chat_openai: ChatOpenAI, messages: 
     width=st.integers(1, 3_000),
     height=st.integers(1, 60) | st.integers(1, 1_500),
     tall=st.booleans(),
-    form=st.sampled_from(["PNG", "GIF", "JPEG", "WEBP"]),
+    form=st.sampled_from(["PNG", "GIF", "JPEG"]),
 )
 def test_images_of_any_size_cost_what_chat_openai_says(
     chat_openai: ChatOpenAI, width: int, height: int, tall: bool, form: str
