@@ -42,7 +42,7 @@ from langchain_ctxbudget import ContextPipeline
 from langchain_ctxbudget.history import MessageIndex
 from langchain_ctxbudget.prompt import steps
 from langchain_ctxbudget.retrieval import pool, selecting
-from langchain_ctxbudget.search import Ranking, Scores, Texts, rank, ranking
+from langchain_ctxbudget.search import Ranking, Scores, Texts, rank
 from langchain_ctxbudget.search.ranking import DEFAULT
 
 WHO = {"user_id": "trial", "conversation_id": "trial"}
@@ -72,18 +72,13 @@ def without_subjects() -> AbstractContextManager[object]:
 
 @contextmanager
 def without_embeddings() -> Iterator[None]:
-    """As in a pipeline that has none: no similarities, no subjects, no repetitions."""
+    """As in a pipeline that has none: no similarities, no subjects."""
 
     def gathered(searched: Any, query: Any, _: Any, others: Any = ()) -> Any:  # noqa: ANN401 - passed on
         return pool.gather(searched, query, None, others)
 
     with without_subjects(), patch.object(steps, "gather", gathered):
         yield
-
-
-def without_repetition() -> AbstractContextManager[object]:
-    """Repetitions cost nothing."""
-    return patch.object(pool, "without_repetition", partial(ranking.without_repetition, weight=0.0))
 
 
 def without_passages() -> AbstractContextManager[object]:
@@ -108,7 +103,6 @@ PARTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "speaker_length": partial(without_weight, "speaker_length"),
     "first_person": partial(without_weight, "first_person"),
     "date": partial(without_weight, "date"),
-    "repetition": without_repetition,
     "passages": without_passages,
 }
 

@@ -38,7 +38,9 @@ message in turn would rewrite the prompt every time."""
 
 FLOOR_SHARE = 0.05
 """A floor is the seed's number or this share of the budget, whichever is less."""
-STEADY_BUDGET_TOKENS = 8_192
+STEADY_BUDGET_TOKENS = 16_384
+ARC_FROM_TOKENS = 2_048
+"""A budget up to this has no arc: there, what is not retrieved is not seen at all."""
 PINNED_SHARE = 0.25
 """The share of the pool for pinned messages, beside the rest of the history."""
 USED_SHARE = 0.8
@@ -76,7 +78,7 @@ class Lean(NamedTuple):
 
 LEANS: dict[Emphasis, Lean] = {
     "recall": Lean(0.0, 2.0, 0, 0.0, 0, 0.0, arc_share=0.02),
-    "balanced": Lean(0.1, 2.0, 8, 0.3, 2, 0.2, arc_share=0.03),
+    "balanced": Lean(0.1, 2.0, 8, 0.3, 2, 0.15, arc_share=0.03),
     "cache": Lean(0.35, 0.5, 40, 0.65, 3, 0.65, arc_share=0.08),
 }
 """By measurement: docs/retrieval.md shows recall against what prompts cost."""
@@ -152,7 +154,7 @@ def _whole(situation: Situation) -> Iterable[LayerSpec]:
 def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     """Returns the demands of history and retrieval, from a pool that does not depend on this turn."""
     budget, held, lean = situation.total_tokens, situation.history_tokens, LEANS[situation.emphasis]
-    arc = int(min(arc_ideal(situation), steady * lean.arc_share))
+    arc = int(min(arc_ideal(situation), steady * lean.arc_share)) if budget > ARC_FROM_TOKENS else 0
     retrieval = _floor(RETRIEVAL_FLOOR, situation)
     pool = max(0, steady - arc)
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, situation)))
@@ -164,7 +166,7 @@ def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     pinned = min(situation.pinned_tokens, int(pool * PINNED_SHARE))
     history = min(held, pinned + max(least, int(pool * share), growth))
     arc_priority, history_priority, elasticity = (88, 90, 0.4) if situation.prioritize_history else (72, 78, 0.6)
-    arc_floor, arc_most = min(arc, _floor(ARC_FLOOR, situation)), max(arc, int(steady * ARC_CAP))
+    arc_floor, arc_most = min(arc, _floor(ARC_FLOOR, situation)), max(arc, int(steady * ARC_CAP)) if arc else 0
     return (
         LayerSpec(Layer.ARC, arc_floor, arc, arc_most, arc_priority, elasticity=0.3),
         LayerSpec(Layer.RETRIEVAL, retrieval, max(retrieval, pool - history), max(budget, retrieval), 75, 0.5),

@@ -22,8 +22,9 @@ from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SummaryLine
 
-KEEP_SHARE = 0.25
-"""The newest messages stay verbatim whenever they fit this share of the budget; nor may one of them take more."""
+SMALL_SHARE, KEEP_SHARE, LARGE_BUDGET = 0.12, 0.25, 16_384
+"""The newest messages stay verbatim whenever they fit this share of a small budget, or of a large one; nor may one of
+them take more."""
 RESULT_SHARE = 0.125
 """What one result of a tool may take of the budget."""
 CLEARED_TOKENS = 64
@@ -88,7 +89,7 @@ class Limits:
     @classmethod
     def of(cls, budget_tokens: int) -> Limits:
         """Returns the limits for a budget; they do not change with the turn, or the prompt would."""
-        shares = (int(budget_tokens * share) for share in (KEEP_SHARE, RESULT_SHARE))
+        shares = (int(budget_tokens * share) for share in (keep_share(budget_tokens), RESULT_SHARE))
         return cls(*(max(SMALLEST_ITEM_TOKENS, tokens) for tokens in shares))
 
     def shown(self, conversation: Conversation, position: int) -> tuple[BaseMessage, int]:
@@ -100,6 +101,11 @@ class Limits:
     def cost(self, conversation: Conversation) -> Cost:
         """Returns what a message of a conversation costs as it is shown, as a function of its position."""
         return lambda position: self.shown(conversation, position)[1]
+
+
+def keep_share(budget_tokens: int) -> float:
+    """Returns the share of a budget that the newest messages keep: in a small one, what is not found is not seen."""
+    return SMALL_SHARE + (KEEP_SHARE - SMALL_SHARE) * min(1.0, budget_tokens / LARGE_BUDGET)
 
 
 def newest_costs(conversation: Conversation, messages: int, budget_tokens: int) -> list[int]:

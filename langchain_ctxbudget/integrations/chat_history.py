@@ -169,7 +169,7 @@ def _room(conversation: Conversation, settings: ContextSettings, max_tokens: int
         budget_tokens=max_tokens,
         history_tokens=room - arc,
         arc_tokens=arc,
-        keep=max(last, newest_that_fit(newest, int(max_tokens * compact.KEEP_SHARE))),
+        keep=max(last, newest_that_fit(newest, int(max_tokens * compact.keep_share(max_tokens)))),
     )
 
 

@@ -236,7 +236,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
     plan = plan.but(turn=_planned_turn(plan, identity, framing))
     exchanges = newest_exchanges(conversation)
     newest, last = _newest(plan, exchanges)
-    keep = max(last, newest_that_fit(newest, int(plan.limit_tokens * compact.KEEP_SHARE)))
+    keep = max(last, newest_that_fit(newest, int(plan.limit_tokens * compact.keep_share(plan.limit_tokens))))
     if tier.history_messages is not None:
         keep = last
     preferences = facts_layer.preference_fragments(settings, count)

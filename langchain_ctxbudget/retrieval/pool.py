@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from langchain_ctxbudget.flow import Flow, embed, embed_query
 from langchain_ctxbudget.history import Conversation, Entry, MessageIndex, saying, searched_text, short_digest
 from langchain_ctxbudget.messages import digest, remembering, terms
 from langchain_ctxbudget.search import (
-    COMPARED,
     NEIGHBOURHOOD,
     NEWEST,
     PRIORITIES,
@@ -24,6 +24,7 @@ from langchain_ctxbudget.search import (
     CentredVectors,
     Evidence,
     LexicalIndex,
+    LocalEmbeddings,
     Numbers,
     Population,
     Question,
@@ -41,26 +42,25 @@ from langchain_ctxbudget.search import (
     first_person,
     rank,
     shortness,
+    spelled,
     units,
-    without_repetition,
 )
 from langchain_ctxbudget.stores import embeddings_name
 
-SIMILAR = 0.25
-"""A text from elsewhere without a word of the message must be so similar to it."""
-PRIORITY_WEIGHT = 1.0
-"""The weight of the kind of a text, from the least to the most important one."""
-FEW_ENOUGH = 4_096
-"""Up to so many messages of a conversation are all ranked; of more, those that may be worth it."""
+SIMILAR, PRIORITY_WEIGHT = 0.25, 1.0
+"""A text from elsewhere without a word of the message must be so similar to it; the weight of its kind."""
+FEW_ENOUGH, SAMPLED = 4_096, 512
+"""Up to so many messages are all ranked; of more, those that may be worth it, and so many that stand for all."""
 LOOKED_AT, WITH_NEIGHBOURS = 512, 64
-"""So many messages are looked at for their words, for what they mean, for their session and for their date, and the
-neighbours of so many."""
-SAMPLED = 512
-"""So many messages, at equal distances, stand for all."""
+"""Messages looked at for their words, meaning, session and date each, and those whose neighbours are, too."""
 REMEMBERED_TEXTS = 4_096
 """Texts from elsewhere whose terms and vectors are kept, so that no turn reads them again."""
+RARE_SHARE, MOST_WORDS = 0.5, 256
+"""A message's vector is to this share that of its words by how rare they are in the conversation, the first ones of it,
+and for the rest that of the embeddings, which know how rare they are in general."""
 RENEWED = "embeddings: the stored vectors of the messages were made by others; all messages were embedded again"
 _CHARACTERS_PER_TOKEN = 4
+_WORD = re.compile(r"[^\W_]+")
 _ABSENT = np.zeros(0, np.float32)
 """Kept for a text that the embeddings gave no usable vector: it is not asked for again."""
 
@@ -85,17 +85,13 @@ class Pool:
     """The positions of the conversation's messages that are ranked, ascending: all, or those that may be worth it."""
     ranking: Ranking
     weigh: Callable[[], Evidence]
-    """Returns what speaks for quoting anything."""
     meant: NDArray[np.bool_]
     """True for what may be quoted; of what lies elsewhere, what has to do with the question."""
     said: NDArray[np.int64]
-    """Digests of who says what."""
+    """Digests of who says what; `folded`, of what they say."""
     folded: NDArray[np.int64]
-    """Digests of what they say."""
     searched: Searched
-    """All messages of the conversation."""
     named: tuple[Named, ...] = ()
-    """Documents that recent messages name."""
 
     @property
     def evidence(self) -> Evidence:
@@ -147,11 +143,9 @@ class Similar:
 
     own: CentredVectors
     others: Vectors
-    """Of length 1 or 0."""
     absent: tuple[int, ...]
     """Numbers of the others that the embeddings gave no usable vector."""
     target: Vectors
-    """The vector of the query."""
     renewed: bool = False
     """Stored vectors of the messages were made by other embeddings."""
 
@@ -214,6 +208,7 @@ def gather(
 def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), similar: Similar | None = None) -> Pool:
     """Ranks the messages of a conversation and texts from elsewhere, by words and, where they are known, by vectors."""
     index = searched.index
+    query = spelled(query, list(index.speakers), index.lexical.postings)
     question = Question.of(query, list(index.speakers))
     shelf = LexicalIndex()
     shelf.extend(_terms_of(searched_text(other.speaker, other.text)) for other in elsewhere)
@@ -229,22 +224,11 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
     some = similar and similar.among(places)
     population = None
     if len(places) < len(index):
-        first, lengths = len(elsewhere), np.bincount(session)
-
-        def alike_sessions(numbers: NDArray[np.intp], weights: Scores) -> tuple[Scores, Spread]:
-            assert similar is not None  # noqa: S101 - nothing is compared without vectors
-            assert some is not None  # noqa: S101
-            target = weights @ some.vectors(numbers)
-            near = np.add.reduceat(similar.own.about(target), np.cumsum(lengths) - lengths) / lengths
-            far = np.bincount(groups, some.cosines(target)[:first]) / np.bincount(groups) if first else np.zeros(0)
-            return np.concatenate((far[groups], near[session[places]])), Spread.of(near, lengths)
-
         population = Population(
             words=Spread.of(own_words),
-            sessions=Spread.of(of_sessions, lengths),
-            sample=first + np.searchsorted(places, _sampled(len(index))),
+            sessions=Spread.of(of_sessions, np.bincount(session)),
+            sample=len(elsewhere) + np.searchsorted(places, _sampled(len(index))),
             shortness=shortness(session),
-            alike=alike_sessions,
         )
     words = np.concatenate((shelf.scores(question.terms, background=index.lexical), own_words[places]))
     sessions = np.concatenate((shelf.scores(question.terms, groups=groups), of_sessions))
@@ -257,8 +241,6 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
             PRIORITY_WEIGHT * (PRIORITIES[other.kind] - low) / (high - low) for other in elsewhere
         ]
         ranking = ranking.with_part("priority", priority)
-    if some is not None:
-        ranking = ranking.with_part("repetition", _repetitions(ranking.keys, some))
 
     @cache
     def evidence() -> Evidence:
@@ -266,7 +248,7 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
         if len(asked) < len(question.terms):
             own_shared = index.lexical.scores(asked, background=shelf)[places]
             shared = np.concatenate((shelf.scores(asked, background=index.lexical), own_shared))
-        return Evidence.of(asked, shared, index.lexical.weight(asked, shelf), dense)
+        return Evidence.of(asked, shared, sum(index.lexical.rarities(asked, shelf).values()), dense)
 
     near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
     sayings = [saying(other.speaker, other.text) for other in elsewhere]
@@ -334,6 +316,12 @@ def without_names(query: str, names: Iterable[str]) -> str:
     return rest if rest.strip() else query
 
 
+def _rarities(index: LexicalIndex, text: str) -> dict[str, float]:
+    """Returns the words of a text that say something, each with how rare it is in the conversation."""
+    words = islice(dict.fromkeys(_WORD.findall(text)), MOST_WORDS)
+    return {word: max(index.rarities(found).values()) for word in words if (found := terms(word))}
+
+
 @remembering(REMEMBERED_TEXTS)
 def _terms_of(text: str) -> tuple[str, ...]:
     return tuple(terms(text))
@@ -361,24 +349,18 @@ def _texts(
     )
 
 
-def _repetitions(keys: Scores, similar: Similar) -> Scores:
-    """Returns what the best texts lose where they say what a better one says."""
-    best = np.argpartition(-keys, COMPARED)[:COMPARED] if len(keys) > COMPARED else np.arange(len(keys))
-    best.sort()
-    result = np.zeros(len(keys))
-    result[best] = without_repetition(keys[best], similar.vectors(best)) - keys[best]
-    return result
-
-
 def similarities(searched: Searched, query: str, embeddings: Embeddings, others: Sequence[str]) -> Flow[Similar]:
     """Returns the vectors of all texts and of a query; no text is embedded twice, whatever came of it."""
     index, known = searched.index, searched.index.elsewhere
-    asked = without_names(query, searched.names)
+    asked = without_names(spelled(query, list(index.speakers), index.lexical.postings), searched.names)
     known_query = searched.asked if searched.asked and searched.asked[0] == asked else None
     vector = known_query[1] if known_query else (yield from embed_query(embeddings, asked))
     renewed = index.embedded_by(f"{embeddings_name(embeddings)} {len(vector)}")
     own = index.vectors
     target = as_query(vector, own.width or max((len(row) for row in known.values()), default=0))
+    if isinstance(embeddings, LocalEmbeddings) and (rare := _rarities(index.lexical, asked)):
+        by_words = units(np.asarray(embeddings.embed_words(rare), np.float32))
+        target = RARE_SHARE * by_words + (1 - RARE_SHARE) * units(target)
     while texts := index.texts_to_embed(searched.entries):
         rows, absent = comparable((yield from embed(embeddings, texts)), target.size)
         own.extend(rows, [number for number in absent if texts[number].strip()])  # a blank one loses nothing

@@ -57,19 +57,16 @@ USAGE = (
 
 _CHARACTERS_PER_TOKEN = 16
 """No page takes more, so that a text that is far too large is not tokenized at length; English has 4 to 5."""
-_MOST_ITEMS = 4
-"""Of a query's results, none takes more than its share of so many, unless that is very little."""
-_LEAST_ITEM_TOKENS = 48
-"""Less room than this is not worth a part of a message."""
-_SPEAKER_CHARACTERS = 40
-_PASSAGE_CHARACTERS = 800
+_MOST_ITEMS, _LEAST_ITEM_TOKENS = 4, 48
+"""Of a query's results, none takes more than its share of so many, or so many tokens where that is less."""
+_SPEAKER_CHARACTERS, _PASSAGE_CHARACTERS = 40, 800
 
 _NUMBER = "[0-9]{1,12}"
 _NUMBERS = re.compile(
     rf"(?:messages?\s*)?#?({_NUMBER})(?:@({_NUMBER}))?(?:\s*(?:[-\u2010-\u2015]|to|until)\s*#?({_NUMBER}))?",
     re.IGNORECASE,
 )
-_OFFSET = re.compile(rf"(.+)@({_NUMBER})", re.DOTALL)
+_DIGITS = re.compile(_NUMBER)
 _QUOTATION = "\"'`“”‘’[]() \t\r\n."  # noqa: RUF001 - what models put around a reference
 _LINE_BREAK = re.compile(r"(\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])")
 
@@ -82,8 +79,7 @@ def has_recall_tool(tools: Sequence[object]) -> bool:
 # The messages
 
 
-@dataclass(frozen=True, slots=True)
-class Unstored:
+class Unstored(NamedTuple):
     """A message that the store does not have yet."""
 
     id: str
@@ -145,9 +141,8 @@ class Transcript:
     def position(self, message_id: str) -> int | None:
         """Returns where a message stands, or None where there is none of this id."""
         known = self.conversation.position(message_id)
-        if known is not None:
-            return known
-        return next((at for at, item in enumerate(self.rest, self.stored) if item.id == message_id), None)
+        rest = (at for at, item in enumerate(self.rest, self.stored) if item.id == message_id)
+        return next(rest, None) if known is None else known
 
     def is_searched(self, position: int) -> bool:
         """Tells whether a query may find a message.
@@ -197,31 +192,19 @@ class Reference(NamedTuple):
 def _resolved(transcript: Transcript, reference: str) -> Reference | None:
     """Returns the messages that a reference names: `#` begins a number; else ids come first, which may look like it."""
     exact, plain = reference.strip(), reference.strip(_QUOTATION)
-    return (
-        (_by_number(transcript, plain) if plain.startswith("#") else None)
-        or _by_id(transcript, exact)
-        or _by_id(transcript, plain)
-        or _by_number(transcript, plain)
-    )
-
-
-def _by_id(transcript: Transcript, text: str) -> Reference | None:
-    position = transcript.position(text)
-    if position is not None:
-        return Reference(position, position)
-    parts = _OFFSET.fullmatch(text)
-    position = transcript.position(parts[1]) if parts else None
-    return Reference(position, position, int(parts[2])) if parts and position is not None else None
-
-
-def _by_number(transcript: Transcript, text: str) -> Reference | None:
-    parts = _NUMBERS.fullmatch(text)
-    if not parts:
-        return None
-    one = int(parts[1])
-    first, last = sorted((one, int(parts[3] or one)))
-    number = len(transcript)
-    return Reference(first - 1, min(last, number) - 1, int(parts[2] or 0)) if 1 <= first <= number else None
+    parts, end = _NUMBERS.fullmatch(plain), len(transcript)
+    numbers = None
+    if parts and 1 <= (first := min(int(parts[1]), int(parts[3] or parts[1]))) <= end:
+        numbers = Reference(first - 1, min(max(int(parts[1]), int(parts[3] or 0)), end) - 1, int(parts[2] or 0))
+    if numbers and plain.startswith("#"):
+        return numbers
+    for text in (exact, plain):
+        name, _, offset = text.rpartition("@")
+        if (position := transcript.position(text)) is not None:
+            return Reference(position, position)
+        if _DIGITS.fullmatch(offset) and (position := transcript.position(name)) is not None:
+            return Reference(position, position, int(offset))
+    return numbers
 
 
 # Answers
@@ -230,8 +213,7 @@ def _by_number(transcript: Transcript, text: str) -> Reference | None:
 def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> str:
     """Returns the messages that a reference names, as much as fits from its beginning, and what continues it.
 
-    Whole messages where at least one fits, else a part of the first; from about 64 tokens on, there is room for a part
-    of any. For a reference that names nothing, the answer says so and which forms there are.
+    Whole messages where at least one fits, else a part of the first; of about 64 tokens, there is room for one of any.
     """
     count = transcript.counter.count_text
     wanted = _resolved(transcript, reference)
@@ -239,12 +221,11 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
         return first_that_fits(_unknown(transcript), count, budget_tokens)
     length = len(transcript[wanted.first].text)
     if wanted.offset and wanted.offset >= length:
-        return first_that_fits(
-            [f"Message #{wanted.first + 1} has no more than {length} characters."], count, budget_tokens
-        )
+        told = f"Message #{wanted.first + 1} has no more than {length} characters."
+        return first_that_fits([told], count, budget_tokens)
     return (
         _messages(transcript, wanted, budget_tokens)
-        or _page(transcript, wanted, budget_tokens, before=QUOTES, last_line=_continuation)
+        or _page(transcript, wanted, budget_tokens, QUOTES, _continuation)
         or first_that_fits(_no_room(budget_tokens), count, budget_tokens)
     )
 
@@ -252,8 +233,7 @@ def by_reference(transcript: Transcript, reference: str, budget_tokens: int) -> 
 def by_query(transcript: Transcript, query: str, embeddings: Embeddings | None, budget_tokens: int) -> Flow[str]:
     """Returns the messages that are most relevant to a query, in the order of time, each with its number and date.
 
-    A message too large for its share of the budget is given from where it has most of the query's words, with the
-    references of what follows and of the whole.
+    A message too large for its share is given from where it has most of the query's words, with references to the rest.
     """
     count = transcript.counter.count_text
     found = yield from _ranked(transcript, query, embeddings)
@@ -286,25 +266,21 @@ def first_that_fits(texts: Iterable[str], count: Count, budget_tokens: int) -> s
 def _ranked(transcript: Transcript, query: str, embeddings: Embeddings | None) -> Flow[list[int]]:
     """Returns the positions of the messages that a query is about, the most relevant first."""
     searched, stored = Searched.of(transcript.conversation), transcript.stored
-    index = searched.index
+    index, wanted, others = searched.index, terms(query), LexicalIndex()
     rest = [at for at in range(stored, len(transcript)) if transcript.is_searched(at)]
-    others = LexicalIndex()
     others.extend(terms(searched_text(transcript[at].speaker, transcript[at].text)) for at in rest)
-    wanted = terms(query)
-    words = np.concatenate(
-        (others.scores(wanted, background=index.lexical), index.lexical.scores(wanted, background=others))
-    )
+    scores = others.scores(wanted, background=index.lexical), index.lexical.scores(wanted, background=others)
+    words = np.concatenate(scores)
     relevances = z_scores(words)
     if embeddings is not None:
-        texts = [transcript[at].text for at in rest]
         with suppress(Exception):  # whatever embeddings raise, the words are still searched
-            similar = yield from similarities(searched, query, embeddings, texts)
+            similar = yield from similarities(searched, query, embeddings, [transcript[at].text for at in rest])
             relevances = relevances + z_scores(similar.cosines(similar.target))
     # Where all messages are equally relevant, as in a conversation of one, those with a word of the query are meant.
     meant = (relevances > 0) | ((relevances == 0) & (words > 0))
-    order = [place for place in np.argsort(-relevances, kind="stable").tolist() if meant[place]]
-    positions = (rest[place] if place < len(rest) else place - len(rest) for place in order)
-    return [position for position in positions if transcript.is_searched(position)]
+    order = np.argsort(-relevances, kind="stable")
+    found = (rest[at] if at < len(rest) else at - len(rest) for at in order[meant[order]].tolist())
+    return [position for position in found if transcript.is_searched(position)]
 
 
 def _unknown(transcript: Transcript) -> tuple[str, ...]:
@@ -375,7 +351,6 @@ def _page(
     transcript: Transcript,
     wanted: Reference,
     budget_tokens: int,
-    *,
     before: str,
     last_line: Callable[[Reference | None], str],
 ) -> str | None:
@@ -412,4 +387,4 @@ def _result(transcript: Transcript, position: int, wanted: set[str], budget_toke
         start = [f'from its beginning: "{Reference(position, position)}"'] if offset else []
         return f"  [… {'; '.join(more + start)} …]\n" if more or start else ""
 
-    return _page(transcript, Reference(position, position, offset), budget_tokens, before="", last_line=last_line)
+    return _page(transcript, Reference(position, position, offset), budget_tokens, "", last_line)

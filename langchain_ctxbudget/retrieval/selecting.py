@@ -11,39 +11,32 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import UNKNOWN, Conversation, Entry, saying
-from langchain_ctxbudget.messages import fences, one_line
+from langchain_ctxbudget.messages import fences, one_line, terms
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.search import Candidate, Scores, passage, pieces
 
-SMALLEST_ITEM_TOKENS = 8
-SMALLEST_PASSAGE_TOKENS = 24
-UNLIKE_TOKENS = 24
-"""A message may cost this much more than its line: role, name, a date above it."""
-LINE_OVERHEAD_TOKENS = 4
-"""About what a line costs on top of its message: the dash, the colon, the line break."""
-CANDIDATES, TOKENS_PER_CANDIDATE = 256, 8
-"""As many of the best are looked at, or one for so many tokens of the budget, if that is more."""
+SMALLEST_ITEM_TOKENS, SMALLEST_PASSAGE_TOKENS, GOOD_PASSAGE_TOKENS = 8, 24, 64
+UNLIKE_TOKENS, LINE_OVERHEAD_TOKENS = 24, 4
+"""A message may cost so much more than its line (role, name, date), and a line so much more than its text."""
+CANDIDATES, TOKENS_PER_CANDIDATE, MOST_TIMES = 256, 8, 8
+"""As many of the best are looked at, or one for so many tokens, if that is more; where most say the same, more."""
 MOST_WORTH = 2_048
 """As many of the best may be worth their tokens."""
-MOST_TIMES = 8
-"""So many times as many are looked at where most of them say the same."""
 PROMISING, PASSAGE_SHARE = 5, 0.04
-"""Of so many of the most relevant messages, those that are long get this share of the budget for a part of them, where
-the whole is not worth its tokens."""
-GOOD_PASSAGE_TOKENS = 64
+"""Of so many of the most relevant messages, long ones that are not worth their tokens get this share for a part."""
 STANDS_OUT, MOST_PASSAGE_SHARE = 1.0, 0.125
 """A message that is more relevant than every other by so much gets a good passage where that is this share at most."""
 LONG_TOKENS, LONG_SHARE = 160, 0.05
 """The least that a long message costs, in tokens and of the budget."""
+REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH = 0.08, 30, (20, 70), 400
+"""A question of so many characters comes with a sentence of so many of its reply, one of the first ones, or with all of
+a reply that is no longer: without any it says little. Such sentences take this share of the budget at most."""
 LONG_TURNS = 16
 """So many of the texts that do not fit are looked at for passages."""
-NAMED_SHARE = 0.6
-"""The most that a document takes that stands there whole because a message names it."""
-MEMORY_SHARE = 0.4
-"""The most that memories take while anything else has use for it (DESIGN: 60 and 40 %)."""
+NAMED_SHARE, MEMORY_SHARE = 0.6, 0.4
+"""The most that a named document takes, and memories while anything else has use for it (DESIGN: 60 and 40 %)."""
 OWN_MESSAGES = "messages"
-"""The source of what the open conversation has said."""
 OWN_SECTION = "## Said earlier in this conversation\n"
 MIXED_SECTION = "## Found for this message\n"
 HERE = "[in this conversation]\n"
@@ -144,9 +137,12 @@ class _Selection:
         self.mixed = bool(pool.others or pool.named)
         self.count = conversation.counter.count_text
         self.left, self.memories_left = budget_tokens, int(budget_tokens * MEMORY_SHARE)
+        self.replies_left = int(budget_tokens * REPLY_SHARE)
         self.above: set[str] = set()
         """Headings that stand there already."""
         self.chosen: dict[int, tuple[_Offer, Fragment]] = {}
+        self.replies: dict[int, int] = {}
+        """The numbers of those of which there is a sentence, and its tokens, which the whole may have."""
         self.asked = saying("", pool.question.text)[1]
         self.said: NDArray[np.int64] = np.zeros(0, np.int64)
         """Digests of what stands in the prompt word for word, and who says it."""
@@ -179,6 +175,7 @@ class _Selection:
         free[memories] = False
         free[_highest(np.array(memories, np.intp), pool.ranking.keys, int(most * MEMORY_SHARE))] = True
         offers = self._offers(self._candidates(free, most))
+        self.may_reply = may_be_quoted
         promising, kept_free = self._promising(free)
         self.left -= kept_free
         self._take(offers)
@@ -305,15 +302,48 @@ class _Selection:
             number, source, known = offer.number, offer.source, offer.tokens
             if self.left < SMALLEST_ITEM_TOKENS:
                 return
-            if max(offer.about - UNLIKE_TOKENS, known) > self.left or number in self.chosen:
+            room = self.left + self.replies.get(number, 0)
+            if max(offer.about - UNLIKE_TOKENS, known) > room or (number in self.chosen and number not in self.replies):
                 continue  # what is too large by its message's cost is not worth tokenizing
             heading = self._heading(offer.text)
             tokens = self._count(offer) if known == UNKNOWN else known
             price = tokens + self._price_of(heading)
-            if price > self.left or (source == "memories" and price > self.memories_left):
+            if price > room or (source == "memories" and price > self.memories_left):
                 continue
             self.memories_left -= price if source == "memories" else 0
+            self.left += self.replies.pop(number, 0)
             self._add(offer, self._line(offer), tokens, heading)
+            self._add_reply(offer)
+
+    def _add_reply(self, asked: _Offer) -> None:
+        """Takes what replies to a question of the conversation: all of it where it is short, else a sentence."""
+        question, places, number = asked.text.text, self.pool.places, asked.number + 1
+        if asked.position is None or len(question) <= SHORTEST_QUESTION or "?" not in question:
+            return
+        at, place = asked.position + 1, number - len(self.pool.others)
+        if place == len(places) or places[place] != at or not self.may_reply[at] or number in self.chosen:
+            return
+        [offer] = self._offers(np.array([number]))
+        reply, (least, most) = offer.text, REPLY_CHARACTERS
+        if reply.speaker == asked.text.speaker or self.pool.said[number] in self.said:
+            return
+        line, status = self._line(offer), Status.INCLUDED
+        if len(reply.text) > most:
+            wanted, head = {*terms(question), *self.pool.question.terms}, reply.text[:LOOKED_THROUGH]
+            parts = ((part, head[part.start : part.end].strip()) for part in pieces(head) if part.end < len(head))
+            short = [(len(part.terms & wanted), said) for part, said in parts if least < len(said) <= most]
+            if not short:
+                return
+            said, reference = max(short, key=lambda one: one[0])[1], f"#{at + 1} " if self.numbered else ""
+            line, status = fences.item(reply.speaker, f"{said} …", reference), Status.SHRUNK
+        heading, tokens = self._heading(reply), self.count(line)
+        is_part = status is Status.SHRUNK
+        if tokens + self._price_of(heading) > self.left or (is_part and tokens > self.replies_left):
+            return
+        if is_part:
+            self.replies[number] = tokens
+            self.replies_left -= tokens
+        self._add(offer, line, tokens, heading, status)
 
     def _add(self, offer: _Offer, line: str, tokens: int, heading: str, status: Status = Status.INCLUDED) -> None:
         """Takes a text, or a part of it, and pays for it."""

@@ -115,11 +115,7 @@ def search(
 def rerank(
     pool: Pool, query: str, reranker: BaseDocumentCompressor, conversation: Conversation
 ) -> Flow[tuple[Pool, str | None]]:
-    """Puts the best texts of a pool in the order of a reranker; returns the problem it had, too.
-
-    The best by value get the keys that they had among them, in the new order: which of them are taken first changes,
-    and not what a token of theirs may be worth.
-    """
+    """Puts the best texts of a pool in the order of a reranker, with the keys they had; returns its problem, too."""
     best = pool.best(pool.ranking.keys, RERANKED)
     keys = {number: float(pool.ranking.keys[number]) for number in best}
     hits = [replace(_hit(pool, number, conversation), score=keys[number]) for number in best]
@@ -155,9 +151,8 @@ def reranked(
 ) -> Flow[tuple[list[Hit], str | None]]:
     """Returns hits in the order of a reranker, and the problem it had, or None.
 
-    Only the order changes: the hits' scores are handed out anew, highest first, and a reranker's own `relevance_score`
-    joins `scores`. Where it gives back fewer documents, the others follow as found. Where it raises, or gives back
-    none, one twice, or one that it was not given, the order stays.
+    Their scores are handed out anew, highest first; a reranker's own `relevance_score` joins `scores`. What it leaves
+    out follows as found. Where it raises, or gives back none, one twice, or one that is new, the order stays.
     """
     given = list(hits)
     if not given:
@@ -167,7 +162,7 @@ def reranked(
         if hit.candidate.speaker:
             said.page_content = f"{hit.candidate.speaker}: {said.page_content}"
     try:
-        answer: object = yield Call(
+        answer: Sequence[Document] = yield Call(
             lambda: reranker.compress_documents(texts, query, callbacks=callbacks),
             lambda: reranker.acompress_documents(texts, query, callbacks=callbacks),
         )
@@ -176,10 +171,9 @@ def reranked(
         return given, f"reranker {name}: {type(error).__name__}: {error}"
     order = [*chosen.values(), *(hit for hit in given if hit.candidate.id not in chosen)]
     scores = sorted((hit.score for hit in given), reverse=True)
-    problem = None
-    if len(chosen) < len(given):
-        problem = f"reranker {name}: gave back {len(chosen)} of {len(given)} documents; the others follow as found"
-    return [replace(hit, score=score) for hit, score in zip(order, scores, strict=True)], problem
+    short = f"reranker {name}: gave back {len(chosen)} of {len(given)} documents; the others follow as found"
+    ranked = [replace(hit, score=score) for hit, score in zip(order, scores, strict=True)]
+    return ranked, short if len(chosen) < len(given) else None
 
 
 def document(hit: Hit) -> Document:

@@ -7,7 +7,6 @@ from langchain_ctxbudget.search.evidence import NEWEST, Evidence, about
 from langchain_ctxbudget.search.lexical import LexicalIndex, packed_terms, passage, pieces
 from langchain_ctxbudget.search.packing import ELLIPSIS, PRIORITIES, Candidate, Kind, pack, shrink_to
 from langchain_ctxbudget.search.ranking import (
-    COMPARED,
     NEIGHBOURHOOD,
     Numbers,
     Population,
@@ -23,7 +22,7 @@ from langchain_ctxbudget.search.ranking import (
     is_name,
     rank,
     shortness,
-    without_repetition,
+    spelled,
     z_scores,
 )
 from langchain_ctxbudget.search.vectors import (
@@ -41,9 +40,9 @@ from langchain_ctxbudget.search.vectors import (
 )
 
 __all__ = [
-    "AFTER", "BEFORE", "COMPARED", "ELLIPSIS", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate", "CentredVectors",
+    "AFTER", "BEFORE", "ELLIPSIS", "NEIGHBOURHOOD", "NEWEST", "PRIORITIES", "Candidate", "CentredVectors",
     "Evidence", "Kind", "LexicalIndex", "LocalEmbeddings", "Numbers", "Population", "Question", "Ranking", "Rows",
     "Scores", "Spread", "Texts", "Vectors", "about", "as_query", "called", "comparable", "dated", "day_number",
     "first_person", "is_name", "limit", "links", "local_embeddings_available", "pack", "packed_terms", "passage",
-    "pieces", "rank", "shortness", "shrink_to", "subjects", "units", "without_repetition", "z_scores",
+    "pieces", "rank", "shortness", "shrink_to", "spelled", "subjects", "units", "z_scores",
 ]  # fmt: skip

@@ -1,8 +1,7 @@
 """`LocalEmbeddings`: static word vectors that need no network, no model server and no torch.
 
-The vectors and the tokenizer are two files in the wheel of `wordllama`; they are read directly. Importing the package
-would configure the root logger and load an HTTP client, and its own look-up of the files can end in a download;
-finding the folder without importing it has none of this, and needs only what `wordllama` itself depends on.
+The vectors and the tokenizer are two files in the wheel of `wordllama`, which are read directly: importing the package
+would configure the root logger, load an HTTP client and could end in a download.
 
 A text is the mean of its tokens' vectors, the frequent ones weighing less: `a / (a + p)` with a token's probability
 `p` (smooth inverse frequency: Arora, Liang and Ma, ICLR 2017). The tokenizer lists its merged tokens, and after them
@@ -11,7 +10,7 @@ its single characters, roughly by frequency, so that Zipf's law over the place i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,11 +34,9 @@ _FIRST_MERGED = 259
 _FIRST_CHARACTER = 29_871
 _SIF_A = 1e-3
 _BATCH = 256
-"""Texts that are tokenized together; fewer, where they have more characters than the most that is read of one."""
-_PIECE = 8_192
-"""Characters of a piece: a longer text is read in pieces, so that its tokens never stand in one matrix."""
-_MOST_PIECES = 32
-"""The most pieces that are read of a text, at equal distances: their mean is about that of all."""
+"""Texts that are tokenized together; fewer, where they are long."""
+_MOST_CHARACTERS, _TOGETHER = 32_768, 262_144
+"""So much is read of a text, and of texts at once."""
 
 _lock = new_import_lock()
 
@@ -48,6 +45,7 @@ class _Model(NamedTuple):
     tokenizer: Tokenizer
     vectors: npt.NDArray[np.float32]
     """A row per token, its weight multiplied in."""
+    weights: npt.NDArray[np.float32]
 
 
 class LocalEmbeddings(Embeddings):
@@ -79,11 +77,11 @@ class LocalEmbeddings(Embeddings):
             )
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """A vector per text."""
+        """A vector per text; of a very long one, of its first 32,768 characters."""
         rows: list[list[float]] = []
         together: list[str] = []
-        for text in texts:
-            if len(together) == _BATCH or (len(text) + sum(map(len, together)) > _PIECE * _MOST_PIECES and together):
+        for text in (text[:_MOST_CHARACTERS] for text in texts):
+            if len(together) == _BATCH or (len(text) + sum(map(len, together)) > _TOGETHER and together):
                 rows += _embed(together).tolist()
                 together = []
             together.append(text)
@@ -92,6 +90,15 @@ class LocalEmbeddings(Embeddings):
     def embed_query(self, text: str) -> list[float]:
         """The vector of one text; the same as that of a document."""
         return self.embed_documents([text])[0]
+
+    def embed_words(self, weights: Mapping[str, float]) -> list[float]:
+        """The vector of words of which each counts as much as is given, as by how rare it is in a conversation."""
+        tokenizer, vectors, usual = _load()
+        encoded = tokenizer.encode_batch_fast([*map(_valid, weights)], add_special_tokens=False)
+        tokens = [token for one in encoded for token in one.ids]
+        given = np.repeat(np.array([*weights.values()], np.float32), [len(one.ids) for one in encoded])
+        vector: list[float] = ((given / usual[tokens]) @ vectors[tokens]).tolist()
+        return vector
 
 
 def local_embeddings_available() -> bool:
@@ -123,8 +130,8 @@ def _loaded() -> _Model:
     if folder is None:
         raise EmbeddingsUnavailableError("The word vectors of the package wordllama are gone: pip install wordllama")
     vectors = load_file(folder / _WEIGHTS)[_TENSOR].astype(np.float32)
-    vectors *= _token_weights(len(vectors))[:, np.newaxis]
-    return _Model(Tokenizer.from_file(str(folder / _TOKENIZER)), vectors)
+    weights = _token_weights(len(vectors))
+    return _Model(Tokenizer.from_file(str(folder / _TOKENIZER)), vectors * weights[:, np.newaxis], weights)
 
 
 def _token_weights(size: int) -> npt.NDArray[np.float32]:
@@ -139,31 +146,15 @@ def _token_weights(size: int) -> npt.NDArray[np.float32]:
 
 def _embed(texts: Sequence[str]) -> npt.NDArray[np.float32]:
     """A row of length 1 per text, zeros where a text has no tokens."""
-    tokenizer, vectors = _load()
-    short = [_valid(text) if len(text) <= _PIECE else "" for text in texts]
-    encoded = tokenizer.encode_batch_fast(short, add_special_tokens=False)
+    tokenizer, vectors, _ = _load()
     sums = np.zeros((len(texts), vectors.shape[1]), dtype=np.float32)
+    encoded = tokenizer.encode_batch_fast([*map(_valid, texts)], add_special_tokens=False)
     for row, encoding in enumerate(encoded):
         if tokens := encoding.ids:  # one text at a time: its rows stay in the processor's cache
             sums[row] = np.add.reduceat(vectors.take(tokens, axis=0), [0])[0]
-        elif len(texts[row]) > _PIECE:
-            sums[row] = _sum_of_pieces(texts[row])
     lengths = np.linalg.norm(sums, axis=1, keepdims=True)
     np.divide(sums, lengths, out=sums, where=lengths > 0)
     return sums
-
-
-def _sum_of_pieces(text: str) -> npt.NDArray[np.float32]:
-    """The sum over the tokens of a long text: each token's vector, as often as the token occurs in the pieces."""
-    tokenizer, vectors = _load()
-    counts = np.zeros(len(vectors), dtype=np.float32)
-    pieces = -(-len(text) // _PIECE)
-    for start in range(0, len(text), _PIECE * -(-pieces // _MOST_PIECES)):
-        tokens = tokenizer.encode(_valid(text[start : start + _PIECE]), add_special_tokens=False).ids
-        counts += np.bincount(tokens, minlength=len(vectors))
-    known = np.flatnonzero(counts)
-    total: npt.NDArray[np.float32] = counts[known] @ vectors[known]
-    return total
 
 
 def _valid(text: str) -> str:

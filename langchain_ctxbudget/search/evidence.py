@@ -47,11 +47,8 @@ class Evidence:
     def of(cls, asked: Iterable[str], words: Scores, weight: float, cosines: Scores | None) -> Evidence:
         """Weighs a message against texts in the order of time, the newest messages last.
 
-        Args:
-            asked: its terms that are about something.
-            words: the BM25 score of every text for these; shape `(texts,)`.
-            weight: what a text would have that has all of them.
-            cosines: the likeness of every text; shape `(texts,)`. None: not known.
+        By its terms that are about something, the BM25 score of every text for these, what a text would have that has
+        all of them, and the likeness of every text, where that is known.
         """
         older = max(0, len(words) - NEWEST)
         change = 0.0

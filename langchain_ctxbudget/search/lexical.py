@@ -26,12 +26,6 @@ class LexicalIndex:
     """BM25 over texts that are only ever added (Robertson & Zaragoza 2009, k1 1.2, b 0.75).
 
     A query reads only the texts that share a term with it. An index must not be extended while it is searched.
-
-    Example:
-        >>> index = LexicalIndex()
-        >>> index.extend([["blue", "bike"], ["red", "car"]])
-        >>> index.scores(["bike"]).argmax().item()
-        0
     """
 
     def __init__(self) -> None:
@@ -98,13 +92,10 @@ class LexicalIndex:
     def scores(
         self, query: Iterable[str], *, groups: Numbers | None = None, background: LexicalIndex | None = None
     ) -> Scores:
-        """Returns the score of every text, or of every group of texts, for a query; zero where no term is shared.
+        """Returns the score of every text, or of every group of texts read as one, for the different terms of a query.
 
-        Args:
-            query: terms; one that comes twice counts once.
-            groups: the group of every text, from 0 and never falling; each group is read as one text.
-            background: another index, whose texts count in the rarity of a term and the mean length of a text, so that
-                the scores of both compare.
+        Groups are numbered from 0 and never fall. The texts of `background` count in the rarity of a term and the mean
+        length of a text, so that the scores of both compare.
         """
         lengths: NDArray[Any] = _view(self._lengths)
         if groups is not None:
@@ -126,18 +117,21 @@ class LexicalIndex:
                 numbers = np.flatnonzero(inside)
                 counts = inside[numbers]
             having = len(numbers) + len(others.postings.get(term, ())) // 2
-            idf = math.log(1 + (size - having + 0.5) / (having + 0.5))
-            scores[numbers] += idf * (counts * (BM25_K1 + 1) / (counts + norms[numbers]))
+            scores[numbers] += _rarity(having, size) * (counts * (BM25_K1 + 1) / (counts + norms[numbers]))
         return scores
 
-    def weight(self, query: Iterable[str], background: LexicalIndex) -> float:
-        """Returns about what a text scores that has every term of a query once, also those that no text has."""
-        size = len(self) + len(background)
-        having = (
-            (len(self.postings.get(term, ())) + len(background.postings.get(term, ()))) // 2
+    def rarities(self, query: Iterable[str], background: LexicalIndex | None = None) -> dict[str, float]:
+        """Returns how rare every term of a query is among all texts: about what a text scores that has it once."""
+        others = background or LexicalIndex()
+        size = len(self) + len(others)
+        return {
+            term: _rarity((len(self.postings.get(term, ())) + len(others.postings.get(term, ()))) // 2, size)
             for term in dict.fromkeys(query)
-        )
-        return sum(math.log(1 + (size - number + 0.5) / (number + 0.5)) for number in having)
+        }
+
+
+def _rarity(having: int, size: int) -> float:
+    return math.log(1 + (size - having + 0.5) / (having + 0.5))
 
 
 def packed_terms(texts: Iterable[str]) -> tuple[list[str], dict[str, NDArray[Any]]]:
@@ -172,13 +166,7 @@ class Piece(NamedTuple):
 
 @remembering(256)
 def pieces(text: str) -> tuple[Piece, ...]:
-    """Splits a text into its sentences; very long ones come in parts, very many short ones together.
-
-    Example:
-        >>> text = "One. Two!"
-        >>> [text[piece.start : piece.end] for piece in pieces(text)]
-        ['One. ', 'Two!']
-    """
+    """Splits a text into its sentences; very long ones come in parts, very many short ones together."""
     found: list[Piece] = []
     least, begin = min(len(text) // _MOST_PIECES, _LONGEST_PIECE), 0
     for match in _PIECE.finditer(text):
@@ -192,11 +180,10 @@ def pieces(text: str) -> tuple[Piece, ...]:
 
 
 def passage(found: Sequence[Piece], wanted: Collection[str], most_characters: int) -> tuple[int, int] | None:
-    """Returns the first and the end character of the part of a text that says most of what is wanted.
+    """Returns the first and the end character of the sentences in a row that have most of the wanted terms.
 
-    It is sentences in a row with the most different wanted terms; of those with equally many the shortest, and of these
-    the first. Where there is room, it goes on with what follows, then with what stands before. It is
-    None where no sentence has a wanted term, or none of those fits.
+    Of those with equally many, the shortest, then the first. Where there is room, it goes on with what follows, then
+    with what stands before. None where no sentence has a wanted term, or none of those fits.
     """
     wanted = frozenset(wanted)
     best: tuple[int, int] | None = None

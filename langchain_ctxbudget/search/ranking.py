@@ -1,15 +1,12 @@
-"""Ranking of past texts for a message: relevance, and worth per token, as arrays over all texts in the order of time.
-
-A text's relevance comes from its words, its vector, its neighbours, its session and how like the most relevant texts it
-is; its key from relevance, length and who said it when.
-"""
+"""Ranking of past texts for a message, in the order of time: relevance, and worth per token (docs/retrieval.md)."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import reduce
 from typing import NamedTuple, TypeAlias
 
@@ -28,25 +25,31 @@ NEIGHBOURHOOD = 2
 RELEVANCE_OFFSET, LENGTH_OFFSET = 0.2, 4.0
 """The worth of the least relevant text beside the most relevant one; about the tokens of a line besides its text."""
 FULL_SPREAD = 0.75
-"""Standard deviation of the logarithms of all costs from which length counts in full: where all texts are about as
-long, a shorter one saves little and says less."""
-SHORT_SESSION = 8.0
-"""Texts per session up to which a session is about one thing."""
-FIRST_FOUND = 10
-"""The most relevant texts, which show what others on the same matter look like (relevance feedback, Rocchio 1971)."""
-COMPARED = 400
-"""Texts among which repetitions are looked for, the best ones."""
-AT_ONCE = 100
-"""So many of them at once, each with those that are better."""
+"""Deviation of the logarithms of costs from which length counts in full: else a shorter text saves little."""
+SHORT_SESSION, FIRST_FOUND = 8.0, 10
+"""Texts per session up to which it is about one thing; the best texts, which show what others look like."""
 NEGLIGIBLE = 0.01
 """Where sessions are so long, feedback says next to nothing and is not asked for."""
-SAME = 0.8
-"""Two texts with a higher cosine say in part the same."""
+SHORTEST_NAME, NEARLY = 4, 0.75
+"""A name of so many letters may be meant by a word that is so much like it, as `difflib` has it."""
+LONGEST_ASKED = 2_000
+"""In a text of more characters names are not corrected."""
+NEAR_DAYS, DAYS_OF_MONTH = 3.0, 31
+"""So many days from a named one, a text counts for a third (1 / e) of one of the day."""
 ROLES = frozenset({"user", "assistant", "human", "ai", "bot", "system", "tool", "function", "developer", "model"})
 """Names that say what a speaker does and not who it is."""
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _FIRST_PERSON = frozenset({"i", "me", "my", "mine", "myself", "we", "us", "our", "ours", "ourselves"})
 _WORD = re.compile(r"[^\W_]+")
+_STANDING = re.compile(
+    r"(?:^|[.!?;,\n])\W*(?:(?:and|also|so|but|please|then|can you|you should) )*(?:(?:always|never) (?:use|includ|giv|"
+    r"add|show|writ|provid|answer|repl|respond|tell|format|mention|explain|start|begin|end|keep|list|ask|call|check|"
+    r"suggest|recommend|assum|speak|avoid|cit|convert|highlight|summar|present|say|describ|confirm|remind)"
+    r"|(?:whenever|every time|each time|any time|when(?= I ask)) I (?:ask|request|say|want|need|mention|talk|tell|send)"
+    r"|from now on\b|in all (?:your )?(?:answers|replies|responses)\b)",
+    re.IGNORECASE,
+)
+"""An instruction that is to hold from now on, as one is given to an assistant."""
 _MONTH = re.compile(
     r"(?:(?<!\d)(?P<before>\d{1,2})(?:st|nd|rd|th)?(?:\s+of)?\s+)?"
     r"(?<![^\W_])(?P<month>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
@@ -59,42 +62,24 @@ _ISO = re.compile(r"(?<!\d)(\d{4})-(0[1-9]|1[0-2])(?:-(\d{2}))?(?!\d)")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weight of each part of a key; a part with weight 0 is switched off."""
+    """The weight of each part of a key, as docs/retrieval.md explains them; 0 switches a part off."""
 
     lexical: float = 0.2
-    """Words shared with the message, the rare ones more (BM25)."""
     dense: float = 0.4
-    """Meaning shared with the message (cosine)."""
     neighbours: float = 0.1
-    """The scores of the two texts before and after: an answer stands beside its question."""
     session_best: float = 0.25
-    """The best score in its session, where sessions are short."""
     session: float = 0.7
-    """The words of its whole session, where sessions are short."""
     alike: float = 0.15
-    """Likeness to the most relevant texts: what belongs to the matter, but has none of the message's words."""
     session_alike: float = 0.6
-    """Likeness of its session to them on average, where sessions are short."""
     relevance: float = 3.0
-    """Growth of worth with relevance."""
     length: float = 0.8
-    """Its tokens, where some cost much more than others: a budget buys tokens, not items."""
     variety: float = 0.5
-    """Different terms: "Show me." says nothing."""
     speaker_length: float = 0.3
-    """Mean tokens of this speaker's texts: a verbose one says less per token."""
     speaker: float = 1.0
-    """Said by the one speaker whom the message names."""
     first_person: float = 2.5
-    """Words like "I" and "my": it tells of the one who speaks."""
     date: float = 1.5
-    """Said in the month that the message names, and once more on the day."""
     opening: float = 1.2
-    """Opens its session, and so says what it is about, where sessions are short."""
     recency: float = 0.25
-    """Sessions that have begun since, where sessions are short."""
-    redundancy: float = 1.0
-    """Says what a better text says."""
 
 
 DEFAULT = Weights()
@@ -105,19 +90,17 @@ class Texts:
     """Circumstances of every text, in the order of time; each array has shape `(texts,)`."""
 
     session: Numbers
-    """The number of its session, from 0 and never falling."""
+    """From 0 and never falling, as `place` among all texts, of which these may be some."""
     costs: Numbers
-    """In tokens."""
     distinct: Numbers
     """The number of its different terms."""
     speaker: Numbers
-    """The number of its speaker's name, -1 where there is none."""
+    """-1 where there is none."""
     first_person: NDArray[np.float32]
     """Words of the first person, as a share of all."""
     day: Numbers
-    """Its date as year * 10,000 + month * 100 + day, 0 where there is none."""
+    """Year * 10,000 + month * 100 + day, 0 where there is none."""
     place: NDArray[np.intp]
-    """Its place among all texts, of which these may be some."""
     opens: NDArray[np.bool_]
     """It is the first one of its session."""
 
@@ -147,15 +130,10 @@ class Population:
     """All texts, where only some of them are ranked: what the scores of these are measured by."""
 
     words: Spread
-    """Of the words of all texts."""
     sessions: Spread
-    """Of those of the sessions of all texts."""
     sample: NDArray[np.intp]
     """Numbers of ranked texts that stand for all."""
     shortness: float
-    """As `shortness` of the sessions of all."""
-    alike: Callable[[NDArray[np.intp], Scores], tuple[Scores, Spread]]
-    """Takes a few ranked texts, by number and weight, and returns about how like them the session of each text is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +147,7 @@ class NamedDate:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The terms, speakers and dates of a message.
-
-    Example:
-        >>> question = Question.of("What did Ann say on 7 May 2023?", ["Ann", "Bob"])
-        >>> question.speakers, question.dates
-        (frozenset({0}), (NamedDate(month=5, year=2023, day=7),))
-    """
+    """The terms, speakers and dates of a message."""
 
     terms: tuple[str, ...]
     speakers: frozenset[int] = frozenset()
@@ -232,8 +204,30 @@ def called(names: Sequence[str]) -> list[tuple[str, ...]]:
     return result
 
 
-def first_person(text: str) -> float:
-    """Returns the share of words of the first person."""
+def spelled(text: str, names: Sequence[str], known: Container[str]) -> str:
+    """Returns a text with the names of speakers that are spelled nearly so; `known` terms are other words."""
+    parts = {fold(part): part for name in names if is_name(name) for part in _WORD.findall(name)}
+    if not parts or len(text) > LONGEST_ASKED:
+        return text
+
+    def meant(match: re.Match[str]) -> str:
+        word = match[0]
+        if (
+            len(word) < SHORTEST_NAME
+            or not word[0].isupper()
+            or fold(word) in parts
+            or any(term in known for term in terms(word))
+        ):
+            return word
+        return parts[close[0]] if (close := get_close_matches(fold(word), parts, 1, NEARLY)) else word
+
+    return _WORD.sub(meant, text)
+
+
+def first_person(text: str, *, from_user: bool = False) -> float:
+    """Returns the share of words of the first person; 1 of a user's instruction that is to hold from now on."""
+    if from_user and _STANDING.search(text):
+        return 1.0
     words = _WORD.findall(text.lower())
     return sum(word in _FIRST_PERSON for word in words) / len(words) if words else 0.0
 
@@ -272,35 +266,32 @@ def rank(
     population: Population | None = None,
     weights: Weights = DEFAULT,
 ) -> Ranking:
-    """Returns the worth of every text to a question; all scores have shape `(texts,)`, those of sessions `(sessions,)`.
+    """Returns the worth of every text to a question; scores have shape `(texts,)`, those of sessions `(sessions,)`.
 
-    Where there are no dense ones, the words count for them; without `alike`, there is no feedback of what was found.
+    Where there are no dense ones, the words count for them; without `alike`, nothing is compared with what was found.
     """
     if not len(texts):
         return Ranking(np.zeros(0), np.zeros(0))
-    short = population.shortness if population else shortness(texts.session)
-    about = _about(texts, lexical, dense, sessions, weights=weights, short=short, population=population)
-    relevance = _sum(about)
-    if alike is not None and short > NEGLIGIBLE:
-        likeness = _like_the_best(texts.session, relevance, alike, weights=weights, short=short, population=population)
-        for name, part in likeness.items():
+    every = _Every(population, population.shortness if population else shortness(texts.session))
+    about = _about(texts, (lexical, dense, sessions), weights, every)
+    if alike is not None and every.shortness > NEGLIGIBLE:
+        for name, part in _like_the_best(texts.session, _sum(about), alike, weights, every).items():
             about[name] += part
-        relevance = _sum(about)
-    worth = _worth(texts, question, relevance, weights, short)
+    relevance = _sum(about)
+    worth = _worth(texts, question, relevance, weights, every.shortness)
     return Ranking(_sum(worth), relevance, {**about, **worth})
 
 
-def without_repetition(keys: Scores, vectors: NDArray[np.float32], weight: float = DEFAULT.redundancy) -> Scores:
-    """Returns keys of candidates, lowered where a better candidate says nearly the same; shape as given."""
-    order = np.argsort(-keys, kind="stable")[:COMPARED]
-    best = vectors[order]
-    alike = np.zeros(len(best), np.float32)
-    for start in range(0, len(best), AT_ONCE):
-        rows = best[start : start + AT_ONCE] @ best[: start + AT_ONCE].T
-        alike[start : start + AT_ONCE] = np.tril(rows, start - 1).max(axis=1, initial=0.0)
-    lowered = keys.copy()
-    lowered[order] -= weight * np.maximum(alike - SAME, 0) / (1 - SAME)
-    return lowered
+class _Every(NamedTuple):
+    """All texts, of which some may be ranked."""
+
+    population: Population | None
+    """None where all are ranked."""
+    shortness: float
+
+    def z_scores(self, scores: Scores) -> Scores:
+        """Returns scores of the ranked texts, measured by those that stand for all."""
+        return z_scores(scores, Spread.of(scores[self.population.sample]) if self.population else None)
 
 
 def _sum(parts: Mapping[str, Scores]) -> Scores:
@@ -309,23 +300,17 @@ def _sum(parts: Mapping[str, Scores]) -> Scores:
 
 
 def _about(
-    texts: Texts,
-    lexical: Scores,
-    dense: Scores | None,
-    sessions: Scores | None,
-    *,
-    weights: Weights,
-    short: float,
-    population: Population | None,
+    texts: Texts, scores: tuple[Scores, Scores | None, Scores | None], weights: Weights, every: _Every
 ) -> dict[str, Scores]:
     """Returns the parts of relevance: own words and meaning, those of neighbours, those of the session."""
-    words = z_scores(lexical, population.words if population else None)
-    meaning = words if dense is None else z_scores(dense, Spread.of(dense[population.sample]) if population else None)
+    (lexical, dense, sessions), everyone = scores, every.population
+    words = z_scores(lexical, everyone.words if everyone else None)
+    meaning = words if dense is None else every.z_scores(dense)
     own = words + meaning
     starts, lengths = _sessions(texts.session)
     within = np.repeat(weights.session_best * np.maximum.reduceat(own, starts), lengths)
     if sessions is not None:
-        within += weights.session * z_scores(sessions[texts.session], population.sessions if population else None)
+        within += weights.session * z_scores(sessions[texts.session], everyone.sessions if everyone else None)
     lent = np.zeros_like(own)
     for distance in range(1, NEIGHBOURHOOD + 1):
         later = np.searchsorted(texts.place, texts.place + distance)
@@ -338,32 +323,23 @@ def _about(
         "lexical": weights.lexical * words,
         "dense": weights.dense * meaning,
         "neighbours": weights.neighbours * lent,
-        "session": short * within,
+        "session": every.shortness * within,
     }
 
 
 def _like_the_best(
-    session: Numbers,
-    relevance: Scores,
-    alike: Alike,
-    *,
-    weights: Weights,
-    short: float,
-    population: Population | None,
+    session: Numbers, relevance: Scores, alike: Alike, weights: Weights, every: _Every
 ) -> dict[str, Scores]:
     """Returns what is added for likeness to the most relevant texts, of a text and of its session."""
     found = min(FIRST_FOUND, len(relevance))
     best = np.argpartition(-relevance, found - 1)[:found]
     shares = np.exp(relevance[best] - relevance[best].max())
     likeness = alike(best, shares)
-    if population is None:
-        starts, lengths = _sessions(session)
-        of_session = z_scores(np.repeat(np.add.reduceat(likeness, starts) / lengths, lengths))
-    else:
-        of_session = z_scores(*population.alike(best, shares))
+    starts, lengths = _sessions(session)
+    of_session = np.repeat(np.add.reduceat(likeness, starts) / lengths, lengths)
     return {
-        "dense": weights.alike * z_scores(likeness, Spread.of(likeness[population.sample]) if population else None),
-        "session": weights.session_alike * short * of_session,
+        "dense": weights.alike * every.z_scores(likeness),
+        "session": weights.session_alike * every.shortness * every.z_scores(of_session),
     }
 
 
@@ -408,11 +384,14 @@ def _speaker_lengths(texts: Texts) -> Scores:
 
 
 def dated(day: Numbers, dates: Iterable[NamedDate]) -> Scores:
-    """Returns 1 for texts of a month that is named, 2 where the day is, too."""
+    """Returns 1 for texts of a month that is named, and up to 1 more for those of days near one that is."""
     result = np.zeros(len(day))
+    year, month = day // 10_000, day // 100 % 100
     for date in dates:
-        month = (day // 100 % 100 == date.month) & (day > 0)
-        if date.year is not None:
-            month &= day // 10_000 == date.year
-        result = np.maximum(result, month * (1.0 + (day % 100 == (date.day or 0))))
+        same_year = (day > 0) & (True if date.year is None else year == date.year)
+        near = np.zeros(len(day))
+        if date.day is not None:
+            days = (month - date.month) * DAYS_OF_MONTH + day % 100 - date.day
+            near = np.exp(-np.abs(days) / NEAR_DAYS)
+        result = np.maximum(result, same_year * ((month == date.month) + near))
     return result

@@ -18,27 +18,19 @@ from langchain_ctxbudget.search.ranking import Numbers, Scores
 
 Vectors = NDArray[np.float32]
 
-GROWTH = 1.25
-FEW = 32
+FEW, GROWTH = 32, 1.25
 """Fewer texts than this have no mean worth the name: others that are compared join it."""
 DECIMALS = 6
 """The last bits depend on how many vectors are multiplied at once, so cosines are rounded."""
 NEVER_RENEWED = -1
-_WORD = 64
-"""Signs that are kept in one number."""
-_TINY = 1e-9
-_FIRST_CAPACITY = 64
+_WORD, _TINY, _FIRST_CAPACITY = 64, 1e-9, 64
 _AT_ONCE = 8_192
 """Vectors that are made wide at once."""
 
 BEFORE, AFTER = 4, 3
 """Texts before a place and from it on that are compared."""
-UNLIKE = 0.15
-"""A cosine below this says that two stretches of text have nothing to do with each other."""
-UNLIKE_AFTER_GREETING = 0.3
-"""One who greets begins something, unless it plainly goes on."""
-NEVER = -2.0
-"""Below every cosine."""
+UNLIKE, UNLIKE_AFTER_GREETING, NEVER = 0.15, 0.3, -2.0
+"""Cosines below which two stretches of text have nothing to do with each other; after a greeting more readily."""
 _GREETING = re.compile(
     r"\W*(?:hi|hello|hey|hiya|greetings|good (?:morning|afternoon|evening|day)|i['’]m back)\b",  # noqa: RUF001
     re.IGNORECASE,
@@ -46,14 +38,7 @@ _GREETING = re.compile(
 
 
 class Rows:
-    """Numbers, or vectors of one width; adding a row costs the same however many there are.
-
-    Example:
-        >>> rows = Rows(np.int32)
-        >>> rows.extend([1, 2, 3])
-        >>> rows.values.sum().item()
-        6
-    """
+    """Numbers, or vectors of one width; adding a row costs the same however many there are."""
 
     def __init__(self, dtype: DTypeLike) -> None:
         self._buffer: NDArray[Any] = np.zeros(0, dtype)
@@ -103,14 +88,7 @@ class Rows:
 
 
 class CentredVectors:
-    """Vectors in the order in which they were added, each of length 1.
-
-    Example:
-        >>> vectors = CentredVectors()
-        >>> vectors.extend([[1.0, 0.0], [0.0, 1.0]])
-        >>> vectors.similarities(np.array([1.0, 0.1])).argmax().item()
-        0
-    """
+    """Vectors in the order in which they were added, each of length 1."""
 
     def __init__(self) -> None:
         self._rows, self._lengths = Rows(np.float16), Rows(np.float32)
@@ -196,11 +174,6 @@ class CentredVectors:
         for column, sign in zip(self._signs, asked, strict=True):
             found -= np.bitwise_count(column.values ^ sign)
         return found
-
-    def about(self, query: NDArray[Any]) -> Scores:
-        """Returns about the cosine of every vector with a query, all without the mean."""
-        cosines: Scores = -np.cos(np.pi / self.width * np.arange(self.width + 1))
-        return cosines[self.likeness(query)]
 
     def similarities(self, query: NDArray[Any], others: Vectors | None = None) -> Scores:
         """Returns the cosine of every vector with a query, all without the mean: first of the others, then of its own.

@@ -226,7 +226,8 @@ def test_what_one_pipeline_forgets_is_in_no_summary_and_the_other_does_not_tell_
 @pytest.mark.parametrize("background", [True, False])
 def test_the_models_words_replace_the_extraction_once_they_are_there(background: bool) -> None:
     model = Scripted(answer=lambda _: summary("A talk about gardens."))
-    with pipeline(settings={"summarize_in_background": background}, summary_model=model) as pipe:
+    settings = {"summarize_in_background": background, "max_context_tokens": 3_000}
+    with pipeline(settings=settings, summary_model=model) as pipe:
         pipe.add_messages(conversation(120), **USER)
         early = pipe.assemble("Hello", **USER)
         assert pipe.flush(60)

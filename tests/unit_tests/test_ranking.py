@@ -5,8 +5,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from langchain_ctxbudget.search import Question, Texts, rank, without_repetition
-from langchain_ctxbudget.search.ranking import SAME, NamedDate, Weights, named_dates
+from langchain_ctxbudget.search import Question, Texts, first_person, rank, spelled
+from langchain_ctxbudget.search.ranking import NamedDate, Weights, named_dates
 
 ASKED = Question(("bike",))
 NOTHING = Weights(**{field.name: 0.0 for field in fields(Weights)})
@@ -104,10 +104,17 @@ def test_what_is_like_the_most_relevant_texts_gains(monkeypatch):
     assert fed.keys[2] > fed.keys[1]
 
 
-def test_a_repetition_is_worth_less_than_what_it_repeats_and_what_is_only_similar_is_none():
-    vectors = np.array([[1, 0], [0, 1], [1, 0]], np.float32)
-    assert without_repetition(np.array([3.0, 2.0, 2.5]), vectors, 1.0) == pytest.approx([3, 2, 1.5])
-    angle = np.arccos(SAME - 0.01)
-    similar = np.array([[1, 0], [np.cos(angle), np.sin(angle)]], np.float32)
-    assert without_repetition(np.array([3.0, 2.0]), similar, 1.0).tolist() == [3, 2]
-    assert not len(without_repetition(np.zeros(0), np.zeros((0, 2), np.float32), 1.0))
+def test_a_name_that_is_spelled_nearly_so_is_meant_where_the_word_is_no_other() -> None:
+    names = ["Melanie Ross", "Bob", "user"]
+    assert spelled("Did Melany and bob swim?", names, {"swim"}) == "Did Melanie and bob swim?"
+    for text in ("Did Melany swim?", "Did melany swim?", "Did Melons swim?", "Did Bib swim?"):
+        assert spelled(text, names, {"melani"}) == text
+    assert Question.of(spelled("What did Mellanie say?", names, {}), names).speakers == {0}
+
+
+def test_a_users_instruction_that_is_to_hold_from_now_on_tells_of_the_user() -> None:
+    for text in ("Thanks! Always give me dates.", "Whenever I ask about prices, use euros.", "From now on be brief."):
+        assert first_person(text, from_user=True) == 1, text
+        assert first_person(text) < 0.5
+    for text in ("We always go there.", "Never mind.", "When I was ten, it rained."):
+        assert first_person(text, from_user=True) < 1, text
