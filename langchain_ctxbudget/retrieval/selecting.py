@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status
 from langchain_ctxbudget.history import UNKNOWN, Conversation, Entry, saying
-from langchain_ctxbudget.messages import fences, one_line, terms
+from langchain_ctxbudget.messages import fences, one_line, sentences
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.retrieval.pool import Pool
 from langchain_ctxbudget.search import Candidate, Scores, passage, pieces
@@ -29,7 +29,7 @@ STANDS_OUT, MOST_PASSAGE_SHARE = 1.0, 0.125
 """A message that is more relevant than every other by so much gets a good passage where that is this share at most."""
 LONG_TOKENS, LONG_SHARE = 160, 0.05
 """The least that a long message costs, in tokens and of the budget."""
-REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH = 0.08, 30, (20, 70), 400
+REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.08, 30, (20, 70), 400, 4
 """A question of so many characters comes with a sentence of so many of its reply, one of the first ones, or with all of
 a reply that is no longer: without any it says little. Such sentences take this share of the budget at most."""
 LONG_TURNS = 16
@@ -329,9 +329,12 @@ class _Selection:
             return
         line, status = self._line(offer), Status.INCLUDED
         if len(reply.text) > most:
-            wanted, head = {*terms(question), *self.pool.question.terms}, reply.text[:LOOKED_THROUGH]
-            parts = ((part, head[part.start : part.end].strip()) for part in pieces(head) if part.end < len(head))
-            short = [(len(part.terms & wanted), said) for part, said in parts if least < len(said) <= most]
+            if self.replies_left < SMALLEST_ITEM_TOKENS:
+                return
+            words = {word for word in question.lower().split() if len(word) >= LONG_WORD}
+            found = sentences(reply.text[:LOOKED_THROUGH])
+            whole = found if len(reply.text) <= LOOKED_THROUGH else found[:-1]
+            short = [(len(words.intersection(it.lower().split())), it) for it in whole if least < len(it) <= most]
             if not short:
                 return
             said, reference = max(short, key=lambda one: one[0])[1], f"#{at + 1} " if self.numbered else ""

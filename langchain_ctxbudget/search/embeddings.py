@@ -94,9 +94,9 @@ class LocalEmbeddings(Embeddings):
     def embed_words(self, weights: Mapping[str, float]) -> list[float]:
         """The vector of words of which each counts as much as is given, as by how rare it is in a conversation."""
         tokenizer, vectors, usual = _load()
-        encoded = tokenizer.encode_batch_fast([*map(_valid, weights)], add_special_tokens=False)
-        tokens = [token for one in encoded for token in one.ids]
-        given = np.repeat(np.array([*weights.values()], np.float32), [len(one.ids) for one in encoded])
+        found = [tokenizer.encode(_valid(word), add_special_tokens=False).ids for word in weights]
+        tokens = [token for ids in found for token in ids]
+        given = np.repeat(np.array([*weights.values()], np.float32), [*map(len, found)])
         vector: list[float] = ((given / usual[tokens]) @ vectors[tokens]).tolist()
         return vector
 
