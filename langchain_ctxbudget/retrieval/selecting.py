@@ -29,7 +29,7 @@ STANDS_OUT, MOST_PASSAGE_SHARE = 1.0, 0.125
 """A message that is more relevant than every other by so much gets a good passage where that is this share at most."""
 LONG_TOKENS, LONG_SHARE = 160, 0.05
 """The least that a long message costs, in tokens and of the budget."""
-REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.08, 30, (20, 70), 400, 4
+REPLY_SHARE, SHORTEST_QUESTION, REPLY_CHARACTERS, LOOKED_THROUGH, LONG_WORD = 0.05, 30, (20, 70), 400, 4
 """A question of so many characters comes with a sentence of so many of its reply, one of the first ones, or with all of
 a reply that is no longer: without any it says little. Such sentences take this share of the budget at most."""
 LONG_TURNS = 16
