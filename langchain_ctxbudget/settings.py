@@ -287,7 +287,7 @@ class ContextSettings(Parameters):
     `"edit"` or `"write"` a file, `"run"` a command, `"search"`, keep a `"todo"` list, or `"other"`."""
     cache_markers: Literal["none", "anthropic"] = "none"
     """`"anthropic"`: the end of the stable zone carries `cache_control`, for Anthropic's models only."""
-    cache_lifetime_seconds: Annotated[float, Field(ge=0)] = 0.0
+    cache_lifetime_seconds: Annotated[float, Field(ge=0)] = 300.0
     """The time for which the provider's cache holds a prompt, for instance 300: within it prompts only grow, each the
     last one and more at its end, and are written anew in steps (`docs/replay.md`). 0: the block of earlier turns goes,
     and each turn has a new one."""

@@ -198,7 +198,7 @@ class HistoryPlan:
     def record(self) -> CutRecord | None:
         """The cut of the last prompt like this, where it still says what is asked for."""
         record = self.conversation.cuts.get(self.room.cut_key)
-        if record is None or self.end - record.begun > self.most:
+        if record is None:
             return None
         same = self._dropped(record.position) == record.dropped
         return record if same and self._pinned(record.position, record.pinned_room_tokens) == record.kept else None

@@ -47,7 +47,6 @@ from langchain_ctxbudget.messages import as_sent, distinct, fences, group, is_us
 from langchain_ctxbudget.prompt.assembly import (
     NO_FIRST_QUESTION,
     STABLE_LAYERS,
-    Content,
     asking,
     group_tokens,
     has_human,
@@ -75,6 +74,12 @@ PRICES: dict[Emphasis, float] = {"recall": 0.0, "balanced": 0.4, "cache": 1.0}
 """A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
 STEP_PRICE = 0.5
 """At a step, where everything is written anew, texts cost so much of that."""
+LOWER_LEVELS = (0.6, 0.5, 0.4, 0.3, 0.2)
+"""Where a step does not pay for itself, it goes down to the first of these at which it does."""
+CACHED_PRICE, TYPICAL_BLOCK_SHARE = 0.1, 0.03
+"""A token that a provider's cache holds, as a share of the price of a new one; a turn's block, of the budget."""
+WEAK_SHARE = 0.05
+"""The most of the budget for quotes where hardly anything that was said has to do with the message."""
 TURN_SHARES = (0.25, 0.5, 0.75)
 """Of what the system prompt leaves, what a current turn that outgrows its room gets, stage by stage; after the last one
 its oldest calls give way."""
@@ -137,33 +142,58 @@ def _going_on(plan: Plan) -> Plan:
         history = history_plan(going)
         going = with_history(going, history.view(history.decide()))
         left = -excess_tokens(going, going.content)
-        if left >= 0 and prefix_of(going, going.content) == record.prefix:
+        again = record.begun == len(plan.conversation.entries)
+        if (again or left >= 0) and prefix_of(going) == record.prefix:
+            if again:
+                level = record.level_tokens
+                return _within(going.but(again=True, cold=level >= limit, level_tokens=level))
             new = min(left, int(limit * NEW_SHARES[plan.request.settings.emphasis]))
             return _with_less(going.but(new_tokens=new))
-    required = plan.allocated.tokens[Layer.IDENTITY] + plan.allocated.tokens[Layer.MESSAGE] + sum(plan.extras.values())
-    share = STEP_LEVELS[plan.request.settings.emphasis]
-    if plan.cold or share == 1:
+    if plan.cold:
         return plan.but(goes_on=False, level_tokens=limit)
-    return _within(plan.but(goes_on=False, level_tokens=required + int(max(0, limit - required) * share)))
+    return _within(plan.but(goes_on=False, level_tokens=_level_tokens(plan)))
+
+
+def _level_tokens(plan: Plan) -> int:
+    """Returns what a step goes down to: its level, or less where it would not pay for itself until the next step.
+
+    Then sending everything, from a cache that holds it, would be cheaper: so it is where a conversation has just
+    outgrown its budget.
+    """
+    conversation, limit, allocated = plan.conversation, plan.limit_tokens, plan.allocated
+    required = allocated.tokens[Layer.IDENTITY] + allocated.tokens[Layer.MESSAGE] + sum(plan.extras.values())
+    whole = conversation.total_tokens + required
+    exchange = conversation.total_tokens / max(1, conversation.exchanges)
+    block = limit * TYPICAL_BLOCK_SHARE
+    level = required
+    for share in (STEP_LEVELS[plan.request.settings.emphasis], *LOWER_LEVELS):
+        level = required + int(max(0, limit - required) * share)
+        turns = (limit - level) / max(1, exchange + block)
+        rewritten = level - exchange - (whole - exchange) * CACHED_PRICE + turns * block
+        if rewritten <= turns * CACHED_PRICE * (whole + turns * exchange / 2 - (level + limit) / 2):
+            break
+    return level
 
 
 def _is_cold(plan: Plan) -> bool:
-    """Tells whether no cache holds the last prompt any more; in the middle of a turn it always may."""
+    """Tells whether no cache holds the last prompt any more; in the middle of a turn it always may.
+
+    Only what is stored says so: every process must come to the same prompt.
+    """
     now, conversation = plan.request.now, plan.conversation
-    record, last = conversation.cuts.get(plan.cut_key), conversation.last
-    if record is None and last is None:
+    record, stored = conversation.cuts.get(plan.cut_key), len(conversation.entries)
+    if record is None:
         return True
-    times = [block.at for block in conversation.sent.values()]
-    times += [record.at if record else None, last.at if last else None]
+    times = [record.at, *(block.at for at, block in conversation.sent.items() if at < stored)]
     newest = max((at for at in times if at is not None), default=None)
     if plan.fixed is not None or now is None or newest is None:
         return False
     return (now - newest).total_seconds() > plan.request.settings.cache_lifetime_seconds
 
 
-def prefix_of(plan: Plan, content: Content) -> str:
+def prefix_of(plan: Plan) -> str:
     """Returns a digest of what stands before the messages of a prompt, of its tools and its model."""
-    said = "".join(system_parts(content)), sorted(plan.extras.items()), plan.request.model
+    said = "".join(system_parts(plan.content)), sorted(plan.extras.items()), plan.request.model
     return blake2b(repr(said).encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
@@ -272,7 +302,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         entity_tokens=sum(entities),
         custom=tuple(layer.spec for layer in settings.layers),
         reserved_tokens=0 if window is None else min(settings.max_context_tokens, window) - plan.limit_tokens,
-        compacted=(cut := conversation.cuts.get(plan.cut_key)) is not None and cut.position > 0,
+        compacted=not plan.grows and (cut := conversation.cuts.get(plan.cut_key)) is not None and cut.position > 0,
         depth=settings.depth,
         prioritize_history=settings.prioritize_history,
         emphasis=settings.emphasis,
@@ -463,7 +493,9 @@ def with_preferences(plan: Plan) -> Plan:
     known = plan.request.remembered.renewed() if plan.history.step else plan.request.remembered
     given = facts_layer.preference_fragments(settings, count)
     memories = facts_layer.memory_fragments(settings, count)
-    room = plan.allocated.tokens[Layer.PREFERENCES]
+    room, cut = plan.allocated.tokens[Layer.PREFERENCES], plan.history.record
+    if plan.goes_on and cut is not None:
+        room = max(room, cut.preferences_tokens)  # with less, something would go that the last prompt has shown
     preferences = facts_layer.fitting(given, room)
     room -= sum(fragment.tokens for fragment in preferences)
     most = subjects.facts_within(tier)
@@ -551,7 +583,7 @@ def with_leftovers(plan: Plan) -> Plan:
     content = plan.content
     frame = 0 if content.volatile else sum(map(count, CONTEXT_FRAME))
     spare = -excess_tokens(plan, content)
-    if plan.goes_on:
+    if plan.adds:
         spare = min(
             spare, plan.new_tokens - sum(_used_tokens(plan, name) for name in {p.layer for p in content.volatile})
         )
@@ -594,6 +626,8 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
         shown_tokens = sum(group_tokens(part, counter) for part in history.groups)
         shown_tokens += sum(part.tokens for part in (*history.summary, *history.arc))
         budget_tokens = min(budget_tokens, int(plan.conversation.total_tokens * tier.budget_share) - shown_tokens)
+    if plan.grows and pool.evidence.is_weak:
+        budget_tokens = min(budget_tokens, int(plan.limit_tokens * WEAK_SHARE))
     before = (position for part in history.groups for position in part.positions if position < history.cut)
     sent = [part for block in history.blocks.values() for part in block.fragments]
     retrieved = select(
@@ -612,10 +646,10 @@ def _with_retrieved(plan: Plan, budget_tokens: int) -> Plan:
 
 def _least_worth(plan: Plan, pool: Pool) -> float:
     """Returns how likely a text must be needed for each of its tokens; a step with nothing to lose takes what fits."""
-    if not plan.grows or (plan.cold and not plan.goes_on and not pool.evidence.is_weak):
+    if not plan.grows or (plan.cold and not plan.adds and not pool.evidence.is_weak):
         return 0.0
     price = PRICES[plan.request.settings.emphasis]
-    return (price if plan.goes_on or pool.evidence.is_weak else price * STEP_PRICE) / plan.limit_tokens
+    return (price if plan.adds or pool.evidence.is_weak else price * STEP_PRICE) / plan.limit_tokens
 
 
 def _wants_more(plan: Plan, name: str) -> bool:

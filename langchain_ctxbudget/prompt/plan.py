@@ -201,6 +201,8 @@ class Plan:
     """The most that the request may cost."""
     goes_on: bool = False
     """It is the last prompt and more at its end; else it is a step: everything is chosen anew."""
+    again: bool = False
+    """It goes on where nothing was said since the step, so its block is chosen as the step's is."""
     cold: bool = True
     """No cache holds the last prompt any more, so a step costs nothing."""
     repeats: bool = False
@@ -278,11 +280,19 @@ class Plan:
         return f"{kind}{cut_key(self.request.settings, self.limit_tokens, self.counter)}"
 
     @property
+    def adds(self) -> bool:
+        """Its block holds only what is new for its message."""
+        return self.goes_on and not self.again
+
+    @property
     def grows(self) -> bool:
-        """Prompts like this only grow between two steps, because a cache holds them for a while."""
+        """Prompts like this only grow between two steps, because a cache holds them for a while.
+
+        Not under a usage limit that lets in a few messages only: every turn replaces them.
+        """
         settings = self.request.settings
         cached = settings.cache_lifetime_seconds > 0 and settings.layout == "cache_first"
-        return cached and settings.emphasis != "recall"
+        return cached and settings.emphasis != "recall" and self.request.tier.history_messages is None
 
     @property
     def allocated(self) -> Allocation:

@@ -16,6 +16,7 @@ from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
 from langgraph.store.base import BaseStore
 
+from langchain_ctxbudget.budget import Layer
 from langchain_ctxbudget.flow import Flow, Lock, embed_query
 from langchain_ctxbudget.history import (
     Conversation,
@@ -235,7 +236,14 @@ def assemble(plan: Plan) -> Prompt:
     settings, remembered = plan.request.settings, plan.preferences.remembered
     cut = plan.history.record
     if cut is not None and plan.history.step and plan.grows:
-        cut = cut.model_copy(update={"prefix": prefix_of(plan, content), "at": plan.request.now})
+        cut = cut.model_copy(
+            update={
+                "prefix": prefix_of(plan),
+                "at": plan.request.now,
+                "level_tokens": plan.level_tokens,
+                "preferences_tokens": plan.allocated.tokens[Layer.PREFERENCES],
+            }
+        )
     changes = Changes(
         cut=cut,
         step=plan.history.step,

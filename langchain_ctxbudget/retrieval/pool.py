@@ -248,7 +248,12 @@ def pooled(searched: Searched, query: str, elsewhere: Sequence[Candidate] = (), 
         if len(asked) < len(question.terms):
             own_shared = index.lexical.scores(asked, background=shelf)[places]
             shared = np.concatenate((shelf.scores(asked, background=index.lexical), own_shared))
-        return Evidence.of(asked, shared, sum(index.lexical.rarities(asked, shelf).values()), dense)
+        documents = np.zeros(len(texts), np.bool_)
+        documents[: len(elsewhere)] = [other.source == "documents" for other in elsewhere]
+        rare = index.lexical.rarities(asked, shelf)
+        covered = np.concatenate((shelf.covered(rare), index.lexical.covered(rare)[places]))
+        weight, names_speaker = sum(rare.values()), bool(question.speakers)
+        return Evidence.of(asked, shared, covered, weight, dense, documents=documents, names_speaker=names_speaker)
 
     near = (words > 0) if dense is None else (words > 0) | (dense >= SIMILAR)
     sayings = [saying(other.speaker, other.text) for other in elsewhere]

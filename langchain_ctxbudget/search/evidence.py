@@ -4,6 +4,8 @@ Ranks are relative, and half of all texts are above the average for "ok thanks".
 rare words the message shares with the best texts by their weight in this conversation, how far it leaves the current
 subject, and that the best text is needed far more often than the hundredth. A logistic regression on the five
 conversations of RealMem (Apache-2.0; 600 turns, 212 evidence turns), of which each was predicted from the other four.
+Whether a message has to do with anything at all is a second one, of 341 questions of RealMem against small talk and
+questions of general knowledge.
 """
 
 from __future__ import annotations
@@ -21,16 +23,20 @@ from langchain_ctxbudget.search.ranking import Scores
 BASE, PER_RANK, PER_WORDS, PER_TERM, PER_CHANGE, PER_LENGTH = -6.32, -1.12, 1.71, -0.69, 2.07, 0.34
 BEST, NEWEST, NEWEST_BEST = 10, 6, 2
 """Texts that show what there is; newest messages, which the message may go on with; the best of these."""
-WEAK, DISTINCT = -5.3, 0.02
-"""Below this, in log-odds, a message has hardly anything to do with what was said, unless a text has words of it that
-few others have."""
+RELATED, PER_SHARED, PER_COSINE = -10.5, 4.34, 6.45
+"""A message has to do with what was said by the words that its best text shares, and the cosine of its nearest."""
+TYPICAL_COSINE, TYPICAL_TEXTS = 0.38, 600
+"""Where no cosine is known; and a conversation's length where the weight of words is as it is."""
+NAMED_WORDS, ALL_WORDS, LEAST_COVERED, LEAST_WEIGHT = 0.5, 0.95, 0.45, 8.0
+"""A document that has so much of the message by the weight of its words is what the message is about; so is any text,
+however long, that has all of it, or about half of it and two rare words or more."""
 FULL = 0.5
 """How likely a text is needed that alone has all that the message is about."""
 _PHATIC = (
-    "afternoon alright amazing awesome bye cool dear evening everyone fine glad go going good goodbye got great haha "
-    "happy hello hey hi know like lol lot love morning much need nice night no nope now oh ok okay perfect please "
-    "really right see sorry sound sure tell thank thanks thankyou thing think thx today want way welcome well wow yeah "
-    "yep yes"
+    "absolutely afternoon agree alright amazing appreciate awesome bye cool course dear definitely evening everyone "
+    "exactly fine glad go going good goodbye got great haha happy hello help helpful hey hi know like lol lot love "
+    "morning much need next nice night no nope now oh ok okay perfect please really right see sorry sound sure tell "
+    "thank thanks thankyou thing think thx today understand want way welcome well wow yeah yep yes"
 )
 
 
@@ -42,31 +48,49 @@ class Evidence:
     """Of the message, in log-odds."""
     distinct: Scores
     """How likely each text is needed because it has words of the message that few others have; shape `(texts,)`."""
+    is_weak: bool
+    """Hardly anything that was said has to do with the message."""
 
     @classmethod
-    def of(cls, asked: Iterable[str], words: Scores, weight: float, cosines: Scores | None) -> Evidence:
+    def of(
+        cls,
+        asked: Iterable[str],
+        words: Scores,
+        covered: Scores,
+        weight: float,
+        cosines: Scores | None,
+        *,
+        documents: NDArray[np.bool_],
+        names_speaker: bool,
+    ) -> Evidence:
         """Weighs a message against texts in the order of time, the newest messages last.
 
-        By its terms that are about something, the BM25 score of every text for these, what a text would have that has
-        all of them, and the likeness of every text, where that is known.
+        By its terms that are about something, the BM25 score of every text for these, the share of them that every text
+        has, by weight and however long it is, what a text would have that has all of them, and the likeness of every
+        text, where that is known. Passages of documents may all be about one thing, so that its words are not rare.
         """
         older = max(0, len(words) - NEWEST)
+        per_word = np.log1p(TYPICAL_TEXTS) / np.log1p(max(1, len(words)))  # a rare word weighs more among many texts
         change = 0.0
         if cosines is not None and older:
             change = _best(cosines[:older], BEST) - _best(cosines[older:], NEWEST_BEST)
         shared = np.log1p(_best(words[:older], BEST))
-        count = len(dict.fromkeys(asked))
+        asked = dict.fromkeys(asked)
         share = np.minimum(words / weight, 1.0) if weight > 0 else np.zeros(len(words))
-        alike = len(words) - np.searchsorted(np.sort(words), words)  # texts with as much of the message, or more
-        return cls(
-            strength=float(BASE + PER_WORDS * shared + PER_TERM * np.log1p(count) + PER_CHANGE * change),
-            distinct=FULL * (share / alike) ** 2,
+        has_rare = (covered >= LEAST_COVERED) & (covered * weight * per_word >= LEAST_WEIGHT)
+        share = np.where(has_rare, np.maximum(covered, share), share)
+        alike = len(share) - np.searchsorted(np.sort(share), share)  # texts with as much of the message, or more
+        highest = words[:older].max(initial=0.0) * per_word
+        nearest = TYPICAL_COSINE if cosines is None else cosines[:older].max(initial=0.0)
+        is_related = RELATED + PER_SHARED * np.log1p(highest) + PER_COSINE * nearest > 0
+        is_certain = names_speaker or bool(
+            has_rare.any() or (covered >= ALL_WORDS).any() or (share[documents] >= NAMED_WORDS).any()
         )
-
-    @property
-    def is_weak(self) -> bool:
-        """Hardly anything that was said has to do with the message."""
-        return self.strength < WEAK and bool(self.distinct.max(initial=0.0) < DISTINCT)
+        return cls(
+            strength=float(BASE + PER_WORDS * shared + PER_TERM * np.log1p(len(asked)) + PER_CHANGE * change),
+            distinct=FULL * share**2 / np.where(documents, alike, alike**2),
+            is_weak=not (is_related or is_certain),
+        )
 
     def probabilities(self, order: NDArray[np.intp], costs: NDArray[np.int32]) -> Scores:
         """Returns how likely texts are needed, given in the order of their worth; costs are in tokens."""

@@ -129,6 +129,13 @@ class LexicalIndex:
             for term in dict.fromkeys(query)
         }
 
+    def covered(self, rare: Mapping[str, float]) -> Scores:
+        """Returns the share of some terms that every text has, by how rare they are; shape `(len(self),)`."""
+        found = np.zeros(len(self))
+        for term, weight in rare.items():
+            found[_view(self.postings.get(term, array("i")))[::2]] += weight
+        return found / max(sum(rare.values()), 1e-9)
+
 
 def _rarity(having: int, size: int) -> float:
     return math.log(1 + (size - having + 0.5) / (having + 0.5))

@@ -276,6 +276,10 @@ class CutRecord(Record):
     """A digest of what stands before the messages, and of the tools."""
     at: datetime | None = None
     """When it was made."""
+    level_tokens: int = 0
+    """What the prompt could cost for which it was made."""
+    preferences_tokens: int = 0
+    """What preferences and facts about the user may cost before it."""
 
 
 class CutsRecord(Record):

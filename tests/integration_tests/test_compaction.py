@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -178,7 +179,7 @@ def test_an_edit_has_only_its_own_span_summarised_again_and_a_branch_that_was_le
         pipe.sync(edited, **USER)
         flushed(pipe)
         after = model.read[before:]
-        assert 1 <= len(after) <= 3  # its segment, and what that is part of
+        assert 1 <= len(after) <= 5  # its segment, what that is part of, and what the step leaves behind
         assert "plover" in after[0]
         for branch in (first, second, first):
             pipe.sync(branch, **USER)
@@ -226,11 +227,13 @@ def test_what_one_pipeline_forgets_is_in_no_summary_and_the_other_does_not_tell_
 @pytest.mark.parametrize("background", [True, False])
 def test_the_models_words_replace_the_extraction_once_they_are_there(background: bool) -> None:
     model = Scripted(answer=lambda _: summary("A talk about gardens."))
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
     settings = {"summarize_in_background": background, "max_context_tokens": 3_000}
-    with pipeline(settings=settings, summary_model=model) as pipe:
+    with pipeline(settings=settings, summary_model=model, clock=lambda: now[0]) as pipe:
         pipe.add_messages(conversation(120), **USER)
         early = pipe.assemble("Hello", **USER)
         assert pipe.flush(60)
+        now[0] += timedelta(seconds=301 * background)  # the next step
         late = pipe.assemble("Hello", **USER)
         later = pipe.assemble("Hello", **USER)
     assert ("A talk about gardens." in str(early.messages)) is not background

@@ -139,6 +139,7 @@ class World:
         """The prompt for the question; its tokens and its block are checked."""
         store = InMemoryStore()
         about = {"max_context_tokens": self.budget, "memories": tuple(self.memories), "learn": False}
+        about["emphasis"] = "recall"  # as much as fits, whatever it has to do with the question
         pipeline = ContextPipeline({**about, **self.settings}, store=store)
         if self.documents:
             KnowledgeBase(store, user_id="ada").add(list(self.documents))

@@ -70,7 +70,7 @@ def test_what_no_model_takes_is_an_error(pipeline: ContextPipeline) -> None:
 
 
 def test_the_block_of_the_state_stands_in_the_prompt(pipeline: ContextPipeline) -> None:
-    question = HumanMessage("And now?", id="q")
+    question = HumanMessage("What did you say of subject 7?", id="q")
     call = AIMessage("", id="c", tool_calls=[{"name": "look", "args": {}, "id": "1"}])
     turn = [question, call, ToolMessage("nothing", id="r", tool_call_id="1")]
     context = pipeline.assemble(question, **SCOPE)

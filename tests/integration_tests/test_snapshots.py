@@ -72,9 +72,10 @@ def test_nothing_that_was_said_is_in_a_snapshot_and_nothing_is_written_while_a_p
     store = Watched()
     it = pipeline(store)
     it.add_messages([HumanMessage("The secret word is xylophone."), AIMessage("I will keep it.")], **SCOPE)
+    ask(it, "What was the secret word?")
     store.writers.clear()
     ask(it, "What was the secret word? Was it marimba?")
-    [record] = [json.dumps(item.value) for item in store.search(PLACE)]
+    _, record = [json.dumps(item.value) for item in store.search(PLACE)]
     assert not {"xylophone", "marimba", "secret"} & set(record.replace('"', " ").split())
     assert threading.current_thread().name not in store.writers
 

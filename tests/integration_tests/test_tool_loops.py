@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from itertools import count, pairwise
 from typing import Any
@@ -208,6 +209,9 @@ def loops(draw: st.DrawFn, *, most_history: int, most_steps: int) -> Loop:
 # -- What a loop is judged by
 
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
 class Process:
     def __init__(self, loop: Loop, store: InMemoryStore | None = None, settings: ContextSettings | None = None) -> None:
         self.loop = loop
@@ -218,6 +222,7 @@ class Process:
             store=self.store,
             token_counter=counter(),
             writer_id="w",
+            clock=lambda: NOON,
         )
 
     def answer(self, turn: Sequence[BaseMessage], block: object = None) -> Session:

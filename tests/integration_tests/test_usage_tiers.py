@@ -92,7 +92,8 @@ def test_documents_come_whole_as_summaries_or_not_at_all(call: Call, tier: str, 
     spend(it, call, LEFT[tier])
     report = call(it, "assemble", "What does manual.md say of a meadow in spring?", **SCOPE).report
     found = [item for item in report.layer(Layer.RETRIEVAL).items if item.source == "documents"]
-    assert {item.status for item in found if item.status is not Status.OMITTED} == statuses
+    assert {item.status for item in found if item.status is not Status.OMITTED} >= statuses
+    assert statuses or all(item.status is Status.OMITTED for item in found)
 
 
 @pytest.mark.parametrize("forced", ["knowledge", "documents", "history", "budget"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -98,12 +99,13 @@ def test_recency_is_what_trim_messages_gives() -> None:
 
 
 def test_the_package_is_replayed_as_an_application_uses_it() -> None:
-    with ContextPipeline(
-        {"max_context_tokens": BUDGET, "learn": False}, system_prompt=SYSTEM, store=InMemoryStore()
-    ) as pipeline:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    options: Any = {"system_prompt": SYSTEM, "store": InMemoryStore(), "clock": lambda: now[0]}
+    with ContextPipeline({"max_context_tokens": BUDGET, "learn": False}, **options) as pipeline:
         who: Any = {"user_id": "ada", "conversation_id": "c"}
         reports = []
         for turn in split_turns(LONG):
+            now[0] = datetime.fromisoformat(turn[0].additional_kwargs["created_at"]).replace(tzinfo=UTC)
             reports.append(pipeline.assemble(turn[:1], **who).report)
             pipeline.add_messages(turn, **who)
     turns = of_long("elastic")
