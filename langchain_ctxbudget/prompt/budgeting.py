@@ -560,7 +560,12 @@ def _work(plan: Plan, view: HistoryView) -> tuple[Fragment, ...]:
     if not turn.renewed or most <= 0 or not has_human(turn.groups):
         return ()
     groups = sorted((*turn.groups, *turn.left_out), key=lambda part: part.positions[0])[: turn.renewed]
-    read = [(end + at, message) for part in groups for at, message in zip(part.positions, part.messages, strict=True)]
+    # A result that is missing stands in its group as a note, which has no position of its own.
+    read = [
+        (end + part.positions[min(place, len(part.positions) - 1)], message)
+        for part in groups
+        for place, message in enumerate(part.messages)
+    ]
     shown = {end + at for part in turn.groups for at in part.positions} | {*range(view.cut, end)}
     said = "".join(part.text for part in view.arc)
     key = (most, view.cut, said, tuple((at, at in shown, message.text) for at, message in read))

@@ -111,3 +111,11 @@ def test_what_stands_before_the_cut_is_told_and_reported(*, in_turn: bool) -> No
     assert sum(item.tokens for item in arc.items) <= 750
     assert "src/some_file_3.py" in repr(context.messages)
     assert context.report.total_tokens <= 3_000
+
+
+def test_a_long_turn_with_a_call_that_was_never_answered_is_told_too() -> None:
+    steps = [a_call(i, "Read", {"file_path": f"src/some_file_{i}.py"}, f"line {i} " * 150) for i in range(40)]
+    turn = [HumanMessage("Read everything."), *(m for i, step in enumerate(steps) for m in step[: 1 if i == 5 else 2])]
+    pipeline = ContextPipeline(settings=ContextSettings(max_context_tokens=3_000))
+    context = pipeline.assemble(turn, user_id="ada", conversation_id="c1")
+    assert "src/some_file_3.py" in repr(context.messages)
