@@ -21,6 +21,7 @@ from langchain_ctxbudget.prompt.assembly import (
     has_human,
     opening_note,
 )
+from langchain_ctxbudget.prompt.budgeting import effective_tokens, next_step, whole_tokens
 from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.report import (
@@ -282,6 +283,8 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
     """Returns what this prompt has in common with the conversation's previous one, from the start."""
     costs, step = measured.costs, plan.history.step
     stable, total = sum(costs[: built.stable]), sum(costs)
+    extras, whole = sum(plan.extras.values()), whole_tokens(plan)
+    turns, step_tokens = next_step(plan, total + extras) if plan.grows else (None, None)
     last = plan.conversation.last
     if last is None:
         return Stability(
@@ -290,6 +293,10 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
             stable_zone_share=None,
             prompt_share=None,
             compaction_step=step,
+            effective_tokens=total + extras,
+            whole_effective_tokens=whole,
+            turns_to_step=turns,
+            step_tokens=step_tokens,
         )
     shared, same = common_prefix(built.messages, costs, last.messages, plan.counter)
     # A zone that was squeezed for one turn is another one at the next.
@@ -301,4 +308,8 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
         stable_zone_share=1.0 if same >= built.stable else min(shared, stable) / stable,
         prompt_share=shared / total if total else 1.0,
         compaction_step=changed and (step or squeezed),
+        effective_tokens=effective_tokens(total + extras, 0 if plan.cold else shared + (extras if shared else 0)),
+        whole_effective_tokens=effective_tokens(whole, 0 if plan.cold else min(whole, last.whole_tokens)),
+        turns_to_step=turns,
+        step_tokens=step_tokens,
     )

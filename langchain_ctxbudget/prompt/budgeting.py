@@ -70,7 +70,7 @@ STEP_LEVELS: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.7, "cache": 0
 """A step goes down to this share of what system prompt, tools and turn leave, and fills all where no cache is warm."""
 NEW_SHARES: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.2, "cache": 0.05}
 """The share of the budget that a turn's block may cost between two steps."""
-PRICES: dict[Emphasis, float] = {"recall": 0.0, "balanced": 0.4, "cache": 1.0}
+PRICES: dict[Emphasis, float] = {"recall": 0.0, "balanced": 0.25, "cache": 1.0}
 """A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
 STEP_PRICE = 0.5
 """At a step, where everything is written anew, texts cost so much of that."""
@@ -160,11 +160,9 @@ def _level_tokens(plan: Plan) -> int:
     Then sending everything, from a cache that holds it, would be cheaper: so it is where a conversation has just
     outgrown its budget.
     """
-    conversation, limit, allocated = plan.conversation, plan.limit_tokens, plan.allocated
+    limit, allocated, whole = plan.limit_tokens, plan.allocated, whole_tokens(plan)
     required = allocated.tokens[Layer.IDENTITY] + allocated.tokens[Layer.MESSAGE] + sum(plan.extras.values())
-    whole = conversation.total_tokens + required
-    exchange = conversation.total_tokens / max(1, conversation.exchanges)
-    block = limit * TYPICAL_BLOCK_SHARE
+    exchange, block = _typical_turn(plan)
     level = required
     for share in (STEP_LEVELS[plan.request.settings.emphasis], *LOWER_LEVELS):
         level = required + int(max(0, limit - required) * share)
@@ -173,6 +171,28 @@ def _level_tokens(plan: Plan) -> int:
         if rewritten <= turns * CACHED_PRICE * (whole + turns * exchange / 2 - (level + limit) / 2):
             break
     return level
+
+
+def whole_tokens(plan: Plan) -> int:
+    """Returns what everything that was said so far would cost, with the system prompt and the tools."""
+    identity = plan.allocated.tokens[Layer.IDENTITY]
+    return plan.conversation.total_tokens + plan.turn.tokens + identity + sum(plan.extras.values())
+
+
+def effective_tokens(tokens: int, cached_tokens: int) -> int:
+    """Returns what a prompt costs in new tokens, where a cache holds some of its tokens."""
+    return round(tokens - cached_tokens * (1 - CACHED_PRICE))
+
+
+def next_step(plan: Plan, tokens: int) -> tuple[int, int]:
+    """Returns in about how many turns a prompt of so many tokens has grown to its limit, and what the step costs."""
+    return int(max(0, plan.limit_tokens - tokens) / max(1, sum(_typical_turn(plan)))), _level_tokens(plan)
+
+
+def _typical_turn(plan: Plan) -> tuple[float, float]:
+    """Returns what an exchange adds to a prompt, and its block."""
+    exchange = plan.conversation.total_tokens / max(1, plan.conversation.exchanges)
+    return exchange, plan.limit_tokens * TYPICAL_BLOCK_SHARE
 
 
 def _is_cold(plan: Plan) -> bool:

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 from langchain_ctxbudget.budget import TIERS, Layer, Status, title_of
 
 if TYPE_CHECKING:
-    from langchain_ctxbudget.report.report import ContextReport, CoverageRange, CoverageState, LayerReport, UsageState
+    from langchain_ctxbudget.report.report import (
+        ContextReport,
+        CoverageRange,
+        CoverageState,
+        LayerReport,
+        Stability,
+        UsageState,
+    )
 
 _COLOURS = ("#555555", "#A375E0", "#428A56", "#EBCD47", "#75CBF0", "#E8702A", "#1F4FA3", "#8A1212")
 LAYER_COLOURS: Mapping[str, str] = dict(zip(map(str, Layer), _COLOURS, strict=True))
@@ -138,6 +145,15 @@ def shown(text: str) -> str:
     return _OBEYED.sub(picture, text)
 
 
+def cost_in_words(stable: Stability) -> str:
+    """Returns what a prompt costs against sending everything, and when the next step is due."""
+    said = f"{stable.effective_tokens:,} effective tokens, {stable.whole_effective_tokens:,} for sending everything"
+    if stable.turns_to_step is None:
+        return said
+    when = f"in about {plural(stable.turns_to_step, 'turn')}" if stable.turns_to_step else "next"
+    return f"{said}; {when} a step of about {stable.step_tokens:,}"
+
+
 def facts(report: ContextReport) -> list[tuple[str, str]]:
     """Returns labels and their texts, in the order in which they are shown."""
     stable, counts = report.stability, report.coverage_counts()
@@ -162,6 +178,7 @@ def facts(report: ContextReport) -> list[tuple[str, str]]:
         ("Strategy", report.allocation_strategy),
         ("History", history if report.coverage else "no messages yet"),
         ("Stable", zone),
+        ("Cost", cost_in_words(stable)),
         ("Counted", f"{how} ({report.tokenizer}), {plural(report.tokenizer_calls, 'new text')}"),
         ("Corrected", f"by observed usage; {report.uncorrected_tokens:,} without it" if corrected else ""),
         ("Window", window if report.window_tokens else ""),
