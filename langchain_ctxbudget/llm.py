@@ -243,19 +243,30 @@ def clipped(text: str, characters: int) -> str:
     return flat[: characters - 1].rstrip() + "…"
 
 
-def without_thoughts(reply: str) -> str:
-    """Returns a reply without what the model thought aloud before it."""
-    return _THOUGHTS.sub("", reply, count=1).strip()
+def reply_object(reply: str | Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+    """Returns the JSON object of a reply that has one of some fields first, in a code fence or among words too.
 
-
-def json_object(text: str, begin: int) -> Mapping[str, Any]:
-    """Returns the JSON object that begins at a place; a `ValueError` of it shows nothing of the text."""
+    Raises:
+        ValueError: there is none; says why, and shows nothing of the reply.
+    """
+    if isinstance(reply, Mapping):
+        return reply
+    text = without_thoughts(reply)
+    begins = re.search(rf'\{{\s*"(?:{"|".join(names)})"\s*:', text)
+    begin = begins.start() if begins else text.find("{")
+    if len(text) > MOST_REPLY_CHARACTERS:
+        raise ValueError(f"a reply of {len(text):,} characters")
+    if begin < 0:
+        raise ValueError("a reply that is not a JSON object" if text else "an empty reply")
     try:
         # Line breaks inside strings are a common mistake of small models.
-        value, _ = json.JSONDecoder(strict=False).raw_decode(text, begin)
+        value: Mapping[str, Any] = json.JSONDecoder(strict=False).raw_decode(text, begin)[0]
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise ValueError(f"invalid JSON ({reason})") from None
-    if not isinstance(value, Mapping):
-        raise ValueError("JSON that is not an object")  # noqa: TRY004 - the reply's fault
     return value
+
+
+def without_thoughts(reply: str) -> str:
+    """Returns a reply without what the model thought aloud before it."""
+    return _THOUGHTS.sub("", reply, count=1).strip()

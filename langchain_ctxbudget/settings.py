@@ -315,12 +315,11 @@ class ContextSettings(Parameters):
     """The style of the answers (seed 004), for instance `{"verbosity": "concise", "bullets": True}`."""
     preferences: Many[Text] = ()
     """The style of the answers, in words of their own, one line each."""
-    learn: Flag = True
-    """True: facts, topics and entities are learned from conversations in the background, and shown."""
+    learn: Literal["model", "rules"] | Flag = True
+    """Facts, topics and entities are learned from conversations in the background, and shown: by the summary model, by
+    rules, or by the model where there is one and else by rules (True)."""
     learn_every: Positive = 5
     """New messages after which a conversation is learned from (seed 001); and when its session ends."""
-    learn_from_tools: Flag = False
-    """True: a model learns from results of tools, too; rules read the user's words only."""
     memories: Many[Text] = ()
     """Facts about the user, most important first: 25 % of what is left, 150 to 500 tokens (seed 001)."""
     topics: tuple[Topic, ...] = ()

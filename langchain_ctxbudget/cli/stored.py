@@ -47,7 +47,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "bundles": {"compiled_prompt": "text", "token_count": "tokens", "version": "version", "hit_count": "hits"},
 }
 """Fields and headings of the columns; the first is the wide one."""
-NOTED = ("relationship", "attributes", "aliases", "valid_until", "ended", "superseded_by")
+NOTED = ("relationship", "attributes", "aliases", "ended", "superseded_by")
 """Fields that stand below the first column where they have a value."""
 
 

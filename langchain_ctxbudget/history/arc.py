@@ -95,6 +95,12 @@ _REVERSES = re.compile(
 _TOGETHER = re.compile(
     r"(?i)\b(?:we|you)(?:'ve| have| had)? (?:already |both |now )*(?:agreed|decided|settled|chose)\b"
 )
+_NO_OBJECT = re.compile(
+    r"(?i)\b(?:chose|chosen|picked|agreed (?:on|to)|decided (?:on|to)|go(?:ing)? with|use) (?:them|it|that|this|those)"
+    r"\b"
+    r"|\bwhat (?:we|I|you)(?:['\u2019]ve| have)? (?:agreed|decided|settled)|\b(?:decided|agreed) (?:that|on)? ?now\b"
+)
+"""Decisions of something that was named before."""
 _NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
 
 
@@ -266,7 +272,7 @@ def _stands_alone(sentence: Sentence) -> bool:
     """Returns whether a sentence is a whole one of a person's or a model's, which needs none before it."""
     text = sentence.text.removeprefix("[OPEN]").strip()
     is_whole = text[:1] not in ("[", "*", "") and text[-1] not in "…:,;"
-    leans = begins_in_the_middle(text) and not is_question(text)
+    leans = (begins_in_the_middle(text) and not is_question(text)) or bool(_NO_OBJECT.search(text))
     return is_whole and not leans and not sentence.speaker.startswith("tool")
 
 

@@ -98,6 +98,16 @@ _FILLER = _ignoring_case(
     r"|let me (?:check|look|see|know|think|take|have|start)|I'll (?:check|look|have a look|take a look|start|now)"
     r"|is there anything|anything else|how are you|how's it going|as an AI)\b|haha|lol\b)"
 )
+_REACTS = _ignoring_case(
+    r"^(?:\*\*|(?:step|slide|option|part|phase|chapter|section|figure|table) [\dA-Z]+\b"
+    r"|(?:(?:hi|hey|hello|thanks|thank (?:you|goodness)|wow|aw+|oh|yeah|yes|no|ok(?:ay)?|sure|cool|nice|great|glad"
+    r"|sorry|congrat\w*|good|sounds|looks|hope|thankfully|absolutely|exactly|definitely|of course|but|and|please"
+    r"|make sure|give|provide|present|write|create|list|explain|show|tell|help|appreciate|that['\u2019]?s"
+    r"|it['\u2019]?s)\b))|\b(?:you|yours?|yourself|let['\u2019]?s)\b"
+)
+"""A heading, or what is said to the other one."""
+_OF_US = _ignoring_case(r"\b(?:I|we|my|our|me|us)\b")
+_ENDS = re.compile("[.!\u3002\uff01][^\\w\\s]*$")
 _NUMBER = re.compile(r"\d")
 _NAME = re.compile(r"(?<=[a-z,;:] )[A-Z][\w'-]+")
 _LIST_ITEM = re.compile(r"^[^\S\n]*[-*•]\s", re.MULTILINE)
@@ -314,10 +324,19 @@ def candidates_of(line: Line) -> tuple[tuple[float, int, int, str, Kind, Line], 
             continue
         kind = kind_of(text)
         # "Thanks!" and "Let me know if I can help." say nothing later; "Decided: Flask." does.
-        if kind is Kind.PLAIN and (words < FEWEST_WORDS or is_filler(text)):
+        if kind is Kind.PLAIN and (words < FEWEST_WORDS or is_filler(text) or not _is_said(text, line)):
             continue
         found.append((-_worth(text, words, kind, line), line.position, order, text, kind, line))
     return tuple(found)
+
+
+def _is_said(text: str, line: Line) -> bool:
+    """Returns whether a plain sentence of a chat says something later: whole, of a matter, and to nobody alone."""
+    if not line.speaker:  # of a document
+        return True
+    is_whole = text[-1] not in ":;,…" and (line.from_user or bool(_ENDS.search(text)))
+    of_matter = any(pattern.search(text) for pattern in (_OF_US, _NUMBER, _NAME, _CODE, _PROBLEM))
+    return is_whole and of_matter and not (is_question(text) or _REACTS.search(text))
 
 
 def _worth(text: str, words: int, kind: Kind, line: Line) -> float:

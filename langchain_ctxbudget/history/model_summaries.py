@@ -27,7 +27,7 @@ from langchain_ctxbudget.llm import (
     NoReplyError,
     StructuredModel,
     clipped,
-    json_object,
+    reply_object,
     without_thoughts,
 )
 from langchain_ctxbudget.messages import (
@@ -129,9 +129,10 @@ VERSION = blake2b(
 ).hexdigest()
 """Another one with every change of the wording."""
 
-# The object that was asked for, wherever it begins: models like to introduce it.
-_OBJECT = re.compile(rf'\{{\s*"(?:{"|".join(_FIELDS)})"\s*:')
-_LOOKS_LIKE_JSON = re.compile(r'\A(?:[{\[]|```|(?:null|true|false|-?\d[\d.]*|"[^"]*")\Z)')
+_LOOKS_LIKE_JSON = re.compile(
+    rf'\A(?:[{{\[]|```|(?:null|true|false|-?\d[\d.]*|"[^"]*")\Z)|\{{\s*"(?:{"|".join(_FIELDS)})"\s*:'
+)
+"""It begins as JSON does, or has the object that was asked for among words: models like to introduce it."""
 _REFUSES = re.compile(
     r"(?i)(?:I'm sorry|I am sorry|Sorry,|I apologi[sz]e|I can(?:no|')?t\b|I cannot|I'm unable|I am unable|As an AI)"
 )
@@ -140,10 +141,9 @@ _BULLET = re.compile(r"\A(?:[-*+•\u2013\u2014]|#{1,6}|\d{1,3}[.)])\s+")
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """What a model replied, as far as it can be used."""
+    """What a model replied, as far as it can be used: statements are the sentences of its summary, one line each."""
 
     statements: tuple[str, ...]
-    """The sentences of its summary, one line each."""
     decisions: tuple[str, ...]
     questions: tuple[str, ...] | None
     """Everything that is open; None where the reply does not tell."""
@@ -152,13 +152,12 @@ class Notes:
 
     def after(self, earlier: Notes) -> Notes:
         """Returns these notes of a part with those of the parts before it."""
-        return replace(
-            self,
-            statements=_unique((*earlier.statements, *self.statements), STATEMENTS_READ),
-            decisions=_unique((*earlier.decisions, *self.decisions), MAX_DECISIONS),
-            questions=earlier.questions if self.questions is None else self.questions,
-            artifacts=_unique((*earlier.artifacts, *self.artifacts), MAX_ARTIFACTS),
-            narrative=self.narrative or earlier.narrative,
+        return Notes(
+            _unique((*earlier.statements, *self.statements), STATEMENTS_READ),
+            _unique((*earlier.decisions, *self.decisions), MAX_DECISIONS),
+            earlier.questions if self.questions is None else self.questions,
+            _unique((*earlier.artifacts, *self.artifacts), MAX_ARTIFACTS),
+            self.narrative or earlier.narrative,
         )
 
 
@@ -169,8 +168,17 @@ def read_reply(reply: str | Mapping[str, Any]) -> Notes:
         ValueError: nothing is in it, it is JSON that cannot be read, or its summary says nothing; says which.
     """
     text = str(reply) if isinstance(reply, Mapping) else without_thoughts(reply)
-    fields = reply if isinstance(reply, Mapping) else _fields_of(text)
-    statements = _statements("\n".join(_strings(fields.get("summary"))))
+    fields: Mapping[str, Any] = {"summary": text}
+    if isinstance(reply, Mapping) or not text or _LOOKS_LIKE_JSON.search(text) or len(text) > MOST_REPLY_CHARACTERS:
+        try:
+            fields = reply_object(reply, tuple(_FIELDS))
+        except ValueError as error:
+            raise ValueError(f"{error}: {_shown(text)}" if text else str(error)) from None
+    elif _REFUSES.match(text):
+        raise ValueError(f"a refusal: {_shown(text)}")
+    lines = (line for part in _strings(fields.get("summary")) for line in encodable(part).splitlines())
+    said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
+    statements = _unique((clipped(one, MAX_SENTENCE_CHARACTERS) for one in said if one[-1:] != ":"), STATEMENTS_READ)
     if not statements:
         raise ValueError(f"a reply without a summary: {_shown(text)}")
     questions, narrative = fields.get("open_questions"), fields.get("narrative")
@@ -181,22 +189,6 @@ def read_reply(reply: str | Mapping[str, Any]) -> Notes:
         _listed(fields.get("code_artifacts"), MAX_ARTIFACTS, ARTIFACT_CHARACTERS),
         clipped(encodable(narrative), NARRATIVE_CHARACTERS) if isinstance(narrative, str) else "",
     )
-
-
-def _fields_of(text: str) -> Mapping[str, Any]:
-    if not text:
-        raise ValueError("an empty reply")
-    if len(text) > MOST_REPLY_CHARACTERS:
-        raise ValueError(f"a reply of {len(text):,} characters")
-    begins = _OBJECT.search(text)
-    if begins or _LOOKS_LIKE_JSON.match(text):
-        try:
-            return json_object(text, begins.start() if begins else 0)
-        except ValueError as error:
-            raise ValueError(f"{error}: {_shown(text)}") from None
-    if _REFUSES.match(text):
-        raise ValueError(f"a refusal: {_shown(text)}")
-    return {"summary": text}
 
 
 def _shown(reply: str) -> str:
@@ -218,20 +210,10 @@ def _listed(value: object, most: int, characters: int) -> tuple[str, ...]:
     return _unique((clipped(encodable(text), characters) for text in texts), most)
 
 
-def _statements(summary: str) -> tuple[str, ...]:
-    """Returns the sentences of a summary that say something, without bullets, headings and repetitions."""
-    lines = encodable(summary).splitlines()
-    said = (one_line(sentence) for line in lines for sentence in sentences(_without_bullet(line)))
-    return _unique((clipped(text, MAX_SENTENCE_CHARACTERS) for text in said if text[-1:] != ":"), STATEMENTS_READ)
-
-
 def _unique(texts: Iterable[str], most: int) -> tuple[str, ...]:
     """Returns the first texts that say something, each once."""
-    found: dict[str, str] = {}
-    for text in texts:
-        if terms(text) and len(found) < most:
-            found.setdefault(fold(text), text)
-    return tuple(found.values())
+    found = {fold(text): text for text in reversed([text for text in texts if terms(text)])}
+    return tuple(reversed(found.values()))[:most]
 
 
 def _without_bullet(line: str) -> str:

@@ -3,7 +3,7 @@
 The older part of a history is divided by strategy (seed 000): `windowed` is one summary; `compacted` has the oldest 40
 of 75 messages as a summary and the others as key messages; `multi_level` has a zone for every level of the tree. A zone
 leaves its rest to the next, newer one. A span is shown at the finest resolution that its zone has room for: whole
-messages, the sentences that add most, its best sentence, or a headline, the beginning of that.
+messages, the sentences that add most, its best sentence, or nothing: no sentence is cut.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ OLDEST_SHARE = 40 / 75
 KEY_MESSAGE_SHARE = 4
 """No key message takes more than one part in so many of its zone."""
 SMALLEST_KEY_MESSAGE_TOKENS = 48
-SMALLEST_HEADLINE_CHARACTERS = 32
 LINE_OVERHEAD_TOKENS = 4
 TITLE_VALUE = 1e9
 """Titles are taken out last, and JSON knows no infinity."""
@@ -137,7 +136,7 @@ def _line(digest: Digest, said: Line | Sentence, text: str, *, value: float, mad
 def _sentences(
     spans: Sequence[Digest], count: Count, said: Sequence[str], alive: frozenset[str]
 ) -> Callable[[int], list[SummaryLine]]:
-    """Returns what chooses sentences: of every span its best, or a headline of that, then what adds most."""
+    """Returns what chooses sentences: of every span its best that fits, then what adds most."""
     candidates = [
         (digest, sentence)
         for digest in spans
@@ -157,7 +156,6 @@ def _sentences(
 
     def chosen(room: int) -> list[SummaryLine]:
         best: set[int] = set()
-        headlines: list[SummaryLine] = []
         left = rest = room
         for waiting, at in zip(range(len(of_span), 0, -1), sorted(of_span, reverse=True), strict=True):
             first = lines[of_span[at][0]]
@@ -166,29 +164,12 @@ def _sentences(
             whole = next((i for i in of_span[at] if costs[i] <= fair), None)
             if whole is not None:
                 best.add(whole)
-                tokens = costs[whole]
-            elif short := _headline(first, count, fair):
-                headlines.append(short)
-                tokens = count(short.text)
-            else:
-                continue
-            left, rest = left - tokens - heading_tokens, rest - tokens
+                left, rest = left - costs[whole] - heading_tokens, rest - costs[whole]
         free = [0 if i in best else cost for i, cost in enumerate(costs)]
         picked = {*choose([sentence for _, sentence in candidates], free, max(0, rest)), *best}
-        shown = {lines[i].first for i in picked}
-        both = [*(lines[i] for i in picked), *(line for line in headlines if line.first not in shown)]
-        return sorted(both, key=lambda line: (line.position, line.order))
+        return sorted((lines[i] for i in picked), key=lambda line: (line.position, line.order))
 
     return chosen
-
-
-def _headline(line: SummaryLine, count: Count, room_tokens: int) -> SummaryLine | None:
-    """Returns the beginning of a line, or None where there is room for a few words only."""
-    for characters in (room_tokens * 4, room_tokens * 3, room_tokens * 2):
-        text = f"{line.text[:characters].rsplit(' ', 1)[0].rstrip()}…\n"
-        if characters >= SMALLEST_HEADLINE_CHARACTERS and count(text) <= room_tokens:
-            return line.model_copy(update={"text": text})
-    return None
 
 
 def _messages(

@@ -151,8 +151,8 @@ class BudgetedRetriever(BaseRetriever):
 
         def body(conversation: Conversation | None) -> Flow[list[Hit]]:
             workspace = engine.workspace
-            count, now = engine.target.counter.count_text, workspace.learning.clock()
-            memories = yield from facts_layer.all_candidates(workspace.store, user_id, engine.settings, now, count)
+            count = engine.target.counter.count_text
+            memories = yield from facts_layer.all_candidates(workspace.store, user_id, engine.settings, count)
             sources = Sources(
                 workspace.catalogue, user_id, self.sources, workspace.embeddings, self.conversation_id, memories
             )

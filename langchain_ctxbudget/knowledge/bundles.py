@@ -1,4 +1,4 @@
-"""Bundles: texts compiled from what is known before they are needed, one per topic and entity, and a few others.
+"""Bundles: texts compiled before they are needed, of every topic and entity, of who the user is and what they prefer.
 
 A text has one field per line, most important first, and never costs more than its cap. Whoever puts it into a prompt
 neutralises what looks like a fence.
@@ -9,28 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from hashlib import blake2b
 from typing import Literal
 
-from langchain_ctxbudget.knowledge.facts import holding, shown
+from langchain_ctxbudget.knowledge.facts import shown
 from langchain_ctxbudget.knowledge.records import BundleType, ContextBundle, EntityProfile, Fact, TopicProfile
 from langchain_ctxbudget.messages import one_line, sentences, terms
 from langchain_ctxbudget.search import shrink_to
 from langchain_ctxbudget.stores import later, utc
 
-Count = Callable[[str], int]
-
 CAPS: Mapping[BundleType, int] = {"topic": 120, "entity": 80}
 """The most tokens that a bundle may cost."""
 OTHER_TOKENS = 500
 LIFETIME = timedelta(days=7)
-"""After this a bundle is compiled again in any case."""
+"""After this a bundle is compiled again when something is learned."""
 FIRST_ATTRIBUTES = ("email", "phone", "title", "department", "location")
 """Attributes that come first, in this order (seed 004)."""
 MOST_ATTRIBUTES = 5
 MOST_LISTED = 8
-
 _LEAST_TOKENS = 3
 """Less room is not worth another line."""
 
@@ -67,7 +63,7 @@ class Compiler:
     """
 
     now: datetime
-    count: Count
+    count: Callable[[str], int]
     old: Mapping[str, ContextBundle] = field(default_factory=dict)
     cap_tokens: int = 0
 
@@ -79,55 +75,29 @@ class Compiler:
         children: Sequence[TopicProfile] = (),
     ) -> ContextBundle:
         """Compiles what is known of a topic: the facts about it and its children, as far as they fit."""
-        lines = _topic_lines(profile, holding(facts, self.now), parent, children)
-        return self._made("topic", profile.id, lines, facts, priority=profile.importance_score)
+        lines = _topic_lines(profile, facts, parent, children)
+        return self._made("topic", profile.id, lines, priority=profile.importance_score)
 
     def entity(self, profile: EntityProfile, facts: Sequence[Fact] = ()) -> ContextBundle:
         """Compiles what is known of a person or a thing."""
-        lines = _entity_lines(profile, holding(facts, self.now))
-        return self._made("entity", profile.id, lines, facts, priority=profile.importance_score)
+        return self._made("entity", profile.id, _entity_lines(profile, facts), priority=profile.importance_score)
 
     def of_facts(self, kind: Literal["identity_core", "global_prefs"], facts: Sequence[Fact]) -> ContextBundle:
         """Compiles who the user is (`identity_core`), or what the user prefers (`global_prefs`)."""
         category = "identity" if kind == "identity_core" else "preference"
-        own = [fact for fact in facts if fact.category == category]
-        return self._made(kind, kind, list(map(_fact_line, holding(own, self.now))), own)
-
-    def conversation(
-        self, conversation_id: str, topics: Sequence[TopicProfile], entities: Sequence[EntityProfile]
-    ) -> ContextBundle:
-        """Compiles what a conversation is about: its topics and entities, most important first."""
-        people = [(f"{one_line(e.name)} ({one_line(e.relationship or e.type)})", e.id) for e in entities]
-        labels = [(one_line(topic.label), topic.id) for topic in topics]
-        lines = [*_listing("Topics: ", labels), *_listing("People and things: ", people)]
-        priority = max((one.importance_score for one in (*topics, *entities)), default=0.0)
-        made = self._made("conversation", f"conversation/{conversation_id}", lines, priority=priority)
-        return made if made.conversation_id else made.model_copy(update={"conversation_id": conversation_id})
-
-    def composite(self, parts: Sequence[ContextBundle]) -> ContextBundle:
-        """Joins bundles, most important first, as many of their lines as fit."""
-        lines = [Line(line, (part.id,)) for part in parts for line in part.compiled_prompt.split("\n")]
-        ends = [utc(part.expires_at) for part in parts if part.expires_at]
-        priority = max((part.priority for part in parts), default=0.0)
-        return self._made("composite", "composite", lines, ends=ends, priority=priority)
+        return self._made(kind, kind, [_fact_line(fact) for fact in facts if fact.category == category])
 
     def _made(
         self,
         kind: BundleType,
         key: str,
         lines: Sequence[Line],
-        facts: Iterable[Fact] = (),
         *,
-        ends: Iterable[datetime] = (),
         priority: float = 1.0,
     ) -> ContextBundle:
-        """Makes a bundle that expires when a fact begins or ceases to be true, when a part ends, or in a week."""
-        now, cap_tokens = utc(self.now), self.cap_tokens or CAPS.get(kind, OTHER_TOKENS)
-        turns = (time for fact in facts if fact.is_current for time in (fact.valid_from, fact.valid_until) if time)
-        expires_at = min((later(now, LIFETIME), *ends, *(utc(time) for time in turns if utc(time) > now)))
+        cap_tokens, old = self.cap_tokens or CAPS.get(kind, OTHER_TOKENS), self.old.get(key)
         made_from = blake2b(repr((cap_tokens, lines)).encode(errors="surrogatepass"), digest_size=8).hexdigest()
-        old = self.old.get(key)
-        if old and old.made_from == made_from and is_fresh(old, now) and utc(old.expires_at or now) <= expires_at:
+        if old and old.made_from == made_from and is_fresh(old, self.now):
             return old
         text, ids = _fitted(lines, self.count, cap_tokens)
         kept = old.model_dump(include={"last_used_at", "hit_count", "miss_count"}) if old else {}
@@ -141,7 +111,7 @@ class Compiler:
             version=old.version + (text != old.compiled_prompt) if old else 1,
             priority=priority,
             compiled_at=self.now,
-            expires_at=expires_at,
+            expires_at=later(utc(self.now), LIFETIME),
             **kept,
         )
 
@@ -149,15 +119,6 @@ class Compiler:
 def is_fresh(bundle: ContextBundle, now: datetime) -> bool:
     """Tells that nothing a bundle shows has changed, and that it has not expired."""
     return not bundle.is_dirty and (bundle.expires_at is None or utc(bundle.expires_at) > utc(now))
-
-
-def without_ended(text: str, facts: Iterable[Fact], now: datetime) -> str:
-    """Returns the text of a bundle without those of its facts that are no longer true; "" if only a name is left."""
-    given = tuple(facts)
-    ended = {_fact_line(fact).text for fact in given} - {_fact_line(fact).text for fact in holding(given, now)}
-    lines = text.split("\n")
-    left = [line for line in lines if line not in ended]
-    return text if left == lines else "\n".join(left) if len(left) > 1 else ""
 
 
 # The lines
@@ -225,24 +186,20 @@ def _listing(heading: str, items: Sequence[tuple[str, str]]) -> list[Line]:
     return [Line(text, tuple(key for _, key in named if key), divisible=True)] if named else []
 
 
-def _fitted(lines: Iterable[Line], count: Count, cap_tokens: int) -> tuple[str, tuple[str, ...]]:
-    """Takes lines in order as long as they fit a cap, each text once; returns the text and the ids that it shows.
-
-    A line that does not fit is cut if it is divisible, else skipped.
-    """
+def _fitted(lines: Iterable[Line], count: Callable[[str], int], cap_tokens: int) -> tuple[str, tuple[str, ...]]:
+    """Takes lines in order as long as they fit a cap, each text once; returns the text and the ids that it shows."""
     text, ids = "", dict[str, None]()
     for line in {line.text: line for line in lines if line.text}.values():
         lead = f"{text}\n" if text else ""
         if cap_tokens - (count(lead) if lead else 0) < _LEAST_TOKENS:
             break
-        behind = partial(_cost_behind, lead, count)
+
+        def behind(part: str, lead: str = lead) -> int:
+            return count(lead + part)
+
         splits = (sentences, str.split) if line.divisible else ()
         parts = [line.text, *(shrink_to(line.text, behind, cap_tokens, split) or "" for split in splits)]
         if part := next((part for part in parts if part and behind(part) <= cap_tokens), ""):
             text = lead + part
             ids |= dict.fromkeys(line.ids)
     return text, tuple(ids)
-
-
-def _cost_behind(lead: str, count: Count, text: str) -> int:
-    return count(lead + text)

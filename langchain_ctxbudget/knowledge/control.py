@@ -26,7 +26,6 @@ from langchain_ctxbudget.knowledge.records import (
     BY_USER,
     ClientPresence,
     ContextBundle,
-    EntityDetails,
     EntityProfile,
     Fact,
     FactCategory,
@@ -36,7 +35,7 @@ from langchain_ctxbudget.knowledge.records import (
     TopicProfile,
 )
 from langchain_ctxbudget.messages import one_line, says_the_same, terms
-from langchain_ctxbudget.stores import Scope, require_id, utc
+from langchain_ctxbudget.stores import Scope, require_id
 
 KnownItem: TypeAlias = Fact | TopicProfile | EntityProfile
 T = TypeVar("T")
@@ -46,9 +45,9 @@ P = TypeVar("P", TopicProfile, EntityProfile)
 MOST_CHARACTERS = 2_000
 """Length of a text given by hand."""
 EDITABLE: Mapping[type[BaseModel], tuple[str, ...]] = {
-    Fact: ("text", "category", "confidence", "slot", "valid_from", "valid_until"),
+    Fact: ("text", "category", "confidence", "slot"),
     TopicProfile: ("label", "aliases", "parent_slug", "domain", "proficiency_level", "compiled_context"),
-    EntityProfile: ("name", "type", *EntityDetails.model_fields, "compiled_context"),
+    EntityProfile: ("name", "type", *learning.DETAILS, "compiled_context"),
 }
 """The fields that can be changed by hand."""
 _TEXTS = ("text", "label", "name", "compiled_context")
@@ -140,8 +139,9 @@ class UserKnowledge:
             fact = next((one for one in telling if before.get(one.id) != one), telling[0])
             own = fact.model_copy(update={"made_by": BY_USER, "text": new.text})
             if pinned:
-                own = facts.pin((one for one in merged if one.id != own.id), own, now)
-            return learning.with_facts(state, (own if one.id == own.id else one for one in merged), now), own
+                own = facts.pin((one for one in merged if one.id != own.id), own)
+            every = (own if one.id == own.id else one for one in merged)
+            return state.with_facts(facts.pruned(every, now)), own
 
         return (yield from self._changing(user_id, change))
 
@@ -150,10 +150,10 @@ class UserKnowledge:
     def _edit(self, /, item_id: str, *, user_id: str, **changes: Any) -> Flow[KnownItem]:  # noqa: ANN401 - any field
         """Changes fields of a fact, a topic or an entity by hand, and returns it as it is then.
 
-        Of a fact: `text`, `category`, `confidence`, `slot`, `valid_from`, `valid_until`; of a topic: `label`,
-        `aliases`, `parent_slug`, `domain`, `proficiency_level`, `compiled_context`; of an entity: `name`, `type`,
-        `aliases`, `relationship`, `facts`, `attributes`, `relations`, `compiled_context`. Raises `InputError` where
-        there is no such item, no such field, or a value does not fit.
+        Of a fact: `text`, `category`, `confidence`, `slot`; of a topic: `label`, `aliases`, `parent_slug`, `domain`,
+        `proficiency_level`, `compiled_context`; of an entity: `name`, `type`, `aliases`, `relationship`, `facts`,
+        `attributes`, `relations`, `compiled_context`. Raises `InputError` where there is no such item, no such field,
+        or a value does not fit.
         """
         now = self._now
 
@@ -170,7 +170,7 @@ class UserKnowledge:
             if fact.slot and "slot" in given:  # supersedes the other values of that slot
                 said = LearnedFact(text=fact.text, category=fact.category, slot=fact.slot, same_as=fact.id)
                 every = {one.id: one for one in _learned(state, said, now)}
-                fact, state = every[fact.id], learning.with_facts(state, every.values(), now)
+                fact, state = every[fact.id], state.with_facts(facts.pruned(every.values(), now))
             return state, fact
 
         return (yield from self._changing(user_id, change))
@@ -212,7 +212,7 @@ class UserKnowledge:
             if not isinstance(item, Fact):
                 item = item.model_copy(update={"pinned": pinned, "updated_at": now})
             else:
-                item = facts.pin(state.facts, item, now) if pinned else item.model_copy(update={"pinned": False})
+                item = facts.pin(state.facts, item) if pinned else item.model_copy(update={"pinned": False})
             return _with(state, item), item
 
         return (yield from self._changing(user_id, change))
@@ -289,7 +289,8 @@ class UserKnowledge:
         def body() -> Flow[T]:
             before = yield from known.read_all(store, user_id)
             after, result = change(before)
-            after = learning.compiled(store, user_id, learning.remeasured(after, before, now), now)
+            after = learning.measured_again(after, learning.changed(before, after), now)
+            after = learning.compiled(store, user_id, after, now)
             yield from known.save(store, user_id, before, after, edited=True)
             return result
 
@@ -339,12 +340,8 @@ def _without_fact(state: Knowledge, fact: Fact) -> Knowledge:
 def _of_profile(state: Knowledge, item: Profile, changes: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """Returns what changes in a topic or an entity with some of its fields."""
     update = {**changes, "made_by": BY_USER, "updated_at": now}
-    if isinstance(item, EntityProfile):
-        said = {name: changes[name] for name in EntityDetails.model_fields if name in changes}
-        if "name" in changes:
-            said.setdefault("aliases", (*item.by_hand.aliases, item.name))
-        update["by_hand"] = item.by_hand.model_copy(update=said)
-    elif (parent := changes.get("parent_slug")) is not None:
+    parent = changes.get("parent_slug")
+    if isinstance(item, TopicProfile) and parent is not None:
         by_slug = {one.slug: one for one in state.topics}
         if parent not in by_slug or item.slug in line_above(by_slug[parent], by_slug):
             raise InputError(f"parent_slug must be the slug of another topic that is no part of it, not {parent!r}")
@@ -361,9 +358,7 @@ def _checked(item: KnownItem, values: Mapping[str, Any]) -> dict[str, Any]:
     made = _made(type(item), {**dict(item), **values})
     given = {name: getattr(made, name) for name in values}
     for name, value in given.items():
-        if isinstance(value, datetime):
-            given[name] = utc(value)
-        elif isinstance(value, str):
+        if isinstance(value, str):
             if name in _TEXTS and not 0 < len(value.strip()) <= MOST_CHARACTERS:
                 said = "it must not be blank" if not value.strip() else f"it has at most {MOST_CHARACTERS} characters"
                 raise InputError(f"{name} cannot be {value!r:.100}: {said}")

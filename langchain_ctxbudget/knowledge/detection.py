@@ -38,7 +38,6 @@ DECIMALS = 6
 
 _TOKEN = re.compile(rf"\s+|(?:[^\W{UNSPACED}]|[{MARKS}])+|.", re.DOTALL)
 _ASCII_TOKEN = re.compile(r"\s+|[A-Za-z0-9_]+|.", re.DOTALL)
-_SENTENCE_ENDS = frozenset(".!?…")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +78,8 @@ class Detector:
         self._things = tuple(things)
         self._vectors = np.zeros((0, 0), np.float32) if vectors is None else vectors
         self._with_vector = np.flatnonzero(self._vectors.any(axis=1))
-        self._ends: dict[tuple[str, ...], list[tuple[int, bool, str]]] = defaultdict(list)
-        """For the tokens of each name its things: if it is the label, and the spelling of a common word ("Will")."""
+        self._ends: dict[tuple[str, ...], list[tuple[int, bool]]] = defaultdict(list)
+        """For the tokens of each name its things, and if it is the label."""
         self._terms: dict[str, list[tuple[int, frozenset[str]]]] = defaultdict(list)
         """For each term of a name its things, and all terms of that name."""
         lengths: defaultdict[str, set[int]] = defaultdict(set)
@@ -89,14 +88,13 @@ class Detector:
                 needed = frozenset(terms(name))
                 for term in needed:
                     self._terms[term].append((number, needed))
-                compared, written = _tokens(name.strip())
-                is_plain_word = len(written) == 1 and compared[0] in STOP_WORDS
-                if not compared or (is_plain_word and written == compared):  # "it" names nothing
+                compared = _tokens(name.strip())
+                if not compared or (len(compared) == 1 and compared[0] in STOP_WORDS):  # "it" names nothing
                     continue
                 lengths[compared[0]].add(len(compared))
                 ends = self._ends[tuple(compared)]
                 if all(end[0] != number for end in ends):  # an alias that is the label in another case
-                    ends.append((number, place == 0, written[0] if is_plain_word else ""))
+                    ends.append((number, place == 0))
         self._lengths = {token: sorted(known, reverse=True) for token, known in lengths.items()}
 
     def detect(
@@ -140,14 +138,13 @@ class Detector:
     def _named(self, message: str) -> dict[int, tuple[bool, int]]:
         """Returns each thing that a message names: if by its label, and how often; no name inside a longer one."""
         found: dict[int, tuple[bool, int]] = {}
-        compared, written = _tokens(message)
+        compared = _tokens(message)
         covered = 0
         for start, token in enumerate(compared):
             for end in (start + length for length in self._lengths.get(token, ())):
-                ends = self._ends.get(tuple(compared[start:end]), ()) if end > covered else ()
-                if named := [one for one in ends if not one[2] or _is_meant(one[2], written, start)]:
+                if named := self._ends.get(tuple(compared[start:end]), ()) if end > covered else ():
                     covered = end
-                    for thing, is_label, _ in named:
+                    for thing, is_label in named:
                         label, times = found.get(thing, (False, 0))
                         found[thing] = (label or is_label, times + 1)
                     break
@@ -184,19 +181,7 @@ class Detector:
                 yield thing, SALIENT * FADING**ago * (NAME if is_label else ALIAS)
 
 
-def _tokens(text: str) -> tuple[list[str], list[str]]:
-    """Splits a text into words, white space and other characters; returns them as compared and as written.
-
-    In scripts without spaces every character is a token.
-    """
+def _tokens(text: str) -> list[str]:
+    """Splits a text into folded words, white space and other characters; without spaces, every character is one."""
     written = (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(unicodedata.normalize("NFKC", text))
-    return [" " if token.isspace() else token.casefold() for token in written], written
-
-
-def _is_meant(name: str, written: Sequence[str], place: int) -> bool:
-    """Tells that a word like "will" is the name "Will": capital, and not only for beginning a sentence."""
-    if written[place] != name:
-        return False
-    before = "".join(written[max(0, place - 2) : place]).strip()[-1:]
-    begins = not before or before in _SENTENCE_ENDS
-    return not begins or name != name.capitalize()
+    return [" " if token.isspace() else token.casefold() for token in written]

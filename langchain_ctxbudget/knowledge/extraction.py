@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
@@ -24,7 +23,6 @@ from pydantic import (
     Field,
     OnErrorOmit,
     ValidationError,
-    WithJsonSchema,
     WrapValidator,
     model_validator,
 )
@@ -50,13 +48,11 @@ from langchain_ctxbudget.knowledge.records import (
 from langchain_ctxbudget.llm import (
     DEFAULT_WINDOW_TOKENS,
     FRAMING_TOKENS,
-    MOST_REPLY_CHARACTERS,
     SPEAKER_CHARACTERS,
     NoReplyError,
     StructuredModel,
     clipped,
-    json_object,
-    without_thoughts,
+    reply_object,
 )
 from langchain_ctxbudget.messages import (
     CONTEXT,
@@ -65,7 +61,6 @@ from langchain_ctxbudget.messages import (
     clip_text,
     closing,
     fold,
-    iso_date,
     opening,
     says_the_same,
     terms,
@@ -93,10 +88,9 @@ DEFAULT_CONFIDENCE = 0.8
 _NOBODY = re.compile(
     r"i|me|myself|(?:the )?(?:user|assistant)|you(?:rself)?|we|us|s?he|him(?:self)?|hers?(?:elf)?|it(?:self)?"
     r"|them(?:selves)?|they|th(?:is|at|ese|ose)|who|(?:some|every|no)(?:one|body)|one"
+    r"|(?:my|your|his|her|its|our|their|(?:the )?user['’]s)\s.*"  # noqa: RUF001 - models write both
 )
-"""Words that small models take for entities and names all the same."""
-_BELONGS = re.compile(r"(?:my|your|his|her|its|our|their|(?:the )?user['’]s)\s")  # noqa: RUF001 - models write both
-"""The beginning of a description: "my sister" is no name."""
+"""Words that small models take for entities and names all the same, and descriptions ("my sister")."""
 _SUBJECT = re.compile(r"\A(?:[Tt]he user|User) (?=(?:is|has|was|(?!stories)\w+s|decided)\b)")
 
 
@@ -125,31 +119,16 @@ def _label(value: object) -> str:
 
 def _name(value: object) -> str:
     text = _label(value)
-    is_abbreviation = text.isupper() and len(text) > 1
-    if not is_abbreviation and (_NOBODY.fullmatch(fold(text)) or _BELONGS.match(text)):
+    if not (text.isupper() and len(text) > 1) and _NOBODY.fullmatch(fold(text)):
         raise ValueError("no name")
     return text
 
 
-def _day(value: object) -> datetime | None:
-    try:
-        date = iso_date(value.strip()) if isinstance(value, str) else None
-        return datetime.fromisoformat(date).replace(tzinfo=UTC) if date else None
-    except ValueError:  # the year 0
-        return None
-
-
 T = TypeVar("T")
 Text = Annotated[str, BeforeValidator(_text)]
-Label = Annotated[str, BeforeValidator(_label)]
 Name = Annotated[str, BeforeValidator(_name)]
 Maybe = Annotated[str, BeforeValidator(_label), _or("")]
 Many = Annotated[list[OnErrorOmit[T]], _or([])]
-Day = Annotated[
-    datetime | None,
-    BeforeValidator(_day),
-    WithJsonSchema({"type": "string", "description": "YYYY-MM-DD, only where it was said; else empty"}),
-]
 
 
 class _Note(BaseModel):
@@ -166,36 +145,21 @@ class _Sourced(_Note):
     messages: list[int] = Field(description="the numbers of the messages it comes from")
 
 
-N = TypeVar("N", bound=_Sourced)
-
-
 class _FactNote(_Sourced):
     text: Text = Field(description="about the user, third person without a subject, understandable on its own")
     category: FactCategory
     confidence: Annotated[float, Field(ge=0, le=1), _or(DEFAULT_CONFIDENCE)]
     updates: Maybe = Field(description="the id (F1) of the known fact that it repeats or refines; else empty")
     supersedes: Many[str] = Field(description="the ids of known facts that are no longer true")
-    valid_from: Day
-    valid_until: Day
     slot: Maybe = Field(description="what it is the only value of, such as home or employer; else empty")
 
 
 class _TopicNote(_Sourced):
-    label: Label = Field(description="two or three words")
+    label: Annotated[str, BeforeValidator(_label)] = Field(description="two or three words")
     aliases: Many[Name]
     parent: Maybe = Field(description="the label of a broader topic; else empty")
     domain: Annotated[Literal[Domain, ""], _or("")]
     proficiency: Annotated[Proficiency, _or("unknown")]
-
-
-class _AttributeNote(_Note):
-    name: Label
-    value: Text
-
-
-class _RelationNote(_Note):
-    relation: Label
-    target: Text = Field(description="the name of another entity")
 
 
 class _EntityNote(_Sourced):
@@ -203,8 +167,8 @@ class _EntityNote(_Sourced):
     type: Annotated[EntityType, _or("concept")]
     aliases: Many[Name]
     relationship: Maybe = Field(description="to the user, such as sister or cofounder; else empty")
-    attributes: Many[_AttributeNote]
-    relations: Many[_RelationNote]
+    attributes: Many[Text] = Field(description="'role: accountant' and the like")
+    relations: Many[Text] = Field(description="to other entities, 'works at: Acme' and the like")
     facts: Many[Text] = Field(description="what was said about it")
 
 
@@ -218,21 +182,11 @@ class LearnedAboutUser(_Note):
 
 SCHEMA = convert_to_json_schema(LearnedAboutUser)
 """The reply as JSON schema."""
-_OBJECT = re.compile(rf'\{{\s*"(?:{"|".join(LearnedAboutUser.model_fields)})"\s*:')
 
 
 def _read(reply: str | Mapping[str, Any]) -> LearnedAboutUser:
     """Reads a reply; a `ValueError` says what it is instead, and nothing of what stands in it."""
-    fields = reply
-    if isinstance(fields, str):
-        text = without_thoughts(fields)
-        begins = _OBJECT.search(text)
-        begin = begins.start() if begins else text.find("{")
-        if len(text) > MOST_REPLY_CHARACTERS:
-            raise ValueError(f"a reply of {len(text):,} characters")
-        if begin < 0:
-            raise ValueError("a reply that is not a JSON object" if text else "an empty reply")
-        fields = json_object(text, begin)
+    fields = reply_object(reply, tuple(LearnedAboutUser.model_fields))
     if not any(isinstance(fields.get(name), list | tuple) for name in LearnedAboutUser.model_fields):
         raise ValueError(f"a reply without lists of {', '.join(LearnedAboutUser.model_fields)}")
     return LearnedAboutUser.model_validate(fields)
@@ -247,7 +201,7 @@ these messages are out of sight.
 
 FACTS about the user
 - Only what the user says, or plainly confirms. The assistant's messages are for understanding. A question, an \
-example, a joke, or a text that the user pastes or quotes says nothing about the user.
+example, a joke, a role that is played, or a text that the user pastes, quotes or asks for says nothing about the user.
 - Only what is worth knowing weeks later: who the user is, what the user wants, works on, plans and decided. No small \
 talk, no request that is done with once it is answered.
 - One fact each, at most {TEXT_CHARACTERS} characters, third person without a subject: "Prefers short answers", "Lives \
@@ -264,8 +218,7 @@ TOPICS: what the user deals with for more than a passing remark. Use known label
 broader one as parent. proficiency is the user's own, as far as the messages show it; else unknown.
 
 ENTITIES: people, projects, organizations, tools and concepts with a name of their own, not the user and not the \
-assistant. Use known names again, other names for the same one as aliases. attributes are names with values ("role": \
-"accountant"); relations lead to other entities ("works at": "Acme").
+assistant. Use known names again, other names for the same one as aliases.
 
 messages: the numbers of the new messages that each item comes from; an item without one is ignored. Where nothing is \
 new, reply with empty lists. Write texts in the language of the user.
@@ -287,8 +240,7 @@ class ChatModelExtractor:
     """Learns about a user with any chat model.
 
     Args:
-        model: any chat model. One that can be bound to a schema is; the others, and the second attempt, get the
-            schema in words.
+        model: one that can be bound to a schema is; the others, and the second attempt, get the schema in words.
         timeout_seconds: how long one call may take, its own retries included, in seconds.
         window_tokens: the model's window where its profile does not tell it, in tokens.
 
@@ -326,7 +278,15 @@ class ChatModelExtractor:
             InputError: not even the first message fits.
             ExtractionError: both attempts failed.
         """
-        shown = self._shown(said)
+        room_tokens = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))
+        most = min(room_tokens, MESSAGE_TOKENS)
+        shown = _taken((_message(one, most, number) for number, one in enumerate(said, 1)), room_tokens)
+        if not shown:
+            raise InputError(
+                f"{self.model.name} has a window of {self.model.window_tokens:,} tokens, of which the prompt and the "
+                f"reply leave {max(0, room_tokens):,} for messages: the first one does not fit. Use a model with a "
+                "larger window"
+            )
         said = said[: len(shown)]
         facts, blocks = _shown_of(known, said, int(self._room_tokens * KNOWN_SHARE))
         room_tokens = int(self._room_tokens * EARLIER_SHARE)
@@ -337,18 +297,6 @@ class ChatModelExtractor:
         except NoReplyError as error:
             raise ExtractionError(f"{self.model.name} told nothing that can be used: {error}") from None
         return len(said), _learned(reply, said, facts, self.model.name)
-
-    def _shown(self, said: Sequence[Said]) -> list[str]:
-        room_tokens = int(self._room_tokens * (1 - KNOWN_SHARE - EARLIER_SHARE))
-        most = min(room_tokens, MESSAGE_TOKENS)
-        shown = _taken((_message(one, most, number) for number, one in enumerate(said, 1)), room_tokens)
-        if said and not shown:
-            raise InputError(
-                f"{self.model.name} has a window of {self.model.window_tokens:,} tokens, of which the prompt and the "
-                f"reply leave {max(0, room_tokens):,} for messages: the first one does not fit. Use a model with a "
-                "larger window"
-            )
-        return shown
 
 
 # What the model is shown
@@ -369,10 +317,7 @@ def _taken(items: Iterable[str], room_tokens: int) -> list[str]:
 
 
 def _message(said: Said, room_tokens: int, number: int | None = None) -> str:
-    """Returns a message as an item; empty where not even its head and its tail fit.
-
-    Whether it is the user's stands in front, where no name can be taken for it.
-    """
+    """Returns a message as an item; empty where not even its head and its tail fit."""
     speaker = as_data(clipped(encodable(said.speaker), SPEAKER_CHARACTERS))
     who = "the user" if said.from_user else "not the user"
     place = "" if number is None else f"{number}. "
@@ -387,36 +332,24 @@ def _message(said: Said, room_tokens: int, number: int | None = None) -> str:
 
 
 def _shown_of(known: Knowledge, said: Sequence[Said], room_tokens: int) -> tuple[list[Fact], list[str]]:
-    """Returns the facts that are shown, in the order of their ids, and the blocks of all that is known.
-
-    What shares most terms with the new messages comes first, then what is pinned, important, recent. Facts get half
-    of the room, topics half of what they leave, entities the rest.
-    """
+    """Returns the facts that are shown, in the order of their ids, and the blocks of all that is known."""
     wanted = frozenset(term for message in said for term in terms(message.text))
 
-    def rank(one: Fact | Profile) -> tuple[int, bool, float, float, str]:
-        texts: tuple[str, ...]
-        last: datetime | None
-        if isinstance(one, Fact):
-            texts, importance, last = (one.text, one.slot), 0.0, one.last_seen
-        else:
-            texts, importance, last = one.names, one.importance_score, one.last_engaged_at
+    def rank(one: Fact | Profile) -> tuple[int, bool, float, str]:
+        texts = (one.text, one.slot) if isinstance(one, Fact) else one.names
+        last = one.last_seen if isinstance(one, Fact) else one.last_engaged_at
         shared = len(wanted.intersection(term for text in texts for term in terms(text)))
-        return -shared, not one.pinned, -importance, -last.timestamp() if last else 0.0, one.id
+        return -shared, not one.pinned, -last.timestamp() if last else 0.0, one.id
 
-    facts = sorted((fact for fact in known.facts if fact.is_current), key=rank)[:MOST_FACTS]
-    items = [_fact_item(number, fact) for number, fact in enumerate(facts, 1)]
-    blocks, shown = [], 0
-    for heading, some, share in (
-        (FACTS_HEADING, items, 2),
-        (TOPICS_HEADING, map(_name_item, sorted(known.topics, key=rank)[:MOST_NAMES]), 2),
-        (ENTITIES_HEADING, map(_name_item, sorted(known.entities, key=rank)[:MOST_NAMES]), 1),
-    ):
-        taken = _taken(some, room_tokens // share)
-        room_tokens -= sum(map(estimate_tokens, taken))
-        blocks.append(_block(heading, taken))
-        shown = shown if blocks[1:] else len(taken)
-    return facts[:shown], blocks
+    facts = sorted(known.facts, key=rank)[:MOST_FACTS]
+    shown = _taken((_fact_item(number, fact) for number, fact in enumerate(facts, 1)), room_tokens // 2)
+    blocks = [_block(FACTS_HEADING, shown)]
+    room_tokens -= sum(map(estimate_tokens, shown))
+    for heading, profiles, share in ((TOPICS_HEADING, known.topics, 2), (ENTITIES_HEADING, known.entities, 1)):
+        names = _taken(map(_name_item, sorted(profiles, key=rank)[:MOST_NAMES]), room_tokens // share)
+        room_tokens -= sum(map(estimate_tokens, names))
+        blocks.append(_block(heading, names))
+    return facts[: len(shown)], blocks
 
 
 def _flat(text: str) -> str:
@@ -425,8 +358,7 @@ def _flat(text: str) -> str:
 
 def _fact_item(number: int, fact: Fact) -> str:
     kind = f"{fact.category}, {_flat(fact.slot)}" if fact.slot else fact.category
-    date = (fact.valid_from or fact.last_seen).date().isoformat()
-    return f"- F{number} [{date}] ({kind}): {_flat(fact.text)}\n"
+    return f"- F{number} [{fact.last_seen.date().isoformat()}] ({kind}): {_flat(fact.text)}\n"
 
 
 def _name_item(profile: Profile) -> str:
@@ -440,27 +372,55 @@ def _name_item(profile: Profile) -> str:
 
 
 def _learned(reply: LearnedAboutUser, said: Sequence[Said], known: Sequence[Fact], made_by: str) -> Learned:
-    ids = {number: one.id for number, one in enumerate(said, 1)}
-
-    def sourced(notes: Iterable[N]) -> list[tuple[N, tuple[str, ...]]]:
-        numbered = ((note, sorted({*note.messages} & ids.keys())) for note in notes)
-        return [(note, tuple(ids[number] for number in numbers)) for note, numbers in numbered if numbers]
-
     by_id = {f"F{number}": fact.id for number, fact in enumerate(known, 1)}
-    learned = [_fact(note, sources, by_id) for note, sources in sourced(reply.facts) if note.confidence]
-    topics = (_topic(note, sources) for note, sources in sourced(reply.topics))
-    entities = (_entity(note, sources) for note, sources in sourced(reply.entities))
-    lasting = [fact for fact in learned if fact.valid_until is None]
+
+    def sources(note: _Sourced) -> tuple[str, ...]:
+        return tuple(said[number - 1].id for number in sorted({*note.messages}) if 0 < number <= len(said))
+
+    facts = [_fact(note, sources(note), by_id) for note in reply.facts if sources(note) and note.confidence]
     # A slot of several facts has more than one value, and is none.
-    several = {a.slot for a in lasting for b in lasting if a.slot == b.slot and not says_the_same(a.text, b.text)}
-    facts = tuple(replace(fact, slot="") if fact.slot in several else fact for fact in learned)
-    return Learned(facts=facts, topics=tuple(topics), entities=tuple(entities), made_by=made_by)
+    several = {a.slot for a in facts for b in facts if a.slot == b.slot and not says_the_same(a.text, b.text)}
+    topics = (
+        LearnedTopic(
+            label=note.label,
+            aliases=tuple(note.aliases),
+            parent=note.parent or None,
+            domain=note.domain or None,
+            proficiency=None if note.proficiency == "unknown" else note.proficiency,
+            message_ids=sources(note),
+        )
+        for note in reply.topics
+    )
+    entities = (
+        LearnedEntity(
+            name=note.name,
+            type=note.type,
+            aliases=tuple(note.aliases),
+            relationship=note.relationship or None,
+            attributes=_pairs(note.attributes),
+            relations=tuple(Relation(relation=name, target=value) for name, value in _pairs(note.relations)),
+            facts=tuple(note.facts),
+            message_ids=sources(note),
+        )
+        for note in reply.entities
+    )
+    return Learned(
+        facts=tuple(replace(fact, slot="") if fact.slot in several else fact for fact in facts),
+        topics=tuple(topic for topic in topics if topic.message_ids),
+        entities=tuple(entity for entity in entities if entity.message_ids),
+        made_by=made_by,
+    )
+
+
+def _pairs(notes: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    parts = (note.partition(":") for note in notes)
+    pairs = ((name.strip(), value.strip()) for name, _, value in parts)
+    return tuple((name[:NAME_CHARACTERS], value) for name, value in pairs if name and value)
 
 
 def _fact(note: _FactNote, message_ids: tuple[str, ...], known: Mapping[str, str]) -> LearnedFact:
     bare, slot, same = _SUBJECT.sub("", note.text), fold(note.slot), known.get(note.updates.upper(), "")
     supersedes = tuple(known[name] for name in dict.fromkeys(map(str.upper, note.supersedes)) if name in known)
-    is_over = note.valid_from and note.valid_until and note.valid_until < note.valid_from
     return LearnedFact(
         text=bare[0].upper() + bare[1:] if bare != note.text else bare,
         category=note.category,
@@ -470,30 +430,4 @@ def _fact(note: _FactNote, message_ids: tuple[str, ...], known: Mapping[str, str
         supersedes=supersedes,
         # What is no longer true is not said again.
         same_as="" if same in supersedes else same,
-        valid_from=note.valid_from,
-        valid_until=None if is_over else note.valid_until,
-    )
-
-
-def _topic(note: _TopicNote, message_ids: tuple[str, ...]) -> LearnedTopic:
-    return LearnedTopic(
-        label=note.label,
-        aliases=tuple(note.aliases),
-        parent=note.parent or None,
-        domain=note.domain or None,
-        proficiency=None if note.proficiency == "unknown" else note.proficiency,
-        message_ids=message_ids,
-    )
-
-
-def _entity(note: _EntityNote, message_ids: tuple[str, ...]) -> LearnedEntity:
-    return LearnedEntity(
-        name=note.name,
-        type=note.type,
-        aliases=tuple(note.aliases),
-        relationship=note.relationship or None,
-        attributes=tuple((one.name, one.value) for one in note.attributes),
-        relations=tuple(Relation(relation=one.relation, target=one.target) for one in note.relations),
-        facts=tuple(note.facts),
-        message_ids=message_ids,
     )

@@ -1,14 +1,13 @@
 """Layer L1: how the user wants to be answered, and what is known about them, a snapshot per conversation.
 
 The stable zone of a prompt begins with it, so a conversation shows the same facts until it is compacted, until
-the user changes something by hand, or until one of them is no longer true. Retrieval may quote what was learned since.
+the user changes something by hand, or until one of them ends. Retrieval may quote what was learned since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
@@ -17,14 +16,7 @@ from langgraph.store.base import BaseStore
 
 from langchain_ctxbudget.budget import MEMORIES_HEADING, MEMORY_MAX, Fragment, Layer, Reason, Status
 from langchain_ctxbudget.flow import Flow
-from langchain_ctxbudget.knowledge.facts import (
-    HEADINGS,
-    holding,
-    is_kept_by_hand,
-    ranked,
-    shown,
-    stays_where_it_is_tight,
-)
+from langchain_ctxbudget.knowledge.facts import HEADINGS, is_kept_by_hand, ranked, shown, stays_where_it_is_tight
 from langchain_ctxbudget.knowledge.known import Knowledge, read
 from langchain_ctxbudget.knowledge.records import BY_USER, Fact
 from langchain_ctxbudget.messages import fences
@@ -61,11 +53,11 @@ class FactsLayer:
         return FactsLayer(shown=self.all, edited=self.edited) if self.is_read else self
 
 
-def facts_of(knowledge: Knowledge, snapshot: SnapshotRecord | None, now: datetime) -> FactsLayer:
+def facts_of(knowledge: Knowledge, snapshot: SnapshotRecord | None) -> FactsLayer:
     """Returns the facts that a conversation may show, given its snapshot so far, if any."""
     if not knowledge.is_read:
         return FactsLayer(due=False, is_read=False)
-    edited, facts = knowledge.mark.edited, tuple(holding(knowledge.facts, now))
+    edited, facts = knowledge.mark.edited, knowledge.facts
     said = dict(snapshot.facts) if snapshot else {}
     before = tuple(fact for fact in facts if fact.id in said)
     is_same = len(before) == len(said) and all(_fingerprint(fact) == said[fact.id] for fact in before)
@@ -206,9 +198,9 @@ def as_candidates(
 
 
 def all_candidates(
-    store: BaseStore, user_id: str, settings: ContextSettings, now: datetime, count: Count
+    store: BaseStore, user_id: str, settings: ContextSettings, count: Count
 ) -> Flow[tuple[Candidate, ...]]:
     """Reads everything that is known about a user, in no conversation in particular."""
     known = yield from read(store, user_id)
     facts = (known if settings.learn else known.by_hand).facts
-    return as_candidates(memory_fragments(settings, count), holding(facts, now))
+    return as_candidates(memory_fragments(settings, count), facts)

@@ -25,7 +25,6 @@ from langchain_ctxbudget.knowledge.profiles import importance_at
 from langchain_ctxbudget.knowledge.records import (
     BY_USER,
     ContextBundle,
-    EntityDetails,
     EntityProfile,
     Fact,
     KnowledgeMark,
@@ -51,6 +50,8 @@ class Knowledge:
     """The token of the version that was read; empty where nothing is stored."""
     facts: tuple[Fact, ...] = ()
     """Current facts."""
+    ended: tuple[Fact, ...] = ()
+    """Facts that no longer count."""
     topics: tuple[TopicProfile, ...] = ()
     entities: tuple[EntityProfile, ...] = ()
     bundles: Mapping[str, ContextBundle] = field(default_factory=dict)
@@ -58,9 +59,7 @@ class Knowledge:
     is_read: bool = True
     """False: reading failed, so nothing follows from an item that is missing."""
     is_whole: bool = False
-    """The three fields below were read as well; prompts do without them."""
-    ended: tuple[Fact, ...] = ()
-    """Facts that no longer count."""
+    """The two fields below were read as well; prompts do without them."""
     links: Mapping[tuple[str, str], TopicConversation] = field(default_factory=dict)
     """By topic or entity, and conversation."""
     phrases: tuple[PhraseRecord, ...] = ()
@@ -86,11 +85,6 @@ class Knowledge:
         """The model and dimensions of the vectors that a message can be compared with; None without any."""
         return _most_common(self.topics)
 
-    @cached_property
-    def expires_at(self) -> datetime | None:
-        """The time when the first text is to be compiled again."""
-        return min((utc(bundle.expires_at) for bundle in self.bundles.values() if bundle.expires_at), default=None)
-
     @property
     def profiles(self) -> tuple[Profile, ...]:
         """Topics, then entities."""
@@ -107,40 +101,41 @@ class Knowledge:
         facts = tuple(fact for fact in self.facts if fact.made_by == BY_USER)
         return replace(self, facts=facts, topics=(), entities=(), bundles={})
 
+    def with_facts(self, every: Iterable[Fact]) -> Knowledge:
+        """Returns the same with these facts, current ones and others."""
+        given = list(every)
+        current, ended = (tuple(fact for fact in given if fact.is_current is which) for which in (True, False))
+        return replace(self, facts=current, ended=ended)
+
 
 NOTHING = Knowledge()
-
-
-def entity_by_hand(entity: EntityProfile) -> EntityProfile:
-    """Returns an entity without the details that were learned."""
-    return entity.model_copy(update={name: getattr(entity.by_hand, name) for name in EntityDetails.model_fields})
 
 
 # Detectors
 
 
 def _detector(profiles: Sequence[Profile]) -> Detector:
-    """Makes a detector by names, terms and vectors; of two found as surely, the more important one comes first.
-
-    Importance is that of when the newest of them came up, so that none fades while nothing is learned.
-    """
+    """Makes a detector by names, terms and vectors; of two found as surely, the more important one comes first."""
     times = (utc(one.last_engaged_at) for one in profiles if one.last_engaged_at)
     newest = max(times, default=datetime.max.replace(tzinfo=UTC))
-    compared = [one.model_copy(update={"importance_score": importance_at(one, newest)}) for one in profiles]
     made_by = _most_common(profiles)
     none = (0.0,) * (made_by[1] if made_by else 0)
     rows = [one.embedding if (one.embedding_model, len(one.embedding)) == made_by else none for one in profiles]
-    return Detector(things(compared), np.asarray(rows, np.float32) if made_by else None)
+    named = [
+        replace(thing, importance=importance_at(one, newest))
+        for thing, one in zip(things(profiles), profiles, strict=True)
+    ]
+    return Detector(named, np.asarray(rows, np.float32) if made_by else None)
 
 
 def by_names(profiles: Iterable[Profile]) -> Detector:
     """Makes a detector by names alone; while all names stay, it is the one that was made before."""
-    return _by_names(tuple((thing.id, thing.names) for thing in things(profiles)))
+    return _by_names(tuple(things(profiles)))
 
 
 @remembering(4)
-def _by_names(named: tuple[tuple[str, tuple[str, ...]], ...]) -> Detector:
-    return Detector([Named(id=thing, names=names) for thing, names in named])
+def _by_names(named: tuple[Named, ...]) -> Detector:
+    return Detector(named)
 
 
 def things(profiles: Iterable[Profile]) -> list[Named]:
@@ -154,7 +149,7 @@ def things(profiles: Iterable[Profile]) -> list[Named]:
         is_person = isinstance(profile, EntityProfile) and profile.type == "person"
         return (*profile.names, first) if is_person and rest and first_names[first] == 1 else profile.names
 
-    return [Named(id=one.id, names=named(one), importance=one.importance_score) for one in every]
+    return [Named(id=one.id, names=named(one)) for one in every]
 
 
 def _most_common(profiles: Sequence[Profile]) -> tuple[str | None, int] | None:
@@ -168,20 +163,11 @@ def _most_common(profiles: Sequence[Profile]) -> tuple[str | None, int] | None:
 
 @dataclass(slots=True)
 class _Kept:
-    """The knowledge of one user, and notes beside it."""
+    """The knowledge of one user, and the uses of bundles by id since they were written last."""
 
     knowledge: Knowledge | None = None
     hits: Counter[str] = field(default_factory=Counter)
     misses: Counter[str] = field(default_factory=Counter)
-    """Uses of bundles by id, since they were written last."""
-    asked: set[str] = field(default_factory=set)
-    """Work that somebody has begun: vectors of some embeddings, or texts in place of those that have expired."""
-
-    def is_first(self, work: str) -> bool:
-        """Tells once that nobody has begun some work."""
-        is_new = work not in self.asked
-        self.asked.add(work)
-        return is_new
 
 
 @dataclass(slots=True)
@@ -249,20 +235,6 @@ def take_use(store: BaseStore, user_id: str) -> tuple[Counter[str], Counter[str]
     return taken
 
 
-def lacks_vectors(store: BaseStore, user_id: str, model: str) -> bool:
-    """Tells once that a user's topics need vectors of this model: the one who asks has them made."""
-    return _of(store, user_id).is_first(f"vectors of {model}")
-
-
-def is_to_be_renewed(store: BaseStore, user_id: str, now: datetime) -> bool:
-    """Tells once that a text of what was read last has expired: the one who asks has it compiled."""
-    kept = _of(store, user_id)
-    known = kept.knowledge
-    if known is None or known.expires_at is None or known.expires_at > utc(now):
-        return False
-    return kept.is_first(f"texts of {known.mark.mark}")
-
-
 def last_known(store: BaseStore, user_id: str) -> Knowledge:
     """Returns what was read last, for when reading fails."""
     return _of(store, user_id).knowledge or Knowledge(is_read=False)
@@ -283,11 +255,10 @@ def read(store: BaseStore, user_id: str, found: object = None, *, marked: bool =
         return kept.knowledge
     known = Knowledge(
         mark=mark,  # read before what it marks, so never newer
-        facts=tuple((yield from records.FACTS.all(store, user_id))),
         topics=tuple((yield from records.TOPICS.all(store, user_id))),
         entities=tuple((yield from records.ENTITIES.all(store, user_id))),
         bundles={bundle.id: bundle for bundle in (yield from records.BUNDLES.all(store, user_id))},
-    )
+    ).with_facts((yield from records.FACTS.all(store, user_id)))
     _of(store, user_id).knowledge = known
     return known
 
@@ -299,15 +270,8 @@ def read_all(store: BaseStore, user_id: str) -> Flow[Knowledge]:
         return known
     links = yield from records.LINKS.all(store, user_id)
     phrases = yield from records.PHRASES.all(store, user_id)
-    ended = yield from records.ENDED.all(store, user_id)
-    current = {fact.id for fact in known.facts}  # a fact among both is current: ending it was cut short
-    whole = replace(
-        known,
-        is_whole=True,
-        ended=tuple(fact for fact in ended if fact.id not in current),
-        links={(link.topic_id, link.conversation_id): link for link in links},
-        phrases=_newest_last(phrases),
-    )
+    linked = {(link.topic_id, link.conversation_id): link for link in links}
+    whole = replace(known, is_whole=True, links=linked, phrases=_newest_last(phrases))
     _of(store, user_id).knowledge = whole
     return whole
 
@@ -320,22 +284,19 @@ def save(store: BaseStore, user_id: str, before: Knowledge, after: Knowledge, *,
     """Writes what has changed, and then the mark; nothing where nothing has.
 
     The order makes a kill in between harmless, as learning again has the same effect: bundles are there before what
-    they show is clean, a fact is noted as ended before it leaves the current ones, phrases are counted last. With
-    `edited`, it was changed by hand, and every conversation renews its snapshot.
+    they show is clean, a fact ends before another one takes its place, phrases are counted last. With `edited`, it was
+    changed by hand, and every conversation renews its snapshot.
 
     Raises:
         StoreError: another process has erased the user since `before` was read; what was written is deleted again.
     """
     ended = tuple(nlargest(MOST_ENDED, after.ended, key=lambda fact: (fact.ended_at or fact.last_seen, fact.id)))
-    moved = records.ENDED.changes(user_id, before.ended, ended)
     puts = [
         *records.BUNDLES.changes(user_id, before.bundles.values(), after.bundles.values()),
         *records.TOPICS.changes(user_id, before.topics, after.topics),
         *records.ENTITIES.changes(user_id, before.entities, after.entities),
         *records.LINKS.changes(user_id, before.links.values(), after.links.values()),
-        *(put for put in moved if put.value is not None),
-        *records.FACTS.changes(user_id, before.facts, after.facts),
-        *(put for put in moved if put.value is None),
+        *records.FACTS.changes(user_id, (*before.ended, *before.facts), (*ended, *after.facts)),
         *records.PHRASES.changes(user_id, before.phrases, after.phrases),
     ]
     if not puts:

@@ -7,7 +7,7 @@ goes on from the newest that fits. What came from messages that are no longer th
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -22,15 +22,13 @@ from langchain_ctxbudget.errors import BlockedLoopError, ExtractionError, InputE
 from langchain_ctxbudget.flow import Flow, T, batch, drive, embed, locked, running_loop
 from langchain_ctxbudget.history import Beginning, OpenConversation, editing
 from langchain_ctxbudget.knowledge import known, learning, presence, records
-from langchain_ctxbudget.knowledge.bundles import Compiler
-from langchain_ctxbudget.knowledge.known import Knowledge
 from langchain_ctxbudget.knowledge.learning import Work
 from langchain_ctxbudget.knowledge.presence import Prediction
-from langchain_ctxbudget.knowledge.records import ClientPresence, ContextBundle, Learned, ProgressRecord
+from langchain_ctxbudget.knowledge.records import Learned, ProgressRecord
 from langchain_ctxbudget.search import units
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import Scope, bulk, embeddings_name, settings_in, settings_place, utc_now
-from langchain_ctxbudget.tokens import TokenCounter, estimate_tokens
+from langchain_ctxbudget.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel
@@ -43,8 +41,6 @@ PAUSE_SECONDS = 0.25
 """Nothing is learned before so much time without a prompt."""
 MOST_MESSAGES = 50
 """The most that are read at once; a turn that comes up meanwhile waits for no more."""
-MOST_OPEN = 20
-"""Conversations of which it is compiled what they are about."""
 
 
 class Owner(Protocol):
@@ -69,7 +65,7 @@ class Owner(Protocol):
 
 
 def take(
-    store: BaseStore, conversation: OpenConversation, counter: TokenCounter, *, at_least: int, from_tools: bool = False
+    store: BaseStore, conversation: OpenConversation, counter: TokenCounter, *, at_least: int
 ) -> Flow[Work | None]:
     """Returns the next messages to learn from; None where there are too few new ones."""
     epoch = known.epoch_of(store, conversation.scope.user_id)
@@ -92,7 +88,6 @@ def take(
         progress=progress,
         there=still_there(conversation) if changed else None,
         epoch=epoch,
-        from_tools=from_tools,
     )
 
 
@@ -130,31 +125,28 @@ def write(store: BaseStore, work: Work, learned: Learned | None, now: datetime) 
     yield from locked(known.lock_of(store, user), body())
 
 
-def embed_topics(store: BaseStore, user_id: str, embeddings: Embeddings, *, anew: bool = False) -> Flow[None]:
+def embed_topics(store: BaseStore, user_id: str, embeddings: Embeddings) -> Flow[None]:
     """Gives every topic of a user a vector that has none of this model.
 
-    The model works while nobody waits, so what was changed meanwhile is left as it is. With `anew`, topics that seem to
-    have a vector of this model get one as well, as it may have other dimensions.
+    The model works while nobody waits, so what was changed meanwhile is left as it is.
     """
     model, epoch = embeddings_name(embeddings), known.epoch_of(store, user_id)
     knowledge = yield from known.read(store, user_id)
-    missing = [". ".join(topic.names) for topic in knowledge.topics if anew or topic.embedding_model != model]
+    missing = [". ".join(topic.names) for topic in knowledge.topics if topic.embedding_model != model]
     if not missing:
         return
     rows = yield from embed(embeddings, missing)
     made = dict(zip(missing, map(tuple, units(np.asarray(rows, np.float32)).round(6).tolist()), strict=True))
 
     def body() -> Flow[None]:
-        if known.epoch_of(store, user_id) != epoch:
-            return
-        before = yield from known.read_all(store, user_id)
-        topics = []
-        for topic in before.topics:
-            vector = made.get(". ".join(topic.names), topic.embedding)
-            is_made = (topic.embedding_model, len(topic.embedding)) == (model, len(vector))
-            new = {} if is_made or vector is topic.embedding else {"embedding": vector, "embedding_model": model}
-            topics.append(topic.model_copy(update=new) if new else topic)
-        yield from known.save(store, user_id, before, replace(before, topics=tuple(topics)))
+        if known.epoch_of(store, user_id) == epoch:
+            before = yield from known.read_all(store, user_id)
+            named = ((topic, made.get(". ".join(topic.names))) for topic in before.topics)
+            topics = tuple(
+                topic.model_copy(update={"embedding": vector, "embedding_model": model}) if vector else topic
+                for topic, vector in named
+            )
+            yield from known.save(store, user_id, before, replace(before, topics=topics))
 
     yield from locked(known.lock_of(store, user_id), body())
 
@@ -181,8 +173,8 @@ class Learning:
 
     def begin_anew(self) -> None:
         """Leave to the parent what it was going to learn."""
-        self._wanted: set[Scope | str] = set()
-        """Conversations whose session ends, and users whose topics have vectors of other embeddings."""
+        self._ending: set[Scope] = set()
+        """Conversations whose session ends."""
         self._asking = False
         """True while a model works: nothing is written before that is over."""
 
@@ -197,42 +189,26 @@ class Learning:
                 self.worker.flush(CLOSING_SECONDS)
 
     def note(self, conversation: OpenConversation) -> None:
-        """Learn from a conversation in the background once it has enough new messages, or when some have changed.
-
-        Learning brings texts up to date that have expired; where nothing is to be learned yet, that is done by itself.
-        """
-        settings, new, scope = self.owner.settings, conversation.new_to_learn(), conversation.scope
-        if not settings.learn:
-            return
-        if new is None or new >= settings.learn_every:
-            self.worker.submit(scope)
-        elif known.is_to_be_renewed(self.owner.store, scope.user_id, self.clock()):
-            self.worker.submit(scope.user_id)
+        """Learn from a conversation in the background once it has enough new messages, or when some have changed."""
+        settings, new = self.owner.settings, conversation.new_to_learn()
+        if settings.learn and (new is None or new >= settings.learn_every):
+            self.worker.submit(conversation.scope)
 
     def end_session(self, scope: Scope) -> bool:
         """Learn in the background from everything that is new in a conversation; whether that is going to happen."""
-        return self.owner.settings.learn and self._want(scope)
+        if not self.owner.settings.learn:
+            return False
+        with self._mutex:
+            self._ending.add(scope)
+        return self.worker.submit(scope)
 
     def prewarm(self, user_id: str) -> None:
         """Have the texts of what is likely to come up compiled in the background."""
         if self.owner.settings.learn:
             self.worker.submit(user_id)
 
-    def renew_vectors(self, user_id: str, model: str) -> None:
-        """Have the vectors of a user's topics made by the embeddings of this name, if any, in the background."""
-        if model and known.lacks_vectors(self.owner.store, user_id, model):
-            self._want(user_id)
-
-    def _want(self, key: Scope | str) -> bool:
-        with self._mutex:
-            self._wanted.add(key)
-        return self.worker.submit(key)
-
     def warm(self, user_id: str) -> Flow[Prediction]:
-        """Predict what is likely to come up on a user's devices, and compile the texts of it.
-
-        The devices remember what was predicted, and a composite bundle has the texts together.
-        """
+        """Predict what is likely to come up on a user's devices, which remember it, and compile the texts of it."""
         store, now = self.owner.store, self.clock()
 
         def body() -> Flow[Prediction]:
@@ -240,15 +216,7 @@ class Learning:
             devices = yield from presence.devices(store, user_id, now)
             likely = presence.predict(devices, before.topics, before.entities, before.links.values(), now)
             topics, entities = (tuple(name for name, _ in some) for some in (likely.topics, likely.entities))
-            state = learning.compiled(store, user_id, before, now)
-            texts = {
-                key: text for key, text in state.bundles.items() if text.bundle_type not in learning.MADE_OF_OTHERS
-            }
-            compiler = Compiler(now=now, count=estimate_tokens, old=state.bundles)
-            made = [compiler.composite([state.bundles[name] for name in (*topics, *entities) if name in state.bundles])]
-            made += _of_conversations(compiler, state, devices)
-            texts |= {text.id: text for text in made if text.compiled_prompt}
-            yield from known.save(store, user_id, before, replace(state, bundles=texts))
+            yield from known.save(store, user_id, before, learning.compiled(store, user_id, before, now))
             told = {"predicted_topics": topics, "predicted_entities": entities}
             renewed = [(device, device.model_copy(update=told)) for device in devices if device.is_online]
             yield from bulk.write(store, [records.PRESENCE.put(user_id, new) for old, new in renewed if new != old])
@@ -272,8 +240,7 @@ class Learning:
             lost = learning.changed(before, state)
             gone = {key for key in state.links if key[1] == conversation and (key[0] in lost or not there)}
             links = {key: link for key, link in state.links.items() if key not in gone}
-            texts = {key: one for key, one in state.bundles.items() if there or one.conversation_id != conversation}
-            state = replace(state, links=links, bundles=texts)
+            state = replace(state, links=links)
             state = learning.measured_again(state, lost | {name for name, _ in gone}, now)
             yield from known.save(store, user, before, learning.compiled(store, user, state, now))
 
@@ -284,18 +251,14 @@ class Learning:
     # In the thread
 
     def _run(self, key: Scope | str, cancelled: Cancelled) -> None:
-        with self._mutex:
-            wanted = key in self._wanted
-            self._wanted.discard(key)
-        store, embeddings = self.owner.store, self.owner.embeddings
         atexit.register(self.close)  # so that a job that is in the store ends first
         try:
-            if not isinstance(key, str):
-                self._learn_all(key, cancelled, ends=wanted)
-                return
-            if wanted and embeddings:
-                drive(embed_topics(store, key, embeddings, anew=True))
-            if self._settings_of(key).learn:
+            if isinstance(key, Scope):
+                with self._mutex:
+                    ends = key in self._ending
+                    self._ending.discard(key)
+                self._learn_all(key, cancelled, ends=ends)
+            elif self._settings_of(key).learn:
                 drive(self.warm(key))
         finally:
             atexit.unregister(self.close)
@@ -310,6 +273,9 @@ class Learning:
     def _learn_all(self, scope: Scope, cancelled: Cancelled, *, ends: bool) -> None:
         """Learns from a conversation until nothing is new; raises what the model failed with when that is done."""
         owner, settings, problem = self.owner, self._settings_of(scope.user_id), None
+        extractor = None if settings.learn == "rules" else self._extractor
+        if settings.learn == "model" and extractor is None:
+            return
         at_least = 1 if ends else settings.learn_every
 
         def find(conversation: OpenConversation) -> Flow[Work | None]:
@@ -318,14 +284,13 @@ class Learning:
             if conversation.snapshot_unsaved and conversation.entries:
                 yield from batch(owner.store, [records.written(records.snapshot_place(scope), conversation.snapshot)])
                 conversation.snapshot_unsaved = False
-            from_tools = settings.learn_from_tools
-            return (yield from take(owner.store, conversation, owner.counter, at_least=at_least, from_tools=from_tools))
+            return (yield from take(owner.store, conversation, owner.counter, at_least=at_least))
 
         while settings.learn and not cancelled and (work := drive(owner.using(scope, find))):
             learned: Learned | None = None
-            if self._extractor is not None and work.said:
+            if extractor is not None and any(one.from_user for one in work.said):
                 try:
-                    work, learned = self._asked(self._extractor, work)
+                    work, learned = self._asked(extractor, work)
                 except (ExtractionError, InputError) as error:
                     problem = error
             if not cancelled:
@@ -345,16 +310,3 @@ class Learning:
         finally:
             self._asking = False
         return work.until_said(count), learned
-
-
-def _of_conversations(compiler: Compiler, state: Knowledge, devices: Sequence[ClientPresence]) -> list[ContextBundle]:
-    """Compiles what the conversations are about that are open on a device."""
-    online = [device for device in devices if device.is_online]
-    opened = [(device.active_conversation_id, *device.visible_conversation_ids) for device in online]
-    made = []
-    for conversation in list(dict.fromkeys(name for names in opened for name in names if name))[:MOST_OPEN]:
-        ranks = {link.topic_id: -link.relevance_score for (_, at), link in state.links.items() if at == conversation}
-        topics = sorted((one for one in state.topics if one.id in ranks), key=lambda one: (ranks[one.id], one.id))
-        entities = sorted((one for one in state.entities if one.id in ranks), key=lambda one: (ranks[one.id], one.id))
-        made.append(compiler.conversation(conversation, topics, entities))
-    return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -20,7 +20,7 @@ from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.history import Beginning, Entry
 from langchain_ctxbudget.knowledge import facts, known
 from langchain_ctxbudget.knowledge.bundles import Compiler
-from langchain_ctxbudget.knowledge.known import Knowledge, by_names, entity_by_hand
+from langchain_ctxbudget.knowledge.known import Knowledge, by_names
 from langchain_ctxbudget.knowledge.profiles import (
     Engagement,
     engaged,
@@ -33,7 +33,6 @@ from langchain_ctxbudget.knowledge.records import (
     BY_RULES,
     BY_USER,
     MOST_SOURCES,
-    ContextBundle,
     EntityProfile,
     Fact,
     Highlight,
@@ -46,7 +45,7 @@ from langchain_ctxbudget.knowledge.records import (
     TopicConversation,
     TopicProfile,
 )
-from langchain_ctxbudget.messages import fold, is_user, own_words, result_ids, units
+from langchain_ctxbudget.messages import fold, is_user, own_words, units
 from langchain_ctxbudget.stores import Scope, utc
 from langchain_ctxbudget.tokens import estimate_tokens
 
@@ -65,8 +64,6 @@ MOST_HIGHLIGHTS = 4
 """Of a topic; of more, the newest."""
 FEWEST_CHARACTERS, MOST_HIGHLIGHT_CHARACTERS = 20, 160
 """A shorter sentence says little, a longer one is left to retrieval."""
-MADE_OF_OTHERS = ("composite", "conversation")
-"""Types of bundles that whoever predicts makes of others."""
 
 _WORD = re.compile(r"[^\W_]+")
 
@@ -92,22 +89,20 @@ class Work:
     not changed."""
     epoch: int
     """Of the user's knowledge when they were taken up."""
-    from_tools: bool = False
-    """True: a model learns from results of tools, too."""
 
     @cached_property
     def said(self) -> list[Said]:
         """The words in them that may be learned from."""
-        return self._said(self.first, len(self.entries), from_tools=self.from_tools)
+        return self._said(self.first, len(self.entries))
 
     @property
     def before(self) -> list[Said]:
         """The messages right before them."""
-        return self._said(max(0, self.first - BEFORE_MESSAGES), self.first, from_tools=False)
+        return self._said(max(0, self.first - BEFORE_MESSAGES), self.first)
 
-    def _said(self, first: int, end: int, *, from_tools: bool) -> list[Said]:
+    def _said(self, first: int, end: int) -> list[Said]:
         others = others_in(self.entries[max(0, self.first - LOOK_BACK) :], self.scope.user_id)
-        return as_said(self.entries[first:end], from_tools=from_tools, others=others)
+        return as_said(self.entries[first:end], others)
 
     def until_said(self, count: int) -> Work:
         """The same, up to the `count`th of the messages that say something; what follows is for the next time."""
@@ -153,28 +148,16 @@ def others_in(entries: Sequence[Entry], user_id: str) -> frozenset[str]:
     return frozenset(names - (same or (alike if len(alike) == 1 else set())))
 
 
-def as_said(entries: Sequence[Entry], *, from_tools: bool, others: Collection[str] = ()) -> list[Said]:
-    """Returns messages as an extraction reads them, but for those without words."""
+def as_said(entries: Sequence[Entry], others: Collection[str] = ()) -> list[Said]:
+    """Returns messages as an extraction reads them: words of people and of the assistant, and nothing else."""
     read: list[Said] = []
     for entry in entries:
         message = entry.message
-        is_result = bool(result_ids(message)) and not is_user(message)
-        text = ""
-        if is_result:
-            text = entry.text if from_tools else ""
-        elif isinstance(message, HumanMessage | AIMessage):
-            text = own_words(message)
+        text = own_words(message) if isinstance(message, HumanMessage | AIMessage) else ""
         if text and entry.preservation != "drop":
-            one = Said(
-                id=entry.id,
-                digest=entry.fingerprint,
-                text=text,
-                from_user=is_user(message) and message.name not in others,
-                from_tool=is_result,
-                speaker=entry.speaker,
-                at=time_of(entry),
-            )
-            read.append(one)
+            from_user = is_user(message) and message.name not in others
+            digest, at = entry.fingerprint, time_of(entry)
+            read.append(Said(id=entry.id, digest=digest, text=text, from_user=from_user, speaker=entry.speaker, at=at))
     return read
 
 
@@ -198,40 +181,22 @@ def updated(state: Knowledge, work: Work, learned: Learned, now: datetime) -> Kn
     own = {
         one.id: Source(conversation_id=conversation, message_id=one.id, digest=one.digest)
         for one in work.said
-        if one.from_user or one.from_tool
+        if one.from_user
     }
-    every = (*state.facts, *state.ended)
-    after = with_facts(state, facts.learn(every, learned.facts, own, now, learned.made_by, said_at=said_at), now)
-    topics = merge_topics(state.topics, learned, own, now)
-    after = replace(after, topics=topics, entities=merge_entities(state.entities, learned, own, now))
+    every = facts.learn((*state.facts, *state.ended), learned.facts, own, now, learned.made_by, said_at=said_at)
+    after = replace(
+        state.with_facts(facts.pruned(every, now)),
+        topics=merge_topics(state.topics, learned, own, now),
+        entities=merge_entities(state.entities, learned, own, now),
+    )
     after = _counted(_with_highlights(after, work, own), work)
-    links = {
-        key for key, link in {**after.links, **state.links}.items() if state.links.get(key) != after.links.get(key)
-    }
-    after = measured_again(after, {name for name, _ in links} | changed(state, after), now)
+    both = {**after.links, **state.links}
+    links = {name for (name, at) in both if state.links.get((name, at)) != after.links.get((name, at))}
+    after = measured_again(after, links | changed(state, after), now)
     topics, entities = _most_important(after.topics, now), _most_important(after.entities, now)
     kept = {profile.id for profile in (*topics, *entities)}
-    return replace(
-        after,
-        topics=topics,
-        entities=entities,
-        links={key: link for key, link in after.links.items() if key[0] in kept},
-    )
-
-
-def with_facts(state: Knowledge, every: Iterable[Fact], now: datetime) -> Knowledge:
-    """Returns a state with these facts, of which those that are too many or too old end."""
-    left = facts.pruned(every, now)
-    return replace(
-        state,
-        facts=tuple(fact for fact in left if fact.is_current),
-        ended=tuple(fact for fact in left if not fact.is_current),
-    )
-
-
-def remeasured(after: Knowledge, before: Knowledge, now: datetime) -> Knowledge:
-    """Returns the state with new metrics of everything that was changed by hand."""
-    return measured_again(after, changed(before, after), now)
+    left = {key: link for key, link in after.links.items() if key[0] in kept}
+    return replace(after, topics=topics, entities=entities, links=left)
 
 
 def changed(before: Knowledge, after: Knowledge) -> set[str]:
@@ -320,60 +285,50 @@ def without(state: Knowledge, conversation_id: str, there: Mapping[str, str]) ->
             if source.conversation_id != conversation_id or there.get(source.message_id) == source.digest
         )
 
-    def without_sources(topic: TopicProfile) -> TopicProfile:
+    def of_topic(topic: TopicProfile) -> TopicProfile:
         highlights = tuple(one for one in topic.highlights if kept([one.source]))
         return topic.model_copy(update={"sources": kept(topic.sources), "highlights": highlights})
 
-    def without_details(entity: EntityProfile) -> EntityProfile:
+    def of_entity(entity: EntityProfile) -> EntityProfile:
         left = kept(entity.sources)
         is_unsure = len(entity.sources) >= MOST_SOURCES and (entity.id, conversation_id) in state.links
         if left == entity.sources and not is_unsure:
             return entity
-        return entity_by_hand(entity).model_copy(update={"sources": left})
+        lost = {} if entity.made_by == BY_USER else {name: EntityProfile.model_fields[name].default for name in DETAILS}
+        return entity.model_copy(update={"sources": left, **lost})
 
-    def uncounted(phrase: PhraseRecord) -> PhraseRecord:
+    def of_phrase(phrase: PhraseRecord) -> PhraseRecord:
         left = kept(phrase.sources)
-        if there and left == phrase.sources:
-            return phrase
-        here, lost = sum(one.conversation_id == conversation_id for one in left), len(phrase.sources) - len(left)
-        counts = (
-            (name, count - lost if here else 0) if name == conversation_id else (name, count)
-            for name, count in phrase.counts
-        )
-        return phrase.model_copy(update={"sources": left, "counts": tuple(one for one in counts if one[1] > 0)})
+        days = tuple(day for one, day in zip(phrase.sources, phrase.days, strict=False) if one in left)
+        return phrase.model_copy(update={"sources": left, "days": days})
 
-    left = _facts_without([*state.facts, *state.ended], conversation_id, kept)
+    def is_lost(fact: Fact) -> bool:
+        left = kept(fact.sources)
+        # What a model has written may say something of every message of a conversation that it comes from.
+        elsewhere = facts.is_as_first_said(fact) and any(one.conversation_id != conversation_id for one in left)
+        unsure = not left or (fact.made_by != BY_RULES and not elsewhere)
+        return left != fact.sources and unsure and not facts.is_kept_by_hand(fact)
+
+    every = (*state.facts, *state.ended)
+    gone = {fact.id: fact.superseded_by for fact in every if is_lost(fact)}
+
+    def of_fact(fact: Fact) -> Fact:
+        by = fact.superseded_by
+        while by in gone:
+            by = gone[by]
+        back = {"ended": None, "ended_at": None} if by is None and fact.superseded_by else {}
+        return fact.model_copy(update={**back, "superseded_by": by, "sources": kept(fact.sources)})
+
     return replace(
-        state,
-        facts=tuple(fact for fact in left if fact.is_current),
-        ended=tuple(fact for fact in left if not fact.is_current),
-        topics=tuple(map(without_sources, state.topics)),
-        entities=tuple(map(without_details, state.entities)),
-        phrases=tuple(phrase for phrase in map(uncounted, state.phrases) if phrase.counts),
+        state.with_facts(of_fact(fact) for fact in every if fact.id not in gone),
+        topics=tuple(map(of_topic, state.topics)),
+        entities=tuple(map(of_entity, state.entities)),
+        phrases=tuple(phrase for phrase in map(of_phrase, state.phrases) if phrase.sources),
     )
 
 
-def _facts_without(
-    every: Sequence[Fact], conversation_id: str, kept: Callable[[Iterable[Source]], tuple[Source, ...]]
-) -> list[Fact]:
-    gone: dict[str, Fact] = {}
-    for fact in every:
-        left = kept(fact.sources)
-        # What a model has written may say something of every message of a conversation that it comes from.
-        said_elsewhere = facts.is_as_first_said(fact) and any(one.conversation_id != conversation_id for one in left)
-        is_lost = not left or (fact.made_by != BY_RULES and not said_elsewhere)
-        if left != fact.sources and is_lost and not facts.is_kept_by_hand(fact):
-            gone[fact.id] = fact
-
-    def counting_again(fact: Fact) -> Fact:
-        by = fact.superseded_by
-        while by in gone:
-            by = gone[by].superseded_by
-        is_back = by is None and fact.superseded_by is not None
-        back = {"ended": None, "ended_at": None, "valid_until": None} if is_back else {}
-        return fact.model_copy(update={**back, "superseded_by": by, "sources": kept(fact.sources)})
-
-    return [counting_again(fact) for fact in every if fact.id not in gone]
+DETAILS = ("relationship", "aliases", "facts", "attributes", "relations")
+"""The fields of an entity that are said of it."""
 
 
 # Texts
@@ -382,50 +337,40 @@ def _facts_without(
 def compiled(store: BaseStore, user_id: str, state: Knowledge, now: datetime) -> Knowledge:
     """Returns the state with every missing, changed or expired bundle compiled, and uses counted.
 
-    A fact belongs to the topics and entities that it names. Bundles that are made of others are gone where they show
-    what is no longer so; whoever predicts makes them again.
+    A fact belongs to the topics and entities that it names.
     """
     compiler = Compiler(now=now, count=estimate_tokens, old=state.bundles)
-    about = _facts_about(state.profiles, facts.holding(state.facts, now))
+    about = _facts_about(state.profiles, state.facts)
     by_slug = {topic.slug: topic for topic in state.topics}
     parts: defaultdict[str | None, list[TopicProfile]] = defaultdict(list)
     for child in sorted(state.topics, key=lambda topic: (-importance_at(topic, now), topic.id)):
         parts[child.parent_slug].append(child)
-    texts = {}
-    for topic in state.topics:
-        parent = by_slug.get(topic.parent_slug or "")
-        texts[topic.id] = compiler.topic(topic, about[topic.id], parent, parts[topic.slug])
-    for entity in state.entities:
-        texts[entity.id] = compiler.entity(entity, about[entity.id])
-    for key, text in state.bundles.items():
-        if text.bundle_type in MADE_OF_OTHERS and all(texts.get(p) == state.bundles.get(p) for p in text.composition):
-            texts[key] = text
-    ordered = facts.ranked(state.facts)
-    of_facts = (compiler.of_facts("identity_core", ordered), compiler.of_facts("global_prefs", ordered))
-    texts |= {text.id: text for text in of_facts if text.compiled_prompt}
+    made = [
+        *(
+            compiler.topic(topic, about[topic.id], by_slug.get(topic.parent_slug or ""), parts[topic.slug])
+            for topic in state.topics
+        ),
+        *(compiler.entity(entity, about[entity.id]) for entity in state.entities),
+        compiler.of_facts("identity_core", facts.ranked(state.facts)),
+        compiler.of_facts("global_prefs", facts.ranked(state.facts)),
+    ]
+    texts = {text.id: text for text in made if "/" in text.id or text.compiled_prompt}
     hits, misses = known.take_use(store, user_id)
     for key in texts.keys() & (hits.keys() | misses.keys()):
         old = texts[key]
-        counts = {
-            "hit_count": old.hit_count + hits[key],
-            "miss_count": old.miss_count + misses[key],
-        }
+        counts = {"hit_count": old.hit_count + hits[key], "miss_count": old.miss_count + misses[key]}
         texts[key] = old.model_copy(update={**counts, "last_used_at": now})
-    related = {topic.id: tuple(fact.id for fact in about[topic.id]) for topic in state.topics}
+
+    def clean(profile: P) -> P:
+        """Returns a profile whose bundle is up to date: the same object where it was already."""
+        version = texts[profile.id].version
+        if not profile.is_dirty and profile.context_version == version:
+            return profile
+        return profile.model_copy(update={"is_dirty": False, "context_version": version})
+
     return replace(
-        state,
-        topics=tuple(_clean(topic, texts, related_memory_ids=related[topic.id]) for topic in state.topics),
-        entities=tuple(_clean(entity, texts) for entity in state.entities),
-        bundles=texts,
+        state, topics=tuple(map(clean, state.topics)), entities=tuple(map(clean, state.entities)), bundles=texts
     )
-
-
-def _clean(profile: P, texts: Mapping[str, ContextBundle], **also: tuple[str, ...]) -> P:
-    """Returns a profile whose bundle is up to date: the same object where it was already."""
-    state = {"is_dirty": False, "context_version": texts[profile.id].version, **also}
-    if all(getattr(profile, name) == value for name, value in state.items()):
-        return profile
-    return profile.model_copy(update=state)
 
 
 def _facts_about(profiles: Iterable[Profile], given: Iterable[Fact]) -> defaultdict[str, list[Fact]]:

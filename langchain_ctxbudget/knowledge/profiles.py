@@ -219,16 +219,18 @@ def merge_entities(
         key = entity_id(new.type, name)
         old = _same_entity(entities.values(), new, name) or entities.get(key)
         old = old or EntityProfile(id=key, name=name, type=new.type, made_by=learned.made_by, created_at=now)
-        by_hand = old.made_by == BY_USER
+        if old.made_by == BY_USER:  # what was written by hand stays as it is
+            entities[old.id] = _changed(old, {}, came_from, now)
+            continue
         longer = old.type == "person" and len(name.split()) > len(old.name.split())
-        shown = name if longer and not by_hand else old.name
+        shown = name if longer else old.name
         said, told = dict(old.attributes), {key: _short(value) for key, value in new.attributes}
         changes: dict[str, object] = {
             "name": shown,
-            "type": new.type if old.type == "concept" and not by_hand else old.type,
+            "type": new.type if old.type == "concept" else old.type,
             "aliases": _names(shown, (*old.aliases, *new.aliases, old.name, name)),
-            "relationship": (by_hand and old.relationship) or new.relationship or old.relationship,
-            "attributes": tuple((told | said if by_hand else said | told).items())[-MOST_ITEMS:],
+            "relationship": new.relationship or old.relationship,
+            "attributes": tuple((said | told).items())[-MOST_ITEMS:],
             "relations": tuple(dict.fromkeys((*old.relations, *new.relations)))[-MOST_ITEMS:],
             "facts": tuple(dict.fromkeys((*old.facts, *filter(None, map(_short, new.facts)))))[-MOST_ITEMS:],
         }

@@ -2,7 +2,7 @@
 
 Below `(ROOT, user, "knowledge")` every kind has a namespace with one item per record. The namespace itself holds a mark
 that every change renews. Progress and snapshots stand with their conversation. Nothing here gets into a vector index.
-Times are UTC.
+Fields of an earlier version are passed over. Times are UTC.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow
@@ -24,7 +24,7 @@ Ending = Literal["superseded", "expired", "evicted"]
 EntityType = Literal["person", "project", "organization", "tool", "concept"]
 Domain = Literal["engineering", "personal", "creative", "business"]
 Proficiency = Literal["unknown", "beginner", "intermediate", "expert"]
-BundleType = Literal["identity_core", "global_prefs", "topic", "entity", "conversation", "composite"]
+BundleType = Literal["identity_core", "global_prefs", "topic", "entity"]
 
 BY_RULES, BY_USER = "rules", "user"
 """Values of `made_by`; anything else is the name of a model."""
@@ -32,7 +32,11 @@ MOST_SOURCES = 20
 """Messages that an item keeps as its sources; of more, the first and the newest ones."""
 
 
-class Source(Record):
+class _Known(Record):
+    model_config = ConfigDict(extra="ignore")
+
+
+class Source(_Known):
     """A message that an item comes from."""
 
     conversation_id: str
@@ -52,7 +56,7 @@ def joined(old: Iterable[Source], new: Iterable[Source]) -> tuple[Source, ...]:
     return both if len(both) <= MOST_SOURCES else (both[0], *both[1 - MOST_SOURCES :])
 
 
-class Fact(Record):
+class Fact(_Known):
     """A statement about the user (seed 001, `MemoryFact`)."""
 
     id: str
@@ -67,9 +71,6 @@ class Fact(Record):
     made_by: str = BY_RULES
     created_at: datetime
     last_seen: datetime
-    valid_from: datetime | None = None
-    valid_until: datetime | None = None
-    """The end of its truth, past or future; None: unknown."""
     ended: Ending | None = None
     """The reason why it no longer counts; None: it does."""
     ended_at: datetime | None = None
@@ -82,7 +83,7 @@ class Fact(Record):
         return self.ended is None
 
 
-class TopicConversation(Record):
+class TopicConversation(_Known):
     """The share of a topic or entity in a conversation (seed 000), in absolute numbers: counting again is harmless."""
 
     topic_id: str
@@ -102,7 +103,7 @@ class TopicConversation(Record):
     """Messages counted so far, from the beginning of the conversation."""
 
 
-class Highlight(Record):
+class Highlight(_Known):
     """A sentence that the user said about a topic."""
 
     text: str
@@ -110,7 +111,7 @@ class Highlight(Record):
     source: Source
 
 
-class _Profile(Record):
+class _Profile(_Known):
     """The fields that topics and entities share."""
 
     id: str
@@ -150,8 +151,6 @@ class TopicProfile(_Profile):
     parent_slug: str | None = None
     domain: Domain = "personal"
     proficiency_level: Proficiency = "unknown"
-    related_memory_ids: tuple[str, ...] = ()
-    """Facts about it."""
     highlights: tuple[Highlight, ...] = ()
     """The last sentences about it, newest at the end."""
 
@@ -161,27 +160,14 @@ class TopicProfile(_Profile):
         return (self.label, *self.aliases)
 
 
-class Relation(Record):
+class Relation(_Known):
     """A relation of one entity to another: "works at" and the name of the other."""
 
     relation: str
     target: str
 
 
-class EntityDetails(Record):
-    """The details of an entity that can be learned as well as said by hand."""
-
-    relationship: str | None = None
-    """To the user: "cofounder", "sister"."""
-    aliases: tuple[str, ...] = ()
-    facts: tuple[str, ...] = ()
-    """Sentences about it, newest last."""
-    attributes: tuple[tuple[str, str], ...] = ()
-    """Name and value, in the order in which they were learned."""
-    relations: tuple[Relation, ...] = ()
-
-
-class EntityProfile(_Profile, EntityDetails):
+class EntityProfile(_Profile):
     """A person, project, organisation, tool or concept that a user speaks of (seed 000; attributes of seed 004).
 
     Its id is `entity/`, the type and the folded name.
@@ -189,8 +175,13 @@ class EntityProfile(_Profile, EntityDetails):
 
     name: str
     type: EntityType = "concept"
-    by_hand: EntityDetails = EntityDetails()
-    """The details that were said by hand; the rest was learned."""
+    relationship: str | None = None
+    """To the user: "cofounder", "sister"."""
+    facts: tuple[str, ...] = ()
+    """Sentences about it, newest last."""
+    attributes: tuple[tuple[str, str], ...] = ()
+    """Name and value, in the order in which they were learned."""
+    relations: tuple[Relation, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -201,12 +192,11 @@ class EntityProfile(_Profile, EntityDetails):
 Profile: TypeAlias = TopicProfile | EntityProfile
 
 
-class ContextBundle(Record):
+class ContextBundle(_Known):
     """A text compiled before it is needed (seed 000); that of a topic or entity has its id."""
 
     id: str
     bundle_type: BundleType
-    conversation_id: str | None = None
     compiled_prompt: str
     token_count: int
     composition: tuple[str, ...] = ()
@@ -227,14 +217,14 @@ class ContextBundle(Record):
         return self.hit_count + self.miss_count
 
 
-class Visit(Record):
+class Visit(_Known):
     """A place of the application that a user has been to."""
 
     path: str
     at: datetime
 
 
-class ClientPresence(Record):
+class ClientPresence(_Known):
     """A device of a user, and the things open on it (seed 000)."""
 
     device_id: str
@@ -257,19 +247,19 @@ class ClientPresence(Record):
         return self.navigation_history[-1].path if self.navigation_history else None
 
 
-class PhraseRecord(Record):
+class PhraseRecord(_Known):
     """A phrase that becomes a topic once it comes up often enough."""
 
     phrase: str
     """Its stems, joined by blanks: one key for all of its forms."""
     label: str
-    counts: tuple[tuple[str, int], ...] = ()
-    """Conversations, and the number of messages with it in each."""
-    last_at: datetime | None = None
     sources: tuple[Source, ...] = ()
+    days: tuple[str, ...] = ()
+    """The day of each source, `YYYY-MM-DD`; empty where it has none."""
+    last_at: datetime | None = None
 
 
-class ProgressRecord(Record):
+class ProgressRecord(_Known):
     """Progress of learning in a conversation."""
 
     position: int = 0
@@ -277,7 +267,7 @@ class ProgressRecord(Record):
     """Positions with the digest of all messages before each: the newest, and some older ones."""
 
 
-class KnowledgeMark(Record):
+class KnowledgeMark(_Known):
     """A token that every change of a user's knowledge renews: who has seen it need not read again."""
 
     mark: str
@@ -297,8 +287,7 @@ class Said:
     """A fingerprint of what it says."""
     text: str
     from_user: bool = True
-    """False: the assistant's, another person's, or a tool's where those are asked for."""
-    from_tool: bool = False
+    """False: the assistant's, or another person's."""
     speaker: str = ""
     at: datetime | None = None
 
@@ -316,15 +305,21 @@ class LearnedFact:
     """Ids of known facts that are no longer true."""
     same_as: str = ""
     """The id of the known fact that it says again, or more precisely."""
-    valid_from: datetime | None = None
-    valid_until: datetime | None = None
+    only_ends: bool = False
+    """It says no more than that the value of its slot is no longer so."""
 
 
-class LearnedEntity(EntityDetails):
-    """Something or somebody that was spoken of."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnedEntity:
+    """Something or somebody that was spoken of; the details are those of `EntityProfile`."""
 
     name: str
     type: EntityType = "concept"
+    aliases: tuple[str, ...] = ()
+    relationship: str | None = None
+    facts: tuple[str, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()
+    relations: tuple[Relation, ...] = ()
     message_ids: tuple[str, ...] = ()
 
 
@@ -404,15 +399,13 @@ class Repository(Generic[R]):
 
 
 FACTS = Repository("facts", Fact, lambda fact: fact.id)
-"""Current facts."""
-ENDED = Repository("ended", Fact, lambda fact: fact.id)
-"""Facts that were superseded, expired or evicted."""
+"""Current facts, and those that have ended."""
 TOPICS = Repository("topics", TopicProfile, lambda topic: topic.id)
 ENTITIES = Repository("entities", EntityProfile, lambda entity: entity.id)
 LINKS = Repository("links", TopicConversation, lambda link: f"{label(link.topic_id)}{label(link.conversation_id)}")
 BUNDLES = Repository("bundles", ContextBundle, lambda bundle: bundle.id, derived=True)
 PRESENCE = Repository("presence", ClientPresence, lambda presence: presence.device_id)
-PHRASES = Repository("phrases", PhraseRecord, lambda phrase: phrase.phrase)
+PHRASES = Repository("phrases", PhraseRecord, lambda phrase: phrase.phrase, derived=True)
 
 
 def mark_place(user_id: str) -> GetOp:

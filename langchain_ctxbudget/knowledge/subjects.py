@@ -10,10 +10,10 @@ from typing import Any
 
 from langchain_ctxbudget.budget import Fragment, Layer, Reason, Status, Tier
 from langchain_ctxbudget.flow import Flow, Lock, in_thread, lending
-from langchain_ctxbudget.knowledge.bundles import is_fresh, without_ended
+from langchain_ctxbudget.knowledge.bundles import is_fresh
 from langchain_ctxbudget.knowledge.detection import Detection, Detector, Named, Vector
 from langchain_ctxbudget.knowledge.known import NOTHING, Knowledge
-from langchain_ctxbudget.knowledge.records import ContextBundle, Fact
+from langchain_ctxbudget.knowledge.records import Fact
 from langchain_ctxbudget.messages import clip_text, fences, fold, one_line, remembering
 from langchain_ctxbudget.report import LISTED_OMISSIONS, ReportItem, preview
 from langchain_ctxbudget.search import pack, shrink_to
@@ -188,7 +188,7 @@ def _learned(
     for one in sorted(found, key=lambda one: (-one.confidence, likely.get(one.id, len(likely)))):
         profile = knowledge.by_id[one.id]
         assert not isinstance(profile, Fact)  # noqa: S101 - no detector knows facts
-        bundle = _bundle(one.id, knowledge, now)
+        bundle = knowledge.bundles.get(one.id)
         # Without a text nothing is known of it but the name.
         if one_line(fold(profile.names[0])) in declared_names or (bundle is not None and not bundle.compiled_prompt):
             continue
@@ -203,16 +203,6 @@ def _learned(
             )
         )
     return subjects
-
-
-def _bundle(name: str, knowledge: Knowledge, now: datetime | None) -> ContextBundle | None:
-    """Returns the bundle of a topic or an entity without the facts that have ended since it was compiled."""
-    bundle = knowledge.bundles.get(name)
-    if bundle is None or now is None or is_fresh(bundle, now):
-        return bundle
-    items = (knowledge.by_id.get(part) for part in bundle.composition)
-    text = without_ended(bundle.compiled_prompt, (item for item in items if isinstance(item, Fact)), now)
-    return bundle.model_copy(update={"compiled_prompt": text})
 
 
 def render(detected: Detected, count: Count, *, topic_tokens: int, entity_tokens: int) -> Bundles:

@@ -404,7 +404,7 @@ class Engine:
             tier=tier,
             usage=usage,
             knowledge=knowledge,
-            remembered=facts_layer.facts_of(knowledge, conversation.snapshot, now),
+            remembered=facts_layer.facts_of(knowledge, conversation.snapshot),
             expected=stored.expected,
             now=now,
             model=self.target.model_name or "",
@@ -489,7 +489,6 @@ class Engine:
         knows = prompt.plan.request.knowledge.mark.mark != ""
         problems = yield from self._write(conversation, changes.cut, step=changes.step, with_snapshot=knows)
         known.note_use(workspace.store, scope.user_id, changes.hits, changes.misses)
-        workspace.learning.renew_vectors(scope.user_id, changes.lacks_vectors)
         conversation.last = changes.last
         if prompt.plan.grows and prompt.plan.block is not None:
             conversation.keep_block(prompt.plan.block)

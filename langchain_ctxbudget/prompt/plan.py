@@ -215,8 +215,6 @@ class Plan:
     """The tokens of tools and response format, by their names in errors."""
     asked: tuple[str, Sequence[float]] | None = None
     """The query and its vector, where topics were compared with it."""
-    lacks_vectors: str = ""
-    """The embeddings that the vectors of topics are to be made anew with; empty where they need not."""
     detected: Detected = field(default_factory=Detected)
     turn: PlannedTurn = field(default_factory=PlannedTurn)
     allocation: Allocation | None = None
@@ -350,8 +348,6 @@ class Changes:
     hits: Sequence[str]
     misses: Sequence[str]
     """Bundles that were used, and those that were not there."""
-    lacks_vectors: str
-    """As in the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,9 +89,9 @@ def detect_topics(plan: Plan, access: Access) -> Flow[Plan]:
             plan = plan.but(asked=(text, asked))
             vector = np.asarray(asked, np.float32)
             if made_by != (mine := (embeddings_name(embeddings), vector.size)):
-                plan = plan.but(lacks_vectors=embeddings_name(embeddings)).failed(
+                plan = plan.failed(
                     "topics found by their words alone: their vectors are of {} ({} dimensions), the embeddings are {} "
-                    "({} dimensions); they are made anew in the background".format(*made_by, *mine)
+                    "({} dimensions); they are made anew when something is learned".format(*made_by, *mine)
                 )
                 vector = None
     detected = subjects.detect(
@@ -264,7 +264,6 @@ def assemble(plan: Plan) -> Prompt:
         ),
         hits=plan.detected.hits,
         misses=plan.detected.misses,
-        lacks_vectors=plan.lacks_vectors,
     )
     marked = settings.cache_markers == "anthropic"
     sent = with_cache_marker(built.messages, built.stable) if marked else built.messages

@@ -99,7 +99,7 @@ def of_learning(store: BaseStore) -> list[str]:
 
 def known(pipeline: ContextPipeline) -> dict[str, Any]:
     """All that is known of a user, without the versions and times of what was compiled."""
-    derived = {"context_version", "updated_at", "related_memory_ids"}
+    derived = {"context_version", "updated_at"}
     every: tuple[KnownItem, ...] = (
         *pipeline.knowledge.list_facts(include_ended=True, **ADA),
         *pipeline.knowledge.list_topics(**ADA),

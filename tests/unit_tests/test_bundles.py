@@ -98,16 +98,12 @@ def test_of_what_no_more_is_known_than_its_name_and_its_counts_there_is_no_text(
         assert (bundle.compiled_prompt, bundle.token_count) == ("", 0)
 
 
-def test_the_other_bundles_say_who_the_user_is_what_they_prefer_and_what_is_open():
+def test_the_other_bundles_say_who_the_user_is_and_what_they_prefer():
     facts = [fact("Lives in Lisbon", "identity"), fact("Prefers tea", "preference"), fact("Is a nurse", "identity")]
     who = COMPILER.of_facts("identity_core", facts)
     assert (who.id, lines(who)) == ("identity_core", ["Lives in Lisbon", "Is a nurse"])
     likes = COMPILER.of_facts("global_prefs", facts)
     assert (likes.id, lines(likes)) == ("global_prefs", ["Prefers tea"])
-    people = [entity(relationship="cofounder"), entity("Tom")]
-    here = COMPILER.conversation("c1", [topic("Hops"), topic("Malt")], people)
-    assert lines(here) == ["Topics: Hops, Malt", "People and things: Sarah (cofounder), Tom (person)"]
-    assert (here.id, here.conversation_id) == ("conversation/c1", "c1")
 
 
 TEXT = st.text(max_size=40)
@@ -132,18 +128,9 @@ def test_no_bundle_ever_costs_more_than_its_cap(topics, entities, facts, cap, co
     compiler = Compiler(now=NOW, count=count, cap_tokens=cap)
     made = [compiler.topic(one, facts, None, topics) for one in topics]
     made += [compiler.entity(one, facts) for one in entities]
-    made += [compiler.of_facts("identity_core", facts), compiler.conversation("c", topics, entities)]
-    made.append(compiler.composite(made))
+    made.append(compiler.of_facts("identity_core", facts))
     for bundle in made:
         assert bundle.token_count == count(bundle.compiled_prompt) <= cap
-
-
-def test_a_fact_that_does_not_hold_now_is_left_out_and_when_it_turns_the_bundle_expires():
-    assert of_topic(topic()).expires_at == NOW + LIFETIME
-    for gone in ({"ended": "superseded"}, {"valid_until": NOW}, {"valid_from": NOW + DAY}):
-        assert lines(of_topic(topic(), [fact("Brews IPA", **gone), fact("Sells")])) == ["Home brewing", "Sells"]
-    for turn in ("valid_until", "valid_from"):
-        assert of_topic(topic(), [fact("Brews IPA", **{turn: NOW + DAY})]).expires_at == NOW + DAY
 
 
 def test_a_clean_bundle_is_never_made_again_and_another_text_is_another_version_with_the_same_use():
@@ -180,8 +167,7 @@ def test_of_all_bundles_exactly_those_are_made_again_that_show_something_else():
     assert again(before, [grows, malt]) == set()
     assert again(before, [grows, malt, new]) == {"topic/malt", "entity/person/Tom"}
     assert again(before, [fact("Sarah sells hops", key="f"), malt]) == both
-    for gone in ({"ended": "superseded"}, {"valid_until": LATER}):
-        assert again(before, [grows.model_copy(update=gone), malt]) == both
+    assert again(before, [malt]) == both
     renamed = topic("beer").model_copy(update={"label": "Brewing"})
     assert again(before, [grows, malt], topics=(renamed, *before.topics[1:])) == {"topic/beer", "topic/hops"}
     more = (*before.topics, topic("yeast", parent_slug="beer"))
@@ -190,11 +176,10 @@ def test_of_all_bundles_exactly_those_are_made_again_that_show_something_else():
 
 
 def test_what_is_compiled_is_clean_and_what_is_gone_has_no_bundle_and_uses_are_counted():
-    other = ContextBundle(id="x", bundle_type="composite", compiled_prompt="", token_count=0, compiled_at=NOW)
-    after = made([topic("hops")], [entity()], [fact("Sarah grows hops")], {"x": other})
+    other = ContextBundle(id="topic/x", bundle_type="topic", compiled_prompt="", token_count=0, compiled_at=NOW)
+    after = made([topic("hops")], [entity()], [fact("Sarah grows hops")], {"topic/x": other})
     assert [(one.is_dirty, one.context_version) for one in after.profiles] == [(False, 1)] * 2
-    assert after.topics[0].related_memory_ids == ("fact/Sarah grows hops",)
-    assert made(old=after.bundles).bundles == {"x": other}
+    assert made(old=after.bundles).bundles == {}
     note_use(STORE, "ada", ["topic/hops"], ["topic/hops", "x"])
     hops = made(after.topics, old=after.bundles).bundles["topic/hops"]
     assert (hops.hit_count, hops.miss_count, hops.last_used_at) == (1, 1, NOW)

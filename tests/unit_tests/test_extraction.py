@@ -56,16 +56,16 @@ def one_fact(known=None, **fields):
 
 
 FACT = {"text": "Lives in Lisbon", "category": "identity", "confidence": 0.95, "messages": [1], "slot": "Home"}
-FACT |= {"updates": "", "supersedes": ["F1"], "valid_from": "2026-04-12", "valid_until": ""}
+FACT |= {"updates": "", "supersedes": ["F1"]}
 TOPIC = {"label": "Furniture restoration", "aliases": ["oak furniture"], "parent": "Woodwork", "messages": [3]}
 TOPIC |= {"domain": "creative", "proficiency": "expert"}
 ENTITY = {"name": "Sarah", "type": "person", "aliases": [], "relationship": "sister", "messages": [1]}
-ENTITY |= {"attributes": [{"name": "home", "value": "Lisbon"}], "facts": ["Moved to Lisbon with the user"]}
-ENTITY |= {"relations": [{"relation": "lives in", "target": "Lisbon"}]}
+ENTITY |= {"attributes": ["home: Lisbon"], "facts": ["Moved to Lisbon with the user"]}
+ENTITY |= {"relations": ["lives in: Lisbon"]}
 FULL: dict[str, Any] = {"facts": [FACT], "topics": [TOPIC], "entities": [ENTITY]}
 LEARNED_FACT = LearnedFact(
     text="Lives in Lisbon", category="identity", confidence=0.95, slot="home", message_ids=("m1",),
-    supersedes=("fact-1",), valid_from=datetime(2026, 4, 12, tzinfo=UTC),
+    supersedes=("fact-1",),
 )  # fmt: skip
 LEARNED_TOPIC = LearnedTopic(
     label="Furniture restoration", aliases=("oak furniture",), parent="Woodwork", domain="creative",
@@ -146,22 +146,6 @@ def test_the_text_of_a_fact_is_one_line_without_a_subject():
         "half \ud83d": "half �",
     }
     assert {text: one_fact(text=text)[0].text for text in texts} == texts
-
-
-def day(*date):
-    return datetime(*date, tzinfo=UTC)
-
-
-def test_dates_are_days_in_utc_and_in_order():
-    for begin, end, read_as in (
-        ("2026-05-01", "2026-06-01", (day(2026, 5, 1), day(2026, 6, 1))),
-        ("2026-05-01T10:00:00Z", "", (day(2026, 5, 1), None)),
-        ("2026-05-01", "2026-04-01", (day(2026, 5, 1), None)),
-        ("2026-02-30", "soon", (None, None)),
-        ("0000-01-01", 2026, (None, None)),
-    ):
-        [found] = one_fact(valid_from=begin, valid_until=end)
-        assert (found.valid_from, found.valid_until) == read_as
 
 
 json_values = st.sampled_from([None, True, 7, float("nan"), "F1", "F2", "1", "person", "2026-05-01", "\ud800", [], {}])

@@ -10,7 +10,6 @@ from langchain_ctxbudget.knowledge import BY_USER, Fact, Source
 from langchain_ctxbudget.knowledge.facts import (
     MOST_NAMED,
     eviction_score,
-    holding,
     is_expired,
     learn,
     pruned,
@@ -154,13 +153,13 @@ def test_same_as_merges_what_reads_differently_and_takes_the_more_precise_text()
 
 def test_another_value_for_a_slot_supersedes_the_old_one():
     old, new = taught(home("Lisbon", 1), home("Porto", 9))
-    assert (old.ended, old.ended_at, old.superseded_by, old.valid_until) == ("superseded", NOW, new.id, TIMES["m9"])
+    assert (old.ended, old.ended_at, old.superseded_by) == ("superseded", NOW, new.id)
     assert new.is_current
 
 
 def test_older_news_never_supersedes_newer():
     newer, older = taught(home("Porto", 9), home("Lisbon", 1))
-    assert (newer.is_current, older.superseded_by, older.valid_until) == (True, newer.id, TIMES["m9"])
+    assert (newer.is_current, older.superseded_by) == (True, newer.id)
 
 
 def test_a_pin_is_handed_on():
@@ -172,10 +171,10 @@ def test_a_pin_is_handed_on():
 
 def test_a_slot_that_is_only_ended_leaves_a_fact_that_says_so():
     job = says("Works at Acme", 1, category="identity", slot="employer")
-    end = says("Left the job", 5, category="identity", slot="employer", valid_until=ago(29.99))
+    end = says("Left the job", 5, category="identity", slot="employer", only_ends=True)
     old, new = taught(job, end)
-    assert (old.ended, old.superseded_by, old.valid_until) == ("superseded", new.id, ago(29.99))
-    assert (new.is_current, new.slot, new.valid_from, new.valid_until) == (True, "", ago(29.99), None)
+    assert (old.ended, old.superseded_by) == ("superseded", new.id)
+    assert (new.is_current, new.slot) == (True, "")
 
 
 TEXTS = ["Likes tea", "Does not like tea", "likes tea.", "Has 2 cats", "Has 3 cats", "Lives in Lisbon"]
@@ -186,7 +185,7 @@ learned_facts = st.lists(
         st.integers(0, 9),
         category=st.sampled_from(["preference", "identity"]),
         slot=st.sampled_from(["", "home", "pets"]),
-        valid_until=st.sampled_from([ago(29), None]),
+        only_ends=st.booleans(),
         confidence=st.floats(0.1, 1.0),
     ),
     max_size=8,
@@ -217,39 +216,3 @@ def test_what_is_kept_by_hand_does_not_end_because_an_item_names_it():
         known = fact("k", "Is vegan", days=90, **kept)
         facts = taught(says("Said hello", 1, supersedes=("k",)), known=[known])
         assert (facts[0], facts[1].pinned) == (known, False)
-
-
-LATER = NOW + timedelta(days=20)
-
-
-def moves(place, number, begin=LATER, **rest):
-    return home(place, number, valid_from=begin, **rest)
-
-
-def test_what_begins_later_takes_the_place_of_what_is_true_then_and_not_before():
-    both = lisbon, porto = taught(home("Lisbon", 1), moves("Porto", 5))
-    assert (holding(both, NOW), holding(both, LATER)) == ([lisbon], [porto])
-
-
-def test_a_plan_that_is_given_up_ends_nothing():
-    moving = says("Moves to Porto", 5, category="identity", slot="home", valid_from=LATER)
-    staying = says("Does not move to Porto", 9, category="identity")
-    lisbon, plan, _ = taught(home("Lisbon", 1), moving, staying)
-    assert (plan.ended, lisbon.valid_until, lisbon.superseded_by) == ("superseded", None, None)
-
-
-plans = st.lists(
-    st.builds(
-        moves,
-        st.sampled_from(["Lisbon", "Porto", "Berlin"]),
-        st.integers(0, 9),
-        st.sampled_from([None, LATER, LATER + timedelta(days=10)]),
-    ),
-    max_size=6,
-)
-
-
-@settings(max_examples=100)
-@given(plans, st.integers(0, 40))
-def test_of_a_slot_with_plans_at_most_one_value_holds_at_any_time(learned, day):
-    assert len(holding(taught(*learned), NOW + timedelta(days=day))) <= 1

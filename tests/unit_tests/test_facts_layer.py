@@ -113,7 +113,7 @@ def test_a_fact_that_is_not_shown_is_reported_with_the_reason():
         assert (part.status, part.reason, part.id, part.tokens) == (Status.OMITTED, reason, "fact/Prefers tea", 3)
 
 
-TEA, BOAT = fact("Prefers tea", valid_until=NOW + DAY), fact("Builds a boat", "project")
+TEA, BOAT = fact("Prefers tea"), fact("Builds a boat", "project")
 KEPT = snapshot_of([TEA], "e1")
 
 
@@ -122,24 +122,23 @@ def knowing(*facts, edited="e1"):
 
 
 def test_a_conversation_keeps_what_it_shows_while_facts_are_learned():
-    assert facts_of(knowing(TEA, BOAT), None, NOW) == FactsLayer(shown=(TEA, BOAT), due=True, edited="e1")
+    assert facts_of(knowing(TEA, BOAT), None) == FactsLayer(shown=(TEA, BOAT), due=True, edited="e1")
     surer = TEA.model_copy(update={"confidence": 0.95, "last_seen": NOW})
-    found = facts_of(knowing(BOAT, surer), KEPT, NOW)
+    found = facts_of(knowing(BOAT, surer), KEPT)
     assert found == FactsLayer(shown=(surer,), learned_since=(BOAT,), due=False, edited="e1")
     assert found.renewed() == FactsLayer(shown=(surer, BOAT), due=True, edited="e1")
-    unread = facts_of(Knowledge(is_read=False), KEPT, NOW)
+    unread = facts_of(Knowledge(is_read=False), KEPT)
     assert (unread.all, unread.due, unread.renewed().due) == ((), False, False)
 
 
 def test_the_snapshot_is_renewed_when_what_it_shows_is_no_longer_so():
-    changes = ({"text": "Prefers juice"}, {"category": "identity"}, {"pinned": True}, {"ended": "evicted"})
-    for knowledge, now in (
-        (knowing(TEA, BOAT, edited="e2"), NOW),  # the user changed something by hand
-        (knowing(BOAT), NOW),  # a fact was deleted or superseded
-        (knowing(TEA, BOAT), NOW + DAY),  # a fact is no longer valid
-        *((knowing(TEA.model_copy(update=change), BOAT), NOW) for change in changes),
+    changes = ({"text": "Prefers juice"}, {"category": "identity"}, {"pinned": True})
+    for knowledge in (
+        knowing(TEA, BOAT, edited="e2"),  # the user changed something by hand
+        knowing(BOAT),  # a fact was deleted or superseded
+        *(knowing(TEA.model_copy(update=change), BOAT) for change in changes),
     ):
-        found = facts_of(knowledge, KEPT, now)
+        found = facts_of(knowledge, KEPT)
         assert (found.due, BOAT in found.shown, found.learned_since) == (True, True, ())
         assert TEA not in found.shown or knowledge.mark.edited == "e2"
 

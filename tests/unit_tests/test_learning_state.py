@@ -36,7 +36,7 @@ def fact(name: str, *sources: Source, **fields: Any) -> Fact:
 
 
 def ended(name: str, by: str, *sources: Source, **fields: Any) -> Fact:
-    return fact(name, *sources, ended="superseded", ended_at=NOW, superseded_by=by, valid_until=NOW, **fields)
+    return fact(name, *sources, ended="superseded", ended_at=NOW, superseded_by=by, **fields)
 
 
 def test_what_they_superseded_counts_again() -> None:
@@ -65,14 +65,10 @@ def phrase(*sources: Source, **counts: int) -> PhraseRecord:
 
 
 def test_a_phrase_is_no_longer_counted_for_them() -> None:
-    for before, there, after in (
-        (phrase(source("m1"), c1=1), CUT, None),
-        (phrase(source("m0"), source("m1"), c1=2), CUT, phrase(source("m0"), c1=1)),
-        (phrase(source("m0"), c1=1), CUT, phrase(source("m0"), c1=1)),
-        (phrase(source("m0", "c2"), source("m1"), c1=1, c2=1), CUT, phrase(source("m0", "c2"), c2=1)),
-        (phrase(source("m0", "c2"), c1=4, c2=1), {}, phrase(source("m0", "c2"), c2=1)),
-    ):
-        assert without(Knowledge(phrases=(before,)), "c1", there).phrases == ((after,) if after else ())
+    both = PhraseRecord(phrase="p", label="P", sources=(source("m0"), source("m1")), days=("", "2026-03-01"))
+    lost = PhraseRecord(phrase="q", label="Q", sources=(source("m1"),), days=("",))
+    [left] = without(Knowledge(phrases=(both, lost)), "c1", CUT).phrases
+    assert (left.phrase, left.sources, left.days) == ("p", (source("m0"),), ("",))
 
 
 def test_of_too_many_topics_the_least_important_go() -> None:
@@ -98,9 +94,8 @@ def test_results_of_tools_are_read_where_that_is_asked_for_and_told_from_what_th
         HumanMessage([{"type": "tool_result", "tool_use_id": "1", "content": "x"}]),
     ):
         entries = opened(result, AIMessage("b")).entries
-        for from_tools, expected in ((False, []), (True, [("x", True, False)])):
-            read = [(one.text, one.from_tool, one.from_user) for one in as_said(entries, from_tools=from_tools)]
-            assert read == [*expected, ("b", False, False)], (result, from_tools)
+        read = [(one.text, one.from_user) for one in as_said(entries)]
+        assert read == [("b", False)], result
 
 
 def test_what_says_nothing_or_is_not_theirs_is_not_read() -> None:
@@ -110,14 +105,14 @@ def test_what_says_nothing_or_is_not_theirs_is_not_read() -> None:
         SystemMessage("x"),
         HumanMessage("x", additional_kwargs={"ctxbudget": "drop"}),
     ):
-        assert as_said(opened(message).entries, from_tools=False) == [], message
+        assert as_said(opened(message).entries) == [], message
 
 
 def users(user_id: str, *names: str | None) -> list[str | None]:
     """Of messages with these names, the names of those that are the user's."""
     messages: list[BaseMessage] = [HumanMessage("text", name=name) for name in names]
     entries = opened(*messages).entries
-    own = {one.id for one in as_said(entries, from_tools=False, others=others_in(entries, user_id)) if one.from_user}
+    own = {one.id for one in as_said(entries, others_in(entries, user_id)) if one.from_user}
     return [entry.message.name for entry in entries if entry.id in own]
 
 

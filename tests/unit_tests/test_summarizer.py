@@ -102,7 +102,7 @@ BAD = {
     "a cut call": (AIMessage("", invalid_tool_calls=[{**CALL, "args": "{", "error": None}]), "invalid JSON"),
     "other JSON": ('{"answer": 42}', "a reply without a summary: '{\"answer\": 42}'"),
     "an empty summary": ('{"summary": "  ", "narrative": "x"}', "a reply without a summary"),
-    "a list": ("[1, 2]", "JSON that is not an object"),
+    "a list": ("[1, 2]", "a reply that is not a JSON object"),
     "a refusal": ("I'm sorry, I can't help with that.", "a refusal"),
     "without end": ("word " * 100_000, "a reply of 499,999 characters"),
 }
