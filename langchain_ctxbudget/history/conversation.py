@@ -58,7 +58,7 @@ class LastPrompt:
     steps gave way last."""
     squeezed: bool
     """Something of its stable zone had to be left out for that turn alone."""
-    whole_tokens: int
+    whole_tokens: int = 0
     """What everything that was said by then would have cost."""
     turn: Sequence[BaseMessage]
     """The current turn, which is not among the messages of the conversation yet."""

@@ -146,7 +146,8 @@ def _going_on(plan: Plan) -> Plan:
         if (again or left >= 0) and prefix_of(going) == record.prefix:
             if again:
                 level = record.level_tokens
-                return _within(going.but(again=True, cold=level >= limit, level_tokens=level))
+                same = _within(going.but(again=True, cold=level >= limit, level_tokens=level))
+                return with_history(same, going.history)
             new = min(left, int(limit * NEW_SHARES[plan.request.settings.emphasis]))
             return _with_less(going.but(new_tokens=new))
     if plan.cold:

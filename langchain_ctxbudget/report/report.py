@@ -94,9 +94,9 @@ class Stability:
     compaction_step: bool
     """True where the stable zone was rewritten: the cut moved, the summary before it was written anew, or a part of it
     had no room in this prompt or the last."""
-    effective_tokens: Count
+    effective_tokens: Count = 0
     """The cost of this prompt in new tokens: of those in the common prefix, which a warm cache holds, a tenth."""
-    whole_effective_tokens: Count
+    whole_effective_tokens: Count = 0
     """The same for everything that was said so far, sent each time."""
     turns_to_step: Count | None = None
     """In about so many turns the prompt has grown to its budget; None where prompts do not grow."""

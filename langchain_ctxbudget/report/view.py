@@ -145,10 +145,14 @@ def shown(text: str) -> str:
     return _OBEYED.sub(picture, text)
 
 
+FAR_STEP = 20
+"""A compaction step that is more turns away is not worth a word."""
+
+
 def cost_in_words(stable: Stability) -> str:
     """Returns what a prompt costs against sending everything, and when the next step is due."""
     said = f"{stable.effective_tokens:,} effective tokens, {stable.whole_effective_tokens:,} for sending everything"
-    if stable.turns_to_step is None:
+    if stable.turns_to_step is None or stable.turns_to_step > FAR_STEP:
         return said
     when = f"in about {plural(stable.turns_to_step, 'turn')}" if stable.turns_to_step else "next"
     return f"{said}; {when} a step of about {stable.step_tokens:,}"
