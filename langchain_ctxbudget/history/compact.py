@@ -155,6 +155,8 @@ class HistoryRoom:
     """Between two steps prompts only grow."""
     goes_on: bool = False
     """The prompt goes on where the last one ended; else it is a step."""
+    clips_new: bool = False
+    """What was said since the step is shown within its limits, too, as there is no room for it whole."""
     most: int | None = None
     """So many messages may be verbatim, or those that stay in any case; None: as many as there is room for."""
 
@@ -272,11 +274,15 @@ class HistoryPlan:
         quotes = (part.id for block in blocks for part in block.fragments if part.is_quoted_whole)
         return tuple(at for name in quotes if (at := self.conversation.position(name)) is not None)
 
+    def has_news(self, record: CutRecord) -> bool:
+        """Whether a model has written by now about what is behind a cut."""
+        made = self.conversation.made
+        written = any(key in made.digests for key in record.waiting)
+        return written and all(key in made.digests or key in made.failures for key in record.waiting)
+
     def _is_due(self, record: CutRecord) -> bool:
         """Whether a compaction step is due: too much is verbatim, or what was to stay or to be written has changed."""
-        made = self.conversation.made
-        written = [key for key in record.waiting if key in made.digests]
-        if written and all(key in made.digests or key in made.failures for key in record.waiting):
+        if self.has_news(record):
             return True
         if self._dropped(record.position) != record.dropped:
             return True
@@ -413,8 +419,10 @@ class HistoryPlan:
         }
 
         def shown(i: int) -> BaseMessage:
-            if i >= begun:
+            if i >= begun and (i in blocks or not self.room.clips_new):
                 return conversation.sent_again(i, blocks.get(i))
+            if i >= begun:
+                return self.limits.shown(conversation, i)[0]
             return limits.shown(conversation, i)[0] if limits else conversation.entries[i].sent
 
         sent = [shown(i) for i in positions]
@@ -434,7 +442,7 @@ class HistoryPlan:
             shortened=frozenset(
                 i
                 for i, entry, message in zip(positions, entries, sent, strict=True)
-                if (i < begun and message is not entry.sent and message != entry.sent)
+                if ((i < begun or self.room.clips_new) and message is not entry.sent and message != entry.sent)
                 or entry.preservation == "summarize"
             ),
         )

@@ -138,18 +138,21 @@ def _going_on(plan: Plan) -> Plan:
     plan = plan if plan.repeats else plan.but(cold=_is_cold(plan))
     record, limit = history_plan(plan).record, plan.limit_tokens
     if record is not None and (plan.goes_on if plan.repeats else not plan.cold):
-        going = plan.but(goes_on=True)
-        history = history_plan(going)
-        going = with_history(going, history.view(history.decide()))
-        left = -excess_tokens(going, going.content)
         again = record.begun == len(plan.conversation.entries)
-        if (again or left >= 0) and prefix_of(going) == record.prefix:
+        for clips_new in (False, True):
+            going = plan.but(goes_on=True, clips_new=clips_new)
+            history = history_plan(going)
+            going = with_history(going, history.view(history.decide()))
+            left = -excess_tokens(going, going.content)
+            if prefix_of(going) != record.prefix:
+                break
             if again:
                 level = record.level_tokens
                 same = _within(going.but(again=True, cold=level >= limit, level_tokens=level))
                 return with_history(same, going.history)
-            new = min(left, int(limit * NEW_SHARES[plan.request.settings.emphasis]))
-            return _with_less(going.but(new_tokens=new))
+            if left >= 0:
+                new = min(left, int(limit * NEW_SHARES[plan.request.settings.emphasis]))
+                return _with_less(going.but(new_tokens=new))
     if plan.cold:
         return plan.but(goes_on=False, level_tokens=limit)
     return _within(plan.but(goes_on=False, level_tokens=_level_tokens(plan)))
@@ -551,6 +554,7 @@ def history_plan(plan: Plan) -> HistoryPlan:
             keep=allocation.keep_messages or 0,
             grows=plan.grows,
             goes_on=plan.goes_on,
+            clips_new=plan.clips_new,
             most=plan.request.tier.history_messages,
         ),
     )

@@ -9,6 +9,7 @@ flows, and only read: what a prompt changes is in its `Changes`, for whoever sen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -49,7 +50,7 @@ from langchain_ctxbudget.report import ContextReport
 from langchain_ctxbudget.retrieval import Named, Searched, Sources, gather, pooled, rerank, without_names
 from langchain_ctxbudget.search import Candidate
 from langchain_ctxbudget.settings import LayerRequest
-from langchain_ctxbudget.stores import embeddings_name
+from langchain_ctxbudget.stores import CutRecord, embeddings_name
 
 RECENT_MESSAGES = 6
 """The newest messages in which a document may be named, and of which who was spoken of may still be meant."""
@@ -140,7 +141,10 @@ def fetch_bundles(plan: Plan, access: Access) -> Flow[Plan]:
 def compact_history(plan: Plan, access: Access) -> Flow[Plan]:
     """Chooses what of the history is verbatim, and what stands for the rest."""
     if plan.goes_on:
-        return plan
+        record, history = plan.history.record, history_plan(plan)
+        if not (plan.again and record and (yield from _has_news(history, record, access))):
+            return plan.failed(*_unwritten(plan.conversation, plan.history))
+        return with_history(plan, history.view(Decision(cut=record.position, cleared=record.cleared)))
     view, problems = yield from choose_history(history_plan(plan), access)
     return with_history(plan, view).failed(*problems)
 
@@ -165,10 +169,23 @@ def choose_history(history: HistoryPlan, access: Access) -> Flow[tuple[HistoryVi
             found = True
         decision = _renewed(history, decision) if found else decision
     view = history.view(decision)
-    if made.maker and view.waiting:
-        failures = dict.fromkeys(problems[-1] for problems in made.failures.values())
-        problems += [f"summaries: {problem}; extraction stands instead" for problem in failures]
-    return view, problems
+    return view, [*problems, *_unwritten(conversation, view)]
+
+
+def _has_news(history: HistoryPlan, record: CutRecord, access: Access) -> Flow[bool]:
+    """Returns whether a model has written by now about what is behind the cut of a step."""
+    made = history.conversation.made
+    if made.maker and record.waiting:
+        with suppress(Exception):  # extraction stands
+            yield from look_up(access.store, history.conversation.scope, made, record.waiting)
+    return history.has_news(record)
+
+
+def _unwritten(conversation: Conversation, view: HistoryView) -> list[str]:
+    """Returns why a model has not written about what is behind the cut."""
+    made = conversation.made
+    failures = dict.fromkeys(problems[-1] for problems in made.failures.values() if made.maker and view.waiting)
+    return [f"summaries: {problem}; extraction stands instead" for problem in failures]
 
 
 def _renewed(history: HistoryPlan, decision: Decision) -> Decision:

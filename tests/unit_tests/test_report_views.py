@@ -17,7 +17,8 @@ from langchain_ctxbudget.report.view import EMPTY, FULL, render_html, render_tex
 from tests.unit_tests.test_report import example, reports
 
 ROW = re.compile(
-    rf"^(?P<label>[^{FULL}{EMPTY}]+)(?P<bar>[{FULL}{EMPTY}]+) +(?P<used>-?[\d,]+)(?: +-?[\d.]+%)?(?: +(?P<given>[\d,]+))?$"
+    rf"^(?P<label>[^{FULL}{EMPTY}]+)(?P<bar>[{FULL}{EMPTY}]+) "
+    r"+(?P<used>-?[\d,]+)(?: +-?[\d.]+%)?(?: +(?P<given>[\d,]+))?$"
 )
 
 
