@@ -70,12 +70,12 @@ STEP_LEVELS: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.7, "cache": 0
 """A step goes down to this share of what system prompt, tools and turn leave, and fills all where no cache is warm."""
 NEW_SHARES: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.2, "cache": 0.05}
 """The share of the budget that a turn's block may cost between two steps."""
-PRICES: dict[Emphasis, float] = {"recall": 0.0, "balanced": 0.25, "cache": 1.0}
+PRICES: dict[Emphasis, float] = {"recall": 0.0, "balanced": 0.35, "cache": 1.0}
 """A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
 STEP_PRICE = 0.5
 """At a step, where everything is written anew, texts cost so much of that."""
-LOWER_LEVELS = (0.6, 0.5, 0.4, 0.3, 0.2)
-"""Where a step does not pay for itself, it goes down to the first of these at which it does."""
+LOWER_LEVELS = (0.6, 0.5, 0.4, 0.3)
+"""Where a step does not pay for itself, it goes down to the first of these at which it does, or to the last."""
 CACHED_PRICE, TYPICAL_BLOCK_SHARE = 0.1, 0.03
 """A token that a provider's cache holds, as a share of the price of a new one; a turn's block, of the budget."""
 WEAK_SHARE = 0.05

@@ -33,6 +33,8 @@ Strategy: TypeAlias = str | Mapping[str, Any]
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
 PRICE_SHARE = 0.1
 """The price of a cached token at a provider, as a share of one that it reads."""
+WARM_SECONDS = 1e9
+"""A replay takes the cache for warm, whatever the time between two messages: so its prompts go on, too."""
 RECENCY, FULL = "recency", "full"
 EMPHASES = ("recall", "cache")
 NAMES = (*STRATEGIES, *EMPHASES, RECENCY, FULL)
@@ -257,7 +259,11 @@ def contender(
         name, own = f"{base}@{budget}" if at else base, {"emphasis" if base in EMPHASES else "allocation": base}
         if base in (RECENCY, FULL):
             return Window(name, budget if base == RECENCY else None, **common)
-    made = ContextSettings(learn=False).override(settings).override({"max_context_tokens": budget, **own})
+    made = (
+        ContextSettings(learn=False, cache_lifetime_seconds=WARM_SECONDS)
+        .override(settings)
+        .override({"max_context_tokens": budget, **own})
+    )
     return Assembled(name, made, embeddings=embeddings, **common)
 
 

@@ -101,7 +101,9 @@ def test_recency_is_what_trim_messages_gives() -> None:
 def test_the_package_is_replayed_as_an_application_uses_it() -> None:
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     options: Any = {"system_prompt": SYSTEM, "store": InMemoryStore(), "clock": lambda: now[0]}
-    with ContextPipeline({"max_context_tokens": BUDGET, "learn": False}, **options) as pipeline:
+    with ContextPipeline(
+        {"max_context_tokens": BUDGET, "learn": False, "cache_lifetime_seconds": 1e9}, **options
+    ) as pipeline:
         who: Any = {"user_id": "ada", "conversation_id": "c"}
         reports = []
         for turn in split_turns(LONG):
@@ -150,8 +152,8 @@ def test_two_replays_are_equal_apart_from_timings() -> None:
 
 def test_settings_are_a_strategy() -> None:
     for strategy, name in (
-        ({"strategy": "prioritized", "order": ["history"]}, "prioritized: history"),
-        ({"emphasis": "cache", "keep_messages": 2}, "emphasis=cache, keep_messages=2"),
+        ({"strategy": "ratio", "memory": 0.5, "history": 0.2}, "ratio 50/20/30"),
+        ({"emphasis": "recall", "keep_messages": 2}, "emphasis=recall, keep_messages=2"),
     ):
         [track] = replay(LONG, [strategy], budget=BUDGET).tracks
         assert track.name == name
