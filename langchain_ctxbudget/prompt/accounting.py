@@ -292,7 +292,7 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
             shared_tokens=None,
             stable_zone_share=None,
             prompt_share=None,
-            compaction_step=step,
+            compaction_step=step and plan.history.cut > 0,
             effective_tokens=total + extras,
             whole_effective_tokens=whole,
             turns_to_step=turns,

@@ -191,8 +191,9 @@ class _Selection:
                 break
             self._add_passage(offer, self.left)
         listed = [offer for offer in offers if offer.number not in self.chosen][:LISTED_OMISSIONS]
-        more = all_free - too_weak - len(self.chosen) - len(listed)
-        omitted = {Reason.RANKED_LOWER: more, Reason.LOW_RELEVANCE: too_weak}
+        more = all_free - len(self.chosen) - len(listed)
+        too_weak = min(too_weak, more)  # a reply is quoted for its question, however weak it is
+        omitted = {Reason.RANKED_LOWER: more - too_weak, Reason.LOW_RELEVANCE: too_weak}
         chosen = sorted(self.chosen.values(), key=_place)
         ranked = [*(offer for offer, _ in chosen), *listed]
         numbers = [offer.number for offer in ranked]

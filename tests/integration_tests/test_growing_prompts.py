@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from langchain_ctxbudget import AssembledContext, ContextPipeline
+from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
@@ -206,6 +206,7 @@ def test_whatever_happens_prompts_fit_and_the_report_adds_up(story: list[str], s
         assert report.total_tokens <= BUDGET
         used = sum(layer.used_tokens for layer in report.layers) + sum(report.overhead_tokens.values())
         assert used == report.total_tokens
+        assert ContextReport.from_dict(report.to_dict()) == report
         if event == "restart":
             pipeline = made(clock, store)
         if event == "edit" and ids:
