@@ -151,6 +151,8 @@ class HistoryRoom:
     """The newest messages that stay verbatim."""
     work_tokens: int = 0
     """Of the work state of an agent, beside the arc."""
+    summary_tokens: int = 0
+    """What the summary may cost in any case."""
     grows: bool = False
     """Between two steps prompts only grow."""
     goes_on: bool = False
@@ -360,7 +362,7 @@ class HistoryPlan:
         # Verbatim messages grow up to the trigger; what it leaves of the layer is the summary's.
         grown = max(int(self.room_tokens * self.trigger), self.newest_tokens)
         frame = (fences.opening(fences.SUMMARY), fences.closing(fences.SUMMARY), *self._frame(record))
-        room = self.room_tokens - grown - sum(map(count, frame))
+        room = max(self.room_tokens - grown, self.room.summary_tokens) - sum(map(count, frame))
         if not cut or room <= 0:
             return record
         said, quotable = [line.text for line in arc], conversation.quotable_lines(cut if strategy == "compacted" else 0)

@@ -78,6 +78,8 @@ LOWER_LEVELS = (0.6, 0.5, 0.4, 0.3)
 """Where a step does not pay for itself, it goes down to the first of these at which it does, or to the last."""
 CACHED_PRICE, TYPICAL_BLOCK_SHARE = 0.1, 0.03
 """A token that a provider's cache holds, as a share of the price of a new one; a turn's block, of the budget."""
+SUMMARY_SHARE = 0.04
+"""The least of the budget for the summary at a step that others have room beside."""
 WEAK_SHARE = 0.05
 """The most of the budget for quotes where hardly anything that was said has to do with the message."""
 TURN_SHARES = (0.25, 0.5, 0.75)
@@ -552,6 +554,7 @@ def history_plan(plan: Plan) -> HistoryPlan:
             arc_tokens=allocation.tokens[Layer.ARC] - plan.turn.work_tokens - plan.turn.own_work_tokens,
             work_tokens=plan.turn.work_tokens,
             keep=allocation.keep_messages or 0,
+            summary_tokens=int(plan.limit_tokens * SUMMARY_SHARE) if plan.grows and not plan.cold else 0,
             grows=plan.grows,
             goes_on=plan.goes_on,
             clips_new=plan.clips_new,
