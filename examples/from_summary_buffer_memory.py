@@ -107,8 +107,10 @@ def sent(chain: LLMChain, question: str) -> list[BaseMessage]:
 def main() -> None:
     """Have the same conversation with every chain, and ask all of them for what was said at its beginning."""
     models = make_models()
+    # What was said long ago matters more here than a provider's cache of prompts.
+    settings = {"max_context_tokens": LIMIT_TOKENS, "emphasis": "recall"}
     with (
-        ContextPipeline({"max_context_tokens": LIMIT_TOKENS}, system_prompt=DEMO_SYSTEM_PROMPT) as pipeline,
+        ContextPipeline(settings, system_prompt=DEMO_SYSTEM_PROMPT) as pipeline,
         suppress_langchain_deprecation_warning(),
     ):
         chains = {f"before, {name}": before(model) for name, model in models.items()}

@@ -107,7 +107,7 @@ def make_model() -> BaseChatModel:
 
 def main() -> None:
     """A journey in many turns, and what the model saw of it."""
-    budget = ContextBudgetMiddleware({"max_context_tokens": 2_500})  # new
+    budget = ContextBudgetMiddleware({"max_context_tokens": 2_500, "emphasis": "recall"})  # new
     agent = create_agent(
         make_model(),
         [trains, weather],

@@ -234,6 +234,9 @@ class Editor:
         puts = [
             PutOp(self.scope.namespace(SENT), str(one.position), storable(one.to_dict()), index=False) for one in sent
         ]
+        if cuts := () if conversation.entries else conversation.cuts:  # of the prompt for the first message
+            value = CutsRecord(cuts=tuple(cuts.values())).to_value()
+            puts.append(PutOp(self.scope.namespace(CUTS), CUTS, value, index=False))
         yield from self._commit(made, News(made), [*beside, *puts])
         if was_known:
             conversation.sent_read = len(conversation.entries)

@@ -539,7 +539,7 @@ class Engine:
             puts += [PutOp(scope.namespace(SENT), str(at), None) for at in gone if at < len(conversation.entries)]
             for at in gone:
                 del conversation.sent[at]
-        if conversation.cuts_unsaved:
+        if conversation.cuts_unsaved and conversation.entries:  # else it is written with the first message
             place, record = cuts_place(scope), CutsRecord(cuts=tuple(conversation.cuts.values()))
             puts.append(PutOp(place.namespace, place.key, record.to_value(), index=False))
         with_snapshot = with_snapshot and conversation.snapshot_unsaved
@@ -549,6 +549,6 @@ class Engine:
             yield from batch(self.workspace.store, puts if scope.is_kept else [])
         except Exception as error:  # noqa: BLE001 - derived data: the next step writes it again
             return [f"compaction cuts not saved: {type(error).__name__}: {error}"]
-        conversation.cuts_unsaved = False
+        conversation.cuts_unsaved &= not conversation.entries
         conversation.snapshot_unsaved &= not with_snapshot
         return []

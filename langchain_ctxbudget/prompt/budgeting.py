@@ -72,6 +72,8 @@ NEW_SHARES: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.2, "cache": 0.
 """The share of the budget that a turn's block may cost between two steps."""
 PRICES: dict[Emphasis, float] = {"recall": 0.0, "balanced": 0.35, "cache": 1.0}
 """A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
+PRICED_TOKENS = 6_000
+"""In smaller budgets, a token has the price that it has in this one."""
 STEP_PRICE = 0.5
 """At a step, where everything is written anew, texts cost so much of that."""
 LOWER_LEVELS = (0.6, 0.5, 0.4, 0.3)
@@ -682,7 +684,8 @@ def _least_worth(plan: Plan, pool: Pool) -> float:
     if not plan.grows or (plan.cold and not plan.adds and not pool.evidence.is_weak):
         return 0.0
     price = PRICES[plan.request.settings.emphasis]
-    return (price if plan.adds or pool.evidence.is_weak else price * STEP_PRICE) / plan.limit_tokens
+    price *= 1 if plan.adds or pool.evidence.is_weak else STEP_PRICE
+    return price / max(plan.limit_tokens, PRICED_TOKENS)
 
 
 def _wants_more(plan: Plan, name: str) -> bool:
