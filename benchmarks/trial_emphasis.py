@@ -43,10 +43,10 @@ from rich.table import Table
 from langchain_ctxbudget import ContextPipeline, LocalEmbeddings
 from langchain_ctxbudget.budget import Emphasis
 from langchain_ctxbudget.budget.elastic import LEANS, Lean
+from langchain_ctxbudget.tokens import effective_tokens
 
 EMPHASES: tuple[Emphasis, ...] = get_args(Emphasis)
 SYSTEM_PROMPT = "You are a helpful assistant."
-CACHED_PRICE = 0.1
 MARKERS = {"recall": "o", "balanced": "s", "cache": "^"}
 
 
@@ -121,9 +121,8 @@ def replay(
         report = pipeline.assemble(conversation.turns[place].text, settings=settings, **who).report
         shared, zone = report.stability.shared_tokens, report.stability.stable_zone_share
         if shared is not None and zone is not None:
-            new = report.total_tokens - shared
             held = report.stability.stable_zone_tokens / report.total_tokens
-            cost = (new + CACHED_PRICE * shared) / budget
+            cost = effective_tokens(report.total_tokens, shared) / budget
             rows.append(Turned(cost, zone, held, report.stability.compaction_step))
     return rows[-turns:]
 

@@ -43,8 +43,9 @@ from trial_emphasis import Remembered
 
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.messages import is_user
-from langchain_ctxbudget.replay import PRICE_SHARE, Track, replay, split_turns
+from langchain_ctxbudget.replay import Track, replay, split_turns
 from langchain_ctxbudget.replay.replaying import contender
+from langchain_ctxbudget.tokens import CACHED_PRICE
 
 SYSTEM_PROMPT = "You are a helpful assistant."
 OURS, THEIRS, WHOLE = "elastic", "recency", "full"
@@ -286,7 +287,7 @@ def main() -> None:
                 kept = {"rows": [row._asdict() for row in rows], "equal": [row._asdict() for row in same]}
                 options.json.write_text(json.dumps(kept, indent=1), encoding="utf-8")
     out = Console(width=None if sys.stdout.isatty() else 160)
-    replayed = f"what is sent and what it holds; a cached token counts {PRICE_SHARE}"
+    replayed = f"what is sent and what it holds; a cached token counts {CACHED_PRICE}"
     for title, some in ((replayed, rows), ("the same recall", same)):
         if options.markdown:
             out.print(f"{title}\n\n{markdown(some)}\n", soft_wrap=True, highlight=False, markup=False)

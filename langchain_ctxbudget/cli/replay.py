@@ -11,8 +11,8 @@ from langchain_ctxbudget import demo
 from langchain_ctxbudget.cli.formats import read_one
 from langchain_ctxbudget.cli.terminal import printable, progress_bar
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, PRICE_SHARE, replay, split_turns
-from langchain_ctxbudget.tokens import PRICES, price_of
+from langchain_ctxbudget.replay import DEFAULT_STRATEGIES, NAMES, replay, split_turns
+from langchain_ctxbudget.tokens import CACHED_PRICE, PRICES, price_of
 
 DEFAULT_BUDGET = 8_000
 
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--price-share",
         type=float,
         metavar="X",
-        help=f"what a cached token costs, as a share of another one (default: that of --price, else {PRICE_SHARE})",
+        help=f"what a cached token costs, as a share of another one (default: that of --price, else {CACHED_PRICE})",
     )
     parser.add_argument("--json", action="store_true", help="all numbers of all turns as JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, too (.png, .svg, .pdf)")

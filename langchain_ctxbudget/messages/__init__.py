@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from langchain_ctxbudget.messages import fences
 from langchain_ctxbudget.messages.calls import (
+    CALL_BLOCKS,
+    block_types,
     blocks_of,
     call_ids,
     is_user,
@@ -80,14 +82,14 @@ from langchain_ctxbudget.messages.turns import (
 )
 
 __all__ = [
-    "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Group", "OpenCalls",
-    "Preservation", "Repair", "also_forgets", "artifacts", "as_data", "as_item", "as_json_data", "as_note", "as_sent",
-    "begins_in_the_middle", "blocks_of", "call_ids", "checked", "clip_message", "clip_text", "closing", "content_id",
-    "current_turn", "date_of", "digest", "distinct", "excerpt", "fences", "fingerprint", "flattened", "fold",
-    "forget_texts", "group", "head_end", "instruction", "is_plain", "is_user", "iso_date", "marks_of_instructions",
-    "mentions", "message_data", "model_of", "names_another", "newest_that_fit", "one_line", "opening", "own_words",
-    "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering", "request_copy",
-    "require_preservation", "result_ids", "says_more", "says_the_opposite", "says_the_same", "sentences",
-    "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "units", "water_level", "with_calls",
-    "without_mentions", "without_pasted", "word_count",
+    "CALL_BLOCKS", "CONTEXT", "MARKS", "MAX_SENTENCE_CHARACTERS", "STOP_WORDS", "SUMMARY", "UNSPACED", "Group",
+    "OpenCalls", "Preservation", "Repair", "also_forgets", "artifacts", "as_data", "as_item", "as_json_data", "as_note",
+    "as_sent", "begins_in_the_middle", "block_types", "blocks_of", "call_ids", "checked", "clip_message", "clip_text",
+    "closing", "content_id", "current_turn", "date_of", "digest", "distinct", "excerpt", "fences", "fingerprint",
+    "flattened", "fold", "forget_texts", "group", "head_end", "instruction", "is_plain", "is_user", "iso_date",
+    "marks_of_instructions", "mentions", "message_data", "model_of", "names_another", "newest_that_fit", "one_line",
+    "opening", "own_words", "plain_text", "plainly_same", "preservation_of", "provider_name", "remembering",
+    "request_copy", "require_preservation", "result_ids", "says_more", "says_the_opposite", "says_the_same",
+    "sentences", "speaker", "split_instructions", "split_turn", "stem", "terms", "text_of", "units", "water_level",
+    "with_calls", "without_mentions", "without_pasted", "word_count",
 ]  # fmt: skip

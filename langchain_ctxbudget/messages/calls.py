@@ -66,6 +66,11 @@ def blocks_of(message: BaseMessage) -> list[Block]:
     return [message.content] if isinstance(message.content, str) else message.content
 
 
+def block_types(message: BaseMessage) -> set[str]:
+    """Returns the types of the blocks of a message."""
+    return {_kind(block) for block in blocks_of(message)}
+
+
 def text_of(block: Block) -> str | None:
     """Returns the text of a block that is text; None for any other."""
     text = block if isinstance(block, str) else block.get("text") if block.get("type") == "text" else None

@@ -63,7 +63,6 @@ from langchain_ctxbudget.tokens import (
     model_names,
     require_schemas,
     unwrapped,
-    with_setting,
 )
 
 if TYPE_CHECKING:
@@ -390,7 +389,7 @@ class Engine:
         settings, now = stored.settings, workspace.learning.clock()
         tier, usage = yield from workspace.bookkeeping.state(scope, settings, failures)
         knowledge = stored.knowledge if settings.learn else stored.knowledge.by_hand
-        window = with_setting((yield from self.target.find_window()), settings.window_tokens)
+        window = (yield from self.target.find_window()).or_setting(settings.window_tokens)
         failures += [window.failure] if window.failure else []
         failures += [] if workspace.embeddings else [NO_EMBEDDINGS]
         asked = PromptRequest(

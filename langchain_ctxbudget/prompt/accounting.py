@@ -21,7 +21,7 @@ from langchain_ctxbudget.prompt.assembly import (
     has_human,
     opening_note,
 )
-from langchain_ctxbudget.prompt.budgeting import effective_tokens, next_step, whole_tokens
+from langchain_ctxbudget.prompt.budgeting import next_step, whole_tokens
 from langchain_ctxbudget.prompt.fitting import counted_extras
 from langchain_ctxbudget.prompt.plan import Plan
 from langchain_ctxbudget.report import (
@@ -35,7 +35,7 @@ from langchain_ctxbudget.report import (
     preview,
     ranges,
 )
-from langchain_ctxbudget.tokens import TokenCounter
+from langchain_ctxbudget.tokens import TokenCounter, effective_tokens
 
 
 def account(plan: Plan, content: Content, built: BuiltPrompt, measured: Measure) -> Callable[[], ContextReport]:
@@ -301,15 +301,15 @@ def _stability(plan: Plan, content: Content, built: BuiltPrompt, measured: Measu
     shared, same = common_prefix(built.messages, costs, last.messages, plan.counter)
     # A zone that was squeezed for one turn is another one at the next.
     squeezed = is_squeezed(plan, content) or last.squeezed or (plan.turn.long, plan.turn.renewed) != last.long_turn
-    changed = same < last.stable or (step and same < built.stable)
+    changed, warm = same < last.stable or (step and same < built.stable), not plan.cold
     return Stability(
         stable_zone_tokens=stable,
         shared_tokens=shared,
         stable_zone_share=1.0 if same >= built.stable else min(shared, stable) / stable,
         prompt_share=shared / total if total else 1.0,
         compaction_step=changed and (step or squeezed),
-        effective_tokens=effective_tokens(total + extras, 0 if plan.cold else shared + (extras if shared else 0)),
-        whole_effective_tokens=effective_tokens(whole, 0 if plan.cold else min(whole, last.whole_tokens)),
+        effective_tokens=round(effective_tokens(total + extras, warm * (shared + (extras if shared else 0)))),
+        whole_effective_tokens=round(effective_tokens(whole, warm * min(whole, last.whole_tokens))),
         turns_to_step=turns,
         step_tokens=step_tokens,
     )

@@ -65,6 +65,7 @@ from langchain_ctxbudget.prompt.fitting import (
 )
 from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, has_recall_tool, select
+from langchain_ctxbudget.tokens import CACHED_PRICE
 
 STEP_LEVELS: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.7, "cache": 0.5}
 """A step goes down to this share of what system prompt, tools and turn leave, and fills all where no cache is warm."""
@@ -78,8 +79,8 @@ STEP_PRICE = 0.5
 """At a step, where everything is written anew, texts cost so much of that."""
 LOWER_LEVELS = (0.6, 0.5, 0.4, 0.3)
 """Where a step does not pay for itself, it goes down to the first of these at which it does, or to the last."""
-CACHED_PRICE, TYPICAL_BLOCK_SHARE = 0.1, 0.03
-"""A token that a provider's cache holds, as a share of the price of a new one; a turn's block, of the budget."""
+TYPICAL_BLOCK_SHARE = 0.03
+"""A turn's block, as a share of the budget."""
 SUMMARY_SHARE = 0.04
 """The least of the budget for the summary at a step that others have room beside."""
 WEAK_SHARE = 0.05
@@ -185,11 +186,6 @@ def whole_tokens(plan: Plan) -> int:
     """Returns what everything that was said so far would cost, with the system prompt and the tools."""
     identity = plan.allocated.tokens[Layer.IDENTITY]
     return plan.conversation.total_tokens + plan.turn.tokens + identity + sum(plan.extras.values())
-
-
-def effective_tokens(tokens: int, cached_tokens: int) -> int:
-    """Returns what a prompt costs in new tokens, where a cache holds some of its tokens."""
-    return round(tokens - cached_tokens * (1 - CACHED_PRICE))
 
 
 def next_step(plan: Plan, tokens: int) -> tuple[int, int]:

@@ -25,14 +25,12 @@ from langchain_ctxbudget.prompt import common_prefix
 from langchain_ctxbudget.replay.result import ReplayResult, Track, Turn
 from langchain_ctxbudget.report import CoverageState
 from langchain_ctxbudget.settings import ContextSettings
-from langchain_ctxbudget.tokens import Price, TokenCounter, counter_for
+from langchain_ctxbudget.tokens import CACHED_PRICE, Price, TokenCounter, counter_for
 
 Strategy: TypeAlias = str | Mapping[str, Any]
 """A name, or settings; see `replay`."""
 
 DEFAULT_STRATEGIES = ("elastic", "recency", "ratio", "prioritized")
-PRICE_SHARE = 0.1
-"""The price of a cached token at a provider, as a share of one that it reads."""
 WARM_SECONDS = 1e9
 """A replay takes the cache for warm, whatever the time between two messages: so its prompts go on, too."""
 RECENCY, FULL = "recency", "full"
@@ -149,7 +147,7 @@ def _answers(turn: Sequence[BaseMessage]) -> list[int]:
 
 def _cached_price_share(price: Price | None) -> float:
     if price is None or not price.input:
-        return PRICE_SHARE
+        return CACHED_PRICE
     return 1.0 if price.cached_input is None else price.cached_input / price.input
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from langchain_ctxbudget.errors import InputError
 from langchain_ctxbudget.report import STATES, CoverageState
+from langchain_ctxbudget.tokens import effective_tokens
 
 LONGEST_NAME = 24
 """Characters; a longer name is cut."""
@@ -80,7 +81,7 @@ class Track:
     ) -> Track:
         """Adds up the turns of a strategy; `input_price` is US dollars for a million tokens that no cache has."""
         tokens, cached = sum(turn.tokens for turn in turns), sum(turn.cached_tokens for turn in turns)
-        calls, effective = sum(turn.calls for turn in turns), tokens - (1 - price_share) * cached
+        calls, effective = sum(turn.calls for turn in turns), effective_tokens(tokens, cached, price_share)
         counts = {state: sum(turn.messages.get(state, 0) for turn in turns) for state in STATES}
         evidence = [turn.evidence for turn in turns if turn.evidence is not None]
         return cls(

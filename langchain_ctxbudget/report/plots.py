@@ -21,6 +21,7 @@ from langchain_ctxbudget.report.view import (
     label_of,
     plural,
 )
+from langchain_ctxbudget.tokens import effective_tokens
 
 try:
     from matplotlib.axes import Axes
@@ -143,7 +144,7 @@ def plot_replay(result: HasData) -> BudgetFigure:
         turns = track["turns"]
         numbers = [turn["number"] for turn in turns]
         upper.plot(numbers, [turn["tokens"] for turn in turns], **look)
-        sums = list(accumulate(turn["tokens"] - (1 - price_share) * turn["cached_tokens"] for turn in turns))
+        sums = list(accumulate(effective_tokens(turn["tokens"], turn["cached_tokens"], price_share) for turn in turns))
         [line] = lower.plot(numbers, sums, **look)
         end = sums[-1] if sums else 0.0
         missing = f"\n({len(track['failures']):,} prompts missing)" if track["failures"] else ""

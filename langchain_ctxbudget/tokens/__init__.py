@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from langchain_ctxbudget.tokens.cost import Count, require_schemas
 from langchain_ctxbudget.tokens.counters import (
+    CalibratedCounter,
     EstimatingCounter,
     HuggingFaceCounter,
     ModelCounter,
@@ -15,20 +16,30 @@ from langchain_ctxbudget.tokens.counters import (
     model_names,
     unwrapped,
 )
-from langchain_ctxbudget.tokens.prices import PRICES, Price, Usage, load_prices, price_of, total, usage_of
+from langchain_ctxbudget.tokens.prices import (
+    CACHED_PRICE,
+    PRICES,
+    Price,
+    Usage,
+    effective_tokens,
+    load_prices,
+    price_of,
+    total,
+    usage_of,
+)
 from langchain_ctxbudget.tokens.target import (
-    CalibratedCounter,
     Calibration,
     Model,
     ModelTarget,
+    Window,
     is_of_one_call,
     kind_of,
+    token_count,
 )
-from langchain_ctxbudget.tokens.windows import Window, token_count, with_setting
 
 __all__ = [
-    "PRICES", "CalibratedCounter", "Calibration", "Count", "EstimatingCounter", "HuggingFaceCounter", "Model",
-    "ModelCounter", "ModelTarget", "Price", "TiktokenCounter", "TokenCounter", "Usage", "Window", "counter_for",
-    "encodable", "estimate_tokens", "is_of_one_call", "kind_of", "load_prices", "model_names", "price_of",
-    "require_schemas", "token_count", "total", "unwrapped", "usage_of", "with_setting",
+    "CACHED_PRICE", "PRICES", "CalibratedCounter", "Calibration", "Count", "EstimatingCounter", "HuggingFaceCounter",
+    "Model", "ModelCounter", "ModelTarget", "Price", "TiktokenCounter", "TokenCounter", "Usage", "Window",
+    "counter_for", "effective_tokens", "encodable", "estimate_tokens", "is_of_one_call", "kind_of", "load_prices",
+    "model_names", "price_of", "require_schemas", "token_count", "total", "unwrapped", "usage_of",
 ]  # fmt: skip

@@ -27,7 +27,7 @@ from langchain_core.utils.function_calling import convert_to_openai_function, co
 from pydantic import BaseModel
 
 from langchain_ctxbudget.errors import InputError
-from langchain_ctxbudget.messages import blocks_of, with_calls
+from langchain_ctxbudget.messages import CALL_BLOCKS, blocks_of, with_calls
 
 Count = Callable[[str], int]
 """Tokens of a text."""
@@ -42,10 +42,8 @@ _PROPERTY_TOKENS = _ENUM_TOKENS = 3
 PAYLOAD_CHARACTERS = 4_096
 """Base64 of at least this length is not tokenized."""
 PAYLOAD_TOKENS_PER_CHARACTER = 0.75
-"""One token per decoded byte. Base64 of random bytes costs 0.68 to 0.73 tokens per character in o200k_base; what can
-be compressed costs less."""
+"""Base64 of random bytes costs 0.68 to 0.73 tokens per character in o200k_base; what can be compressed costs less."""
 _PAYLOAD = re.compile(rf"(?<![\w+/-])[A-Za-z0-9+/_-]{{{PAYLOAD_CHARACTERS},}}")
-_CALL_BLOCKS = frozenset({"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call", "function_call"})
 _IMAGE_BLOCKS = frozenset({"image_url", "input_image", "image"})
 _ROLES = {"human": "user", "ai": "assistant"}
 
@@ -142,7 +140,7 @@ def _block_tokens(block: str | Mapping[str, Any], sent_ids: list[Any], count: Co
         return count(str(block["text"]))
     if kind in _IMAGE_BLOCKS:
         return _image_block_tokens(block, rate)
-    if kind in _CALL_BLOCKS and (block.get("id") in sent_ids or block.get("call_id") in sent_ids):
+    if kind in CALL_BLOCKS and (block.get("id") in sent_ids or block.get("call_id") in sent_ids):
         return 0
     return _json_tokens(block, count)
 
@@ -188,10 +186,16 @@ def image_size(image: str) -> tuple[int, int] | None:
     """Reads width and height in pixels from the header of a PNG, GIF or JPEG; None where it says nothing."""
     payload = image.partition(",")[2] if image.startswith("data:") else image
     try:
-        size = _size(_decoded(payload, _HEADER_CHARACTERS), payload)
+        head = _decoded(payload, _HEADER_CHARACTERS)
+        if head.startswith(b"\x89PNG\r\n\x1a\n"):
+            width, height = struct.unpack_from(">II", head, 16)
+        elif head.startswith(b"GIF8"):
+            width, height = struct.unpack_from("<HH", head, 6)
+        else:
+            width, height = _jpeg_size(_decoded(payload, _SEARCHED_CHARACTERS))
     except (struct.error, ValueError, IndexError):  # binascii.Error is a ValueError
         return None
-    return size if size and min(size) > 0 else None
+    return (width, height) if width and height else None
 
 
 def _decoded(payload: str, characters: int) -> bytes:
@@ -199,31 +203,18 @@ def _decoded(payload: str, characters: int) -> bytes:
     return binascii.a2b_base64(plain[: len(plain) // 4 * 4])
 
 
-def _size(head: bytes, payload: str) -> tuple[int, int] | None:
-    if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
-        return _pair(">II", head, 16)
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return _pair("<HH", head, 6)
-    return _jpeg_size(_decoded(payload, _SEARCHED_CHARACTERS)) if head.startswith(b"\xff\xd8") else None
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+def _jpeg_size(data: bytes) -> tuple[int, int]:
     """Reads the size in the first frame header; segments before it (EXIF, colour profiles) are stepped over."""
     offset = 2
     while data[offset] == _JPEG_FILL:
         marker, length = struct.unpack_from(">BH", data, offset + 1)
         if marker in _JPEG_FRAMES:
-            height, width = _pair(">HH", data, offset + 5)
+            height, width = struct.unpack_from(">HH", data, offset + 5)
             return width, height
         if marker == _JPEG_SCAN:
-            return None
+            break
         offset += 1 if marker == _JPEG_FILL else 2 + length
-    return None
-
-
-def _pair(layout: str, data: bytes, offset: int) -> tuple[int, int]:
-    first, second = struct.unpack_from(layout, data, offset)
-    return first, second
+    return 0, 0
 
 
 # Tools and response formats

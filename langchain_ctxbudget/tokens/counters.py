@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from fractions import Fraction
+from math import ceil
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +21,7 @@ from langchain_core.messages import BaseMessage, HumanMessage
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, TokenizerUnavailableError
+from langchain_ctxbudget.messages import blocks_of, text_of
 from langchain_ctxbudget.tokens import vocab
 from langchain_ctxbudget.tokens.cost import (
     REPLY_TOKENS,
@@ -85,9 +88,6 @@ class TokenCounter(ABC):
     def identity(self) -> str:
         """Tells its counts from those of others, also after a restart."""
         return f"{type(self).__qualname__} {self.name} {self.framing}"
-
-    def load(self) -> None:  # noqa: B027 - most have nothing to load
-        """Loads what counting needs, which may take long."""
 
     @property
     def calls(self) -> int:
@@ -158,11 +158,6 @@ class TiktokenCounter(TokenCounter):
         self.framing = Framing(function_tokens=10 if encoding == "cl100k_base" else 7, image=rate)
         self._fetched = None if encoding in _CARRIED else _fetch(encoding)
 
-    def load(self) -> None:
-        """Loads the carried vocabulary."""
-        if self._fetched is None:
-            vocab.encoding()
-
     def _count(self, text: str) -> int:
         return vocab.count_tokens(self._fetched or vocab.encoding(), text)
 
@@ -181,10 +176,6 @@ class EstimatingCounter(TokenCounter):
     name = "estimate"
     mode = "estimated"
     is_local = True
-
-    def load(self) -> None:
-        """Loads the carried vocabulary."""
-        vocab.encoding()
 
     def _count(self, text: str) -> int:
         return estimate_tokens(text)
@@ -228,8 +219,7 @@ class HuggingFaceCounter(TokenCounter):
                 label = f"{type(tokenizer.model).__name__.lower()}-{tokenizer.get_vocab_size()}"
                 self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
             else:
-                path = Path(tokenizer)
-                file = path / _TOKENIZER_FILE if path.is_dir() else path
+                file = Path(tokenizer) / _TOKENIZER_FILE if Path(tokenizer).is_dir() else Path(tokenizer)
                 label = file.resolve().parent.name if file.name == _TOKENIZER_FILE else file.stem
                 self._tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:
@@ -241,8 +231,6 @@ class HuggingFaceCounter(TokenCounter):
         self._tokenizer.encode_special_tokens = True  # a text that imitates them is text
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        if getattr(self._tokenizer.model, "dropout", None):
-            self._tokenizer.model.dropout = None  # at random, for training
 
     def _count(self, text: str) -> int:
         return len(self._tokenizer.encode(encodable(text), add_special_tokens=False).ids)
@@ -275,20 +263,23 @@ class ModelCounter(TokenCounter):
         inner: Any = unwrapped(model)
         if not isinstance(inner, BaseLanguageModel):
             raise InputError(f"model must be a LangChain chat model, not {type(model).__name__}")
+
+        def has_own(*names: str) -> bool:
+            return any(getattr(type(inner), name) is not getattr(BaseLanguageModel, name) for name in names)
+
         model_name = next(model_names(model), "")
         self.name, self.mode = f"model:{model_name or type(inner).__name__}", "estimated"
         self.framing, one = Framing(image=image_rate(model_name)), HumanMessage("a")
-        ask: Callable[..., int] = inner.get_num_tokens_from_messages
-        alone = 0
-        if _overrides(inner, "get_num_tokens_from_messages"):
+        of_messages, alone = inner.get_num_tokens_from_messages, 0
+        if has_own("get_num_tokens_from_messages"):
             with suppress(Exception):  # `ChatOpenAI` with another provider's model, for one
-                alone = ask([one])
-                frame = ask([one, one]) - alone - 2  # without text and role
+                alone = of_messages([one])
+                frame = of_messages([one, one]) - alone - 2  # without text and role
                 self.framing, self.mode = self.framing._replace(message_tokens=max(3, frame)), "exact"
-        if not alone or inner.custom_get_token_ids or _overrides(inner, "get_num_tokens", "get_token_ids"):
-            self._ask: Callable[[str], int] = inner.get_num_tokens
-        else:  # the inherited function would count with the tokenizer of GPT-2
-            self._ask = lambda text: max(1, ask([HumanMessage(text)]) - alone + 1)
+        self._ask: Callable[[str], int] = inner.get_num_tokens
+        if alone and not inner.custom_get_token_ids and not has_own("get_num_tokens", "get_token_ids"):
+            # The inherited function would count with the tokenizer of GPT-2.
+            self._ask = lambda text: max(1, of_messages([HumanMessage(text)]) - alone + 1)
         try:
             self._ask("a")
         except Exception as error:
@@ -306,11 +297,54 @@ class ModelCounter(TokenCounter):
             return estimate_tokens(text)
 
 
-def _overrides(model: object, *names: str) -> bool:
-    """Tells if the class of a model has one of these functions of its own."""
-    from langchain_core.language_models import BaseLanguageModel  # noqa: PLC0415
+class CalibratedCounter(TokenCounter):
+    """Multiplies the counts of another counter by a factor, rounded up.
 
-    return any(getattr(type(model), name) is not getattr(BaseLanguageModel, name) for name in names)
+    Texts, messages, tools and response formats are corrected alike. Counts of texts add up: lines that begin with `-`,
+    `[`, `#` or `<` cost together what they cost one by one.
+    """
+
+    def __init__(self, inner: TokenCounter, factor: float) -> None:
+        super().__init__()
+        self.inner, self.factor = inner, factor
+        self.name, self.mode, self.framing = inner.name, inner.mode, inner.framing
+        self._ratio = Fraction(str(factor))  # as it is written: a float that is above 1.1 would make 11 of 10
+
+    @property
+    def identity(self) -> str:
+        """Tells its counts from those of others, also after a restart."""
+        return f"{self.inner.identity} x {self.factor}"
+
+    @property
+    def calls(self) -> int:
+        """Texts that the other counter has tokenized."""
+        return self.inner.calls
+
+    def count_message(self, message: BaseMessage) -> int:
+        """Returns the tokens of a message with its framing, without the priming of the reply."""
+        tokens = self.inner.count_message(message)
+        texts = [text for block in blocks_of(message) if (text := text_of(block)) is not None]
+        rest = tokens - sum(map(self.inner.count_text, texts))
+        # In parts, so that what is written in a message adds up; whole, where the other counter's parts do not.
+        return max(self._corrected(tokens), self._corrected(rest) + sum(map(self.count_text, texts)))
+
+    def count_messages(self, messages: Sequence[BaseMessage]) -> int:
+        """Returns the tokens of a request with these messages, the priming of the reply included."""
+        return sum(map(self.count_message, messages)) + self._corrected(self.inner.count_messages([]))
+
+    def count_tools(self, tools: Sequence[Any]) -> int:
+        """Returns the tokens of tool schemas as they are sent; 0 for none."""
+        return self._corrected(self.inner.count_tools(tools))
+
+    def count_response_format(self, response_format: Any) -> int:  # noqa: ANN401 - schemas come in any type
+        """Returns the tokens of a response format as it is sent; 0 for None."""
+        return self._corrected(self.inner.count_response_format(response_format))
+
+    def _count(self, text: str) -> int:
+        return sum(self._corrected(self.inner.count_text(piece)) for piece in text_pieces(text))
+
+    def _corrected(self, tokens: int) -> int:
+        return ceil(tokens * self._ratio)
 
 
 def counter_for(model: BaseChatModel | str | None) -> TokenCounter:

@@ -14,11 +14,13 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from langchain_ctxbudget.budget import Parameters
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError
 
+CACHED_PRICE = 0.1
+"""The price of a cached token, as a share of another one's, where no price tells it."""
 _MOST_TOKENS = 10**9
 """Of one call."""
 _PROVIDER = re.compile(
@@ -29,8 +31,6 @@ _PROVIDER = re.compile(
 _SNAPSHOT = re.compile(r"(?:[-@]\d{4}-\d{2}-\d{2}|[-@]\d{8}|-00\d)$")
 """The date or number of a version: `gpt-4o-2024-08-06`, `claude-opus-4-5@20251101`."""
 
-_READ = ("cache_read", "priority_cache_read", "flex_cache_read")  # OpenAI's by service tier
-_WRITTEN = ("cache_creation", "priority_cache_creation", "flex_cache_creation")
 _WRITTEN_FOR = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 """Anthropic's parts of `cache_creation`, which is 0 where these are given."""
 
@@ -47,8 +47,6 @@ class Price(Parameters):
     """Input that the provider has cached; None: as all input."""
     cache_write: _Dollars | None = None
     """Input that the provider caches now; None: as all input."""
-
-    __str__ = BaseModel.__repr__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +96,11 @@ def total(usages: Iterable[Usage]) -> Usage:
     return sum(usages, NO_USAGE)
 
 
+def effective_tokens(tokens: int, cached_tokens: int, cached_price: float = CACHED_PRICE) -> float:
+    """Returns what tokens cost in new ones, where a cache holds some of them at a share of the price."""
+    return tokens - cached_tokens * (1 - cached_price)
+
+
 def load_prices(given: object = None) -> Mapping[str, Price]:
     """Returns the packaged prices, with others laid over them.
 
@@ -142,15 +145,10 @@ def price_of(model: str | None, prices: Mapping[str, Price]) -> Price | None:
 
 
 def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mapping[str, Price]) -> Usage:
-    """Returns the usage of one call.
+    """Returns the usage of one call, from the `usage_metadata` of an `AIMessage`.
 
     Details that are missing or None count as 0, and never exceed the input. Where `output_tokens` is missing, it is
     what `total_tokens` has beyond the input.
-
-    Args:
-        usage_metadata: of an `AIMessage`.
-        model: that was called; None where it is not known.
-        prices: by the name of the model.
 
     Raises:
         InputError: there are no input tokens, or a number of tokens is not a whole number from 0 to a billion.
@@ -166,11 +164,9 @@ def usage_of(usage_metadata: Mapping[str, Any], model: str | None, prices: Mappi
     given = _tokens(usage_metadata, "input_tokens", None)
     made = _tokens(usage_metadata, "output_tokens", max(0, _tokens(usage_metadata, "total_tokens", given) - given))
     details = usage_metadata.get("input_token_details") or {}
-    if not isinstance(details, Mapping):
-        raise InputError(f"input_token_details must be a mapping of token counts, not {details!r}")
-    read, whole, parts = (sum(_tokens(details, name, 0) for name in names) for names in (_READ, _WRITTEN, _WRITTEN_FOR))
-    cached = min(given, read)
-    written = min(given - cached, max(whole, parts))
+    cached = min(given, _tokens(details, "cache_read", 0))
+    parts = sum(_tokens(details, name, 0) for name in _WRITTEN_FOR)
+    written = min(given - cached, max(_tokens(details, "cache_creation", 0), parts))
     used = Usage(calls=1, input_tokens=given, cached_tokens=cached, output_tokens=made)
     price = price_of(model, prices)
     if price is None:

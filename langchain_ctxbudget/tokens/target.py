@@ -1,29 +1,36 @@
-"""The model that prompts are made for: how its tokens are counted and corrected, and how large its window is."""
+"""The model that prompts are made for: how its tokens are counted and corrected, and how large its window is.
+
+The window is that of the model's profile, else what the server says that the model object names: Ollama about the model
+(`/api/ps`, `/api/show`), any other in the list of models that OpenAI-compatible servers give (vLLM, llama.cpp,
+OpenRouter, ...) or LM Studio's. OpenAI and Azure are never asked. The model's key goes to its own server only.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from math import ceil
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from langchain_core.messages import BaseMessage
+from pydantic import SecretStr
 
 from langchain_ctxbudget.background import new_mutex
 from langchain_ctxbudget.errors import InputError, InvalidSettingsError, TokenizerUnavailableError
-from langchain_ctxbudget.flow import Flow, Lock, locked
-from langchain_ctxbudget.messages import blocks_of, text_of
+from langchain_ctxbudget.flow import Flow, in_thread
+from langchain_ctxbudget.messages import block_types
 from langchain_ctxbudget.tokens.counters import (
+    PROVIDER_PREFIX,
+    CalibratedCounter,
     TokenCounter,
     counter_for,
     model_names,
-    text_pieces,
     unwrapped,
 )
-from langchain_ctxbudget.tokens.windows import Window, find_window
 
 if TYPE_CHECKING:
     from langchain_core.language_models import BaseChatModel  # takes 0.2 s to import
@@ -83,7 +90,6 @@ class ModelTarget:
         self._mutex = new_mutex()
         self._window: Window | None = None
         self._window_attempts = 0
-        self._window_lock = Lock()
 
     @property
     def model_name(self) -> str | None:
@@ -105,8 +111,9 @@ class ModelTarget:
 
     def load(self) -> None:
         """Loads what counting needs; where it cannot be had, whoever counts says so."""
-        with suppress(TokenizerUnavailableError):
-            self.tokenizer.load()
+        if self.tokenizer.is_local:
+            with suppress(TokenizerUnavailableError):
+                self.tokenizer.count_text("a")
 
     def observe(self, input_tokens: int, counted_tokens: int) -> None:
         """Corrects the counts by what a provider measured for a prompt.
@@ -140,20 +147,14 @@ class ModelTarget:
 
     def find_window(self) -> Flow[Window]:
         """Finds the model's window; a server that does not tell is asked again a few times."""
-
-        def ask() -> Flow[Window]:
-            if not self._window or (self._window.failure and self._window_attempts < WINDOW_ATTEMPTS):
-                self._window_attempts += 1
-                self._window = yield from find_window(self.model)
-            return self._window
-
-        if self._window and not self._window.failure:
-            return self._window
-        return (yield from locked(self._window_lock, ask()))
+        if self._window is None or (self._window.failure and self._window_attempts < WINDOW_ATTEMPTS):
+            self._window_attempts += 1
+            self._window = yield from find_window(self.model)
+        return self._window
 
 
-# Calibration: the ratio of what a provider measured for a request (`usage_metadata["input_tokens"]`) to our own count
-# tells how far the model's tokenizer is from ours, and corrects what is counted next
+# The ratio of what a provider measured for a request (`usage_metadata["input_tokens"]`) to our own count tells how far
+# the model's tokenizer is from ours, and corrects what is counted next
 
 _STEPS = 20
 """The factor is a multiple of 0.05, so that the counts, and with them the prompt, stay the same most of the time."""
@@ -181,14 +182,7 @@ def is_of_one_call(answer: BaseMessage) -> bool:
     Where the provider itself has run tools (a search, code, an MCP server), the model was called several times. Where
     less was read than came from a cache, the cached part is not counted.
     """
-    extra, metadata = answer.additional_kwargs, answer.response_metadata
-    blocks = [block for block in (*blocks_of(answer), *(extra.get("tool_outputs") or ())) if isinstance(block, Mapping)]
-    inner = [block["value"] for block in blocks if isinstance(block.get("value"), Mapping)]  # of `non_standard` ones
-    types = {str(block.get("type", "")) for block in (*blocks, *inner)} - _CLIENT_CALLS
-    reported = metadata.get("usage") or metadata.get("token_usage")
-    ran = reported.get("server_tool_use") if isinstance(reported, Mapping) else None
-    ran_tools = extra.get("executed_tools") or (isinstance(ran, Mapping) and any(ran.values()))
-    if ran_tools or any(one.endswith(_SERVER_BLOCKS) for one in types):
+    if any(kind.endswith(_SERVER_BLOCKS) for kind in block_types(answer) - _CLIENT_CALLS):
         return False
     usage = getattr(answer, "usage_metadata", None) or {}
     return bool((usage.get("input_token_details") or {}).get("cache_read", 0) <= usage.get("input_tokens", 0))
@@ -227,58 +221,125 @@ class Calibration:
         return max(ratio for ratio in ratios if ratio <= max(_STEPS, confirmed * _BAND)) / _STEPS
 
 
-class CalibratedCounter(TokenCounter):
-    """Multiplies the counts of another counter by a factor, rounded up.
+# The window
 
-    Texts, messages, tools and response formats are corrected alike. Counts of texts add up: lines that begin with `-`,
-    `[`, `#` or `<` cost together what they cost one by one.
-    """
+_TIMEOUT = 2.0
+_LARGEST_WINDOW_TOKENS = 1_000_000_000
+"""Larger numbers stand for "no limit": tokenizers of Hugging Face say 10**30."""
+_SNAPSHOT_DATE = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+_API_SUFFIX = re.compile(r"(?:/api|/openai)?/v\d+$")
+_NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,10})\s*$", re.MULTILINE)
+_LENGTHS = ("max_model_len", "context_length", "context_window", "max_context_length", "loaded_context_length", "n_ctx")
+"""Where vLLM, OpenRouter, Groq, Mistral, LM Studio and llama.cpp tell the window."""
+_NESTED = ("meta", "top_provider")
+"""Where llama.cpp and OpenRouter tell it."""
 
-    def __init__(self, inner: TokenCounter, factor: float) -> None:
-        """Correct a counter.
 
-        Raises:
-            InputError: the factor is not a number above 0.
-        """
-        super().__init__()
-        if not 0 < factor < float("inf"):
-            raise InputError(f"factor must be a number above 0, not {factor}; 1.0 corrects nothing")
-        self.inner, self.factor = inner, factor
-        self.name, self.mode, self.framing = inner.name, inner.mode, inner.framing
-        self._ratio = Fraction(str(factor))  # as it is written: a float that is above 1.1 would make 11 of 10
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A model's window, and its source."""
 
-    @property
-    def identity(self) -> str:
-        """Tells its counts from those of others, also after a restart."""
-        return f"{self.inner.identity} x {self.factor}"
+    tokens: int | None = None
+    """The window, in tokens; None where it is not known."""
+    output_tokens: int | None = None
+    """The longest answer, in tokens; None where the model does not say."""
+    source: Literal["profile", "served", "settings", "unknown"] = "unknown"
+    detail: str = ""
+    """The source in words; addresses come without credentials and queries."""
+    failure: str | None = None
+    """Why a server that should tell did not."""
 
-    @property
-    def calls(self) -> int:
-        """Texts that the other counter has tokenized."""
-        return self.inner.calls
+    def or_setting(self, window_tokens: int | None) -> Window:
+        """Returns the window, or the setting (in tokens) where the window is not known."""
+        if self.tokens is not None or window_tokens is None:
+            return self
+        return replace(self, tokens=window_tokens, source="settings", detail="window_tokens")
 
-    def count_message(self, message: BaseMessage) -> int:
-        """Returns the tokens of a message with its framing, without the priming of the reply."""
-        tokens = self.inner.count_message(message)
-        texts = [text for block in blocks_of(message) if (text := text_of(block)) is not None]
-        rest = tokens - sum(map(self.inner.count_text, texts))
-        # In parts, so that what is written in a message adds up; whole, where the other counter's parts do not.
-        return max(self._corrected(tokens), self._corrected(rest) + sum(map(self.count_text, texts)))
 
-    def count_messages(self, messages: Sequence[BaseMessage]) -> int:
-        """Returns the tokens of a request with these messages, the priming of the reply included."""
-        return sum(map(self.count_message, messages)) + self._corrected(self.inner.count_messages([]))
+def token_count(value: object) -> int | None:
+    """Returns the value if it is a sound number of tokens, else None."""
+    sound = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST_WINDOW_TOKENS
+    return value if sound else None  # type: ignore[return-value]
 
-    def count_tools(self, tools: Sequence[Any]) -> int:
-        """Returns the tokens of tool schemas as they are sent; 0 for none."""
-        return self._corrected(self.inner.count_tools(tools))
 
-    def count_response_format(self, response_format: Any) -> int:  # noqa: ANN401 - schemas come in any type
-        """Returns the tokens of a response format as it is sent; 0 for None."""
-        return self._corrected(self.inner.count_response_format(response_format))
+def find_window(model: Model) -> Flow[Window]:
+    """Finds the window of a model in its profile or at its server; never raises an error of the network."""
+    if model is None or isinstance(model, str):
+        return _window_of_name(model) if model else Window()
+    inner = unwrapped(model)
+    window = _window_of_profile(getattr(inner, "profile", None), f"the profile of {type(inner).__name__}")
+    if window.tokens is None and (num_ctx := token_count(getattr(inner, "num_ctx", None))):
+        return replace(window, tokens=num_ctx, source="settings", detail="num_ctx of the model")
+    url = _server_of(inner) if window.tokens is None else ""
+    return (yield in_thread(partial(_served, inner, url, window))) if url else window
 
-    def _count(self, text: str) -> int:
-        return sum(self._corrected(self.inner.count_text(piece)) for piece in text_pieces(text))
 
-    def _corrected(self, tokens: int) -> int:
-        return ceil(tokens * self._ratio)
+def _window_of_profile(profile: object, detail: str) -> Window:
+    known = profile if isinstance(profile, Mapping) else {}
+    tokens, output_tokens = (token_count(known.get(f"max_{name}_tokens")) for name in ("input", "output"))
+    return Window(tokens, output_tokens, "profile", detail) if tokens else Window(output_tokens=output_tokens)
+
+
+def _window_of_name(name: str) -> Window:
+    from langchain_openai import ChatOpenAI  # noqa: PLC0415 - takes a second to import
+
+    model = PROVIDER_PREFIX.sub("", name.strip())
+    # A dated snapshot without a profile of its own has the window of its model.
+    for known_as in dict.fromkeys((model, _SNAPSHOT_DATE.sub("", model))):
+        # The profile is a table in the package; nothing is called, so the key is never sent.
+        profile = ChatOpenAI(model=known_as, api_key=SecretStr("not-used")).profile
+        window = _window_of_profile(profile, f"the profile of {known_as}")
+        if window.tokens is not None:
+            return window
+    return Window()
+
+
+def _server_of(model: Any) -> str:  # noqa: ANN401 - models are known by what they have, not by their class
+    """Returns the base URL of the server that a model names; empty where none may be asked."""
+    of_client = getattr(getattr(getattr(model, "_client", None), "_client", None), "base_url", None)
+    urls = (of_client, getattr(model, "openai_api_base", None), getattr(model, "base_url", None))
+    given = next((str(url).strip() for url in urls if url), "")  # Ollama's client completes "localhost"
+    try:
+        url = urlsplit(given)
+    except ValueError:  # a bracket too many
+        return ""
+    asked = url.scheme in ("http", "https") and not f".{url.hostname}".endswith((".openai.com", ".azure.com"))
+    return f"{url.scheme}://{url.netloc}{url.path.rstrip('/')}" if asked else ""
+
+
+def _served(model: Any, base: str, window: Window) -> Window:  # noqa: ANN401
+    """Asks a server; what fails is told without its text, which may hold an address."""
+    import httpx  # noqa: PLC0415 - takes 0.1 s to import
+
+    name = str(getattr(model, "model_name", None) or getattr(model, "model", ""))
+    root, secret = _API_SUFFIX.sub("", base), getattr(model, "openai_api_key", None)
+    headers = {"Authorization": f"Bearer {secret.get_secret_value()}"} if isinstance(secret, SecretStr) else {}
+    ollama = [("GET", f"{root}/api/ps"), ("POST", f"{root}/api/show")]
+    others = [("GET", f"{base}/models"), ("GET", f"{root}/api/v0/models")]
+    url, failures = urlsplit(base), []
+    address = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+    for method, place in ollama if hasattr(model, "num_ctx") else others:
+        body = {"model": name} if method == "POST" else None
+        try:
+            answer = httpx.request(method, place, headers=headers, json=body, timeout=_TIMEOUT).raise_for_status()
+            if tokens := _length(answer.json(), name.removesuffix(":latest")):
+                return replace(window, tokens=tokens, source="served", detail=address)
+            failures.append(f"{method} {urlsplit(place).path} names no length")
+        except Exception as error:  # noqa: BLE001 - whatever a socket, a certificate, an odd key or an odd answer raises
+            failures.append(f"{method} {urlsplit(place).path} failed ({type(error).__name__})")
+    return replace(window, failure=f"{address} did not tell the window of {name!r}: {'; '.join(failures)}")
+
+
+def _length(answer: Any, name: str) -> int | None:  # noqa: ANN401
+    """Reads the window of a model in what a server says; the only model of a list is taken under any name."""
+    if "model_info" in answer:  # Ollama: what the model was trained with, or less where its file says so
+        info, in_file = answer["model_info"], _NUM_CTX.search(answer.get("parameters") or "")
+        return token_count(int(in_file[1]) if in_file else info[f"{info['general.architecture']}.context_length"])
+    entries = answer if isinstance(answer, list) else answer.get("data") or answer["models"]
+    chat = [one for one in entries if one.get("type") != "embeddings"]  # LM Studio lists both
+    named = [one for one in chat if name in (str(one.get(key)).removesuffix(":latest") for key in ("id", "name"))]
+    if not named and (len(chat) != 1 or "data" not in answer):  # Ollama lists what is loaded, perhaps another model
+        return None
+    entry = (named or chat)[0]
+    places = [entry, *(entry.get(nested) or {} for nested in _NESTED)]
+    return min((tokens for one in places for key in _LENGTHS if (tokens := token_count(one.get(key)))), default=None)

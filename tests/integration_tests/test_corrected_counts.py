@@ -49,9 +49,6 @@ SERVER_SIDE: tuple[dict[str, Any], ...] = (
     {"content": [SEARCH]},
     *({"content": [{"type": kind}]} for kind in ("mcp_call", "server_tool_use", "executable_code", "server_tool_call")),
     {"content": [{"type": "non_standard", "value": {"type": "mcp_call"}}]},
-    {"additional_kwargs": {"tool_outputs": [SEARCH]}},
-    {"additional_kwargs": {"executed_tools": [{"type": "search"}]}},
-    {"response_metadata": {"usage": {"server_tool_use": {"web_search_requests": 1}}}},
 )
 
 
