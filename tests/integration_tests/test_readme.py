@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +36,18 @@ PAGES = {
     )
 }
 SLOW = ("budgeting", "history", "replay")
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+[DIFF] = re.findall(r"```diff\n(.*?)```", README, re.DOTALL)
+GIVEN = """from langchain_core.language_models import FakeListChatModel
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.memory import InMemorySaver
+
+model, tools, checkpointer = FakeListChatModel(responses=["Hello!"]), list[BaseTool](), InMemorySaver()
+"""
+"""What the diff of the README takes as there."""
+PYTHON = [
+    *re.findall(r"```python\n(.*?)```", README, re.DOTALL),
+    GIVEN + "".join(f"{line[1:]}\n" for line in DIFF.splitlines()),
+]
 COMMANDS = [line for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL) for line in block.splitlines()]
 END_OF_BLOCK = "\x1e"
 
@@ -81,6 +94,33 @@ def outcome(name: str) -> Ran:
 def test_its_code_runs_as_it_stands(number: int) -> None:
     done = outcome(f"README {number}")
     assert done.code == 0, done.err
+
+
+@pytest.mark.slow
+def test_its_code_has_types(tmp_path: Path) -> None:
+    paths = [tmp_path / f"block_{number}.py" for number in range(len(PYTHON))]
+    for path, code in zip(paths, PYTHON, strict=True):
+        path.write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *map(str, paths)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_its_table_is_what_the_benchmark_says() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "readme_figure.py")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [[cell.strip(" *`") for cell in line.split("|")[1:-1]] for line in said.splitlines()[2:]]
+    measured = {name: others for name, budget, *others in rows if budget in ("4,000", "-")}
+    table = README.partition("messages kept |")[2].partition("\n\n")[0].splitlines()[2:]
+    for line in table:
+        name, *cells = (cell.strip(" *`") for cell in line.split("|")[1:-1])
+        assert measured[name.removesuffix(" (no budget)")] == cells
 
 
 def test_ci_runs_its_test_command() -> None:
