@@ -23,23 +23,20 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import SimpleChatModel
-from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, SystemMessage
+from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage, SystemMessage, trim_messages
 from langgraph.runtime import Runtime
 
-from langchain_ctxbudget import TiktokenCounter
+from langchain_ctxbudget import ContextPipeline, TiktokenCounter
 from langchain_ctxbudget.demo import DEMO_SYSTEM_PROMPT, demo_messages
 from langchain_ctxbudget.history import Line, choose, keep_sentences
-from langchain_ctxbudget.prompt import common_prefix
-from langchain_ctxbudget.replay import PRICE_SHARE, split_turns
-from langchain_ctxbudget.replay.replaying import contender
 
 BUDGETS = (1_000, 2_000, 4_000, 8_000)
 SUMMARY_TOKENS = 600
@@ -74,6 +71,9 @@ QUESTIONS = {
     "Who moved to Leeds?": ["Rosalind Dunne"],
 }
 COUNTER = TiktokenCounter()
+PRICE_SHARE = 0.1
+"""Of a cached token, at OpenAI and Anthropic."""
+SCOPE: Any = {"user_id": "maya", "conversation_id": "tool-library"}
 COLUMNS = ("", "budget", "old facts found", "extra model calls", "tokens sent", "cached", "paid for", "messages kept")
 TITLE = "Old facts that stand in the prompt, over what a turn costs"
 SMALLEST_SHOWN, CHEAPEST, DEAREST = 2_000, 400, 3_200
@@ -87,17 +87,49 @@ STYLES = {
 """A colour, and where the name stands beside the last point."""
 
 
-class Prompt(Protocol):
-    @property
-    def messages(self) -> Sequence[BaseMessage]: ...
-
-
 class System(Protocol):
     """A way to make prompts, turn by turn."""
 
-    def prompt(self, turn: Sequence[BaseMessage]) -> Prompt: ...
+    def prompt(self, turn: Sequence[BaseMessage]) -> Sequence[BaseMessage]: ...
     def keep(self, turn: Sequence[BaseMessage]) -> None: ...
-    def close(self) -> None: ...
+
+
+class Budgeted:
+    """This package, while the provider's cache is warm."""
+
+    def __init__(self, budget: int) -> None:
+        settings = {"max_context_tokens": budget, "cache_lifetime_seconds": 1e9, "learn": False}
+        self.pipeline = ContextPipeline(settings, system_prompt=DEMO_SYSTEM_PROMPT)
+
+    def prompt(self, turn: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+        return self.pipeline.assemble(turn, **SCOPE).messages
+
+    def keep(self, turn: Sequence[BaseMessage]) -> None:
+        self.pipeline.add_messages(turn, **SCOPE)
+
+
+class Window:
+    """The newest messages that fit, by `trim_messages`; or all of them."""
+
+    def __init__(self, budget: int | None) -> None:
+        self.budget = budget
+        self.history: list[BaseMessage] = [SystemMessage(DEMO_SYSTEM_PROMPT)]
+
+    def prompt(self, turn: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
+        messages = [*self.history, *turn]
+        if self.budget is None:
+            return messages
+        return trim_messages(
+            messages,
+            max_tokens=self.budget,
+            token_counter=COUNTER.count_messages,
+            strategy="last",
+            start_on="human",
+            include_system=True,
+        )
+
+    def keep(self, turn: Sequence[BaseMessage]) -> None:
+        self.history += turn
 
 
 class StandIn(SimpleChatModel):
@@ -135,11 +167,6 @@ def fitting(lines: Sequence[Line]) -> list[str]:
     return [texts[place] for place in choose(sentences, [COUNTER.count_text(it) + 1 for it in texts], SUMMARY_TOKENS)]
 
 
-@dataclass
-class Sent:
-    messages: Sequence[BaseMessage]
-
-
 class Summarized:
     """LangChain's `SummarizationMiddleware`: as documented, with exact counts, and it reads all that it deletes."""
 
@@ -154,19 +181,16 @@ class Summarized:
             trim_tokens_to_summarize=None,
         )
 
-    def prompt(self, turn: Sequence[BaseMessage]) -> Sent:
+    def prompt(self, turn: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
         state = [*self.history, *turn]
         update = self.middleware.before_model({"messages": state}, Runtime())
         if update:
             state = [message for message in update["messages"] if not isinstance(message, RemoveMessage)]
             self.history = state[: -len(turn)] if state[-1] is turn[-1] else state
-        return Sent([SystemMessage(DEMO_SYSTEM_PROMPT), *state])
+        return [SystemMessage(DEMO_SYSTEM_PROMPT), *state]
 
     def keep(self, turn: Sequence[BaseMessage]) -> None:
         self.history += turn
-
-    def close(self) -> None:
-        pass
 
 
 @dataclass
@@ -184,28 +208,24 @@ class Row:
 
 
 def systems() -> Iterator[tuple[str, int | None, System]]:
-    for budget in BUDGETS:
-        yield "ctxbudget", budget, contender(f"elastic@{budget}", budget, system_prompt=DEMO_SYSTEM_PROMPT)
-    for budget in BUDGETS:
-        yield "trim_messages", budget, contender(f"recency@{budget}", budget, system_prompt=DEMO_SYSTEM_PROMPT)
-    for budget in BUDGETS:
-        yield "SummarizationMiddleware", budget, Summarized(budget)
-    yield "whole conversation", None, contender("full", 10**6, system_prompt=DEMO_SYSTEM_PROMPT)
+    yield from (("ctxbudget", budget, Budgeted(budget)) for budget in BUDGETS)
+    yield from (("trim_messages", budget, Window(budget)) for budget in BUDGETS)
+    yield from (("SummarizationMiddleware", budget, Summarized(budget)) for budget in BUDGETS)
+    yield "whole conversation", None, Window(None)
 
 
 def row(name: str, budget: int | None, system: System) -> Row:
     before: Sequence[BaseMessage] = ()
     sent = cached = 0
-    turns = split_turns(demo_messages())
-    for turn in turns:
-        messages = system.prompt(turn[:1]).messages
-        costs = [COUNTER.count_message(message) for message in messages]
-        cached += common_prefix(messages, costs, before, COUNTER).tokens
-        sent += COUNTER.count_messages(messages)
-        before = messages
-        system.keep(turn)
+    messages = demo_messages()
+    turns = [messages[place : place + 2] for place in range(0, len(messages), 2)]
+    for question, answer in turns:
+        prompt = system.prompt([question])
+        sent += COUNTER.count_messages(prompt)
+        cached += shared(prompt, before)
+        before = prompt
+        system.keep([question, answer])
     calls, read = (system.model.calls, system.model.tokens) if isinstance(system, Summarized) else (0, 0)
-    state = len(system.history) if isinstance(system, Summarized) else len(demo_messages())
     return Row(
         name,
         budget,
@@ -214,18 +234,28 @@ def row(name: str, budget: int | None, system: System) -> Row:
         tokens=round(sent / len(turns)),
         cached=round(100 * cached / sent, 1),
         effective=round((sent - cached + PRICE_SHARE * cached + read) / len(turns)),
-        state=state,
+        state=len(system.history) if isinstance(system, Summarized) else len(messages),
     )
+
+
+def shared(prompt: Sequence[BaseMessage], before: Sequence[BaseMessage]) -> int:
+    """Tokens of the messages that two prompts begin with alike, and of the beginning of the first that differs."""
+    alike = list(takewhile(lambda pair: pair[0].content == pair[1].content, zip(prompt, before, strict=False)))
+    tokens = sum(COUNTER.count_message(message) for message, _ in alike)
+    differ = zip(
+        *(messages[len(alike)].text for messages in (prompt, before) if len(messages) > len(alike)), strict=False
+    )
+    begins = "".join(pair[0] for pair in takewhile(lambda pair: len(set(pair)) < len(pair), differ))
+    return tokens + COUNTER.count_text(begins)
 
 
 def found(system: System, question: str, facts: Sequence[str]) -> bool:
     """Whether all that answers a question stands in its prompt; the system is left as it was."""
     history = list(system.history) if isinstance(system, Summarized) else []
-    text = "\n".join(message.text for message in system.prompt([HumanMessage(question)]).messages[:-1])
+    text = "\n".join(message.text for message in system.prompt([HumanMessage(question)]))
     if isinstance(system, Summarized):
         system.history = history
-    last = system.prompt([HumanMessage(question)]).messages[-1].text.removesuffix(question)
-    return all(fact in text + last for fact in facts)
+    return all(fact in text for fact in facts)
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -294,10 +324,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = []
-    for name, budget, system in systems():
-        with closing(system):
-            rows.append(row(name, budget, system))
+    rows = [row(*one) for one in systems()]
     if options.plot:
         options.plot.write_text(picture(rows), encoding="utf-8")
     print(json.dumps([asdict(one) for one in rows]) if options.json else markdown(rows))
