@@ -12,17 +12,13 @@ from hashlib import blake2b
 from os import PathLike
 from os.path import abspath
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from langchain_core.documents import Document
 
-from langchain_ctxbudget.background import cached_property
 from langchain_ctxbudget.errors import DocumentError, InvalidSettingsError, UnsupportedContentError
 from langchain_ctxbudget.messages import as_json_data, iso_date, one_line
 from langchain_ctxbudget.tokens import TokenCounter, encodable
-
-if TYPE_CHECKING:
-    from langchain_text_splitters import RecursiveCharacterTextSplitter
 
 TYPES = {".pdf": "pdf", ".md": "markdown", ".markdown": "markdown", ".mdx": "markdown"}
 """Types by the suffix of a file; everything else is text."""
@@ -49,15 +45,15 @@ class Part:
 
     text: str
     heading: str = ""
-    page: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    """Only what the rest of the document does not have, such as its `page`."""
 
 
 class NewDocument(NamedTuple):
     """A document that was read and is not split yet."""
 
     about: Mapping[str, Any]
-    """Its `source`, `title`, `date`, `type`, `metadata`, and a `hash` of its text and pages."""
+    """Its `source`, `title`, `date`, `type`, `metadata`, and a `hash` of its text."""
     parts: Sequence[Part]
     text: str
 
@@ -89,46 +85,38 @@ def source_of(source: object) -> str:
 
 
 def read(group: Sequence[Given], metadata: Mapping[str, Any]) -> NewDocument:
-    """Reads a document: a file, a text, or LangChain documents with one source."""
+    """Reads a document: a file, a text, or LangChain documents with one source; `metadata` outweigh theirs."""
     first = group[0]
     if isinstance(first, PathLike):
-        return _read_file(Path(first), metadata)
-    if isinstance(first, str):
-        is_file = False
-        with suppress(OSError, ValueError):
-            is_file = "\n" not in first and len(first) < TITLE_CHARACTERS and Path(first).is_file()
-        if is_file:
+        return _merged(_of_file(Path(first)), metadata)
+    if isinstance(first, Document):
+        return _merged(cast("Sequence[Document]", group), metadata)
+    with suppress(OSError):
+        if "\n" not in first and len(first) < TITLE_CHARACTERS and Path(first).is_file():
             raise DocumentError(f"{first!r} is a file, but a string is a document's text. Give Path({first!r})")
-        return _merged([Document(first)], metadata)
-    return _merged(cast("Sequence[Document]", group), metadata)
+    return _merged([Document(first)], metadata)
 
 
-def _read_file(path: Path, metadata: Mapping[str, Any]) -> NewDocument:
-    source, kind = source_of(path), TYPES.get(path.suffix.lower(), "text")
-    about = {"source": source, "type": kind}
+def _of_file(path: Path) -> list[Document]:
+    """Returns the text of a file as a document, or one for each page of a PDF, as LangChain's loaders do."""
+    known = {"source": source_of(path), "type": TYPES.get(path.suffix.lower(), "text")}
     try:
-        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
-        pages = _pdf_pages(path, about) if kind == "pdf" else [Document(_decoded(path), metadata=about)]
+        known["date"] = datetime.fromtimestamp(path.stat().st_mtime, UTC).date().isoformat()
+        if known["type"] != "pdf":
+            return [Document(_decoded(path), metadata=known)]
+        from pypdf import PdfReader  # noqa: PLC0415 - an extra
+
+        reader = PdfReader(path)
+        known["title"] = one_line(str(getattr(reader.metadata, "title", None) or ""))
+        pages = [page.extract_text() for page in reader.pages] or [""]
+        return [Document(text, metadata={**known, "page": number}) for number, text in enumerate(pages, 1)]
     except DocumentError:
         raise
-    except Exception as error:  # pypdf raises anything on a broken file
-        raise DocumentError(f"{source} cannot be read ({type(error).__name__}: {error})") from error
-    hint = ": its pages are pictures; recognise their text first (OCR)" if kind == "pdf" else ""
-    return _merged(pages or [Document("", metadata=about)], metadata, hint, changed)
-
-
-def _pdf_pages(path: Path, about: Mapping[str, str]) -> list[Document]:
-    """Returns a document per page, as LangChain's loaders of PDF do."""
-    try:
-        from pypdf import PdfReader  # noqa: PLC0415 - an extra
     except ImportError as error:
         hint = "pip install 'langchain-ctxbudget[documents]'"
         raise DocumentError(f"{path} is a PDF, and pypdf is not installed: {hint}") from error
-    reader = PdfReader(path)
-    known = {**about, "title": one_line(str(getattr(reader.metadata, "title", None) or ""))}
-    return [
-        Document(page.extract_text(), metadata={**known, "page": number}) for number, page in enumerate(reader.pages, 1)
-    ]
+    except Exception as error:  # pypdf raises anything on a broken file
+        raise DocumentError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
 
 
 def _decoded(path: Path) -> str:
@@ -136,44 +124,39 @@ def _decoded(path: Path) -> str:
     if b"\0" in data:
         raise DocumentError(f"{path} is no text in UTF-8: it has NUL bytes")
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return data.decode("cp1252", errors="replace").replace("\r\n", "\n")
+        text = data.decode("cp1252", errors="replace")
+    return text.replace("\r\n", "\n")
 
 
-def _merged(
-    documents: Sequence[Document], metadata: Mapping[str, Any], hint: str = "", changed: str | None = None
-) -> NewDocument:
-    """Merges documents with one source, such as pages; `metadata` outweigh theirs."""
+def _merged(documents: Sequence[Document], metadata: Mapping[str, Any]) -> NewDocument:
     first = documents[0].metadata
     shared = {name: value for name, value in first.items() if all(it.metadata.get(name) == value for it in documents)}
     known = {**shared, **metadata}
     text = "\n\n".join(document.page_content for document in documents)
     source = _field(known, "source") or documents[0].id or f"text:{digest(text)}"
-    if not text.strip():
-        raise DocumentError(f"The document {source!r} has no text{hint}")
     kind = one_line(_field(known, "type")) or TYPES.get(PurePosixPath(source).suffix.lower(), "text")
-    pages = [] if kind == "markdown" else [document.metadata.get("page") for document in documents]
-    is_paged = bool(pages) and all(type(page) is int for page in pages)
-    taken = {"source", "title", "date", "type", *(("page",) if is_paged else ())}
+    if not text.strip():
+        hint = ": its pages are pictures; recognise their text first (OCR)" if kind == "pdf" else ""
+        raise DocumentError(f"The document {source!r} has no text{hint}")
     parts: list[Part] = []
-    for number, document in enumerate(documents):
-        left = {*known, "source", *(("page",) if is_paged else ())}
-        own = _as_json(source, {name: value for name, value in document.metadata.items() if name not in left})
+    for document in documents:
+        own = {name: value for name, value in document.metadata.items() if name not in known and name != "source"}
         said = searchable(document.page_content)
-        cut = markdown_parts(said) if kind == "markdown" else [Part(said, page=pages[number] if is_paged else None)]
-        parts += (replace(part, metadata=own) for part in cut if part.text.strip())
+        for part in markdown_parts(said) if kind == "markdown" else [Part(said)]:
+            parts += [replace(part, metadata=_as_json(source, own))] if part.text.strip() else []
     headed = next((part.heading.split(HEADINGS)[0] for part in parts if part.heading), "")
     stem = "" if source.startswith("text:") else PurePosixPath(source.replace("\\", "/").rstrip("/")).stem or source
-    title = one_line(_field(known, "title") or headed or stem or text.strip().partition("\n")[0])[:TITLE_CHARACTERS]
-    borders = "" if kind != "pdf" else "\0".join(f"{part.page}:{len(part.text)}" for part in parts)
+    title = _field(known, "title") or headed or stem or text.strip().partition("\n")[0]
+    others = {name: value for name, value in known.items() if name not in ("source", "title", "date", "type")}
     about = {
         "source": source,
-        "title": title,
-        "date": _date(known) or changed,
+        "title": one_line(title)[:TITLE_CHARACTERS],
+        "date": _date(metadata, source) or _date(shared, source),
         "type": kind,
-        "metadata": _as_json(source, {name: value for name, value in known.items() if name not in taken}),
-        "hash": digest(f"{kind}\0{borders}\0{text}"),
+        "metadata": _as_json(source, others),
+        "hash": digest(text),
     }
     return NewDocument(about, parts, text)
 
@@ -195,14 +178,11 @@ def _field(known: Mapping[str, Any], name: str) -> str:
     return str(value or "").strip()
 
 
-def _date(known: Mapping[str, Any]) -> str | None:
+def _date(known: Mapping[str, Any], source: str) -> str | None:
     value = known.get("date")
-    if value in (None, ""):
-        return None
     found = value.isoformat()[:10] if isinstance(value, date) else iso_date(value)  # a datetime is a date
-    if found is None:
-        where = known.get("source") or "a document"
-        raise DocumentError(f"The date of {where} is a date, or is written as YYYY-MM-DD, not {value!r}")
+    if found is None and value not in (None, ""):
+        raise DocumentError(f"The date of {source!r} is a date, or is written as YYYY-MM-DD, not {value!r}")
     return found
 
 
@@ -216,58 +196,45 @@ def _as_json(source: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
 # Splitting.
 
 
-@dataclass(frozen=True)
 class Splitter:
-    """Splits the parts of documents into chunks, at headings, paragraphs, lines, sentences and words.
+    """Splits texts into chunks, at headings, paragraphs, lines, sentences and words.
 
     LangChain's recursive splitter does the work; text without a border is halved until it fits.
     """
 
-    counter: TokenCounter
-    chunk_tokens: int = CHUNK_TOKENS
-    """The most tokens of a chunk."""
-    overlap_tokens: int = OVERLAP_TOKENS
-    """About so many tokens of a chunk are repeated in the next one of its section."""
-
-    def __post_init__(self) -> None:
-        for name, least, most in (
-            ("chunk_tokens", SMALLEST_CHUNK_TOKENS, sys.maxsize),
-            ("overlap_tokens", 0, self.chunk_tokens // 2),  # else chunks say mostly the same
+    def __init__(
+        self, counter: TokenCounter, chunk_tokens: int = CHUNK_TOKENS, overlap_tokens: int = OVERLAP_TOKENS
+    ) -> None:
+        """Takes the most tokens of a chunk, and how many of it about are repeated in the next one."""
+        for name, value, least, most in (
+            ("chunk_tokens", chunk_tokens, SMALLEST_CHUNK_TOKENS, sys.maxsize),
+            ("overlap_tokens", overlap_tokens, 0, chunk_tokens // 2),  # else chunks say mostly the same
         ):
-            value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise InvalidSettingsError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+        self.counter, self._chunk_tokens, self._overlap_tokens = counter, chunk_tokens, overlap_tokens
+        self.name = f"{chunk_tokens}/{overlap_tokens}/{counter.name}"
 
-    @property
-    def name(self) -> str:
-        """A name that is another one for other limits or counters."""
-        return f"{self.chunk_tokens}/{self.overlap_tokens}/{self.counter.name}"
-
-    @cached_property
-    def _recursive(self) -> RecursiveCharacterTextSplitter:
+    def split(self, text: str) -> list[str]:
+        """Returns the chunks of a text, in order; each is a piece of it."""
         from langchain_text_splitters import RecursiveCharacterTextSplitter  # noqa: PLC0415 - when something is split
 
-        return RecursiveCharacterTextSplitter(
+        recursive = RecursiveCharacterTextSplitter(
             separators=_BORDERS,
             is_separator_regex=True,
             keep_separator=True,
             strip_whitespace=False,
-            chunk_size=self.chunk_tokens,
-            chunk_overlap=self.overlap_tokens,
+            chunk_size=self._chunk_tokens,
+            chunk_overlap=self._overlap_tokens,
             length_function=self.counter.count_text,
         )
-
-    def split(self, part: Part) -> list[str]:
-        """Returns the chunks of a part, in order; each is a piece of its text."""
-        if self.counter.count_text(part.text) <= self.chunk_tokens:
-            chunks = [part.text]
-        else:
-            chunks = [small for chunk in self._recursive.split_text(part.text) for small in self._within(chunk)]
+        fits = self.counter.count_text(text) <= self._chunk_tokens
+        chunks = [text] if fits else [small for chunk in recursive.split_text(text) for small in self._within(chunk)]
         trimmed = (_BLANK_LINES.sub("", chunk).rstrip() for chunk in chunks)
         return [chunk for chunk in trimmed if chunk]
 
     def _within(self, text: str) -> Iterator[str]:
-        if self.counter.count_text(text) <= self.chunk_tokens or len(text) == 1:
+        if self.counter.count_text(text) <= self._chunk_tokens or len(text) == 1:
             yield text
             return
         middle = len(text) // 2
