@@ -286,7 +286,7 @@ class ContextSettings(Parameters):
     """What tools do whose calls do not tell it by their arguments, for instance `{"fetch_page": "read"}`: `"read"`,
     `"edit"` or `"write"` a file, `"run"` a command, `"search"`, keep a `"todo"` list, or `"other"`."""
     cache_markers: Literal["none", "anthropic"] = "none"
-    """`"anthropic"`: the end of the stable zone carries `cache_control`, for Anthropic's models only."""
+    """`"anthropic"`: system message, stable zone and prompt have `cache_control` at their ends, four marks at most."""
     cache_lifetime_seconds: Annotated[float, Field(ge=0)] = 300.0
     """The time for which the provider's cache holds a prompt, for instance 300: within it prompts only grow, each the
     last one and more at its end, and are written anew in steps (`docs/replay.md`). 0: the block of earlier turns goes,

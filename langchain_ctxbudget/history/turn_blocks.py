@@ -81,7 +81,7 @@ class TurnBlock:
     cut_key: str = ""
     """The prompts that it is part of: another budget or tokenizer has blocks of its own."""
     at: datetime | None = None
-    """When it was sent."""
+    """When it was sent last."""
 
     @classmethod
     def of(
@@ -94,7 +94,6 @@ class TurnBlock:
         *,
         before: int = -1,
         cut_key: str = "",
-        at: datetime | None = None,
     ) -> Self:
         """Returns the block of a turn's message, chosen from what was said before, of which `history` is a digest."""
         message = turn[asked]
@@ -107,7 +106,6 @@ class TurnBlock:
             before=before,
             position=before + asked,
             cut_key=cut_key,
-            at=at,
         )
 
     def is_for(self, message: BaseMessage, history: str) -> bool:

@@ -24,6 +24,8 @@ from langchain_ctxbudget.tokens import TokenCounter
 
 NO_FIRST_QUESTION = "[The conversation begins.]"
 EPHEMERAL = {"type": "ephemeral"}
+MOST_MARKERS = 4
+"""The most marks that Anthropic takes in a request."""
 STABLE_LAYERS = (Layer.PREFERENCES, Layer.ARC, Layer.HISTORY)
 
 
@@ -268,26 +270,35 @@ def common_prefix(
     return Shared(tokens, same)
 
 
-def with_cache_marker(messages: Sequence[BaseMessage], stable: int) -> list[BaseMessage]:
-    """Marks the end of the stable zone for Anthropic's prompt cache; the given messages are not changed.
+def with_cache_markers(messages: Sequence[BaseMessage], stable: int, most: int = MOST_MARKERS) -> list[BaseMessage]:
+    """Marks for Anthropic's prompt cache where the prompt, its stable zone and its system message end.
 
-    The marker goes to the last text block of the last stable message that has a text. A message that only calls tools,
-    thinks or shows something has none, and the one before it is tried. If no message has one, nothing is marked.
+    The given messages are not changed, and what the application has marked itself counts: `most` is the provider's
+    limit. A mark goes to the last text of its message; a message that only calls tools, thinks or shows something has
+    none, and the one before it is tried.
     """
     marked = list(messages)
-    for position in reversed(range(min(stable, len(marked)))):
-        message = marked[position]
-        # Out of LangChain's standard content `langchain-anthropic` makes new blocks.
-        translated = isinstance(message, AIMessage) and message.response_metadata.get("output_version") == "v1"
-        if not translated and (content := _marked(message.content)) is not None:
-            marked[position] = message.model_copy(update={"content": content})
-            break
+    left = most - sum(map(_marks, marked))
+    for end in (len(marked), stable, 1):
+        position = min(end, len(marked)) - 1
+        while position >= 0 and (content := _marked(marked[position])) is None:
+            position -= 1
+        if position >= 0 and left > 0 and not _marks(marked[position]):
+            marked[position] = marked[position].model_copy(update={"content": content})
+            left -= 1
     return marked
 
 
-def _marked(content: str | list[Any]) -> list[Any] | None:
-    """Returns a content with the marker on its last text that is not empty; None if it has no text."""
-    blocks: list[Any] = [content] if isinstance(content, str) else list(content)
+def _marks(message: BaseMessage) -> int:
+    """Returns the number of marks in a message."""
+    return sum(isinstance(block, dict) and "cache_control" in block for block in message.content)
+
+
+def _marked(message: BaseMessage) -> list[Any] | None:
+    """Returns the content of a message with a mark on its last text that is not empty; None if it can have none."""
+    if isinstance(message, AIMessage) and message.response_metadata.get("output_version") == "v1":
+        return None  # out of LangChain's standard content `langchain-anthropic` makes new blocks
+    blocks: list[Any] = [message.content] if isinstance(message.content, str) else list(message.content)
     for number in reversed(range(len(blocks))):
         block = {"type": "text", "text": blocks[number]} if isinstance(blocks[number], str) else blocks[number]
         if block.get("type") == "text" and str(block.get("text") or "").strip():

@@ -67,11 +67,11 @@ from langchain_ctxbudget.prompt.plan import Plan, PlannedTurn, Preferences
 from langchain_ctxbudget.retrieval import MIXED_SECTION, OWN_SECTION, Pool, has_recall_tool, select
 from langchain_ctxbudget.tokens import CACHED_PRICE
 
-STEP_LEVELS: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.7, "cache": 0.5}
+STEP_LEVELS: dict[Emphasis, float] = {"balanced": 0.7, "cache": 0.5}
 """A step goes down to this share of what system prompt, tools and turn leave, and fills all where no cache is warm."""
-NEW_SHARES: dict[Emphasis, float] = {"recall": 1.0, "balanced": 0.2, "cache": 0.05}
+NEW_SHARES: dict[Emphasis, float] = {"balanced": 0.2, "cache": 0.05}
 """The share of the budget that a turn's block may cost between two steps."""
-PRICES: dict[Emphasis, float] = {"recall": 0.0, "balanced": 0.35, "cache": 1.0}
+LEAST_WORTH: dict[Emphasis, float] = {"balanced": 0.35, "cache": 1.0}
 """A text goes in where it is needed with this probability for the whole budget, or a share of it for its share."""
 PRICED_TOKENS = 6_000
 """In smaller budgets, a token has the price that it has in this one."""
@@ -172,14 +172,15 @@ def _level_tokens(plan: Plan) -> int:
     limit, allocated, whole = plan.limit_tokens, plan.allocated, whole_tokens(plan)
     required = allocated.tokens[Layer.IDENTITY] + allocated.tokens[Layer.MESSAGE] + sum(plan.extras.values())
     exchange, block = _typical_turn(plan)
-    level = required
-    for share in (STEP_LEVELS[plan.request.settings.emphasis], *LOWER_LEVELS):
-        level = required + int(max(0, limit - required) * share)
+
+    def pays(level: int) -> bool:
         turns = (limit - level) / max(1, exchange + block)
         rewritten = level - exchange - (whole - exchange) * CACHED_PRICE + turns * block
-        if rewritten <= turns * CACHED_PRICE * (whole + turns * exchange / 2 - (level + limit) / 2):
-            break
-    return level
+        return rewritten <= turns * CACHED_PRICE * (whole + turns * exchange / 2 - (level + limit) / 2)
+
+    shares = (STEP_LEVELS[plan.request.settings.emphasis], *LOWER_LEVELS)
+    levels = [required + int(max(0, limit - required) * share) for share in shares]
+    return next(filter(pays, levels), levels[-1])
 
 
 def whole_tokens(plan: Plan) -> int:
@@ -679,7 +680,7 @@ def _least_worth(plan: Plan, pool: Pool) -> float:
     """Returns how likely a text must be needed for each of its tokens; a step with nothing to lose takes what fits."""
     if not plan.grows or (plan.cold and not plan.adds and not pool.evidence.is_weak):
         return 0.0
-    price = PRICES[plan.request.settings.emphasis]
+    price = LEAST_WORTH[plan.request.settings.emphasis]
     price *= 1 if plan.adds or pool.evidence.is_weak else STEP_PRICE
     return price / max(plan.limit_tokens, PRICED_TOKENS)
 

@@ -33,7 +33,7 @@ from langchain_ctxbudget.history import (
 from langchain_ctxbudget.knowledge import facts_layer, subjects
 from langchain_ctxbudget.messages import request_copy
 from langchain_ctxbudget.prompt.accounting import account, is_squeezed, left_out
-from langchain_ctxbudget.prompt.assembly import asking, has_human, with_cache_marker
+from langchain_ctxbudget.prompt.assembly import MOST_MARKERS, asking, has_human, with_cache_markers
 from langchain_ctxbudget.prompt.budgeting import (
     divided,
     history_plan,
@@ -236,9 +236,10 @@ def settle(plan: Plan) -> Settled:
             left_out(plan),
             before=len(plan.conversation.entries),
             cut_key=plan.cut_key if plan.grows else "",
-            at=plan.request.now if plan.grows else None,
         )
         plan = plan.but(block=block)
+    if plan.grows and plan.block is not None:  # at every step of a turn: a long one keeps the cache warm
+        plan = plan.but(block=replace(plan.block, at=plan.request.now))
     return replace(settled, plan=plan)
 
 
@@ -283,7 +284,8 @@ def assemble(plan: Plan) -> Prompt:
         misses=plan.detected.misses,
     )
     marked = settings.cache_markers == "anthropic"
-    sent = with_cache_marker(built.messages, built.stable) if marked else built.messages
+    most = MOST_MARKERS - sum("cache_control" in str(tool) for tool in plan.request.tools if isinstance(tool, dict))
+    sent = with_cache_markers(built.messages, built.stable, most) if marked else built.messages
     # Copies: what a caller does to its prompt must not change the next one.
     context = AssembledContext(messages=[*map(request_copy, sent)], account=report)
     return Prompt(context=context, changes=changes, plan=plan)

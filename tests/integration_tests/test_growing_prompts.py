@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
@@ -132,6 +132,24 @@ def test_when_the_cache_is_cold_the_next_prompt_is_a_step(clock: Clock) -> None:
         clock.move(seconds)
         prompt = made(clock, store).assemble("What about the violin concert?", **SCOPE)
         assert bool(again(prompt)) is goes_on
+
+
+def test_a_turn_that_takes_longer_than_the_cache_lives_keeps_it_warm(clock: Clock) -> None:
+    pipeline = made(clock)
+    for last in talk(pipeline, clock, 60):
+        if again(last) and last.report.total_tokens < BUDGET * 0.7:
+            break
+    turn: list[BaseMessage] = [HumanMessage("What about the violin concert?", id="asked")]
+    for step in range(3):
+        pipeline.assemble(turn, **SCOPE)
+        clock.move(200)
+        call = {"name": "look", "args": {"step": step}, "id": f"call{step}"}
+        turn += [AIMessage("", tool_calls=[call]), ToolMessage("Nothing yet.", tool_call_id=f"call{step}")]
+    before = pipeline.assemble(turn, **SCOPE)
+    pipeline.add_messages([*turn, AIMessage("On Friday.")], **SCOPE)
+    clock.move(200)
+    after = pipeline.assemble("And the train?", **SCOPE)
+    assert text_of(after.messages).startswith(text_of(before.messages))
 
 
 def test_a_message_that_changes_between_prompt_and_answer_takes_the_blocks_along(clock: Clock) -> None:

@@ -16,7 +16,7 @@ from langchain_ctxbudget.budget import Fragment, Layer, Reason
 from langchain_ctxbudget.history import block_lines
 from langchain_ctxbudget.messages import Group, as_data
 from langchain_ctxbudget.prompt import Content, asking, without_least
-from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, Layout, Measure, build, measure, with_cache_marker
+from langchain_ctxbudget.prompt.assembly import NO_FIRST_QUESTION, Layout, Measure, build, measure, with_cache_markers
 from langchain_ctxbudget.tokens import EstimatingCounter, TiktokenCounter
 
 COUNTER = TiktokenCounter()
@@ -207,31 +207,43 @@ def text(value: str, *, marked: bool = False) -> dict[str, Any]:
     return {"type": "text", "text": value, **({"cache_control": MARKER} if marked else {})}
 
 
-def test_the_last_stable_message_with_a_text_is_marked() -> None:
+def test_the_ends_of_system_message_stable_zone_and_prompt_are_marked_on_their_last_texts() -> None:
     thinking = AIMessage([{"type": "thinking", "thinking": "Hm.", "signature": "x"}], tool_calls=CALLS)
     for message in (CALLING, thinking, ToolMessage("", tool_call_id="a"), HumanMessage([IMAGE]), HumanMessage(" \n")):
-        marked = with_cache_marker([SYSTEM, WHO, message, NOBODY], 3)
-        assert ["cache_control" in str(one.content) for one in marked] == [False, True, False, False]
+        marked = with_cache_markers([SYSTEM, WHO, message, NOBODY], 3)
+        assert ["cache_control" in str(one.content) for one in marked] == [True, True, False, True]
         assert marked[2] is message
 
 
-def test_the_marker_arrives_at_its_block_and_all_else_of_the_request_stays() -> None:
+def test_the_marks_of_the_application_count_and_the_end_of_the_prompt_is_marked_first() -> None:
+    own = HumanMessage([text("A", marked=True), text("B", marked=True)])
+    marked = with_cache_markers([SYSTEM, own, WHO, NOBODY], 3)
+    assert ["cache_control" in str(one.content) for one in marked] == [False, True, True, True]
+    marked = with_cache_markers([SYSTEM, own, own, WHO], 3)
+    assert marked == [SYSTEM, own, own, WHO]
+    assert with_cache_markers([SYSTEM, WHO], 1, most=1)[0] is SYSTEM
+    assert with_cache_markers([], 0) == []
+
+
+def test_the_marks_arrive_at_their_blocks_and_all_else_of_the_request_stays() -> None:
     model = ChatAnthropic(model="claude-sonnet-4-5", api_key="x")
     messages = [SYSTEM, WHO, AIMessage("Let us see.", tool_calls=CALLS), RESULT, NOBODY, HumanMessage("And why?")]
+    first, last = text("You are a clerk.", marked=True), text("And why?", marked=True)
     for stable, block in [
-        (1, text("You are a clerk.", marked=True)),
         (2, text("Who ordered it?", marked=True)),
         (3, text("Let us see.", marked=True)),
         (4, {"type": "tool_result", "tool_use_id": "a", "content": [text("No entry.")], "is_error": False}),
         (5, text("Nobody.", marked=True)),
     ]:
-        payload = model._get_request_payload(with_cache_marker(messages, stable))
+        payload = model._get_request_payload(with_cache_markers(messages, stable))
         contents = [payload.get("system"), *(message["content"] for message in payload["messages"])]
-        [marked] = [one for said in contents if isinstance(said, list) for one in said if "cache_control" in str(one)]
-        assert marked == {**block, "cache_control": MARKER}
-    bare, marked = (model._get_request_payload(with_cache_marker(messages, stable)) for stable in (0, len(messages)))
-    assert marked["messages"].pop()["content"] == [text("And why?", marked=True)]
+        marked = [one for said in contents if isinstance(said, list) for one in said if "cache_control" in str(one)]
+        assert marked == [first, {**block, "cache_control": MARKER}, last]
+    bare, marked = (model._get_request_payload(one) for one in (messages, with_cache_markers(messages, 0)))
+    assert marked["messages"].pop()["content"] == [last]
+    assert marked.pop("system") == [first]
     assert bare["messages"].pop()["content"] == "And why?"
+    assert bare.pop("system") == "You are a clerk."
     assert marked == bare
 
 
@@ -240,6 +252,6 @@ def test_a_marked_message_is_counted_as_the_unmarked_one(counter: TiktokenCounte
     blocks = HumanMessage([text("One. 北京"), IMAGE, text("Two.")])
     strings, special = HumanMessage(["One.", "Two."]), HumanMessage("<|endoftext|>", name="Ada")
     for message in (SYSTEM, WHO, NOBODY, RESULT, AIMessage("See.", tool_calls=CALLS), blocks, strings, special):
-        [marked] = with_cache_marker([message], 1)
+        [marked] = with_cache_markers([message], 1)
         assert marked != message
         assert counter.count_message(marked) == counter.count_message(message)
