@@ -116,7 +116,8 @@ def divided(plan: Plan) -> Plan:
         )
     room = settings.max_context_tokens if window is None else max(0, window - plan.request.output_reserve_tokens)
     plan = plan.but(limit_tokens=min(settings.max_context_tokens, room))
-    return _going_on(_within(plan))
+    may_go_on = plan.grows and (plan.goes_on or not plan.repeats)
+    return (_going_on(plan) if may_go_on else None) or _step(_within(plan.but(goes_on=False)))
 
 
 def _within(plan: Plan) -> Plan:
@@ -136,31 +137,41 @@ def _within(plan: Plan) -> Plan:
         return _divided(plain.but(limit_tokens=limit).failed(note))
 
 
-def _going_on(plan: Plan) -> Plan:
-    """Lets the prompt go on where the last one ended, if a cache may hold that and there is room; else it is a step."""
-    if not plan.grows:
-        return plan
-    plan = plan if plan.repeats else plan.but(cold=_is_cold(plan))
-    record, limit = history_plan(plan).record, plan.limit_tokens
-    if record is not None and (plan.goes_on if plan.repeats else not plan.cold):
-        again = record.begun == len(plan.conversation.entries)
+def _going_on(plan: Plan) -> Plan | None:
+    """Lets the prompt go on where the last one ended, if a cache may hold that and there is room; else None."""
+    called = any(isinstance(message, ToolMessage) for message in plan.request.turn)
+    for may_be_long in (False, True) if called else (False,):
+        going = _within(plan.but(goes_on=True, may_be_long=may_be_long))
+        record = history_plan(going).record
+        if record is None or (not plan.repeats and _is_cold(going)):
+            continue
+        begins = record.begun == len(plan.conversation.entries)
+        if begins and called and not may_be_long:
+            continue  # a process that does not know the step yet must come to the same prompt
+        going = going.but(cold=plan.repeats and plan.cold)
         for clips_new in (False, True):
-            going = plan.but(goes_on=True, clips_new=clips_new)
+            going = going.but(clips_new=clips_new)
             history = history_plan(going)
             going = with_history(going, history.view(history.decide()))
             left = -excess_tokens(going, going.content)
             if prefix_of(going) != record.prefix:
                 break
-            if again:
+            if begins:
                 level = record.level_tokens
-                same = _within(going.but(again=True, cold=level >= limit, level_tokens=level))
+                same = _within(going.but(again=True, cold=level >= plan.limit_tokens, level_tokens=level))
                 return with_history(same, going.history)
             if left >= 0:
-                new = min(left, int(limit * NEW_SHARES[plan.request.settings.emphasis]))
+                new = min(left, int(plan.limit_tokens * NEW_SHARES[plan.request.settings.emphasis]))
                 return _with_less(going.but(new_tokens=new))
-    if plan.cold:
-        return plan.but(goes_on=False, level_tokens=limit)
-    return _within(plan.but(goes_on=False, level_tokens=_level_tokens(plan)))
+    return None
+
+
+def _step(plan: Plan) -> Plan:
+    """Lets the prompt be written anew, down to a level from which the next ones can grow."""
+    if not plan.grows:
+        return plan
+    plan = plan.but(cold=plan.cold if plan.repeats else _is_cold(plan))
+    return plan.but(level_tokens=plan.limit_tokens) if plan.cold else _within(plan.but(level_tokens=_level_tokens(plan)))
 
 
 def _level_tokens(plan: Plan) -> int:
@@ -418,7 +429,9 @@ def _planned_turn(plan: Plan, identity: int, framing: int) -> PlannedTurn:
     beside = int(beside * FRAMED) + FRAMES_TOKENS if beside else 0  # all else that could go into the prompt
     most = [room - min(int(room * (1 - share)), beside) for share in TURN_SHARES]
     long = own = 0
-    if whole > planned:
+    if plan.goes_on and not plan.may_be_long:
+        planned = whole
+    elif whole > planned:
         long = next((stage for stage, tokens in enumerate(most, start=1) if whole <= tokens), len(most))
         planned = most[long - 1]
     work = work_state.most_tokens(_calls(plan.conversation), plan.limit_tokens)

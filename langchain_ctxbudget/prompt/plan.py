@@ -201,6 +201,8 @@ class Plan:
     """The most that the request may cost."""
     goes_on: bool = False
     """It is the last prompt and more at its end; else it is a step: everything is chosen anew."""
+    may_be_long: bool = True
+    """Its turn may be one that had outgrown its room; else it goes on whole."""
     clips_new: bool = False
     """It goes on, but what was said since the step is shown in short where it is large."""
     again: bool = False
