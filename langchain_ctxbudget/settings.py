@@ -297,7 +297,7 @@ class ContextSettings(Parameters):
     max_system_share: Share = 0.25
     """The largest share of the model's window, where it is known, that the system prompt may take."""
     depth: Depth = "standard"
-    """The appetite of topics; in the profile `seed` arc and retrieval, too (seed 000: knowledge depth)."""
+    """The appetite of topics and retrieval; in the profile `seed` of the arc, too (seed 000: knowledge depth)."""
     emphasis: Emphasis = "balanced"
     """The side that counts where both cannot be had: finding what was said before (`"recall"`: history gives way to
     retrieval), or prompts that begin as the last one did (`"cache"`)."""

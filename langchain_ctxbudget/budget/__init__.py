@@ -17,7 +17,7 @@ from langchain_ctxbudget.budget.allocation import (
     divide,
     share_out,
 )
-from langchain_ctxbudget.budget.elastic import MEMORY_MAX, ElasticAllocation
+from langchain_ctxbudget.budget.elastic import DEPTH_FACTOR, MEMORY_MAX, ElasticAllocation
 from langchain_ctxbudget.budget.layers import (
     MEMORIES_HEADING,
     TITLES,
@@ -53,10 +53,10 @@ from langchain_ctxbudget.budget.tiers import (
 )
 
 __all__ = [
-    "HEALTHY", "MEMORIES_HEADING", "MEMORY_MAX", "MOST_EXCHANGES", "STRATEGIES", "THRESHOLDS", "TIERS", "TITLES",
-    "Allocation", "AllocationStrategy", "Count", "Depth", "Documents", "DynamicAllocation", "ElasticAllocation",
-    "Emphasis", "Exchange", "FixedAllocation", "Flag", "Forced", "Fragment", "Layer", "LayerSpec", "Layout",
-    "Parameters", "Positive", "PrioritizedAllocation", "RatioAllocation", "Reason", "Share", "ShareOrNone",
-    "Situation", "Standing", "Status", "Text", "Tier", "TierName", "UsageLimits", "divide", "relaxed", "share_out",
-    "standing", "strategy_of", "tier_of", "title_of",
+    "DEPTH_FACTOR", "HEALTHY", "MEMORIES_HEADING", "MEMORY_MAX", "MOST_EXCHANGES", "STRATEGIES", "THRESHOLDS",
+    "TIERS", "TITLES", "Allocation", "AllocationStrategy", "Count", "Depth", "Documents", "DynamicAllocation",
+    "ElasticAllocation", "Emphasis", "Exchange", "FixedAllocation", "Flag", "Forced", "Fragment", "Layer",
+    "LayerSpec", "Layout", "Parameters", "Positive", "PrioritizedAllocation", "RatioAllocation", "Reason", "Share",
+    "ShareOrNone", "Situation", "Standing", "Status", "Text", "Tier", "TierName", "UsageLimits", "divide",
+    "relaxed", "share_out", "standing", "strategy_of", "tier_of", "title_of",
 ]  # fmt: skip

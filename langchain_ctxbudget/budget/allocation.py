@@ -92,6 +92,8 @@ class Situation:
     """Already taken off the budget for the answer, because the model's window is small."""
     compacted: bool = False
     """True where the conversation was compacted before."""
+    grows: bool = False
+    """Prompts grow behind what is divided here, so that history needs no room to grow in."""
     depth: Depth = "standard"
     prioritize_history: bool = True
     emphasis: Emphasis = "balanced"

@@ -1,8 +1,8 @@
 """The default strategy, of layers that stretch and give way with the situation, and the demands that all share.
 
 Structure and constants are those of seed 000 (`8e3a336c631f9549`, "The Master Budget Algorithm") with the
-corrections of the design. The profile `seed` has the seed's floors and caps; what no one else wants may flow past
-the cap of history. In the profile `adaptive` floors scale with the budget (the seed's alone add up to 1,150 tokens),
+corrections of the design. The profile `seed` has the seed's floors and caps; only history may pass its cap with what
+no one else wants. In the profile `adaptive` floors scale with the budget (the seed's alone add up to 1,150 tokens),
 and history and retrieval share one pool, because under the seed's caps retrieval gets 10 to 18 %, far too little when
 a history is many times the budget.
 """
@@ -158,18 +158,26 @@ def _compacted(situation: Situation, steady: int) -> Iterable[LayerSpec]:
     retrieval = _floor(RETRIEVAL_FLOOR, situation)
     pool = max(0, steady - arc)
     least = min(held, max(situation.keep_tokens, _floor(HISTORY_FLOOR, situation)))
-    most = lean.least_share + (lean.steady_share - lean.least_share) * min(1.0, budget / STEADY_BUDGET_TOKENS)
-    to_stay = min(most, lean.steady_exchanges * situation.exchange_tokens / max(1, pool))
-    share = max(history_share(held / max(1, pool), lean), to_stay)
-    grown = (situation.keep_tokens + lean.growth * situation.exchange_tokens) / USED_SHARE
-    growth = int(grown) if grown <= pool * lean.growth_share else 0
+    share, growth = history_share(held / max(1, pool), lean), 0
+    if not situation.grows:
+        most = lean.least_share + (lean.steady_share - lean.least_share) * min(1.0, budget / STEADY_BUDGET_TOKENS)
+        share = max(share, min(most, lean.steady_exchanges * situation.exchange_tokens / max(1, pool)))
+        grown = (situation.keep_tokens + lean.growth * situation.exchange_tokens) / USED_SHARE
+        growth = int(grown) if grown <= pool * lean.growth_share else 0
+    share /= max(1.0, DEPTH_FACTOR[situation.depth])
     pinned = min(situation.pinned_tokens, int(pool * PINNED_SHARE))
     history = min(held, pinned + max(least, int(pool * share), growth))
+    deep = situation.depth != "minimal"  # else what is left stays empty
+    wanted = max(retrieval, int((pool - history) * min(1.0, DEPTH_FACTOR[situation.depth])))
+    retrieval_most = budget if deep else wanted
     arc_priority, history_priority, elasticity = (88, 90, 0.4) if situation.prioritize_history else (72, 78, 0.6)
-    arc_floor, arc_most = min(arc, _floor(ARC_FLOOR, situation)), max(arc, int(steady * ARC_CAP)) if arc else 0
+    arc_floor, arc_most = (
+        min(arc, _floor(ARC_FLOOR, situation)),
+        max(arc, int(steady * ARC_CAP)) if arc and deep else arc,
+    )
     return (
         LayerSpec(Layer.ARC, arc_floor, arc, arc_most, arc_priority, elasticity=0.3),
-        LayerSpec(Layer.RETRIEVAL, retrieval, max(retrieval, pool - history), max(budget, retrieval), 75, 0.5),
+        LayerSpec(Layer.RETRIEVAL, retrieval, wanted, max(wanted, retrieval_most), 75, 0.5),
         LayerSpec(Layer.HISTORY, least, history, history, history_priority, elasticity),
     )
 
@@ -206,7 +214,7 @@ def _seed_dialogue(situation: Situation) -> Iterable[LayerSpec]:
     ideal = min(high, max(low, share_of(budget, share)))
     return (
         LayerSpec(Layer.ARC, ARC_FLOOR, arc, arc_most, priority=88, elasticity=0.3),
-        LayerSpec(Layer.RETRIEVAL, RETRIEVAL_FLOOR, retrieval, retrieval_most, 75, 0.5, usable_tokens=budget),
+        LayerSpec(Layer.RETRIEVAL, RETRIEVAL_FLOOR, retrieval, retrieval_most, 75, 0.5),
         LayerSpec(Layer.HISTORY, low, ideal, high, 90 if dialogue_heavy else 80, 0.4, usable_tokens=held),
     )
 

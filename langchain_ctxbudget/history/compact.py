@@ -195,6 +195,8 @@ class HistoryPlan:
         self.room_tokens = max(room.history_tokens, self.newest_tokens)
         self.pinned_room_tokens = min(int(self.room_tokens * PINNED_SHARE), self.room_tokens - self.newest_tokens)
         self.trigger = min(self.settings.compaction_trigger, MOST_VERBATIM)
+        # Prompts that grow do so behind what is planned: a step fills it.
+        self.target = self.trigger if room.grows else self.settings.compaction_target
         # Where not even the budget has room for all of it, what fits is with its largest messages in short.
         self.whole_limits = self.limits if conversation.total_tokens > room.budget_tokens else None
 
@@ -309,7 +311,7 @@ class HistoryPlan:
         cost = replace(self.limits, cleared=self.kept_from).cost(self.conversation)
         cut = record.position if record else 0
         full = record is None or not self._is_within_trigger(record)
-        most = (self.settings.compaction_target + self.trigger) / 2 if full else self.trigger
+        most = (self.target + self.trigger) / 2 if full else self.trigger
         for _ in range(MAX_MOVES):  # what is kept from before the cut takes room, and behind a later cut there is more
             room = self.room_tokens - sum(map(self.cost, self._pinned(cut, self.pinned_room_tokens)))
             moved = cut if stays(cost, cut, self.end, room * most) else max(cut, self._moved(cost, room))
@@ -327,7 +329,7 @@ class HistoryPlan:
             self.conversation.spans(self.settings.segment_messages).tree,
             room_tokens=room_tokens,
             trigger=self.trigger,
-            target=self.settings.compaction_target,
+            target=self.target,
             keep=self.room.keep,
         )
 

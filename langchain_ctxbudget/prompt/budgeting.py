@@ -12,6 +12,7 @@ from hashlib import blake2b
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from langchain_ctxbudget.budget import (
+    DEPTH_FACTOR,
     MEMORIES_HEADING,
     MOST_EXCHANGES,
     TIERS,
@@ -161,7 +162,9 @@ def _going_on(plan: Plan) -> Plan | None:
                 same = _within(going.but(again=True, cold=level >= plan.limit_tokens, level_tokens=level))
                 return with_history(same, going.history)
             if left >= 0:
-                new = min(left, int(plan.limit_tokens * NEW_SHARES[plan.request.settings.emphasis]))
+                settings = plan.request.settings
+                share = NEW_SHARES[settings.emphasis] * DEPTH_FACTOR[settings.depth]
+                new = min(left, int(plan.limit_tokens * share))
                 return _with_less(going.but(new_tokens=new))
     return None
 
@@ -171,7 +174,9 @@ def _step(plan: Plan) -> Plan:
     if not plan.grows:
         return plan
     plan = plan.but(cold=plan.cold if plan.repeats else _is_cold(plan))
-    return plan.but(level_tokens=plan.limit_tokens) if plan.cold else _within(plan.but(level_tokens=_level_tokens(plan)))
+    return (
+        plan.but(level_tokens=plan.limit_tokens) if plan.cold else _within(plan.but(level_tokens=_level_tokens(plan)))
+    )
 
 
 def _level_tokens(plan: Plan) -> int:
@@ -339,6 +344,7 @@ def _allocated(plan: Plan, identity: int) -> Plan:
         custom=tuple(layer.spec for layer in settings.layers),
         reserved_tokens=0 if window is None else min(settings.max_context_tokens, window) - plan.limit_tokens,
         compacted=not plan.grows and (cut := conversation.cuts.get(plan.cut_key)) is not None and cut.position > 0,
+        grows=plan.grows,
         depth=settings.depth,
         prioritize_history=settings.prioritize_history,
         emphasis=settings.emphasis,
@@ -693,7 +699,8 @@ def _least_worth(plan: Plan, pool: Pool) -> float:
     """Returns how likely a text must be needed for each of its tokens; a step with nothing to lose takes what fits."""
     if not plan.grows or (plan.cold and not plan.adds and not pool.evidence.is_weak):
         return 0.0
-    price = LEAST_WORTH[plan.request.settings.emphasis]
+    settings = plan.request.settings
+    price = LEAST_WORTH[settings.emphasis] / DEPTH_FACTOR[settings.depth]
     price *= 1 if plan.adds or pool.evidence.is_weak else STEP_PRICE
     return price / max(plan.limit_tokens, PRICED_TOKENS)
 

@@ -16,6 +16,7 @@ from langgraph.store.memory import InMemoryStore
 
 from langchain_ctxbudget import AssembledContext, ContextPipeline, ContextReport
 from langchain_ctxbudget.budget import Reason
+from langchain_ctxbudget.demo import DEMO_QUESTION, demo_messages
 
 SCOPE = {"user_id": "ada", "conversation_id": "c1"}
 BUDGET = 1_200
@@ -236,3 +237,15 @@ def test_whatever_happens_prompts_fit_and_the_report_adds_up(story: list[str], s
             pipeline.fork(f"fork {number}", **scope)
             scope["conversation_id"] = f"fork {number}"
         pipeline.add_messages([question, AIMessage(said(rng, 40))], **scope)
+
+
+def test_depth_says_how_much_is_retrieved_and_what_nobody_planned_stays_empty(clock: Clock) -> None:
+    reports: dict[str, ContextReport] = {}
+    for depth in ("minimal", "standard", "deep"):
+        pipeline = made(clock, depth=depth, max_context_tokens=8_000)
+        pipeline.add_messages(demo_messages(), **SCOPE)
+        reports[depth] = pipeline.assemble(DEMO_QUESTION, **SCOPE).report
+    minimal, standard, deep = (reports[depth].layer("L5").used_tokens for depth in reports)
+    assert minimal < standard * 0.6
+    assert standard < deep
+    assert reports["minimal"].total_tokens < 8_000 * 0.7
