@@ -5,7 +5,7 @@ from __future__ import annotations
 from langchain_ctxbudget.history import blocks, compact, editing, log, work_state
 from langchain_ctxbudget.history.blocks import BLOCKS
 from langchain_ctxbudget.history.columns import UNKNOWN, Beginning, MessageIndex, saying, searched_text, short_digest
-from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryRoom, HistoryView
+from langchain_ctxbudget.history.compact import Decision, HistoryPlan, HistoryRoom, HistoryView, fragments
 from langchain_ctxbudget.history.conversation import (
     Conversation,
     LastPrompt,
@@ -18,7 +18,6 @@ from langchain_ctxbudget.history.conversation import (
 from langchain_ctxbudget.history.editing import Editor, OnRemoval
 from langchain_ctxbudget.history.extractive import Line, Sentence, choose, keep_sentences
 from langchain_ctxbudget.history.log import CUTS, JOINED, LANES, PINS, OtherConversations, message_reference
-from langchain_ctxbudget.history.rendering import fragments
 from langchain_ctxbudget.history.summarizing import ConversationCompaction, Summarizing, compactions, look_up
 from langchain_ctxbudget.history.table import Entry
 from langchain_ctxbudget.history.turn_blocks import (

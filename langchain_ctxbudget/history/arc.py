@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from langchain_ctxbudget.history.extractive import (
+    Count,
     Digest,
     Kind,
     Line,
@@ -27,7 +28,6 @@ from langchain_ctxbudget.history.extractive import (
     kind_of,
     merged_artifacts,
 )
-from langchain_ctxbudget.history.rendering import Count
 from langchain_ctxbudget.messages import begins_in_the_middle, fences, one_line, terms, units
 from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
@@ -54,11 +54,9 @@ SHARED_BY_A_STATEMENT, SHARED_BY_A_DECISION = 0.55, 1 / 3
 """The share of a question's matter that an answer has: a plain one, at least two terms of it, and one that settles."""
 SAME_QUESTION = 0.6
 """Questions that share so much of their matter are one."""
-REPEATED_DECISION, REVERSED_DECISION = 2 / 3, 1 / 3
-"""Of an older decision's matter, the share that a newer one repeats: in any case, and where it takes back."""
+REPEATED_DECISION = 2 / 3
+"""Of an older decision's matter, the share that a newer one repeats."""
 _ENDS = ".!。！»”"  # noqa: RUF001 - full-width ones
-REPLY_REACH = 3
-"""What "Noted as open." means was asked at most so many messages before."""
 
 _SETTLES = re.compile(
     r"(?i)\b(?:answered|resolved|settled|decided|closed|closes|clarified|solved|agreed|approved|confirmed|chosen|chose"
@@ -76,31 +74,10 @@ _PLANS = re.compile(
     r"(?i)\b(?:not|never|should|would|shall|will (?:check|ask|see|know|decide|find|tell)|I'll|we'll|or|think|thought"
     r"|need\w*|must|want\w*|ask(?:ed|ing|s)?|discuss\w*|still|(?-i:may)|mention\w*|about the|worr\w*)\b"
 )
-_DECIDES_TO_DO = re.compile(
-    r"(?i)\b(?:decided|agreed|opted|chose) (?:not )?to"
-    r" (?!(?:use|go|take|pick|choose|keep|stay|have|book|buy|call|name)\b)"
-)
-_ASKS_A_NUMBER = re.compile(
-    r"(?i)\b(?:when|what (?:date|day|time|price)|how (?:much|many|long|often|far)|date|deadline|budget|price|costs?)\b"
-)
-_NUMBER = re.compile(
-    r"(?i)\d|\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|january|february|march|april|june|july|august|september"
-    r"|october|november|december|two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|free|today|tomorrow)\b"
-)
-_REVERSES = re.compile(
-    r"(?i)\b(?:revers\w+|instead of|no longer|rather than|not the|changed (?:our|my|their) mind|after all|scrap\w*"
-    r"|new \w+(?: \w+)?:|back to|drop(?:ped)?|replac\w+)\b"
-)
 # An assistant writes "We will use email" in many a text that it drafts.
 _TOGETHER = re.compile(
     r"(?i)\b(?:we|you)(?:'ve| have| had)? (?:already |both |now )*(?:agreed|decided|settled|chose)\b"
 )
-_NO_OBJECT = re.compile(
-    r"(?i)\b(?:chose|chosen|picked|agreed (?:on|to)|decided (?:on|to)|go(?:ing)? with|use) (?:them|it|that|this|those)"
-    r"\b"
-    r"|\bwhat (?:we|I|you)(?:['\u2019]ve| have)? (?:agreed|decided|settled)|\b(?:decided|agreed) (?:that|on)? ?now\b"
-)
-"""Decisions of something that was named before."""
 _NAMED_AS_CODE = re.compile(r"[a-z0-9][A-Z]|\w[_./]\w")
 
 
@@ -122,8 +99,6 @@ class OpenQuestions:
     """The position behind the last message that was read."""
     alive: tuple[Sentence, ...] = ()
     """Those that are open, the newest last."""
-    _asked: Sentence | None = None
-    """The last plain question."""
     _before: Line | None = None
     """The last message that was read."""
 
@@ -136,29 +111,26 @@ class OpenQuestions:
         return now
 
     def _after(self, line: Line) -> OpenQuestions:
-        alive, asked = self.alive, self._asked
+        alive, before = self.alive, self._before
+        before = before if before and before.speaker != line.speaker else None
         for order, text in enumerate(units(line.text)):
             kind = kind_of(text)
-            score = importance(text, from_user=line.from_user) if kind is Kind.OPEN or is_question(text) else 0.0
-            said = Sentence(line.position, order, line.speaker, line.date, text, score, Kind.OPEN)
             if kind is Kind.OPEN:
-                if len(said.matter) < 2 and asked and asked.position > line.position - REPLY_REACH:  # noqa: PLR2004
-                    said = asked  # "It's an open question, then."
+                score = importance(text, from_user=line.from_user)
+                said = Sentence(line.position, order, line.speaker, line.date, text, score, kind)
                 others = (question for question in alive if not _same(question.matter, said.matter))
                 alive = (*others, said)[-MOST_QUESTIONS:] if said.matter else alive
-            elif is_question(text):
-                asked = said
-            elif alive:
-                alive = _left_open(alive, said, self._before)
-        return OpenQuestions(line.position + 1, alive, asked, line)
+            elif alive and not is_question(text):
+                alive = _left_open(alive, text, before)
+        return OpenQuestions(line.position + 1, alive, line)
 
 
-def _left_open(alive: tuple[Sentence, ...], said: Sentence, before: Line | None) -> tuple[Sentence, ...]:
+def _left_open(alive: tuple[Sentence, ...], text: str, before: Line | None) -> tuple[Sentence, ...]:
     """Returns the questions that a sentence leaves open: it closes the ones that it shares most with."""
-    shares = [_answered(question.text, question.matter, said.text, said.terms) for question in alive]
-    if not any(shares) and before and before.speaker != said.speaker and _settles(said.text):
+    shares = [_answered(question.matter, text, frozenset(terms(text))) for question in alive]
+    if not any(shares) and before and _settles(text):
         told = frozenset(terms(before.text))  # "Let's go with Redis.", "That closes it.": the matter just spoken of
-        shares = [_answered(question.text, question.matter, said.text, told) for question in alive]
+        shares = [_answered(question.matter, text, told) for question in alive]
     best = max(shares)
     return tuple(question for question, share in zip(alive, shares, strict=True) if not best or share < best)
 
@@ -174,21 +146,17 @@ def answers(question: str, text: str) -> bool:
     """
     matter = frozenset(terms(question)) - generic_terms()
     said = (unit for unit in units(text) if not is_question(unit) and kind_of(unit) is not Kind.OPEN)
-    return bool(matter) and any(_answered(question, matter, unit, frozenset(terms(unit))) for unit in said)
+    return bool(matter) and any(_answered(matter, unit, frozenset(terms(unit))) for unit in said)
 
 
-def _answered(question: str, matter: frozenset[str], text: str, told: frozenset[str]) -> float:
+def _answered(matter: frozenset[str], text: str, told: frozenset[str]) -> float:
     """Returns the share of a question's matter that an answer has; 0 for what answers it not."""
     share = len(matter & told) / len(matter)
     # What is quickly seen comes first: most sentences are about something else.
     if share < SHARED_BY_A_DECISION or _DOUBT.search(text):
         return 0.0
-    if _settles(text):
-        return share if share == 1 or not _DECIDES_TO_DO.search(text) else 0.0
-    if share < SHARED_BY_A_STATEMENT or not told - matter - generic_terms() or _PLANS.search(text):
-        return 0.0
-    enough = bool(_NUMBER.search(text)) if _ASKS_A_NUMBER.search(question) else len(matter & told) > 1
-    return share if enough else 0.0
+    says_more = share >= SHARED_BY_A_STATEMENT and len(matter & told) > 1 and told - matter - generic_terms()
+    return share if _settles(text) or (says_more and not _PLANS.search(text)) else 0.0
 
 
 def _settles(text: str) -> bool:
@@ -271,9 +239,8 @@ def _line(
 def _stands_alone(sentence: Sentence) -> bool:
     """Returns whether a sentence is a whole one of a person's or a model's, which needs none before it."""
     text = sentence.text.removeprefix("[OPEN]").strip()
-    is_whole = text[:1] not in ("[", "*", "") and text[-1] not in "…:,;"
-    leans = (begins_in_the_middle(text) and not is_question(text)) or bool(_NO_OBJECT.search(text))
-    return is_whole and not leans and not sentence.speaker.startswith("tool")
+    is_whole = text[:1] not in ("[", "*", "") and text[-1] not in "…:,;" and not sentence.speaker.startswith("tool")
+    return is_whole and (is_question(text) or not begins_in_the_middle(text))
 
 
 def _says_something(sentence: Sentence) -> bool:
@@ -296,13 +263,20 @@ def _story(digests: Sequence[Digest], strategy: str) -> list[SummaryLine]:
         often = Counter(chain.from_iterable(s.matter for s in told))
         plain = [s for s in told if _says_something(s) and s.text[-1] in _ENDS]
         if plain:  # the one that says most about what the part says often
-            shared = (sum(map(often.__getitem__, s.matter)) - len(s.matter) for s in plain)
-            gains = (much * s.score / math.sqrt(len(s.text)) for much, s in zip(shared, plain, strict=True))
-            best = max(zip(gains, plain, strict=True), key=lambda pair: (pair[0], -pair[1].position, -pair[1].order))[1]
-            span, worth = (part[0].first, part[-1].end), start / len(untold)
+
+            def gain(s: Sentence, often: Counter[str] = often) -> tuple[float, int, int]:
+                return (
+                    sum(often[term] - 1 for term in s.matter) * s.score / math.sqrt(len(s.text)),
+                    -s.position,
+                    -s.order,
+                )
+
+            best, span, worth = max(plain, key=gain), (part[0].first, part[-1].end), start / len(untold)
             lines.append(_line(NARRATIVE, best.told, best.position, part[0].made_by, span, worth=worth))
-    newest = [lines[0] if until >= 0 else lines[-1]] if lines else []
-    return [line.model_copy(update={"value": NEWEST_VALUE}) if line in newest else line for line in lines]
+    if lines:
+        newest = 0 if until >= 0 else -1
+        lines[newest] = lines[newest].model_copy(update={"value": NEWEST_VALUE})
+    return lines
 
 
 def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
@@ -324,11 +298,10 @@ def _decisions(digests: Sequence[Digest]) -> list[SummaryLine]:
 
 
 def _supersedes(newer: Sentence, older: Sentence) -> bool:
-    """Returns True if a newer decision is on the same matter: repeats most of it, or takes back some of it."""
+    """Returns True if a newer decision is on the same matter."""
     # Without numbers, since these are what a new decision changes.
     one, other = ({term for term in s.matter if not term[0].isdigit()} for s in (newer, older))
-    share = REVERSED_DECISION if _REVERSES.search(newer.text) else REPEATED_DECISION
-    return one == other or len(one & other) >= max(2, share * len(other))
+    return one == other or len(one & other) >= max(2, REPEATED_DECISION * len(other))
 
 
 def _open(digests: Sequence[Digest], open_questions: Sequence[Sentence], focus: Sequence[Line]) -> list[SummaryLine]:

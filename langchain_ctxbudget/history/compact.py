@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from langchain_core.messages import BaseMessage, ToolMessage
 
-from langchain_ctxbudget.budget import Fragment, Layer
+from langchain_ctxbudget.budget import Fragment, Layer, Reason
+from langchain_ctxbudget.history import work_state
 from langchain_ctxbudget.history.arc import FOCUS_MESSAGES, arc_of
 from langchain_ctxbudget.history.conversation import Conversation
-from langchain_ctxbudget.history.rendering import fragments, summary_lines
+from langchain_ctxbudget.history.extractive import Count, summary_lines
 from langchain_ctxbudget.history.turn_blocks import TurnBlock
-from langchain_ctxbudget.messages import Group, Repair, fences, group
+from langchain_ctxbudget.messages import Group, Repair, fences, group, one_line
 from langchain_ctxbudget.report import HistoryStrategy
 from langchain_ctxbudget.settings import ContextSettings
 from langchain_ctxbudget.stores import CutRecord, SummaryLine
@@ -367,10 +368,8 @@ class HistoryPlan:
         room = max(self.room_tokens - grown, self.room.summary_tokens) - sum(map(count, frame))
         if not cut or room <= 0:
             return record
-        said, quotable = [line.text for line in arc], conversation.quotable_lines(cut if strategy == "compacted" else 0)
-        summary = summary_lines(
-            strategy, digests, cut, count, room, said=said, alive=alive, quotable=quotable, total=self.end
-        )
+        said = [line.text for line in arc]
+        summary = summary_lines(strategy, digests, cut, count, room, said=said, alive=alive)
         return record.model_copy(update={"summary": tuple(summary)})
 
     def _work(self, cut: int) -> list[SummaryLine]:
@@ -450,6 +449,29 @@ class HistoryPlan:
                 or entry.preservation == "summarize"
             ),
         )
+
+
+def fragments(layer: Layer, lines: Sequence[SummaryLine], count: Count) -> tuple[Fragment, ...]:
+    """Returns the lines of a summary or an arc as they go into a prompt."""
+    return tuple(
+        Fragment(
+            layer=layer,
+            id=_name(line),
+            text=line.text,
+            tokens=count(line.text),
+            reason=Reason.SUMMARY,
+            heading=line.heading,
+            value=line.value,
+            covers=(line.first, line.end),
+        )
+        for line in lines
+    )
+
+
+def _name(line: SummaryLine) -> str:
+    if line.heading in work_state.VALUES:
+        return f"{one_line(line.heading[2:]).lower()}, {line.order + 1}"
+    return f"message {line.position + 1}" if line.end > line.first else "heading"
 
 
 def _group_around(safe: Sequence[bool], position: int, cut: int) -> list[int]:

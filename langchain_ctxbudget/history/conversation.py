@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
@@ -64,8 +63,6 @@ class LastPrompt:
     """The current turn, which is not among the messages of the conversation yet."""
     block: TurnBlock | None
     settings: ContextSettings
-    at: datetime | None = None
-    """When it was made."""
     coverage: Callable[[], tuple[CoverageRange, ...]] | None
     """Makes its ledger; None where messages have changed since."""
 
@@ -184,14 +181,6 @@ class Conversation:
     def lines(self, first: int, end: int) -> list[Line]:
         """Returns messages as a summariser reads them."""
         return [entry.as_line(first + offset) for offset, entry in enumerate(self.entries[first:end])]
-
-    def quotable_lines(self, end: int) -> list[Line]:
-        """Returns the messages before a place that may stand in a prompt word for word, results of tools apart."""
-        return [
-            entry.as_line(position, self.costs[position])
-            for position, entry in enumerate(self.entries[:end])
-            if entry.message.type != "tool" and entry.is_quotable
-        ]
 
     def spans(self, segment_messages: int) -> Spans:
         """Returns the spans for a size of segments, with all segments that have ended by now."""

@@ -1,7 +1,11 @@
 """A summary made of a conversation's own sentences: deterministic, in order, attributed.
 
 A sentence is judged by its look alone (seed 000, `scoreMessageImportance`). The digest of a segment is a function of
-its messages; five digests are merged into one of the next level, at a bounded size. A summary chooses from digests.
+its messages; five digests are merged into one of the next level, at a bounded size.
+
+A summary chooses from digests, by strategy (seed 000): `windowed` is one summary; `compacted` gives the newer 35 of 75
+messages more room than the older 40; `multi_level` has a zone for every level of the tree. A zone leaves its rest to
+the next, newer one. No sentence is cut.
 """
 
 from __future__ import annotations
@@ -10,15 +14,15 @@ import heapq
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, partial
-from itertools import chain
+from itertools import chain, groupby
 
 from langchain_ctxbudget.background import cached_property
-from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, remembering, terms, units, word_count
-from langchain_ctxbudget.stores import EXTRACTION
+from langchain_ctxbudget.messages import artifacts, begins_in_the_middle, fences, remembering, terms, units, word_count
+from langchain_ctxbudget.stores import EXTRACTION, SummaryLine
 
 KEPT_PER_SEGMENT = 16
 """The most sentences that a segment keeps."""
@@ -36,11 +40,21 @@ FEWEST_WORDS = 3
 """A sentence of fewer words is not kept, unless it decides something or leaves it open."""
 LEANING_PENALTY, TOOL_PENALTY, QUOTED_PENALTY = 6.0, 8.0, 8.0
 """For what leans on the sentence before it, for what a tool returned, for code, tables and JSON."""
-RECENCY_WEIGHT, ENDS_BONUS = 20.0, 15.0
-"""Points of a key message: for the newest, less for older ones; for the first and the last one (seed 000)."""
 RANK_UNIT = 60_060
 """The weight of the first name of a digest; a rank stands for how often a name is mentioned (Zipf's law)."""
+PARTS = {
+    "windowed": {"summary": 1},
+    "compacted": {"older": 10, "newer": 25},
+    "multi_level": {"level 3": 5, "level 2": 10, "level 1": 15},
+}
+"""The zones of a strategy, oldest first, and the parts of the room that each may take (seed 000)."""
+OLDER_SHARE = 40 / 75
+"""Of the compacted messages, those that have the smaller part of the room (seed 000)."""
+TITLE_VALUE = 1e9
+"""Titles are taken out last, and JSON knows no infinity."""
 
+Count = Callable[[str], int]
+"""The cost of a text, in tokens."""
 
 _ignoring_case = partial(re.compile, flags=re.IGNORECASE)
 _DECISION = _ignoring_case(
@@ -89,19 +103,12 @@ _ASKS_WHAT_IS_OPEN = _ignoring_case(
     r"|\b(?:clos|answer|resolv|settl|solv)\w* (?:\w+ ){0,4}open question"
     r"|\b(?:no longer|no more|not|isn't|no) (?:an? )?(?:still )?open\b"
 )
-_FILLER = _ignoring_case(
-    r"^(?:(?:hi|hello|hey|dear|thanks|thank you|cheers|sure|of course|great|perfect|wonderful|awesome|excellent|nice"
-    r"|good (?:morning|afternoon|evening|night|question|point|idea|luck)|sounds (?:good|great)|you're welcome"
-    r"|no problem|(?:I'm|I am) (?:happy|glad|here|sorry|ready)|happy to help|glad (?:to|you)|let me know|feel free"
-    r"|I hope|hope (?:this|that)|absolutely|certainly|understood|got it|no worries|have a|see you|talk to you"
-    r"|here(?:'s| is| are|'re) (?:the|a|an|your|some|what)"
-    r"|let me (?:check|look|see|know|think|take|have|start)|I'll (?:check|look|have a look|take a look|start|now)"
-    r"|is there anything|anything else|how are you|how's it going|as an AI)\b|haha|lol\b)"
-)
 _REACTS = _ignoring_case(
-    r"^(?:\*\*|(?:step|slide|option|part|phase|chapter|section|figure|table) [\dA-Z]+\b"
-    r"|(?:(?:hi|hey|hello|thanks|thank (?:you|goodness)|wow|aw+|oh|yeah|yes|no|ok(?:ay)?|sure|cool|nice|great|glad"
-    r"|sorry|congrat\w*|good|sounds|looks|hope|thankfully|absolutely|exactly|definitely|of course|but|and|please"
+    r"^(?:\*\*|haha|(?:step|slide|option|part|phase|chapter|section|figure|table) [\dA-Z]+\b"
+    r"|(?:(?:hi|hey|hello|dear|thanks|thank (?:you|goodness)|cheers|wow|aw+|oh|yeah|yes|no|ok(?:ay)?|sure|cool|nice"
+    r"|great|perfect|wonderful|awesome|excellent|glad|happy to|feel free|let me|got it|understood|certainly|lol"
+    r"|as an AI|I hope|(?:I'm|I am) (?:happy|glad|here|sorry|ready)|I'll (?:check|look|start)|anything else|sorry"
+    r"|congrat\w*|good|sounds|looks|hope|thankfully|absolutely|exactly|definitely|of course|but|and|please"
     r"|make sure|give|provide|present|write|create|list|explain|show|tell|help|appreciate|that['\u2019]?s"
     r"|it['\u2019]?s)\b))|\b(?:you|yours?|yourself|let['\u2019]?s)\b"
 )
@@ -115,8 +122,6 @@ _LIST_ITEM = re.compile(r"^[^\S\n]*[-*•]\s", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]+`|[\w/-]\.(?:py|ts|js|sql|md|json|ya?ml|toml|sh|html|css|rs|go)\b|\w\(\)")
 _CLOSING = "\"'”’»)] "  # noqa: RUF001 - what may stand after a sentence's mark
 _QUESTION_MARK = re.compile("[?？؟]")  # noqa: RUF001 - full-width and Arabic
-
-
 _PASSIVE = ("was ", "were ", "been ")
 
 _GENERIC = (
@@ -153,8 +158,6 @@ class Line:
     date: str | None
     text: str
     from_user: bool
-    tokens: int = 0
-    """Its cost in a prompt; only key messages are chosen by it."""
 
 
 @dataclass(frozen=True)
@@ -250,13 +253,6 @@ def is_question(sentence: str) -> bool:
     return bool(_QUESTION_MARK.search(sentence.rstrip(_CLOSING)[-1:]))
 
 
-def is_filler(sentence: str) -> bool:
-    """Returns True if a sentence is a greeting, thanks or talk about the talk, and says nothing else."""
-    return bool(_FILLER.match(sentence)) and not any(
-        pattern.search(sentence) for pattern in (_NUMBER, _NAME, _CODE, _PROBLEM)
-    )
-
-
 def importance(text: str, *, from_user: bool, words: int | None = None) -> float:
     """Returns the seed's score of a text, without its terms for place in the conversation.
 
@@ -324,7 +320,7 @@ def candidates_of(line: Line) -> tuple[tuple[float, int, int, str, Kind, Line], 
             continue
         kind = kind_of(text)
         # "Thanks!" and "Let me know if I can help." say nothing later; "Decided: Flask." does.
-        if kind is Kind.PLAIN and (words < FEWEST_WORDS or is_filler(text) or not _is_said(text, line)):
+        if kind is Kind.PLAIN and (words < FEWEST_WORDS or not _is_said(text, line)):
             continue
         found.append((-_worth(text, words, kind, line), line.position, order, text, kind, line))
     return tuple(found)
@@ -396,21 +392,108 @@ def _ranked(kept: Sequence[Sentence], costs: Sequence[int], budget: int, limit: 
     return chosen
 
 
-def key_messages(lines: Sequence[Line], costs: Sequence[int], budget_tokens: int, total: int) -> list[int]:
-    """Returns the messages to show whole, as indexes in order, within a budget (seed 000, `selectKeyMessages`).
+def summary_lines(
+    strategy: str,
+    digests: Sequence[Digest],
+    cut: int,
+    count: Count,
+    room_tokens: int,
+    *,
+    said: Sequence[str],
+    alive: frozenset[str],
+) -> list[SummaryLine]:
+    """Returns the lines that stand for everything before the cut, in order, headings within `room_tokens` too.
 
-    The most important ones come first; one that does not fit is skipped and is not the end.
+    Args:
+        strategy: divides the spans into zones.
+        digests: of all spans before the cut, the oldest first.
+        cut: where verbatim history begins.
+        count: the cost of a text.
+        room_tokens: what all of it may cost.
+        said: the arc's lines, which are not repeated.
+        alive: the open questions that were not answered since.
     """
-    scores = [
-        importance(line.text, from_user=line.from_user)
-        + line.position / max(1, total) * RECENCY_WEIGHT
-        + (ENDS_BONUS if line.position in (0, total - 1) else 0.0)
-        for line in lines
-    ]
-    left = budget_tokens
-    chosen: list[int] = []
-    for i in sorted(range(len(lines)), key=lambda i: -scores[i]):  # stable: of equals, the first
-        if costs[i] <= left:
-            chosen.append(i)
-            left -= costs[i]
-    return sorted(chosen)
+    zones = [(name, list(spans)) for name, spans in groupby(digests, lambda digest: zone_of(strategy, digest, cut))]
+    lines: list[SummaryLine] = []
+    left, parts = room_tokens, sum(PARTS[strategy][name] for name, _ in zones)
+    for name, spans in zones:
+        first, short = spans[0].first, ", in short" if spans[0].level > 1 else ""
+        title = f"# Messages {first + 1}-{spans[-1].end}{short}\n"
+        own = [SummaryLine(position=first, heading="", text=title, value=TITLE_VALUE)] if len(zones) > 1 else []
+        room = left * PARTS[strategy][name] // parts - cost_of(own, count)
+        parts -= PARTS[strategy][name]
+        if chosen := _zone_lines(spans, count, room, said, alive):
+            lines += [*own, *chosen]
+            left -= cost_of([*own, *chosen], count)
+    return lines
+
+
+def zone_of(strategy: str, digest: Digest, cut: int) -> str:
+    """Returns the zone of a strategy to which a span before the cut belongs; levels from three on are one."""
+    if strategy == "multi_level":
+        return f"level {min(digest.level, 3)}"
+    if strategy == "windowed":
+        return "summary"
+    return "newer" if digest.level == 1 and digest.first >= cut * OLDER_SHARE else "older"
+
+
+def cost_of(lines: Iterable[SummaryLine], count: Count) -> int:
+    """Returns the tokens of lines, each heading once above those in a row that share it."""
+    total, heading = 0, ""
+    for line in lines:
+        total += count(line.text) + (count(line.heading) if line.heading and line.heading != heading else 0)
+        heading = line.heading
+    return total
+
+
+_as_data = remembering(4_096)(fences.as_data)
+
+
+def _zone_lines(
+    spans: Sequence[Digest], count: Count, room_tokens: int, said: Sequence[str], alive: frozenset[str]
+) -> list[SummaryLine]:
+    """Returns sentences that fit with their headings: of every span its best one, then what adds most."""
+    sentences: list[Sentence] = []
+    lines: list[SummaryLine] = []
+    for digest in spans:
+        for sentence in digest.sentences:
+            is_open = sentence.kind is Kind.OPEN
+            if (is_open and sentence.text not in alive) or any(sentence.text in line for line in said):
+                continue
+            mark = "[OPEN] " if is_open and "[OPEN]" not in sentence.text else ""
+            speaker = f"{sentence.speaker}: " if sentence.speaker else ""
+            line = SummaryLine(
+                position=sentence.position,
+                order=sentence.order,
+                heading=f"[{sentence.date}]\n" if sentence.date else "",
+                text=f"- {speaker}{mark}{_as_data(sentence.text)}\n",
+                first=digest.first,
+                end=digest.end,
+                made_by=digest.made_by,
+                value=sentence.score,
+            )
+            sentences.append(sentence)
+            lines.append(line)
+    costs = [count(line.text) for line in lines]
+    ranked = sorted(range(len(lines)), key=lambda i: (-lines[i].first, -lines[i].value, i))  # the newest span first
+    spans_ranked = [list(own) for _, own in groupby(ranked, key=lambda i: lines[i].first)]
+
+    def chosen(room: int) -> list[SummaryLine]:
+        best: set[int] = set()
+        left = room
+        for waiting, own in zip(range(len(spans_ranked), 0, -1), spans_ranked, strict=True):
+            if (whole := next((i for i in own if costs[i] <= left // waiting), None)) is not None:
+                best.add(whole)
+                left -= costs[whole]
+        free = [0 if i in best else cost for i, cost in enumerate(costs)]
+        picked = best.union(choose(sentences, free, left))
+        return sorted((lines[i] for i in picked), key=lambda line: (line.position, line.order))
+
+    room = room_tokens
+    while room > 0:  # what the headings cost is known once sentences are chosen
+        found = chosen(room)
+        over = cost_of(found, count) - room_tokens
+        if over <= 0:
+            return found
+        room -= over
+    return []

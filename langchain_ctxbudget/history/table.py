@@ -153,10 +153,10 @@ class Entry:
         """Returns the line that quotes the message."""
         return fences.item(self.speaker, self.text, reference)
 
-    def as_line(self, position: int, tokens: int = 0) -> Line:
+    def as_line(self, position: int) -> Line:
         """Returns the message as a summariser reads it; one that is to be dropped says nothing."""
         text = "" if self.preservation == "drop" else self.text
-        return Line(position, self.speaker, self.date, text, is_user(self.message), tokens)
+        return Line(position, self.speaker, self.date, text, is_user(self.message))
 
 
 def _sent(message: BaseMessage, heading: str | None, preservation: Preservation | None) -> BaseMessage:

@@ -277,7 +277,6 @@ def assemble(plan: Plan) -> Prompt:
             turn=plan.request.turn,
             block=plan.block,
             settings=settings,
-            at=plan.request.now,
             coverage=lambda: report().coverage,
         ),
         hits=plan.detected.hits,

@@ -17,7 +17,6 @@ from langchain_ctxbudget.history.extractive import (
     POOL,
     Kind,
     digest_messages,
-    key_messages,
     kind_of,
     merge,
 )
@@ -103,14 +102,6 @@ def test_a_choice_is_within_its_budget_in_order_and_covers_all_it_can(lines, cos
     assert chosen == sorted(set(chosen)) == choose(kept, costs, budget)
     everything = choose(kept, costs, sum(costs))
     assert {t for i in everything for t in kept[i].terms} == {t for s in kept for t in s.terms}
-
-
-def test_key_messages_are_the_most_important_ones_in_order():
-    lines = messages("ok then", "We decided on Redis 7.", "fine then", "Which port? We agreed on 6379.", "well", "ok")
-    assert key_messages(lines, [10] * 6, 20, 100) == [1, 3]
-    assert key_messages(lines[:3], [10, 50, 10], 20, 100) == [0, 2]
-    same = [line("My bike is blue.", position) for position in (0, 50, 60, 99)]
-    assert [key_messages(part, [1, 1], 1, 100) for part in (same[:2], same[2:], same[1:3])] == [[0], [1], [1]]
 
 
 def digests(texts, size=5):

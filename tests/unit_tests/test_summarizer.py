@@ -15,9 +15,9 @@ from langchain_core.messages import AIMessage
 from langchain_ctxbudget import TiktokenCounter
 from langchain_ctxbudget.errors import SummaryError
 from langchain_ctxbudget.flow import adrive, drive
-from langchain_ctxbudget.history import Line, model_summaries
+from langchain_ctxbudget.history import Line, summarizing
 from langchain_ctxbudget.history.extractive import Kind
-from langchain_ctxbudget.history.model_summaries import ChatModelSummarizer, SummaryRequest
+from langchain_ctxbudget.history.summarizing import ChatModelSummarizer, SummaryRequest
 from langchain_ctxbudget.history.tree import Node
 from langchain_ctxbudget.messages import MAX_SENTENCE_CHARACTERS
 from tests.scripted_models import Awaiting, Scripted, hang, released
@@ -162,43 +162,14 @@ def test_the_prompt_shows_the_messages_and_what_was_before_them_as_data():
     assert human.rstrip().endswith("</context>")
 
 
-def test_every_word_reaches_the_model_within_its_window():
-    words = [f"w{i}" for i in range(12_000)]
-    lines = [line(f"sentinel{i} " + "and so on, as it was said before, " * 20, i) for i in range(100)]
-    sent = prompts(
-        asking(*lines[:50], line(" ".join(words)), *lines[50:], prior="The prior summary."), window_tokens=8_000
-    )
-    data = [human[human.index("<context>\n") :] for _, human in sent]
-    assert all(sum(f"sentinel{i} " in part for part in data) == 1 for i in range(100))
-    assert [word for part in data for word in re.findall(r"\bw\d+\b", part)] == words
-    assert all("The prior summary." in human for _, human in sent)
-    assert all(COUNTER.count_text(system) + COUNTER.count_text(human) < 8_000 - 200 for system, human in sent)
-    assert len(sent) > 5
-
-
-def in_parts(*replies, words=1_600, window_tokens=4_500):
-    model = Scripted(script=list(replies))
-    lines = [line("word " * words, position=i) for i in range(len(replies))]
-    digest = drive(ChatModelSummarizer(model, window_tokens=window_tokens).summarize(asking(*lines), COUNTER))
-    return digest, [human.text for _, human in model.asked]
-
-
-def test_each_part_is_told_of_those_before_it_and_what_they_said_is_merged():
-    digest, asked = in_parts("Bob came.", "Bob left.", "Bob wrote.", words=1_200, window_tokens=4_600)
-    assert [[said in human for human in asked] for said in ("Bob came.", "Bob left.")] == [
-        [False, True, True],
-        [False, False, True],
-    ]
-    assert texts(digest) == ["Bob came.", "Bob left.", "Bob wrote."]
-    first = as_json(
-        key_decisions=["Five boards"], code_artifacts=["a.py"], narrative="Early.", open_questions=["Who pays?"]
-    )
-    second = as_json(key_decisions=["five  boards", "Two coats"], code_artifacts=["a.py", "b.py"], open_questions=[])
-    digest, asked = in_parts(first, second)
-    assert texts(digest, Kind.DECISION) == ["Five boards", "Two coats"]
-    assert (digest.artifacts, digest.narrative, digest.open_questions) == (("a.py", "b.py"), "Early.", ())
-    assert "- Who pays?" in asked[1]
-    assert in_parts(first, "Ada takes oak.")[0].open_questions == ("Who pays?",)
+def test_every_message_reaches_the_model_within_its_window_and_large_ones_are_clipped():
+    lines = [line(f"sentinel{i} " + "and so on, as it was said before, " * 5, i) for i in range(50)]
+    large = line("first " + " ".join(f"w{i}" for i in range(12_000)) + " last", 50)
+    given = asking(*lines, large, prior="The prior summary.", open_questions=("Who pays?",))
+    ((system, human),) = prompts(given, window_tokens=8_000)
+    assert all(text in human for text in ("The prior summary.", "- Who pays?", *(one.text.strip() for one in lines)))
+    assert re.search(r"first w0 .*tokens left out.* w11999 last", human, re.DOTALL)
+    assert COUNTER.count_text(system) + COUNTER.count_text(human) < 8_000 - 200
     with pytest.raises(SummaryError, match="window of 800 tokens; the prompt and the reply take"):
         prompts(asking(), window_tokens=800)
 
@@ -245,5 +216,5 @@ def test_a_summarizer_is_known_by_its_model_and_its_wording(monkeypatch):
     assert (bound.model.name, bound.fingerprint) == (plain.model.name, plain.fingerprint)
     before = plain.fingerprint
     assert ChatModelSummarizer(Scripted(script=[""], model_name="scripted-2")).fingerprint != before
-    monkeypatch.setattr(model_summaries, "VERSION", "another wording")
+    monkeypatch.setattr(summarizing, "VERSION", "another wording")
     assert plain.fingerprint != before
