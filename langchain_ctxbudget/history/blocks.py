@@ -32,7 +32,7 @@ from langchain_ctxbudget.history.columns import UNKNOWN, Arrays
 from langchain_ctxbudget.history.extractive import Digest
 from langchain_ctxbudget.history.table import FACTS, MessageTable
 from langchain_ctxbudget.history.tree import Tree, frontier
-from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Place, Record, Scope, read_all
+from langchain_ctxbudget.stores import LaneRecord, MessageRecord, Record, Scope, read_all
 
 if TYPE_CHECKING:
     from langchain_ctxbudget.history.conversation import OpenConversation
@@ -67,9 +67,8 @@ class Head(Record):
     vectors_by: str
     """The name of the embeddings."""
     blocks: tuple[Block, ...]
-    archived: dict[str, tuple[Place, ...]]
+    archived: dict[str, str]
     doubles: tuple[MessageRecord, ...]
-    renamed: tuple[str, ...]
     newest_state: int
     derived: str
     """What was made of them for compaction, as JSON."""
@@ -105,9 +104,10 @@ class Opened:
         """How far into the lanes the blocks reach."""
         return self.blocks[-1].lanes if self.blocks else {}
 
-    def holds(self, place: Place) -> bool:
+    def holds(self, key: str) -> bool:
         """Returns whether a record was read for the blocks."""
-        return place.lane in self.lanes and place.number < self.lanes[place.lane].count
+        lane, _, number = key.rpartition("/")
+        return lane in self.lanes and int(number) < self.lanes[lane].count
 
 
 def read(store: BaseStore, scope: Scope) -> Flow[Opened | None]:
@@ -226,9 +226,8 @@ def _put_head(conversation: OpenConversation) -> PutOp:
     head = Head(
         vectors_by=conversation.table.search_index.vectors_by,
         blocks=tuple(conversation.blocks),
-        archived={key: tuple(places) for key, places in conversation.archived.items()},
+        archived=conversation.archived,
         doubles=tuple(conversation.doubles),
-        renamed=tuple(sorted(conversation.renamed)),
         newest_state=conversation.newest_state,
         derived=_derived_of(conversation),
     )

@@ -32,7 +32,7 @@ from langchain_ctxbudget.messages import Preservation, as_note, as_sent, clip_me
 from langchain_ctxbudget.report import CoverageRange, CoverageState, ranges
 from langchain_ctxbudget.search import Numbers
 from langchain_ctxbudget.settings import ContextSettings, ToolKind
-from langchain_ctxbudget.stores import CutRecord, MessageRecord, Place, Scope, SnapshotRecord
+from langchain_ctxbudget.stores import CutRecord, MessageRecord, Scope, SnapshotRecord
 from langchain_ctxbudget.tokens import TokenCounter
 
 MOST_CLIPS = 1_000
@@ -87,28 +87,18 @@ class Conversation:
     columns: Costs
     exchanges: int
     names: frozenset[str]
-    cuts: Mapping[str, CutRecord]
+    clips: Clips
+    cuts: Mapping[str, CutRecord] = field(default_factory=dict)
     """Compaction cuts by what they were made for, the one used last at the end."""
-    snapshot: SnapshotRecord | None
+    snapshot: SnapshotRecord | None = None
     """What its prompts show of the facts about the user; None before the first one."""
-    last: LastPrompt | None
+    last: LastPrompt | None = None
     sent: Mapping[int, TurnBlock] = field(default_factory=dict)
     """What its human messages were sent with since the last compaction step, by position."""
-    clips: Clips = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        scope: Scope,
-        table: MessageTable,
-        counter: TokenCounter,
-        *,
-        cuts: Mapping[str, CutRecord] | None = None,
-        snapshot: SnapshotRecord | None = None,
-        last: LastPrompt | None = None,
-        sent: Mapping[int, TurnBlock] | None = None,
-    ) -> Conversation:
-        """Returns a conversation as it is now; the caller holds its lock."""
+    def of(cls, scope: Scope, table: MessageTable, counter: TokenCounter) -> Conversation:
+        """Returns the messages as they are now; the caller holds the conversation's lock."""
         costs = table.costs(counter)
         return cls(
             scope=scope,
@@ -125,10 +115,6 @@ class Conversation:
             quotable=table.quotable.values,
             exchanges=table.exchanges,
             names=frozenset(table.names),
-            cuts=dict(cuts or {}),
-            snapshot=snapshot,
-            last=last,
-            sent=dict(sent or {}),
             clips=costs.clips,
         )
 
@@ -302,10 +288,8 @@ class OpenConversation:
     """The number of writes that have failed; one that did may still arrive."""
     doubles: list[MessageRecord] = field(default_factory=list)
     """Records of messages that several writers appended, but for the first."""
-    renamed: set[str] = field(default_factory=set)
-    """Keys of the records whose messages go by another id than they have."""
-    archived: dict[str, list[Place]] = field(default_factory=dict)
-    """Places of messages that were taken out and kept aside, by id."""
+    archived: dict[str, str] = field(default_factory=dict)
+    """Ids of messages that were taken out and kept aside, by the keys of their records."""
     newest_state: int = 0
     """The last one of the agent's states that wrote here, or that is about to; see `Place`."""
     forgotten: int = 0
@@ -353,16 +337,13 @@ class OpenConversation:
 
     def seen_with(self, counter: TokenCounter) -> Conversation:
         """Returns the conversation as it is now, counted for a model."""
-        sent = {at: block for at, block in self.sent.items() if self._stands(block)}
-        return Conversation.of(
-            self.scope, self.table, counter, cuts=self.cuts, snapshot=self.snapshot, last=self.last, sent=sent
-        )
-
-    def _stands(self, block: TurnBlock) -> bool:
-        """Returns whether the message of a block is stored, and everything before its turn is what it was."""
-        at = block.position
-        is_there = at < len(self.entries) and self.table.holds(block.before, block.history)
-        return is_there and words_of(self.entries[at].message) == block.said
+        sent = {  # of messages that are stored
+            at: block
+            for at, block in self.sent.items()
+            if at < len(self.entries) and words_of(self.entries[at].message) == block.said
+        }
+        seen = Conversation.of(self.scope, self.table, counter)
+        return replace(seen, cuts=dict(self.cuts), snapshot=self.snapshot, last=self.last, sent=sent)
 
     def keep_block(self, block: TurnBlock) -> None:
         """Keeps the block of the newest prompt, to be written with its message."""
@@ -387,27 +368,24 @@ class OpenConversation:
         self.heads = Heads(None, dict(opened.lanes))
         self.remade = REMADE if opened.damaged else ""
         if head := opened.head:
-            self.doubles = [record for record in head.doubles if opened.holds(record.place)]
-            self.renamed, self.newest_state = set(head.renamed), head.newest_state
-            held = {key: [place for place in its if opened.holds(place)] for key, its in head.archived.items()}
-            self.archived = {key: places for key, places in held.items() if places}
+            self.newest_state = head.newest_state
+            self.doubles = [record for record in head.doubles if opened.holds(record.place.key)]
+            self.archived = {key: name for key, name in head.archived.items() if opened.holds(key)}
 
     def take_in(self, news: News, *, whole: bool = False) -> None:
         """Takes in what was read of the log, or all of it; messages before the first difference stay as they are."""
         position = 0 if whole else self._first_touched(news)
-        self.blocks = [] if whole else self.blocks  # another log
         old = [(self.table.record(at), self.table.ids[at]) for at in range(position, len(self.table))]
-        records = {} if whole else {r.place.key: r for r in (*(record for record, _ in old), *self.doubles)}
-        records = {key: r for key, r in records.items() if key not in news.changed}
-        records |= {key: record for key, record in news.changed.items() if record is not None and not whole}
-        records |= {record.place.key: record for record in news.messages}
-        left = {} if whole else {k: [p for p in ps if p.key not in news.changed] for k, ps in self.archived.items()}
-        self.archived = {key: places for key, places in left.items() if places}
+        if whole:  # another log
+            self.blocks, self.doubles, self.archived, self.sent_read = [], [], {}, 0
+        known = [] if whole else [*(record for record, _ in old), *self.doubles]
+        records: dict[str, MessageRecord | None] = {record.place.key: record for record in (*known, *news.messages)}
+        records |= news.changed
 
-        def known(key: str) -> str | None:
+        def said_before(key: str) -> str | None:
             return self.entries.fingerprint(at) if (at := self.positions.get(key, position)) < position else None
 
-        folded = fold(in_order(records.values()), known)
+        folded = fold(in_order(record for record in records.values() if record), said_before)
         pairs = zip(old, folded.messages, strict=False)
         differ = (i for i, (before, (record, message)) in enumerate(pairs) if before != (record, message.id))
         same = next(differ, min(len(old), len(folded.messages)))
@@ -419,14 +397,10 @@ class OpenConversation:
             self.table.append(record, message, self.pins.get(str(message.id)))
             self.newest_state = max(self.newest_state, record.place.state)
         self.doubles = list(folded.doubles)
-        self.renamed = {key for key in self.renamed if key not in records and key not in news.changed}
-        self.renamed |= set(folded.renamed)
+        self.archived = {key: name for key, name in self.archived.items() if key not in news.changed} | folded.archived
         if whole or news.changed:
             self.table.made.read_again()
             self.sent.clear()  # any of them may quote what has changed; the stored ones are deleted with it
-            self.sent_read = 0 if whole else self.sent_read
-        for key, places in folded.archived.items():
-            self.archived.setdefault(key, []).extend(places)
 
     def _first_touched(self, news: News) -> int:
         """Returns the position of the first message that news may change."""
@@ -442,15 +416,11 @@ class OpenConversation:
         position = self.positions.get(message_id)
         return None if position is None else self.entries[position]
 
-    def lane(self, writer_id: str) -> str:
-        """Returns the lane that a writer goes on with."""
-        return f"{writer_id}.{self.failed_writes}" if self.failed_writes else writer_id
-
-    def places_of(self, message_id: str) -> list[Place]:
-        """Returns where a message's records are, its doubles among them; nowhere where there is no such message."""
+    def keys_of(self, message_id: str) -> list[str]:
+        """Returns the keys of a message's records, its doubles among them; none where there is no such message."""
         position = self.positions.get(message_id)
-        doubles = (double.place for double in self.doubles if double.to_message().id == message_id)
-        return [] if position is None else [self.table.place(position), *doubles]
+        doubles = (double.place.key for double in self.doubles if double.to_message().id == message_id)
+        return [] if position is None else [self.table.place(position).key, *doubles]
 
     def pin(self, pins: Mapping[str, Preservation]) -> None:
         """Makes these the pins; only messages whose preservation changes are shown and counted anew."""

@@ -105,7 +105,8 @@ class Editor:
 
     def __init__(self, store: BaseStore, conversation: OpenConversation, writer_id: str) -> None:
         self.store, self.conversation, self.scope = store, conversation, conversation.scope
-        self.lane = conversation.lane(writer_id)
+        failed = conversation.failed_writes
+        self.lane = f"{writer_id}.{failed}" if failed else writer_id
 
     def add(self, messages: Sequence[BaseMessage]) -> Flow[list[str]]:
         """Appends the messages that are not there yet; returns the ids of all given messages, in order.
@@ -174,7 +175,7 @@ class Editor:
         """
 
         def difference() -> Difference:
-            others = () if on_removal == "archive" else self.conversation.archived
+            others = () if on_removal == "archive" else self.conversation.archived.values()
             require_known(self.conversation, message_ids, others)
             return Difference(message_ids, removed=list(dict.fromkeys(message_ids)))
 
@@ -215,7 +216,7 @@ class Editor:
         # What is to be told at another place is as it should be before it is appended, and appended before it is taken
         # from the old one: wherever it ends, nothing is missing, and nothing there in two ways.
         yield from self._change(on_removal, edited=todo.edited)
-        moved = [place for key in todo.moved for place in conversation.places_of(key)]
+        moved = [key for name in todo.moved for key in conversation.keys_of(name)]
         names = yield from self._append(todo.appended, todo.state, beside)
         yield from self._change(on_removal, removed=todo.removed, moved=moved)
         return [names.get(key, key) for key in todo.ids]
@@ -252,36 +253,29 @@ class Editor:
         *,
         edited: Sequence[Said] = (),
         removed: Sequence[str] = (),
-        moved: Sequence[Place] = (),
+        moved: Sequence[str] = (),
     ) -> Flow[None]:
         """Changes what is there, and deletes what was derived from it; what is not there any more is left out.
 
-        Where two writers have used one id, the log is made to say what its readers make of it: the ids of the others
-        stay when one of them is taken out.
+        Of `moved`, these are the keys of records, which are deleted.
         """
         conversation, entries = self.conversation, self.conversation.entries
-        changed: dict[str, MessageRecord | None] = {place.key: None for place in moved}
+        changed: dict[str, MessageRecord | None] = dict.fromkeys(moved)
         for one in edited:
-            for number, place in enumerate(conversation.places_of(one.id)):
-                changed[place.key] = None if number else MessageRecord.of(one.message, place)
-        for key in removed:
-            places = conversation.places_of(key)
+            changed |= dict.fromkeys(conversation.keys_of(one.id))
+            if (at := conversation.positions.get(one.id)) is not None:
+                place = entries.place(at)
+                changed[place.key] = MessageRecord.of(one.message, place)
+        for name in removed:
+            changed |= dict.fromkeys(conversation.keys_of(name))
             if on_removal == "forget":
-                places = [*places, *conversation.archived.get(key, ())]
-            changed |= {place.key: None for place in places}
-            if on_removal == "archive" and (at := conversation.positions.get(key)) is not None:
+                changed |= dict.fromkeys(key for key, known in conversation.archived.items() if known == name)
+            elif (at := conversation.positions.get(name)) is not None:
                 record = entries.record(at)
                 changed[record.place.key] = record.model_copy(update={"archived": True})
         if not changed:
             return
         first = min((at for key in changed if (at := entries.at_place(key)) is not None), default=len(entries))
-        doubles = () if moved else conversation.doubles  # what has moved is a double for now
-        twice: dict[str, MessageRecord | None] = {record.place.key: None for record in doubles}
-        for at in [at for key in conversation.renamed if (at := entries.at_place(key)) is not None]:
-            # Still without a name of its own where it had none: others may find that another one is called so, too.
-            place, entry = entries.place(at), entries[at]
-            twice[place.key] = MessageRecord.of(entry.message, place, named=entry.named)
-        changed = twice | changed
         derived = yield from self._stale(first, changed, forgets=on_removal == "forget" and bool(edited or removed))
         notice = ChangeRecord(changed=tuple(changed))
         yield from self._commit([notice], News([]))

@@ -45,7 +45,6 @@ from langchain_ctxbudget.stores import (
     LaneRecord,
     MessageRecord,
     PinsRecord,
-    Place,
     Scope,
     bulk,
     has_index,
@@ -177,10 +176,8 @@ class Folded:
     """Those of the conversation, in order, each under the id that it goes by."""
     doubles: Sequence[MessageRecord]
     """Records of messages that were appended twice under one id, but for the first."""
-    renamed: Sequence[str]
-    """Keys of the records whose messages go by another id than they have."""
-    archived: Mapping[str, Sequence[Place]]
-    """Where the messages are that were taken out and kept aside, by id."""
+    archived: dict[str, str]
+    """Ids of the messages that were taken out and kept aside, by the keys of their records."""
 
 
 def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = lambda _: None) -> Folded:
@@ -193,8 +190,7 @@ def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = 
     shown: dict[str, BaseMessage] = {}
     messages: list[tuple[MessageRecord, BaseMessage]] = []
     doubles: list[MessageRecord] = []
-    renamed: list[str] = []
-    archived: defaultdict[str, list[Place]] = defaultdict(list)
+    archived: dict[str, str] = {}
 
     def said(key: str) -> str | None:
         return fingerprint(shown[key]) if key in shown else known(key)
@@ -203,7 +199,7 @@ def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = 
         message = record.to_message()
         key = str(message.id)
         if record.archived:
-            archived[key].append(record.place)
+            archived[record.place.key] = key
             continue
         if (before := said(key)) is not None:
             says = fingerprint(message)
@@ -213,10 +209,9 @@ def fold(records: Iterable[MessageRecord], known: Callable[[str], str | None] = 
             ids = (content_id(says, n) for n in count(2)) if not record.named else (f"{key}~{n}" for n in count(2))
             key = next(one for one in ids if said(one) is None)
             message = message.model_copy(update={"id": key})
-            renamed.append(record.place.key)
         shown[key] = message
         messages.append((record, message))
-    return Folded(messages, doubles, renamed, archived)
+    return Folded(messages, doubles, archived)
 
 
 def append(

@@ -100,7 +100,7 @@ export const HISTORY = {
   empty: "empty",
   full: "whole",
   windowed: "windowed: recent messages, a summary of the rest",
-  compacted: "compacted: summary, key messages, recent messages",
+  compacted: "compacted: summary in two zones, recent messages",
   multi_level: "multi-level: summaries of summaries",
 };
 
