@@ -16,12 +16,11 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from langchain_ctxbudget.messages import fences, one_line
+from langchain_ctxbudget.messages import fences, one_line, remembering
 from langchain_ctxbudget.settings import ToolKind
 from langchain_ctxbudget.stores import SummaryLine
 
@@ -78,7 +77,7 @@ _ID_KEYS = ("id", "taskId", "task_id", "todo_id")
 _DONE = frozenset({"completed", "complete", "done", "cancelled", "canceled", "deleted", "closed", "true"})
 
 
-@lru_cache(maxsize=4096)
+@remembering(4_096)
 def names_in(text: str) -> tuple[tuple[str, bool], ...]:
     """Returns the identifiers of a text, each once, and whether it is a path: paths, symbols, hashes, ids, URLs."""
     found: dict[str, bool] = {}
@@ -111,12 +110,11 @@ class Call:
     subjects: tuple[str, ...] = ()
     """The files, the command or the pattern that it is about."""
     todos: tuple[Mapping[str, Any], ...] = ()
-    number: int = 0
     whole: bool = True
-    """It reads or writes all of a file; for a list of to-dos, all of it."""
+    """Its to-dos are all that there are."""
 
     @classmethod
-    def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind], number: int = 0) -> Call:
+    def of(cls, name: str, args: Mapping[str, Any], kinds: Mapping[str, ToolKind]) -> Call:
         """Reads a call by its arguments; what the application says of its tool comes first."""
         texts = {key: value for key, value in args.items() if isinstance(value, str)}
         lists = (value for value in args.values() if isinstance(value, list))
@@ -141,12 +139,11 @@ class Call:
             kind = "read"
         kind = kinds.get(name, kind)
         if kind == "todo":
-            return cls(kind, name, (), tuple(listed or (args,)), number, listed is not None)
+            return cls(kind, name, (), tuple(listed or (args,)), listed is not None)
         if kind in ("read", "edit", "write"):
-            parts = {"offset", "limit", "start_line", "end_line", "line_start", "line_end", "view_range", "range"}
-            return cls(kind, name, paths or patched or tuple(texts.values())[:1], (), number, not parts & {*args})
+            return cls(kind, name, paths or patched or tuple(texts.values())[:1])
         subject = command or pattern or (json.dumps(args, sort_keys=True, default=str) if args else "")
-        return cls(kind, name, (one_line(f"{subject} {' '.join(paths)}" if pattern else subject),), (), number)
+        return cls(kind, name, (one_line(f"{subject} {' '.join(paths)}" if pattern else subject),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +155,6 @@ class Standing:
     times: int = 1
     failed: str = ""
     """The line that says why the last try failed."""
-    number: int = 0
-    """The last call."""
 
 
 @dataclass(slots=True)
@@ -209,12 +204,8 @@ class WorkState:
 
     def copy(self) -> WorkState:
         """Returns one that can read on."""
-        changed: dict[str, Any] = {
-            name: value.copy()
-            for name in ("uses", "paths", "files", "commands", "todos", "_open")
-            if (value := getattr(self, name)) is not None
-        }
-        return replace(self, **changed)
+        own = ("uses", "paths", "files", "commands", "todos", "_open")
+        return replace(self, **{name: getattr(self, name).copy() for name in own})
 
     def read(self, messages: Iterable[tuple[int, BaseMessage]]) -> WorkState:
         """Reads messages with their positions, in order; those that it has read are passed over."""
@@ -229,7 +220,7 @@ class WorkState:
             self._use(message.text, position, SAID)
             for made in message.tool_calls if isinstance(message, AIMessage) else ():
                 self.calls += 1
-                call = Call.of(made["name"], made["args"], self.kinds, self.calls)
+                call = Call.of(made["name"], made["args"], self.kinds)
                 self._open[made["id"] or ""] = call
                 for text in texts_of(made["args"]):
                     short = len(text) <= LONGEST_ARGUMENT and "\n" not in text
@@ -248,7 +239,7 @@ class WorkState:
 
     def _ended(self, call: Call, result: ToolMessage) -> None:
         text = result.text
-        failed = result.status == "error" or text.startswith("<tool_use_error>")
+        failed = result.status == "error"
         if not failed and call.kind in ("run", "other"):
             ends = text if len(text) <= 2 * ENDS else f"{text[:ENDS]}\n{text[-ENDS:]}"
             failed = _FAILED.search(ends) is not None
@@ -262,17 +253,12 @@ class WorkState:
             for path in call.subjects:
                 before = self.files.get(path)
                 verb = {"read": "read", "edit": "changed", "write": "changed" if before else "made"}[call.kind]
-                same = before is not None and before.verb == verb
-                if verb == "read" and before is not None and not same:  # what was changed stays so when it is read
-                    self.files[path] = replace(before, number=call.number)
-                elif not failed or before is None or not same:
-                    times = before.times + 1 if before is not None and same else 1
-                    self.files[path] = Standing(verb, 0 if failed else times, why, call.number)
-                else:
-                    self.files[path] = replace(before, failed=why, number=call.number)
+                if verb != "read" or before is None or before.verb == "read":  # what was changed stays so when read
+                    times = before.times if before is not None and before.verb == verb else 0
+                    self.files[path] = Standing(verb, times + (not failed), why)
         elif call.kind == "run":
-            known = self.commands.pop(subject, None)
-            self.commands[subject] = Standing("run", known.times + 1 if known else 1, why, call.number)
+            self.commands.pop(subject, None)
+            self.commands[subject] = Standing("run", failed=why)
             while len(self.commands) > MOST_NAMES // 10:
                 del self.commands[next(iter(self.commands))]
 
@@ -338,8 +324,7 @@ class WorkState:
         for text, state in sorted(todo, key=lambda item: item[1] != "in_progress")[:MOST_TODOS]:
             yield TODO, f"{text[:SHORT]}{' (in progress)' if state == 'in_progress' else ''}"
         for command, ran in list(reversed(self.commands.items()))[:MOST_COMMANDS]:
-            short = command if len(command) <= SHORT else f"{command[: SHORT - 1]}…"
-            yield COMMANDS, f"{short}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"
+            yield COMMANDS, f"{_short(command)}: {f'failed, {ran.failed}' if ran.failed else 'no error'}"
 
 
 def _told(standing: Standing) -> str:
@@ -350,8 +335,12 @@ def _told(standing: Standing) -> str:
 
 def _why(text: str) -> str:
     found = _FAILED.search(text[:ENDS]) or _FAILED.search(text[-ENDS:])
-    line = one_line(found.group() if found else text[:SHORT].replace("<tool_use_error>", ""))
-    return line if len(line) <= SHORT else f"{line[: SHORT - 1]}…"
+    line = one_line(found.group() if found else text[:SHORT])
+    return _short(line)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHORT else f"{text[: SHORT - 1]}…"
 
 
 def most_tokens(calls: int, budget_tokens: int) -> int:

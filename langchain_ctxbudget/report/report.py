@@ -26,7 +26,7 @@ _METADATA = (
 
 CoverageState = Literal["verbatim", "summarized", "retrieved", "omitted"]
 HistoryStrategy = Literal["empty", "full", "windowed", "compacted", "multi_level"]
-"""How a history is shown (seed 000): whole; with a summary; with more room for the newer part of it; with several levels."""
+"""How a history is shown (seed 000): whole; with a summary; with more room for its newer part; with several levels."""
 
 _MOST = 10**15
 """Whole numbers up to here are exact in JSON, too, and can be divided by each other."""
