@@ -421,20 +421,21 @@ def _difference(
     stay = [entry for entry in conversation.entries if entry.id in wanted]
     gone = [entry for entry in conversation.entries if entry.id not in wanted]
     kept = next((i for i, (entry, key) in enumerate(zip(stay, order, strict=False)) if entry.id != key), len(stay))
-    held = {entry.state for entry in stay} | {TASK}
-    last = max((entry.state for entry in gone), default=TASK)
+    state_of = dict(zip(conversation.table.ids, conversation.table.facts.values["state"].tolist(), strict=True))
+    held = {state_of[entry.id] for entry in stay} | {TASK}
+    last = max((state_of[entry.id] for entry in gone), default=TASK)
     if forgets := not task and held == {TASK} and last > TASK:
         forgets = not goes_on or last < conversation.newest_state
         held.add(last + forgets)
     if task:
-        held.update(entry.state for entry in gone)
+        held.update(state_of[entry.id] for entry in gone)
     lasting = max(held) if max(held) > TASK else conversation.newest_state
     return Difference(
         ids=order,
         state=TASK if task else lasting,
         appended=[wanted[key] for key in order[kept:]],
         edited=[one for entry in stay if (one := wanted[entry.id]).fingerprint != entry.fingerprint],
-        removed=[entry.id for entry in gone if entry.state in held],
+        removed=[entry.id for entry in gone if state_of[entry.id] in held],
         moved=[entry.id for entry in stay[kept:]],
         forgotten=len(gone) if forgets else 0,
     )
@@ -461,10 +462,11 @@ def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage])
         made.update([] if message.id else [one.id])
     entries = conversation.entries
     named = {key: at for key in given if key not in made and (at := conversation.positions.get(key)) is not None}
-    states = {entries[position].state for position in named.values()} or {conversation.newest_state}
+    state_of = conversation.table.facts.values["state"]
+    states = {*state_of[list(named.values())].tolist()} or {conversation.newest_state}
     unnamed: defaultdict[str, list[int]] = defaultdict(list)
     for position, entry in enumerate(entries if len(named) < len(given) else ()):
-        if entry.state in states and entry.id not in named:
+        if state_of[position] in states and entry.id not in named:
             unnamed[entry.fingerprint].append(position)
     taken, begin = {*given, *conversation.positions}, 0
     for key, one in given.items():

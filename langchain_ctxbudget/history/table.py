@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 from langchain_core.messages import BaseMessage, ToolMessage
@@ -58,17 +58,8 @@ FACTS = np.dtype(
 )
 """What is known of a message without its text; lanes and dates are numbers of words."""
 CODED = ("lane", "date", "date_shown")
-
-
-class Known(NamedTuple):
-    """What follows of a message from those before it."""
-
-    fingerprint: str
-    digest: str
-    date: str | None
-    date_shown: str | None
-    safe_cut: bool
-    open_calls: OpenCalls
+PRESERVATIONS: tuple[Preservation | None, ...] = (None, "keep", "summarize", "drop")
+"""By number; what is summarised or dropped is not quoted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +69,6 @@ class Entry:
     id: str
     source: str
     """The JSON of its record."""
-    named: bool
-    """The application gave it its id."""
-    state: int
-    """The number of the agent's state that it comes from; see `Place`."""
     message: BaseMessage
     """As it was given."""
     sent: BaseMessage
@@ -94,10 +81,6 @@ class Entry:
     text: str
     safe_cut: bool
     """A cut right before it leaves calls and results together."""
-    open_calls: OpenCalls
-    """Calls that are not answered yet after it."""
-    date_shown: str | None
-    """The date that the newest human message up to here stands under."""
     heading: str | None
     """The line above it in a prompt."""
     preservation: Preservation | None = None
@@ -106,9 +89,13 @@ class Entry:
     @classmethod
     def read(
         cls,
-        record: MessageRecord,
+        source: str,
         message: BaseMessage,
-        known: Known,
+        said: str,
+        digest: str,
+        date: str | None,
+        *,
+        safe_cut: bool,
         shown: str | None,
         pinned: Preservation | None = None,
     ) -> Entry:
@@ -116,15 +103,16 @@ class Entry:
         heading = _heading(message, date_of(message), shown) if is_user(message) else None
         preservation = pinned or preservation_of(message)
         return cls(
-            **known._asdict(),
             id=str(message.id),
-            source=record.text,
-            named=record.named,
-            state=record.place.state,
+            source=source,
             message=message,
             sent=_sent(message, heading, preservation),
+            fingerprint=said,
+            digest=digest,
             speaker=speaker(message),
+            date=date,
             text=plain_text(message),
+            safe_cut=safe_cut,
             heading=heading,
             preservation=preservation,
         )
@@ -133,16 +121,6 @@ class Entry:
         """Returns the same message with another pin."""
         preservation = pinned or preservation_of(self.message)
         return replace(self, preservation=preservation, sent=_sent(self.message, self.heading, preservation))
-
-    @property
-    def is_quotable(self) -> bool:
-        """It may stand in a prompt word for word, though it is not among the recent ones."""
-        return bool(self.text) and self.preservation not in ("drop", "summarize")
-
-    @property
-    def speaking_name(self) -> str | None:
-        """The name under which somebody speaks; results of tools have none."""
-        return None if isinstance(self.message, ToolMessage) else self.message.name
 
     @property
     def date_heading(self) -> str:
@@ -190,17 +168,15 @@ class MessageTable(Columns, Sequence[Entry]):
         self.positions: dict[str, int] = {}
         self.names: dict[str, int] = {}
         """Everyone who has spoken under a name, with the position of the first message."""
-        self.kept: list[int] = []
-        """Positions of the messages that stay verbatim while they fit."""
-        self.dropped: list[int] = []
-        """Positions of those that are left out of prompts."""
         self.open_calls: dict[int, OpenCalls] = {}
         """Calls that are not answered yet, by the position of the message that they are open after."""
         self.facts = Rows(FACTS)
         self.safe: list[bool] = []
         """Whether a cut before it leaves calls and results together."""
-        self.quotable, self.text_only, self.human = (Rows(np.bool_) for _ in range(3))
-        """Whether it may be quoted, whether its content is one text and no list of parts, whether a human says it."""
+        self.preserved = Rows(np.int8)
+        """What is to become of each; see `PRESERVATIONS`."""
+        self.says, self.text_only, self.human = (Rows(np.bool_) for _ in range(3))
+        """Whether it has words, whether its content is one text and no list of parts, whether a human says it."""
         self.search_index = MessageIndex()
         self.trees: dict[int, Tree] = {}
         """The compaction tree for every size of segments that was asked for."""
@@ -241,28 +217,34 @@ class MessageTable(Columns, Sequence[Entry]):
         return self.whole.get(position) or self._decoded.get(position)
 
     def _decode(self, position: int) -> Entry:
-        fact, words = self.facts.values[position], list(self._words)
         first = (starts := list(self._sealed))[bisect_right(starts, position) - 1]
         text = self._sealed[first][position - first]
-        record = MessageRecord(place=self.place(position), text=text, named=bool(fact["named"]))
-        message = record.to_message()
+        message = self._record(position, text).to_message()
         if str(message.id) != self.ids[position]:
             message = message.model_copy(update={"id": self.ids[position]})
-        known = Known(
-            fingerprint=fact["fingerprint"].decode(),
-            digest=fact["digest"].decode(),
-            date=words[fact["date"]],
-            date_shown=words[fact["date_shown"]],
-            safe_cut=self.safe[position],
-            open_calls=self.open_calls.get(position, NO_CALLS),
-        )
-        shown = words[self.facts.values[position - 1]["date_shown"]] if position else None
+        date = list(self._words)[self.facts.values[position]["date"]]
+        known = self.fingerprint(position), self.digest(position + 1), date
+        entry = Entry.read(text, message, *known, safe_cut=self.safe[position], shown=self._shown(position))
         if len(self._decoded) >= MOST_DECODED:
             self._decoded = {}
-        entry = self._decoded[position] = Entry.read(record, message, known, shown)
+        self._decoded[position] = entry
         return entry
 
+    def _shown(self, position: int) -> str | None:
+        """Returns the date that the newest human message before a position stands under."""
+        return list(self._words)[self.facts.values[position - 1]["date_shown"]] if position else None
+
     # What is known without decoding
+
+    def positions_of(self, preservation: Preservation) -> list[int]:
+        """Returns the positions of the messages of which this is to become."""
+        positions: list[int] = np.flatnonzero(self.preserved.values == PRESERVATIONS.index(preservation)).tolist()
+        return positions
+
+    @property
+    def quotable(self) -> NDArray[np.bool_]:
+        """Whether each may stand in a prompt word for word, though it is not among the recent ones."""
+        return self.says.values & (self.preserved.values < PRESERVATIONS.index("summarize"))
 
     @property
     def exchanges(self) -> int:
@@ -296,8 +278,11 @@ class MessageTable(Columns, Sequence[Entry]):
 
     def record(self, position: int) -> MessageRecord:
         """Returns the record of a message."""
-        entry = self[position]
-        return MessageRecord(place=self.place(position), text=entry.source, named=entry.named)
+        return self._record(position, self[position].source)
+
+    def _record(self, position: int, text: str) -> MessageRecord:
+        named = bool(self.facts.values[position]["named"])
+        return MessageRecord(place=self.place(position), text=text, named=named)
 
     def at_place(self, key: str) -> int | None:
         """Returns the position of the message of a record, by the record's key."""
@@ -319,26 +304,21 @@ class MessageTable(Columns, Sequence[Entry]):
     def append(self, record: MessageRecord, message: BaseMessage, pinned: Preservation | None = None) -> None:
         """Adds a message at the end, under the id that it goes by."""
         position, last = len(self), self[-1] if self.ids else None
-        date, shown = date_of(message), last.date_shown if last else None
-        safe, open_calls = True, last.open_calls if last else NO_CALLS
+        date, shown = date_of(message), self._shown(position)
+        safe, open_calls = True, self.open_calls.get(position - 1, NO_CALLS)
         if open_calls != NO_CALLS or not is_plain(message):  # plain words open nothing that must not be cut
             safe, open_calls = open_calls.after(message)
         said, key = fingerprint(message), str(message.id)
         chained = blake2b((last.digest if last else "").encode(), digest_size=16)
         chained.update(f"{key}\0{said}".encode(errors="surrogatepass"))
-        known = Known(
-            fingerprint=said,
-            digest=chained.hexdigest(),
-            date=date or (last.date if last else None),
-            date_shown=(date if is_user(message) and date else None) or shown,
-            safe_cut=safe,
-            open_calls=open_calls,
-        )
-        entry, place = Entry.read(record, message, known, shown, pinned), record.place
-        coded = [self._words[word] for word in (place.lane, entry.date, entry.date_shown)]
+        known = said, chained.hexdigest(), date or (last.date if last else None)
+        entry = Entry.read(record.text, message, *known, safe_cut=safe, shown=shown, pinned=pinned)
+        shown = (date if is_user(message) and date else None) or shown
+        place, coded = record.place, [self._words[word] for word in (record.place.lane, entry.date, shown)]
         fact = (place.clock, place.number, place.state, *coded, record.named, safe, said, entry.digest)
         self.facts.extend(np.array([fact], FACTS))
-        self.quotable.extend([entry.is_quotable])
+        self.preserved.extend([PRESERVATIONS.index(entry.preservation)])
+        self.says.extend([bool(entry.text)])
         self.text_only.extend([isinstance(message.content, str)])
         self.human.extend([is_user(message)])
         self.ids.append(key)
@@ -347,11 +327,8 @@ class MessageTable(Columns, Sequence[Entry]):
         self.whole[position] = entry
         if open_calls != NO_CALLS:
             self.open_calls[position] = open_calls
-        if entry.speaking_name:
-            self.names.setdefault(entry.speaking_name, position)
-        for preservation, positions in (("keep", self.kept), ("drop", self.dropped)):
-            if entry.preservation == preservation:
-                positions.append(position)
+        if message.name and not isinstance(message, ToolMessage):
+            self.names.setdefault(message.name, position)
 
     def first(self, length: int) -> MessageTable:
         """Returns the table of the first messages alone; what was made of them stays."""
@@ -369,15 +346,10 @@ class MessageTable(Columns, Sequence[Entry]):
         other = self._copied(len(self))
         for position in positions:
             entry = other.whole[position] = self[position].kept_as(pins.get(self.ids[position]))
-            other.quotable.values[position] = entry.is_quotable
-            for preservation, places in (("keep", other.kept), ("drop", other.dropped)):
-                places[:] = sorted(
-                    {*places} - {position} | ({position} if entry.preservation == preservation else set())
-                )
+            other.preserved.values[position] = PRESERVATIONS.index(entry.preservation)
         other.counted = [costs.changed(other, positions) for costs in self.counted]
         for known in other.stored_costs.values():
-            column = known["column"]
-            column[[position for position in positions if position < len(column)]] = UNKNOWN
+            known["column"][[position for position in positions if position < len(known["column"])]] = UNKNOWN
         other.keep_derived(self, positions[0])
         return other
 
@@ -394,7 +366,6 @@ class MessageTable(Columns, Sequence[Entry]):
             else:
                 other.whole.update((at, self[at]) for at in range(begin, length))
         other.names = {name: at for name, at in self.names.items() if at < length}
-        other.kept, other.dropped = ([at for at in places if at < length] for places in (self.kept, self.dropped))
         other._words.update(self._words)
         # The index goes on with the new table; where this one is searched again, it is read anew.
         other.search_index, self.search_index = self.search_index, MessageIndex()
@@ -460,13 +431,8 @@ class MessageTable(Columns, Sequence[Entry]):
         data: dict[str, Any] = {"ids": self.ids[first:end]}
         for name in CODED:
             data[name], arrays["facts"][name] = self._words.packed(arrays["facts"][name])
-        plain = {at: self[at].kept_as(None) for at in pinned}
-        for at, entry in plain.items():
-            arrays["quotable"][at - first] = entry.is_quotable
-        for preservation, places in (("keep", self.kept), ("drop", self.dropped)):
-            said = [at for at, entry in plain.items() if entry.preservation == preservation]
-            own = [at for at in places if first <= at < end and at not in plain]
-            data[preservation] = [at - first for at in sorted([*own, *said])]
+        for at in pinned:
+            arrays["preserved"][at - first] = PRESERVATIONS.index(preservation_of(self[at].message))
         data["names"] = {name: at - first for name, at in self.names.items() if first <= at < end}
         data["calls"] = [(at - first, self.open_calls[at]) for at in range(first, end) if at in self.open_calls]
         return data, arrays
@@ -480,8 +446,6 @@ class MessageTable(Columns, Sequence[Entry]):
         self.ids += data["ids"]
         self.safe += facts["safe_cut"].tolist()
         self.positions |= zip(data["ids"], range(begin, len(self.ids)), strict=True)
-        self.kept += [begin + at for at in data["keep"]]
-        self.dropped += [begin + at for at in data["drop"]]
         self.names = {name: begin + at for name, at in data["names"].items()} | self.names
         for at, (waiting, early, age) in data["calls"]:
             self.open_calls[begin + at] = OpenCalls(tuple(waiting), tuple(early), age)
