@@ -40,8 +40,6 @@ LONGEST_CLIPPED = 1_000
 """Messages of a conversation up to which it may be shown whole but for its largest ones."""
 WINDOWED_RATIO, COMPACTED_RATIO = 2.5, 8.0
 """Up to so many times its room, a history is windowed, or compacted (seed 000)."""
-MAX_MOVES = 4
-"""Tries to make room for what is kept from before the cut; two are enough."""
 
 Cost = Callable[[int], int]
 """The cost of the message at a position, in tokens."""
@@ -175,6 +173,11 @@ class Decision:
     cut: int = 0
     cleared: int = 0
 
+    @classmethod
+    def of(cls, record: CutRecord) -> Decision:
+        """Returns the decision for a cut that stays."""
+        return cls(record=record, cut=record.position, cleared=record.cleared)
+
     @property
     def is_step(self) -> bool:
         """What stands for the older messages is written anew."""
@@ -205,25 +208,26 @@ class HistoryPlan:
     def record(self) -> CutRecord | None:
         """The cut of the last prompt like this, where it still says what is asked for."""
         record = self.conversation.cuts.get(self.room.cut_key)
-        if record is None:
-            return None
-        same = self._dropped(record.position) == record.dropped
-        return record if same and self._pinned(record.position, record.pinned_room_tokens) == record.kept else None
+        return record if record is not None and self._says_what_is_asked(record) else None
+
+    def _says_what_is_asked(self, record: CutRecord) -> bool:
+        pinned = self._pinned(record.position, record.pinned_room_tokens)
+        return (self._dropped(record.position), pinned) == (record.dropped, record.kept)
 
     def decide(self, *, renew: bool = False) -> Decision:
         """Decides where verbatim history begins; with `renew`, what stands before the cut is written anew."""
-        conversation = self.conversation
+        conversation, is_short = self.conversation, self.end <= self.most
         record = conversation.cuts.get(self.room.cut_key)
-        if self.room.goes_on and record is not None:
-            return Decision(record=record, cut=record.position, cleared=record.cleared)
-        if not self.end or (self.room.fits_whole and self.end <= self.most):
+        if record is not None and self.room.goes_on:
+            return Decision.of(record)
+        if not self.end or (self.room.fits_whole and is_short):
             return Decision(whole=True)
         if record is None:
             cost = self.cost if self.whole_limits else conversation.costs.__getitem__
-            if self.end <= self.most and stays(cost, 0, self.end, self.room_tokens * self.trigger):
+            if is_short and stays(cost, 0, self.end, self.room_tokens * self.trigger):
                 return Decision(whole=True)
         elif not (renew or self.room.grows or self._is_due(record)):
-            return Decision(record=record, cut=record.position, cleared=record.cleared)
+            return Decision.of(record)
         return Decision(cut=self._next(record), cleared=self.kept_from)
 
     def waiting(self, decision: Decision) -> tuple[str, ...]:
@@ -261,18 +265,12 @@ class HistoryPlan:
 
     def _begun(self, decision: Decision) -> CutRecord:
         """Returns the record of a step."""
+        begun = self.end if self.room.grows else 0
         if not decision.whole:
-            written = self._written(decision.cut, decision.cleared)
-            return written.model_copy(update={"begun": self.end}) if self.room.grows else written
+            return self._written(decision.cut, decision.cleared, begun)
+        clipped, key = self.whole_limits is not None, self.room.cut_key
         return CutRecord(
-            position=0,
-            cut_key=self.room.cut_key,
-            digest="",
-            strategy="full",
-            clipped=self.whole_limits is not None,
-            begun=self.end,
-            summary=(),
-            arc=(),
+            position=0, cut_key=key, digest="", strategy="full", clipped=clipped, begun=begun, summary=(), arc=()
         )
 
     def _quoted(self, blocks: Iterable[TurnBlock]) -> tuple[int, ...]:
@@ -287,11 +285,7 @@ class HistoryPlan:
 
     def _is_due(self, record: CutRecord) -> bool:
         """Whether a compaction step is due: too much is verbatim, or what was to stay or to be written has changed."""
-        if self.has_news(record):
-            return True
-        if self._dropped(record.position) != record.dropped:
-            return True
-        if self._pinned(record.position, record.pinned_room_tokens) != record.kept:
+        if self.has_news(record) or not self._says_what_is_asked(record):
             return True
         if self.end - record.position <= self.most and self._is_within_trigger(record):
             return False
@@ -313,12 +307,9 @@ class HistoryPlan:
         cut = record.position if record else 0
         full = record is None or not self._is_within_trigger(record)
         most = (self.target + self.trigger) / 2 if full else self.trigger
-        for _ in range(MAX_MOVES):  # what is kept from before the cut takes room, and behind a later cut there is more
-            room = self.room_tokens - sum(map(self.cost, self._pinned(cut, self.pinned_room_tokens)))
-            moved = cut if stays(cost, cut, self.end, room * most) else max(cut, self._moved(cost, room))
-            if moved == cut:
-                break
-            cut = moved
+        room = self.room_tokens - sum(map(self.cost, self._pinned(self.end, self.pinned_room_tokens)))
+        if not stays(cost, cut, self.end, room * most):
+            cut = max(cut, self._moved(cost, room))
         if self.end - cut > self.most:  # down to those that stay in any case, or every turn would be a step
             cut = max(cut, safe_at(self.conversation.safe, self.kept_from))
         return cut
@@ -334,7 +325,7 @@ class HistoryPlan:
             keep=self.room.keep,
         )
 
-    def _written(self, cut: int, cleared: int) -> CutRecord:
+    def _written(self, cut: int, cleared: int, begun: int) -> CutRecord:
         """Writes what stands for the messages before a cut."""
         conversation, count = self.conversation, self.conversation.counter.count_text
         strategy = strategy_for(conversation.total_tokens, self.room_tokens + self.room.arc_tokens)
@@ -358,6 +349,7 @@ class HistoryPlan:
             kept=self._pinned(cut, self.pinned_room_tokens),
             dropped=self._dropped(cut),
             cleared=cleared,
+            begun=begun,
             summary=(),
             arc=(*arc, *self._work(cut)),
             waiting=waiting,
@@ -524,8 +516,7 @@ def move_cut(
     end = len(safe)
     kept_from = max(0, end - keep)
     aim, most = room_tokens * target, room_tokens * (target + trigger) / 2
-    best = end
-    aligned: tuple[float, int] | None = None
+    best, ends = end, list[tuple[float, int]]()
     used = 0
     for position in range(end - 1, -1, -1):
         used += cost(position)
@@ -534,15 +525,10 @@ def move_cut(
         if safe[position] and (used <= aim or position >= kept_from):
             best = position
         if position in starts and position <= kept_from:
-            found = (abs(used - aim), position)
-            aligned = found if aligned is None else min(aligned, found)
-    if aligned is not None and best:
-        return aligned[1]
-    if best < end:
-        return best
+            ends.append((abs(used - aim), position))
+    if best < end or ends:
+        return min(ends)[1] if ends and best else best
     # Nowhere safe among the newest messages: keep the whole group where there is room for it, and otherwise, as behind
     # a call that is never answered, keep them all the same.
-    whole, used = kept_from, sum(map(cost, range(kept_from, end)))
-    while 0 < whole < end and not safe[whole] and (used := used + cost(whole - 1)) <= room_tokens:
-        whole -= 1
-    return whole if whole < end and safe[whole] else kept_from
+    whole = safe_at(safe, kept_from)
+    return whole if sum(map(cost, range(whole, end))) <= room_tokens else kept_from
