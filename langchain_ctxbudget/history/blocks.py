@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -43,8 +43,8 @@ TEXTS, LOG, WORDS, VECTORS, COSTS = "texts", "log", "words", "vectors ", "costs 
 BLOCK_MESSAGES = 512
 FOLLOWING = 64
 """A block is sealed when so many messages follow it."""
-SEALED_AT_ONCE, READ_AT_ONCE = 2, 16
-"""Blocks."""
+SEALED_AT_ONCE, READ_AT_ONCE = 2, 64
+"""Blocks, and parts of blocks."""
 REMADE = "what was stored of older messages was damaged, or of another version; it is worked out again"
 
 
@@ -120,43 +120,45 @@ def read(store: BaseStore, scope: Scope) -> Flow[Opened | None]:
     except StoreDataError:
         return Opened(None, [], MessageTable(), damaged=True)
     vectors = VECTORS + head.vectors_by
-    every = dict.fromkeys((TEXTS, LOG, *(name for block in head.blocks for name in block.parts)))
-    names = [name for name in every if name == vectors or not name.startswith(VECTORS)]
-    found: dict[str, list[bytes]] = {name: [] for name in names}
-    for first in range(0, len(head.blocks), READ_AT_ONCE):
-        some = list(enumerate(head.blocks[first : first + READ_AT_ONCE], first))
-        asked = [(number, name) for number, block in some for name in names if name in block.parts]
-        items = yield from batch(store, [GetOp(scope.namespace(BLOCKS), _key(*one)) for one in asked])
-        for (number, name), stored in zip(asked, items, strict=True):
-            # A part is of use as far as it is there without a gap, and no further than the messages.
-            if len(found[name]) == number and (raw := _checked(stored, head.blocks[number].parts[name])) is not None:
-                found[name].append(raw)
-    length = min(len(found[TEXTS]), len(found[LOG]))
-    table = _restored({name: parts[:length] for name, parts in found.items()})
-    table.search_index.stored_by = table.search_index.vectors_by = head.vectors_by
-    kept = [
-        block.model_copy(update={"parts": {n: h for n, h in block.parts.items() if len(found.get(n, ())) > number}})
-        for number, block in enumerate(head.blocks[:length])
+    asked = [
+        (number, name)
+        for number, block in enumerate(head.blocks)
+        for name in block.parts
+        if name == vectors or not name.startswith(VECTORS)
     ]
-    wanted = sum(name in block.parts for block in head.blocks for name in names)
-    damaged = wanted > sum(len(parts[:length]) for parts in found.values())
+    parts: list[dict[str, bytes]] = [{} for _ in head.blocks]
+    whole = len(parts)  # what stands behind a damaged block is made again, too
+    for first in range(0, len(asked), READ_AT_ONCE):
+        some = asked[first : first + READ_AT_ONCE]
+        items = yield from batch(store, [GetOp(scope.namespace(BLOCKS), _key(*one)) for one in some])
+        for (number, name), stored in zip(some, items, strict=True):
+            if (raw := _checked(stored, head.blocks[number].parts[name])) is not None:
+                parts[number][name] = raw
+            else:
+                whole = min(whole, number)
+    table = _restored(parts[:whole])
+    table.search_index.stored_by = table.search_index.vectors_by = head.vectors_by
     _restore_derived(table, head.derived)
-    return Opened(head, kept, table, damaged=damaged)
+    return Opened(head, [*head.blocks[:whole]], table, damaged=whole < len(parts))
 
 
-def _restored(found: Mapping[str, list[bytes]]) -> MessageTable:
-    """Returns a table of the parts that were read of blocks in a row, by name."""
+def _restored(parts: Sequence[Mapping[str, bytes]]) -> MessageTable:
+    """Returns a table of the parts of blocks in a row, by name."""
     table = MessageTable()
     index = table.search_index
-    for texts, raw in zip(found[TEXTS], found[LOG], strict=True):
-        table.unpack(*_unpacked(raw), texts)
-    index.lexical.restore([index.unpack(*_unpacked(raw)) for raw in found.get(WORDS, ())])
-    for name, parts in found.items():
-        if name.startswith(VECTORS) and parts:
-            index.restore_vectors([_unpacked(raw, deflated=False) for raw in parts])
-            parts.clear()
-        elif name.startswith(COSTS) and parts:
-            known = [_unpacked(raw)[1] for raw in parts]
+
+    def unpacked(name: str, *, deflated: bool = True) -> list[tuple[dict[str, Any], Arrays]]:
+        """Reads a part of every block, as far as no block is without it."""
+        return [_unpacked(block[name], deflated=deflated) for block in takewhile(lambda own: name in own, parts)]
+
+    for block in parts:
+        table.unpack(*_unpacked(block[LOG]), block[TEXTS])
+    index.lexical.restore([index.unpack(*words) for words in unpacked(WORDS)])
+    for name in parts[0] if parts else ():
+        if name.startswith(VECTORS):
+            index.restore_vectors(unpacked(name, deflated=False))
+        elif name.startswith(COSTS):
+            known = [arrays for _, arrays in unpacked(name)]
             columns = {column: np.concatenate([one[column] for one in known]) for column in known[0]}
             table.stored_costs[name.removeprefix(COSTS)] = columns
     return table

@@ -411,11 +411,6 @@ class OpenConversation:
         starts += [at for key in news.changed if (at := self.entries.at_place(key)) is not None]
         return min(starts, default=len(self.entries))
 
-    def entry(self, message_id: str) -> Entry | None:
-        """Returns a message by its id, or None where there is none."""
-        position = self.positions.get(message_id)
-        return None if position is None else self.entries[position]
-
     def keys_of(self, message_id: str) -> list[str]:
         """Returns the keys of a message's records, its doubles among them; none where there is no such message."""
         position = self.positions.get(message_id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from langchain_ctxbudget.history import blocks, log
 from langchain_ctxbudget.history.conversation import OpenConversation, require_known
 from langchain_ctxbudget.history.log import CUTS, PINS, SURE, Heads, News
 from langchain_ctxbudget.history.summarizing import COMPACTIONS
+from langchain_ctxbudget.history.table import MessageTable
 from langchain_ctxbudget.history.turn_blocks import SENT, TurnBlock
 from langchain_ctxbudget.messages import Preservation, content_id, fingerprint, is_user, plainly_same
 from langchain_ctxbudget.stores import (
@@ -387,13 +387,12 @@ class Editor:
 
 def _added(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Difference:
     """Returns the messages that the conversation does not have."""
-    identified = _identify(messages, conversation.table.times_said, conversation.positions)
+    identified = _identify(messages, conversation.table)
     new: dict[str, Said] = {}
     for one in identified:
-        known = new.get(one.id) or conversation.entry(one.id)
-        if known is None:
-            new[one.id] = one
-        elif known.fingerprint != one.fingerprint:
+        at = conversation.positions.get(one.id)
+        known = new.setdefault(one.id, one).fingerprint if at is None else conversation.table.fingerprint(at)
+        if known != one.fingerprint:
             raise MessageConflictError(
                 f"The conversation {conversation.scope.conversation_id!r} knows message {one.id!r} with "
                 f"other content, and add_messages only appends. Nothing was written. To change a message, call "
@@ -417,26 +416,26 @@ def _difference(
         said = [Said(message, fingerprint(message), named=True) for message in new]
         return Difference(ids=ids, state=TASK if task else conversation.newest_state, appended=said)
     wanted = {one.id: one for one in _recognized(conversation, messages)}
-    order = list(wanted)
-    stay = [entry for entry in conversation.entries if entry.id in wanted]
-    gone = [entry for entry in conversation.entries if entry.id not in wanted]
-    kept = next((i for i, (entry, key) in enumerate(zip(stay, order, strict=False)) if entry.id != key), len(stay))
-    state_of = dict(zip(conversation.table.ids, conversation.table.facts.values["state"].tolist(), strict=True))
-    held = {state_of[entry.id] for entry in stay} | {TASK}
-    last = max((state_of[entry.id] for entry in gone), default=TASK)
+    order, table = list(wanted), conversation.table
+    state_of = dict(zip(table.ids, table.facts.values["state"].tolist(), strict=True))
+    stay, gone = ([key for key in table.ids if (key in wanted) is there] for there in (True, False))
+    kept = next((i for i, (one, other) in enumerate(zip(stay, order, strict=False)) if one != other), len(stay))
+    held = {state_of[key] for key in stay} | {TASK}
+    last = max((state_of[key] for key in gone), default=TASK)
     if forgets := not task and held == {TASK} and last > TASK:
         forgets = not goes_on or last < conversation.newest_state
         held.add(last + forgets)
     if task:
-        held.update(state_of[entry.id] for entry in gone)
+        held.update(state_of[key] for key in gone)
     lasting = max(held) if max(held) > TASK else conversation.newest_state
+    fingerprints = {key: table.fingerprint(table.positions[key]) for key in stay}
     return Difference(
         ids=order,
         state=TASK if task else lasting,
         appended=[wanted[key] for key in order[kept:]],
-        edited=[one for entry in stay if (one := wanted[entry.id]).fingerprint != entry.fingerprint],
-        removed=[entry.id for entry in gone if state_of[entry.id] in held],
-        moved=[entry.id for entry in stay[kept:]],
+        edited=[wanted[key] for key in stay if wanted[key].fingerprint != fingerprints[key]],
+        removed=[key for key in gone if state_of[key] in held],
+        moved=stay[kept:],
         forgotten=len(gone) if forgets else 0,
     )
 
@@ -444,38 +443,34 @@ def _difference(
 def _recognized(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> Iterator[Said]:
     """Yields messages with the ids that the conversation knows them by: their own, else by what they say, in order.
 
-    Whoever keeps no ids gives the whole conversation with every turn, each message under a new id: it would replace all
-    that is stored each time, and nothing that was made of it would hold any more. Words prove less than ids: who has
-    forgotten a conversation says "hello" again. So they count among the messages of the states that ids tell of, else
-    of the newest one.
+    Whoever keeps no ids gives the whole conversation with every turn, each message under a new id. Words prove less
+    than ids: who has forgotten a conversation says "hello" again. So they count among the messages of the states that
+    ids tell of, else of the newest one.
 
     Raises:
         MessageConflictError: two messages have one id and other content.
     """
-    given: dict[str, Said] = {}
-    made: set[str] = set()
-    for one, message in zip(_identify(messages, None, (), conversation), messages, strict=True):
+    table, given = conversation.table, dict[str, Said]()
+    for one in _identify(messages):
         if given.setdefault(one.id, one).fingerprint != one.fingerprint:
             raise MessageConflictError(
                 f"messages has two messages of id {one.id!r} with other content; ids must be unique"
             )
-        made.update([] if message.id else [one.id])
-    entries = conversation.entries
-    named = {key: at for key in given if key not in made and (at := conversation.positions.get(key)) is not None}
-    state_of = conversation.table.facts.values["state"]
-    states = {*state_of[list(named.values())].tolist()} or {conversation.newest_state}
-    unnamed: defaultdict[str, list[int]] = defaultdict(list)
-    for position, entry in enumerate(entries if len(named) < len(given) else ()):
-        if state_of[position] in states and entry.id not in named:
-            unnamed[entry.fingerprint].append(position)
-    taken, begin = {*given, *conversation.positions}, 0
+    own = {key: at for key, one in given.items() if one.named and (at := table.positions.get(key)) is not None}
+    state_of = table.facts.values["state"]
+    states = {*state_of[list(own.values())].tolist()} or {conversation.newest_state}
+    saying: defaultdict[str, list[int]] = defaultdict(list)
+    for at, key in enumerate(table.ids if len(own) < len(given) else ()):
+        if state_of[at] in states and key not in own:
+            saying[table.fingerprint(at)].append(at)
+    taken, begin = {*given, *table.ids}, 0
     for key, one in given.items():
-        places = unnamed[one.fingerprint] if key not in named else [named[key]]
-        at = bisect_left(places, begin) if key not in named else 0
-        name = key
-        if at < len(places):
-            name, begin = entries[places[at]].id, max(begin, places[at] + 1)
-        elif key in conversation.positions:  # made of what another message says, too
+        name, found = key, own.get(key)
+        if found is None:
+            found = next((at for at in saying[one.fingerprint] if at >= begin), None)
+        if found is not None:
+            name, begin = table.ids[found], max(begin, found + 1)
+        elif key in table.positions:  # made of what another message says, too
             name = next(name for n in count(1) if (name := content_id(one.fingerprint, n)) not in taken)
             taken.add(name)
         message = one.message if name == key else one.message.model_copy(update={"id": name})
@@ -506,7 +501,7 @@ def detached(scope: Scope, messages: Sequence[BaseMessage]) -> OpenConversation:
 def hold(conversation: OpenConversation, messages: Sequence[BaseMessage]) -> None:
     """Has a conversation in memory only hold messages, unless it holds some already."""
     if not conversation.entries:
-        conversation.take_in(News(_records(_identify(messages, None, ()), "", 0, 0)))
+        conversation.take_in(News(_records(_identify(messages), "", 0, 0)))
 
 
 def _records(new: Iterable[Said], lane: str, clock: int, first: int, state: int = 0) -> list[MessageRecord]:
@@ -524,30 +519,20 @@ def _says(conversation: OpenConversation, position: int, message: BaseMessage) -
     return fingerprint(message) == conversation.entries.fingerprint(position)
 
 
-def _identify(
-    messages: Sequence[BaseMessage],
-    times_said: Callable[[str], int] | None,
-    taken: Collection[str],
-    known: OpenConversation | None = None,
-) -> list[Said]:
-    """Returns messages with ids, each with its fingerprint; `times_said` tells how often one came before.
+def _identify(messages: Sequence[BaseMessage], table: MessageTable | None = None) -> list[Said]:
+    """Returns messages with ids, each with its fingerprint; those of `table` were said before, and their ids are taken.
 
-    A message without an id must not get one that is `taken`, for instance after an earlier one was removed. `known` has
-    most of them already.
+    The id of a message without one is made of what it says, and how often that was said.
     """
     seen: Counter[str] = Counter()
-    given = {str(message.id) for message in messages if message.id}
+    taken = {str(message.id) for message in messages if message.id}
     result: list[Said] = []
     for message in messages:
-        at = known.positions.get(message.id) if known and message.id else None
-        if known and at is not None and _says(known, at, message):
-            said = known.entries.fingerprint(at)
-        else:
-            said = fingerprint(message)
-        if times_said and said not in seen:
-            seen[said] = times_said(said)
+        said = fingerprint(message)
+        if table is not None and said not in seen:
+            seen[said] = table.times_said(said)
         seen[said] += 1
-        while not message.id and ((key := content_id(said, seen[said])) in taken or key in given):
+        while not message.id and ((key := content_id(said, seen[said])) in taken or (table and key in table.positions)):
             seen[said] += 1
         with_id = message if message.id else message.model_copy(update={"id": content_id(said, seen[said])})
         result.append(Said(with_id, said, named=bool(message.id)))

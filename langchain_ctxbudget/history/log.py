@@ -16,9 +16,8 @@ said the same.
 Changes are made where a message stands, and a record in the writer's lane tells what to read again.
 
 Messages of a user's other conversations are candidates for a prompt. A store with an index gives those that are nearest
-in meaning to a query; one without gives the last messages of the conversations that were written last: a set to choose
-from, and no ranking. A record is believed where its conversation is there, its lane counts it, and nobody has asked to
-leave it out.
+in meaning to a query; one without gives the last messages of the lanes that were written last: a set to choose from,
+and no ranking.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import count
 from typing import Any, cast
 
 from langchain_core.messages import BaseMessage
@@ -66,9 +65,9 @@ SURE = 16
 OVERFETCH = 4
 """How many times as many messages are searched for, because some may be the open conversation's."""
 LANES_READ = 512
-"""Heads of lanes among which the conversations that were written last are looked for."""
+"""Heads of lanes among which those that were written last are looked for."""
 FEWEST_EACH = 8
-"""Without an index: messages that are read of a conversation at least, where it has so many."""
+"""Without an index: messages that are read of a lane at least, where it has so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,9 +340,18 @@ class OtherConversations:
         if read_for == self._read_for and (yield from _read(store, self._depends_on)) == self._depends_on:
             return self._found
         begun, result = yield from batch(store, [told_place(user_id), SearchOp((*user, LANES), limit=LANES_READ)])
-        heads = _within(cast("list[SearchItem]", result), (*user, LANES), without)
-        places, lanes = _last(heads, limit)
-        records = cast("list[Item]", [item for item in (yield from batch(store, places)) if isinstance(item, Item)])
+        lanes = [
+            item for item in _within(cast("list[SearchItem]", result), (*user, LANES), without) if item.key != JOINED
+        ]
+        lanes.sort(key=lambda item: (-item.updated_at.timestamp(), item.namespace, item.key))
+        lanes = lanes[: max(1, limit // FEWEST_EACH)]
+        places = []
+        for item in lanes:
+            end = lane_of(item.key, item.value).count
+            numbers = range(max(0, end - limit // len(lanes)), end)
+            namespace = (*user, MESSAGES, item.namespace[-1])
+            places += [GetOp(namespace, place_key(item.key, number)) for number in reversed(numbers)]
+        records = [item for item in (yield from batch(store, places)) if isinstance(item, Item)]
         candidates, read = yield from _candidates(store, [item for item in records if "changed" not in item.value])
         # Heads as they were before their records were read: what was written meanwhile is a change.
         told = {told_place(user_id): begun.value if isinstance(begun, Item) else None}
@@ -364,84 +372,47 @@ def _read(store: BaseStore, places: Iterable[GetOp]) -> Flow[Values]:
     return {at: item.value if isinstance(item, Item) else None for at, item in zip(asked, items, strict=True)}
 
 
-def _last(heads: Sequence[SearchItem], limit: int) -> tuple[list[GetOp], list[SearchItem]]:
-    """Returns where the last messages of the conversations are that were written last, and the heads of their lanes.
-
-    All have the same share, and what one leaves goes to the others; of each, the lane written last comes first.
-    """
-    lanes: defaultdict[str, list[SearchItem]] = defaultdict(list)
-    for item in heads:
-        if item.key != JOINED:
-            lanes[item.namespace[-1]].append(item)
-    written = {name: max(item.updated_at for item in its).timestamp() for name, its in lanes.items()}
-    latest = sorted(written, key=lambda name: (-written[name], name))[: max(1, limit // FEWEST_EACH)]
-    read = {name: Heads(None, {item.key: lane_of(item.key, item.value) for item in lanes[name]}) for name in latest}
-    sizes = {name: sum(lane.count for lane in its.lanes.values()) for name, its in read.items()}
-    shares: dict[str, int] = {}
-    for done, name in enumerate(sorted(latest, key=sizes.__getitem__)):
-        shares[name] = min(sizes[name], (limit - sum(shares.values())) // (len(latest) - done))
-    keys: list[GetOp] = []
-    for name in latest:
-        numbers = ((lane, n) for lane in read[name].polled() for n in reversed(range(read[name].lanes[lane].count)))
-        namespace = (*lanes[name][0].namespace[:2], MESSAGES, name)
-        keys += [GetOp(namespace, place_key(*number)) for number in islice(numbers, shares[name])]
-    return keys, [item for name in latest for item in lanes[name]]
-
-
 def _candidates(store: BaseStore, found: Sequence[Item]) -> Flow[tuple[list[Candidate], Values]]:
     """Returns the candidates among some messages, in order, and what they depend on besides."""
     records: defaultdict[tuple[str, ...], list[MessageRecord]] = defaultdict(list)
     for item in found:
         records[item.namespace].append(MessageRecord.read(item.value, f"message {item.key!r}"))
-    about = [
-        GetOp((*namespace[:2], kind, namespace[-1]), key)
-        for namespace, its in records.items()
-        for kind, key in [(LANES, JOINED), (PINS, PINS), *((LANES, lane) for lane in {r.place.lane: None for r in its})]
-    ]
-    values = yield from _read(store, about)
-    made = {
-        (namespace, key): candidate
-        for namespace, its in records.items()
-        for key, candidate in _of_conversation(namespace, its, values)
-    }
+    kinds = ((LANES, JOINED), (PINS, PINS))
+    about = {of: [GetOp((*of[:2], kind, of[-1]), key) for kind, key in kinds] for of in records}
+    values = yield from _read(store, [place for places in about.values() for place in places])
+    made: dict[tuple[tuple[str, ...], str], Candidate] = {}
+    for of, its in records.items():
+        joined, pins = (values[place] for place in about[of])
+        if joined is not None:  # else it is being deleted
+            made |= {(of, key): candidate for key, candidate in _of_conversation(its, joined, pins)}
     return [made[at] for item in found if (at := (item.namespace, item.key)) in made], values
 
 
 def _of_conversation(
-    namespace: tuple[str, ...], records: Sequence[MessageRecord], values: Values
+    records: Iterable[MessageRecord], joined: dict[str, Any], asked: dict[str, Any] | None
 ) -> Iterator[tuple[str, Candidate]]:
     """Yields the candidates among some messages of a conversation, each with the key of its record."""
-
-    def value(kind: str, key: str) -> dict[str, Any] | None:
-        return values.get(GetOp((*namespace[:2], kind, namespace[-1]), key))
-
-    joined, asked = value(LANES, JOINED), value(PINS, PINS)
-    if joined is None:  # it is being deleted
-        return
     conversation_id = str(stored(joined)["conversation_id"])
     pins = {} if asked is None else PinsRecord.read(asked, "the pins").pins
-    heads = {lane: value(LANES, lane) for lane in {record.place.lane for record in records}}
-    counts = {lane: lane_of(lane, head).count for lane, head in heads.items() if head}
     number, before = 0, None
-    for record, message in fold(in_order(r for r in records if r.place.number < counts.get(r.place.lane, 0))).messages:
-        place, text = record.place, plain_text(message)
+    for record in in_order(record for record in records if not record.archived):
+        place, message = record.place, record.to_message()
         if before is not None:  # neighbours differ by one
             number += place.number - before.number if place.lane == before.lane else 2
         before = place
-        if text and (pins.get(str(message.id)) or preservation_of(message)) not in UNQUOTED:
-            yield (
-                place.key,
-                Candidate(
-                    id=message_reference(conversation_id, str(message.id)),
-                    source="conversations",
-                    text=text,
-                    title=conversation_id,
-                    place=number,
-                    speaker=speaker(message),
-                    date=date_of(message),
-                    kind="experience",
-                ),
+        text, name = plain_text(message), str(message.id)
+        if text and (pins.get(name) or preservation_of(message)) not in UNQUOTED:
+            candidate = Candidate(
+                id=message_reference(conversation_id, name),
+                source="conversations",
+                text=text,
+                title=conversation_id,
+                place=number,
+                speaker=speaker(message),
+                date=date_of(message),
+                kind="experience",
             )
+            yield place.key, candidate
 
 
 def message_reference(conversation_id: str, message_id: str) -> str:
