@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from langgraph.store.base import BaseStore, GetOp, Item, PutOp
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from langchain_ctxbudget.errors import StoreDataError
 from langchain_ctxbudget.flow import Flow, batch
@@ -70,23 +69,11 @@ class Head(Record):
     archived: dict[str, str]
     doubles: tuple[MessageRecord, ...]
     newest_state: int
-    derived: str
-    """What was made of them for compaction, as JSON."""
-
-
-@dataclass(slots=True)
-class _Derived:
-    """What compaction has made of messages, so that none of them is read for it again."""
-
-    trees: list[Tree]
-    extracted: list[tuple[str, str | None, Digest]]
+    # What compaction has made of them, so that none is read for it again:
+    trees: tuple[Tree, ...] = ()
+    extracted: tuple[tuple[str, str | None, Digest], ...] = ()
     """Digests of the spans that stand for the oldest messages, by content and date."""
-    questions: OpenQuestions
-    questions_of: str = ""
-    """A digest of the messages that the open questions were read from."""
-
-
-_DERIVED = TypeAdapter(_Derived)
+    questions: OpenQuestions = OpenQuestions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +125,10 @@ def read(store: BaseStore, scope: Scope) -> Flow[Opened | None]:
                 whole = min(whole, number)
     table = _restored(parts[:whole])
     table.search_index.stored_by = table.search_index.vectors_by = head.vectors_by
-    _restore_derived(table, head.derived)
+    table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in head.trees}
+    table.made.extracted = {(key, date): digest for key, date, digest in head.extracted}
+    if head.questions.read_until <= len(table):
+        table.questions = head.questions
     return Opened(head, [*head.blocks[:whole]], table, damaged=whole < len(parts))
 
 
@@ -204,7 +194,8 @@ def seal(store: BaseStore, conversation: OpenConversation) -> Flow[bool]:
         blocks[number] = blocks[number].model_copy(update={"parts": parts})
         table.let_go(first, end, texts, pinned)
     yield from batch(store, puts)
-    yield from batch(store, [_put_head(conversation)] if puts else [])
+    if puts:
+        yield from batch(store, [PutOp(namespace, HEAD, _head_of(conversation).to_value(), index=False)])
     return bool(puts)
 
 
@@ -223,17 +214,24 @@ def _part(conversation: OpenConversation, name: str, first: int, end: int, pinne
     return _packed(({}, arrays))
 
 
-def _put_head(conversation: OpenConversation) -> PutOp:
-    """Returns the write of the head."""
-    head = Head(
-        vectors_by=conversation.table.search_index.vectors_by,
+def _head_of(conversation: OpenConversation) -> Head:
+    table = conversation.table
+    standing = {
+        tree.key(node)
+        for tree in table.trees.values()
+        for cut in conversation.cuts.values()
+        for node in frontier(tree.starts, tree.segments_until(cut.position))
+    }
+    return Head(
+        vectors_by=table.search_index.vectors_by,
         blocks=tuple(conversation.blocks),
         archived=conversation.archived,
         doubles=tuple(conversation.doubles),
         newest_state=conversation.newest_state,
-        derived=_derived_of(conversation),
+        trees=tuple(table.trees.values()),
+        extracted=tuple((key, date, own) for (key, date), own in table.made.extracted.items() if key in standing),
+        questions=table.questions,
     )
-    return PutOp(conversation.scope.namespace(BLOCKS), HEAD, head.to_value(), index=False)
 
 
 def forgotten(
@@ -254,36 +252,13 @@ def forgotten(
     gone = [PutOp(namespace, _key(number, name), None) for number, block in stale for name in block.parts]
     kept = head.blocks[: len(head.blocks) - len(stale)]
     doubles = tuple(record for record in head.doubles if record.place.key not in changed)
-    left = head.model_copy(update={"blocks": kept, "doubles": doubles, "derived": ""})
+    derived = {"trees": (), "extracted": (), "questions": OpenQuestions()}
+    left = head.model_copy(update={"blocks": kept, "doubles": doubles, **derived})
     return [PutOp(namespace, HEAD, left.to_value(), index=False), *gone]
 
 
 def _key(number: int, part: str) -> str:
     return f"{number} {blake2b(part.encode(), digest_size=8).hexdigest() if ' ' in part else part}"
-
-
-def _derived_of(conversation: OpenConversation) -> str:
-    table = conversation.table
-    standing = {
-        tree.key(node)
-        for tree in table.trees.values()
-        for cut in conversation.cuts.values()
-        for node in frontier(tree.starts, tree.segments_until(cut.position))
-    }
-    spans = [(key, date, digest) for (key, date), digest in table.made.extracted.items() if key in standing]
-    questions_of = table.digest(table.questions.read_until)
-    return _DERIVED.dump_json(_Derived([*table.trees.values()], spans, table.questions, questions_of)).decode()
-
-
-def _restore_derived(table: MessageTable, text: str) -> None:
-    try:
-        known = _DERIVED.validate_json(text)
-    except ValueError:  # made again
-        return
-    table.trees = {tree.segment_messages: tree.shortened(len(table)) for tree in known.trees}
-    table.made.extracted = {(key, date): digest for key, date, digest in known.extracted}
-    if table.holds(known.questions.read_until, known.questions_of):
-        table.questions = known.questions
 
 
 def _packed(data: tuple[dict[str, Any], Arrays], *, deflated: bool = True) -> bytes:
