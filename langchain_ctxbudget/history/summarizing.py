@@ -62,8 +62,6 @@ COMPACTIONS = "compactions"
 LOOKED_UP_AT_ONCE = 500
 CAP_TOKENS, CAP_GROWTH_TOKENS, HIGHEST_CAP_LEVEL = 320, 80, 3
 """The hard cap of a digest: so much at level 1, a little more at levels two and three."""
-MESSAGES_PER_CALL = 15
-"""Messages that are no whole segment yet are written about only while there are so many to a call of the model."""
 MOST_FAILURES = 2
 """After so many in a row, a run stops: the model is not to be had; a later one tries again."""
 NARRATIVE_CHARACTERS = 400
@@ -483,15 +481,9 @@ def _text(digest: Digest) -> str:
 
 
 def wanted(spans: Spans) -> list[tuple[Node, str]]:
-    """Returns the spans that a model is to write about, each after its parts.
-
-    Last come the messages behind the cut that are no whole segment yet, where they are asked for.
-    """
-    known, end = spans.known, len(spans.entries)
-    nodes = spans.tree.complete(min(known.until, end)) if known.maker else []
-    rest = spans.rest(min(known.finish, end)) if known.maker else None
-    if rest and (len(known.digests) + 1) * MESSAGES_PER_CALL <= rest.end:
-        nodes.append(rest)
+    """Returns the spans that a model is to write about, each after its parts."""
+    known = spans.known
+    nodes = spans.tree.complete(min(known.until, len(spans.entries))) if known.maker else []
     keys = ((node, known.key(spans.content(node))) for node in nodes)
     return [(node, key) for node, key in keys if known.lacks(key)]
 
@@ -533,15 +525,6 @@ class Summarizing:
                 return ["summaries: too many conversations wait for the summary model"]
             known.asked_until = known.until
         return []
-
-    def finish(self, conversations: Iterable[OpenConversation]) -> None:
-        """Has the model write also about what is behind the cut of open conversations, but no whole segment yet."""
-        for conversation in conversations:
-            cut = max((cut.position for cut in list(conversation.cuts.values())), default=0)
-            known = conversation.table.made
-            if conversation.scope.is_kept and known.until and cut > known.finish:
-                known.finish = cut
-                self.worker.submit(conversation.scope)
 
     def _run(self, scope: Scope, cancelled: Cancelled) -> None:
         """Writes about one conversation; its lock is not held while the model works."""

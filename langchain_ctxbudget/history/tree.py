@@ -176,8 +176,6 @@ class KnownDigests:
     """The position up to which a model is to write about the messages."""
     asked_until: int = 0
     """The position up to which it was asked to."""
-    finish: int = 0
-    """The position up to which it is to write also about messages that are no whole segment yet."""
 
     def copy(self) -> KnownDigests:
         """Returns the same for another table; finished digests are shared."""

@@ -220,10 +220,9 @@ class Workspace:
         self._closed = True
 
     def finish(self) -> list[BackgroundWorker[Any]]:
-        """Has everything written that a summary model can write about; returns the workers that are busy."""
+        """Returns the workers that are busy."""
         workers: list[BackgroundWorker[Any]] = [self.learning.worker, self.sealing]
         if self.summarizing is not None:
-            self.summarizing.finish(self.open_conversations.all().values())
             workers.append(self.summarizing.worker)
         workers.append(self.bookkeeping.finish())
         return [*workers, *(worker for other in self._of_runs.all() for worker in other.finish())]

@@ -43,9 +43,9 @@ def flushed(pipe: ContextPipeline, question: str = "Hello") -> str:
 # -- nothing is lost
 
 
-def test_every_evicted_turn_is_read_by_the_summary_model() -> None:
+def test_every_evicted_turn_of_a_whole_segment_is_read_by_the_summary_model() -> None:
     model = Scripted()
-    with pipeline(summary_model=model) as pipe:
+    with pipeline(summary_model=model, settings={"segment_messages": 4}) as pipe:
         pipe.add_messages(conversation(200), **USER)
         flushed(pipe)
         ledger = pipe.coverage(**USER)
@@ -53,7 +53,9 @@ def test_every_evicted_turn_is_read_by_the_summary_model() -> None:
     evicted = {*ledger["summarized"], *ledger["retrieved"], *ledger["omitted"]}
     turns = {number for number in range(200) if f"q{number}" in evicted or f"a{number}" in evicted}
     assert len(turns) >= 180
-    assert [n for n in turns if f"Sentinel{n:04}q" not in read or f"Sentinel{n:04}a" not in read] == []
+    unread = [n for n in sorted(turns) if f"Sentinel{n:04}q" not in read or f"Sentinel{n:04}a" not in read]
+    assert unread == sorted(turns)[-len(unread) :]  # of a segment that has not ended
+    assert len(unread) <= 2
 
 
 # -- bounded, cheap, stable
@@ -74,7 +76,7 @@ def test_no_span_is_summarised_twice_and_none_after_a_restart() -> None:
         assert flushed(pipe) == first
         pipe.add_messages([message for number in range(60, 64) for message in exchange(number)], **USER)
         flushed(pipe, "And more")
-    assert 0 < len(again.read) <= 3
+    assert len(again.read) <= 3
     assert not any("Sentinel0020" in text for text in again.read)
 
 
