@@ -138,41 +138,29 @@ class Costs(Columns):
         self.with_blocks: dict[int, tuple[TurnBlock, BaseMessage]] = {}
         """Human messages with the blocks that they were sent with, by position."""
 
-    def restore(self, known: Arrays, entries: Sequence[Entry]) -> None:
-        """Takes over what was counted before; what is `UNKNOWN` of it is counted."""
-        self.extend(known)
-        self.count_again(entries, np.flatnonzero(self.column.values == UNKNOWN).tolist())
-
-    def count_again(self, entries: Sequence[Entry], positions: Sequence[int]) -> None:
-        """Counts messages that are shown otherwise now, and adds all up."""
-        for position in positions:
-            self.column.values[position] = self._of(entries[position])
-        self.tokens = self.column.values.tolist()
-        self.total_tokens = sum(self.tokens)
-
     def grow(self, entries: Sequence[Entry]) -> None:
-        """Counts the messages that are new, also as lines where counting costs nobody anything."""
-        start, count = len(self.tokens), self.counter.count_text
-        new = entries[start:]
-        tokens = [self._of(entry) for entry in new]
+        """Counts what is not counted yet, new messages also as lines where counting costs nobody anything."""
+        for position in np.flatnonzero(self.column.values == UNKNOWN).tolist():  # it is shown otherwise now
+            self.column.values[position] = self._of(entries[position])
+        new, count = entries[len(self.column) :], self.counter.count_text
         ahead = MOST_READ_AHEAD if self.counter.is_local else -1
-        self.tokens += tokens
-        self.total_tokens += sum(tokens)
-        self.column.extend(tokens)
+        self.column.extend([self._of(entry) for entry in new])
         self.numbered_quote.extend([UNKNOWN] * len(new))
         self.quote.extend([count(entry.quoted()) if len(entry.text) <= ahead else UNKNOWN for entry in new])
         for heading in {entry.date_heading for entry in new} if self.counter.is_local else ():
             count(heading)  # the counter remembers it
+        self.tokens += self.column.values[len(self.tokens) :].tolist()
+        self.total_tokens = int(self.column.values.sum())
 
     def _of(self, entry: Entry) -> int:
         return 0 if entry.preservation == "drop" else self.counter.count_message(as_note(entry.sent))
 
-    def changed(self, entries: Sequence[Entry], positions: Sequence[int]) -> Costs:
-        """Returns the costs of messages of which those at some positions, ascending, are shown otherwise."""
+    def changed(self, length: int, positions: Sequence[int]) -> Costs:
+        """Returns the costs of so many messages, of which those at some positions, ascending, are shown otherwise."""
         other = Costs(self.counter)
-        other.take_columns(self, len(entries))
-        other.count_again(entries, [position for position in positions if position < len(other.column)])
-        first = positions[0] if positions else len(entries)
+        other.take_columns(self, length)
+        other.column.values[[position for position in positions if position < len(other.column)]] = UNKNOWN
+        first = positions[0] if positions else length
         other.clips = {key: clip for key, clip in self.clips.items() if key[0] < first}
         return other
 

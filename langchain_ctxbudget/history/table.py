@@ -347,7 +347,7 @@ class MessageTable(Columns, Sequence[Entry]):
         for position in positions:
             entry = other.whole[position] = self[position].kept_as(pins.get(self.ids[position]))
             other.preserved.values[position] = PRESERVATIONS.index(entry.preservation)
-        other.counted = [costs.changed(other, positions) for costs in self.counted]
+        other.counted = [costs.changed(len(self), positions) for costs in self.counted]
         for known in other.stored_costs.values():
             known["column"][[position for position in positions if position < len(known["column"])]] = UNKNOWN
         other.keep_derived(self, positions[0])
@@ -370,7 +370,7 @@ class MessageTable(Columns, Sequence[Entry]):
         # The index goes on with the new table; where this one is searched again, it is read anew.
         other.search_index, self.search_index = self.search_index, MessageIndex()
         other.made = self.made.copy()
-        other.counted = [costs.changed(other, []) for costs in self.counted]
+        other.counted = [costs.changed(length, []) for costs in self.counted]
         other.stored_costs = {
             key: {name: column[:length].copy() for name, column in known.items()}
             for key, known in self.stored_costs.items()
@@ -408,7 +408,7 @@ class MessageTable(Columns, Sequence[Entry]):
         """Returns what every message costs by a counter; each is counted once."""
         known = next((costs for costs in self.counted if costs.counter is counter), None) or Costs(counter)
         if counter.identity in self.stored_costs and not len(known.column):
-            known.restore(self.stored_costs.pop(counter.identity), self)
+            known.extend(self.stored_costs.pop(counter.identity))
         self.counted = [*(costs for costs in self.counted if costs is not known), known][-MOST_COUNTERS:]
         known.grow(self)
         return known

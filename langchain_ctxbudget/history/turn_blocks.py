@@ -118,11 +118,6 @@ class TurnBlock:
         return self.digest.partition(" ")[0]
 
     @property
-    def history(self) -> str:
-        """The digest of everything before its turn."""
-        return self.digest.partition(" ")[2]
-
-    @property
     def text(self) -> str:
         """The block as it stands in the message; empty where nothing was chosen."""
         return "".join(block_lines(self.fragments))
